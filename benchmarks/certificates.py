@@ -7,6 +7,7 @@
     python benchmarks/certificates.py gaps --seeds 500
     python benchmarks/certificates.py shops --seeds 20         # months until shops are certified
     python benchmarks/certificates.py range --seeds 20         # shops whose owner states what a month can bring
+    python benchmarks/certificates.py sepsis --seeds 40 --episodes 500 --compared 1     # needs the package icu-sepsis
 
 ``docs/certificates.md`` has the tables.
 """
@@ -19,6 +20,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,8 +51,6 @@ sys.path += [str(EXAMPLES / "five_shops"), str(EXAMPLES / "thermostats")]
 LOSS = 0.05
 MONTH = (-300.0, 300.0)
 """What a month of a shop can bring, in euro, as its owner would state it."""
-COMPARED = 20
-"""Seeds that are also run without an incumbent, to compare what is paid."""
 
 
 class Case(NamedTuple):
@@ -81,7 +81,12 @@ class Case(NamedTuple):
 
 
 def simulated(
-    name: str, world: Federation, incumbent: IndexArray, episodes: int, stated: tuple[float, float] | None = None
+    name: str,
+    world: Federation,
+    incumbent: IndexArray,
+    episodes: int,
+    stated: tuple[float, float] | None = None,
+    growth: float = 0.0,
 ) -> Case:
     """A case whose tables are known."""
     units, H = Units.of(world.description), world.horizon
@@ -91,7 +96,8 @@ def simulated(
         return units.original_return(float(np.mean(values)), H)
 
     def start(seed: int, promises: Promises | None) -> Simulation:
-        return Simulation(FedKLUCBVI(stationary=True), world, episodes, seed, "auto", promises=promises)
+        algorithm = FedKLUCBVI(stationary=True, min_round_growth=growth)
+        return Simulation(algorithm, world, episodes, seed, "auto", promises=promises)
 
     best = units.original_return(world.common_optimum.value.lower, H)
     return Case(name, incumbent, value(incumbent), best, units, stated, H, start, value)
@@ -142,6 +148,14 @@ def thermostats() -> list[Case]:
     return [Case("thermostats", table, value(table), float("nan"), *about)]
 
 
+def sepsis(patients: int) -> list[Case]:
+    """Ten hospitals that are alike, without logs; what they do today is the clinicians' policy."""
+    from fed_ucbvi import clinicians_policy, icu_sepsis
+
+    name = f"ICU-Sepsis, clinicians, {patients:,} patients a hospital"
+    return [simulated(name, icu_sepsis(agents=10), clinicians_policy(), patients, growth=0.1)]
+
+
 def shares(case: Case, result: Run, in_force: list[IndexArray]) -> tuple[FloatArray, float]:
     """What exploring has cost after each round, as a share of the incumbents' worth; and the share of exploring.
 
@@ -156,8 +170,8 @@ def shares(case: Case, result: Run, in_force: list[IndexArray]) -> tuple[FloatAr
     return cost, float(n[exploring].sum() / n.sum())
 
 
-def harm(made: list[Case], seeds: int) -> None:
-    """The table of what exploring costs."""
+def harm(made: list[Case], seeds: int, compared: int) -> None:
+    """The table of what exploring costs; so many seeds are also run without an incumbent."""
     heads = ["incumbent", "worth", "best", "broken", "largest cost", "explored", "promoted", "paid", "without"]
     print(f"| {' | '.join([*heads, 'first tenth', 'without', 'explores after'])} |")
     print(f"|---|{11 * '---:|'}")
@@ -171,7 +185,7 @@ def harm(made: list[Case], seeds: int) -> None:
             worst.append(float(cost.max()))
             explored.append(share)
             promoted += any(one.kind == PROMOTION for one in result.certificates)
-            if seed < COMPARED:
+            if seed < compared:
                 paid.append([*earned(case, result), *earned(case, case.play(seed, None)[0])])
         broken = sum(one > LOSS for one in worst)
         money = np.array(paid).mean(axis=0)
@@ -235,16 +249,19 @@ def months(seeds: int) -> None:
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["harm", "thermostats", "gaps", "shops", "range"])
+    parser.add_argument("what", choices=["harm", "range", "thermostats", "sepsis", "gaps", "shops"])
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--compared", type=int, default=20, help="seeds that are also run without an incumbent")
+    parser.add_argument("--episodes", type=int, default=500, help="patients of each hospital (sepsis)")
     options = parser.parse_args()
     logging.getLogger("fed_ucbvi.environments").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
-    if options.seeds < 1:
+    if min(options.seeds, options.compared) < 1:
         raise InputError("at least one seed is needed.")
-    if options.what in ("harm", "thermostats", "range"):
-        made = {"harm": cases, "thermostats": thermostats, "range": stated}
-        harm(made[options.what](), options.seeds)
+    made: dict[str, Callable[[], list[Case]]] = {"harm": cases, "range": stated, "thermostats": thermostats}
+    made["sepsis"] = partial(sepsis, options.episodes)
+    if options.what in made:
+        harm(made[options.what](), options.seeds, options.compared)
     elif options.what == "gaps":
         gaps(options.seeds)
     else:

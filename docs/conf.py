@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import faulthandler
+import multiprocessing.util  # so that it asks for its own end before we do, and is called after us
 import sys
 from pathlib import Path
 
@@ -39,6 +42,16 @@ nb_execution_show_tb = True
 nb_execution_in_temp = True
 nb_merge_streams = True
 nb_mime_priority_overrides = [("html", "image/png", 1)]  # a picture, not the interactive page that notebooks show
+
+
+@atexit.register
+def end_workers() -> None:
+    """If a notebook fails, a process that executes others does not heed Sphinx, which would wait for it for ever."""
+    for worker in multiprocessing.active_children():
+        worker.kill()
+
+
+faulthandler.dump_traceback_later(1800, exit=True)  # a build that hangs for any other reason says where
 
 # The reference, from docstrings
 autodoc_member_order = "bysource"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import settings
 
 from fed_ucbvi.core.compiling import must_compile
@@ -20,11 +23,18 @@ HERE = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """In a fresh clone, compile what most tests need once, before several test processes do so at the same time."""
+    """In a fresh clone, do once what several test processes would each do: compile kernels, and rewrite asserts."""
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None) or not must_compile():
         return
     command = [sys.executable, str(HERE / "support" / "compile_first.py")]
-    for process in [subprocess.Popen([*command, name]) for name in ("fed-ucbvi", "fed-kl-ucbvi")]:
+    compiling = [subprocess.Popen([*command, str(part)]) for part in (0, 1)]
+    for file in HERE.rglob("test_*.py"):
+        folder = rewrite.get_cache_dir(file)
+        folder.mkdir(exist_ok=True)
+        digest, code = rewrite._rewrite_test(file, config)
+        place = folder / (file.stem + rewrite.PYC_TAIL)
+        rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, digest, place)
+    for process in compiling:
         process.wait()
 
 
@@ -43,6 +53,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
     items.sort(key=_lasts_long, reverse=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay to the end: look for garbage neither while they are made nor ever among them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _lasts_long(item: pytest.Item) -> bool:

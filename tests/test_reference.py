@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,16 +15,12 @@ from fed_ucbvi.algorithms.exact_sums import as_float
 from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Fleet, collect
-from fed_ucbvi.engine.simulation import Caution, Simulation
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.theory.constants import threshold_nu
 from matrices import first_of
+from runs import without_cautions
 
-
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = without_cautions
 
 
 WORLDS = {
@@ -101,11 +95,11 @@ def assert_ends_at_the_first_request(simulation: Simulation, policy: PolicyArray
 
     Trajectories are numbered, so that another driver plays the same ones.
     """
-    start, length, askers = (getattr(simulation.rows[-1], name) for name in ("start", "length", "requests"))
+    start, length, requesters = (getattr(simulation.rows[-1], name) for name in ("start", "length", "requests"))
     if simulation.algorithm.counting is Counting.POLICY:
         budgets = np.take_along_axis(budgets, np.asarray(policy)[None, ..., None], 3)[..., 0]
     visits = simulation.driver.visits.reshape((len(budgets), -1))
-    assert ((visits >= budgets.reshape(visits.shape)).any(axis=1)).sum() == askers
+    assert ((visits >= budgets.reshape(visits.shape)).any(axis=1)).sum() == requesters
     if length > 1:
         fleet = Fleet.of(simulation.federation, simulation.setting.seed, counting=simulation.algorithm.counting)
         driver = make_driver("episodes", fleet)

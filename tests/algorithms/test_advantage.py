@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -15,6 +16,7 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.one_report import Trajectories
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
+from matrices import in_turn
 from model_free import finished, played_steps
 from naive_advantage import Learner, NaiveFedQ, NaiveUCB, Sizes, stage_ends
 from problems import random_federation
@@ -58,9 +60,10 @@ def small_federation(seed: int, *, agents: int = 3, horizon: int = 3, eps_p: flo
 # -------------------------------------------------------------------------------------------- FedQ-Advantage
 
 
-@pytest.mark.parametrize("constants", ["practical", "published"])
-@pytest.mark.parametrize("forced", [True, False])
-@pytest.mark.parametrize("clip", ["horizon", "remaining"])
+@pytest.mark.parametrize(
+    ("constants", "forced", "clip"),
+    in_turn(itertools.product(["practical", "published"], [True, False]), ["horizon", "remaining"]),
+)
 def test_every_round_of_fedq_advantage_is_the_one_of_the_pseudocode(
     constants: Constants, forced: bool, clip: Clip
 ) -> None:
@@ -302,8 +305,9 @@ def naive_learner(simulation: Simulation, algorithm: UCBAdvantage) -> NaiveUCB:
     return NaiveUCB(learner, stage_ends(H, simulation.federation.agents * simulation.setting.episodes))
 
 
-@pytest.mark.parametrize("constants", ["practical", "published"])
-@pytest.mark.parametrize("kind", ["single", "discard", "keep"])
+@pytest.mark.parametrize(
+    ("kind", "constants"), in_turn([("single",), ("discard",), ("keep",)], ["practical", "published"])
+)
 def test_every_round_of_ucb_advantage_is_the_one_of_the_pseudocode(kind: str, constants: Constants) -> None:
     ended = won = settled = dropped = 0
     for seed in range(3):

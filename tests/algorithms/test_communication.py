@@ -94,9 +94,9 @@ def test_the_records_count_every_message_and_byte_that_crosses_the_line(name: st
         record = dict(zip(COLUMNS, simulation.rows[-1], strict=True))
         recommended = [row for row in simulation.recommendations if row[0] == len(simulation.rows)]
         more = {name: int(column.sum()) for name, column in table_of(recommended).items()}
-        askers = int(record["requests"])
-        up.extend([6 * INTEGER] * askers)  # round, episode, step, state, action, rule
-        if askers:
+        requesters = int(record["requests"])
+        up.extend([6 * INTEGER] * requesters)  # round, episode, step, state, action, rule
+        if requesters:
             down.extend([2 * INTEGER] * M)  # the server forwards the stop to everyone
         if simulation.played == episodes:
             assert simulation.recommended is not None

@@ -21,6 +21,7 @@ from fed_ucbvi.algorithms.fed_kl_server import Estimates, Server
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.engine.simulation import Simulation
+from matrices import first_of
 from problems import random_federation
 
 RARE, ALARM = 0.01, 1e-6
@@ -59,8 +60,7 @@ def assert_rare(violations: int, runs: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stationary", [False, True])
-@pytest.mark.parametrize("episodes", [30, 300])
+@pytest.mark.parametrize(("episodes", "stationary"), first_of([(30, True), (30, False), (300, True), (300, False)]))
 def test_values_are_never_below_the_best_at_any_synchronisation(episodes: int, stationary: bool) -> None:
     def violated(rng: np.random.Generator, k: int) -> bool:
         federation = random_world(rng, stationary=stationary)
@@ -71,7 +71,7 @@ def test_values_are_never_below_the_best_at_any_synchronisation(episodes: int, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("stationary", first_of([False, True]))
 def test_values_are_never_below_the_best_where_rewards_are_random(stationary: bool) -> None:
     def violated(rng: np.random.Generator, k: int) -> bool:
         federation = random_world(rng, stationary=stationary).with_bernoulli_rewards()
@@ -82,7 +82,7 @@ def test_values_are_never_below_the_best_where_rewards_are_random(stationary: bo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("stationary", first_of([False, True]))
 def test_where_agents_differ_a_factor_is_all_that_values_lose(stationary: bool) -> None:
     """``V_h >= (1 - eps_p)^(H-h) V*_h`` of the common MDP, h from 1."""
 
@@ -418,6 +418,16 @@ def with_visits(algorithm: FedKLUCBVI, visits: list[tuple[int, int, int]]) -> li
         algorithm.synchronise(server, agents)
         found.append(float(server.estimates.Q[0, 0, 0]))
     return found
+
+
+@pytest.mark.parametrize(
+    ("states", "stationary", "growth"), [(2_499, False, 0.0), (2_500, False, 0.001), (2_500, True, 0.0)]
+)
+def test_by_default_rounds_grow_only_where_there_are_many_cells(states: int, stationary: bool, growth: float) -> None:
+    setting = Setting(states, 4, 10, 20, 10_000, 0.0, 0)
+    assert FedKLUCBVI(stationary=stationary).synchronisation_rule(setting).min_round_growth == growth
+    chosen = FedKLUCBVI(stationary=stationary, min_round_growth=0.0)
+    assert chosen.synchronisation_rule(setting).min_round_growth == 0.0
 
 
 def test_with_a_smaller_radius_a_pair_is_tried_again_as_visits_elsewhere_grow() -> None:

@@ -71,6 +71,7 @@ def test_agents_together_pass_every_target_and_use_the_data_of_the_last_epoch_al
     assert simulation.rounds < 400
 
 
+@pytest.mark.full
 def test_more_agents_have_less_regret_each() -> None:
     """Measured: 1 agent 20 092, 8 agents 4 889 (GridWorld, T = 5 000, scale 0.002); an eighth would be the least."""
     one, eight = (run(FedMVP(scale=0.002), gridworld(agents=M), 5_000, seed=1, progress=False).regret for M in (1, 8))

@@ -119,6 +119,7 @@ def test_agents_that_are_alike_stay_together() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_five_shops_get_nearly_the_best_of_the_three() -> None:
     """After 1 000 months; figures of docs/advise.md are from more seeds."""
     problem = shops.shops()

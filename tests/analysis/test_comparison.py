@@ -174,8 +174,8 @@ def test_a_comparison_has_scipys_intervals_over_the_seeds_in_common(fed: list[Ru
     assert found["difference"] == pytest.approx(np.mean(x) - np.mean(y))
     assert found["ratio"] == pytest.approx(np.mean(x) / np.mean(y))
     assert found["ratio_of_medians"] == pytest.approx(np.median(x) / np.median(y))
-    own = stats.t.interval(0.95, 3, np.mean(x), stats.sem(x))
-    assert (found["mean_low"], found["mean_high"]) == pytest.approx(own)
+    factor = np.exp(stats.t.ppf(0.975, 3) * stats.sem(x) / np.mean(x))
+    assert (found["mean_low"], found["mean_high"]) == pytest.approx((np.mean(x) / factor, np.mean(x) * factor))
     assert found["deviation"] == pytest.approx(np.std(x, ddof=1))
     assert (found["failing"], found["failing_low"]) == (0, 0.0)
     assert found["failing_high"] == pytest.approx(stats.binomtest(0, 4).proportion_ci(0.95, "exact").high)
@@ -183,6 +183,21 @@ def test_a_comparison_has_scipys_intervals_over_the_seeds_in_common(fed: list[Ru
     assert found["seeds_needed"] == seeds_needed(
         float(np.mean(x) - np.mean(y)), float(np.std(np.subtract(x, y), ddof=1))
     )
+
+
+def test_where_runs_fail_only_the_seeds_decide(
+    fed: list[Run], fedq: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four seeds are far lower and one fails: Student's interval excludes 0, a sign test never does with five."""
+    regrets = dict(zip(map(id, fed + fedq), [1.0, 1.0, 1.0, 1.0, 4.0, 50.0, 51.0, 52.0, 50.0, 51.0], strict=True))
+    monkeypatch.setattr("fed_ucbvi.analysis.comparison._measure", lambda run, _: regrets[id(run)])
+    comparison = compare_runs(fedq + fed, baseline="fedq-hoeffding")
+    found = row(comparison.frame, group="Fed-UCBVI")
+    assert found["difference_high"] < 0
+    assert (found["failing"], found["outcome"]) == (1, "undecided")
+    assert "Few runs carry the mean of Fed-UCBVI: compare the medians." in comparison.to_markdown()
+    assert "1 of 5 [0.5, 72 %]" in comparison.to_markdown()
+    assert row(compare_runs(fedq + fed, metric="value").frame, group="Fed-UCBVI")["failing"] is None
 
 
 def test_pairs_are_made_by_all_seeds_and_not_by_order(fed: list[Run], fedq: list[Run]) -> None:
@@ -290,7 +305,7 @@ def test_a_comparison_is_short_in_text_and_a_table_in_html(fed: list[Run], fedq:
 
     cells = Cells()
     cells.feed(found._repr_html_())
-    assert cells.count == 2 * 9
+    assert cells.count == 2 * 10
     assert INTERVAL_NAME in found._repr_html_()
 
 
@@ -353,8 +368,13 @@ def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], 
         for point in (1, 20, 60):
             cells = row(frame, bonus_scale=scale, episodes=point)
             values = np.array([float(one.regret_at(point)) for one in runs])
-            low, high = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
-            expected = [values.mean(), low, high, *np.percentile(values, [25, 50, 75])]
+            factor = np.exp(stats.t.ppf(0.975, 4) * stats.sem(values) / values.mean())
+            expected = [
+                values.mean(),
+                values.mean() / factor,
+                values.mean() * factor,
+                *np.percentile(values, [25, 50, 75]),
+            ]
             names = ("mean", "mean_low", "mean_high", "lower_quartile", "median", "upper_quartile")
             assert [cells[name] for name in names] == pytest.approx(expected)
             assert cells["runs"] == 5

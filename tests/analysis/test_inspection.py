@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import altair
@@ -31,6 +32,7 @@ from fed_ucbvi.charts.panels import Board, Panel
 from fed_ucbvi.charts.scales import x_scale
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.problem.heterogeneity import distances, overlap
+from matrices import first_of
 from problems import all_policies, brute_force_value, random_federation, row_of
 from svg_texts import overlapping
 
@@ -100,17 +102,22 @@ def test_agents_all_alike_differ_in_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "federation",
-    [
-        gridworld(agents=4, eps_p=0.1),
-        gridworld(agents=1, rows=20, columns=18),
-        deep_sea(agents=2, eps_p=0.1, size=4),
-        synthetic(agents=30, eps_p=0.2, eps_r=0.1, states=20, actions=3, horizon=15),
-        Federation.from_mdps([MDP([[[p, 1 - p]], [[0.5, 0.5]]], [[0.0], [1.0]], 0, 3) for p in (0.2, 0.4)]),
-    ],
+    "make",
+    first_of(
+        [
+            lambda: gridworld(agents=4, eps_p=0.1),
+            lambda: gridworld(agents=1, rows=20, columns=18),
+            lambda: deep_sea(agents=2, eps_p=0.1, size=4),
+            lambda: synthetic(agents=30, eps_p=0.2, eps_r=0.1, states=20, actions=3, horizon=15),
+            lambda: Federation.from_mdps(
+                [MDP([[[p, 1 - p]], [[0.5, 0.5]]], [[0.0], [1.0]], 0, 3) for p in (0.2, 0.4)]
+            ),
+        ]
+    ),
     ids=["grid", "one agent on a large grid", "states without a square", "many agents", "stationary without a grid"],
 )
-def test_the_picture_is_drawn_for_every_kind_of_federation(federation: Federation, tmp_path: Path) -> None:
+def test_the_picture_is_drawn_for_every_kind_of_federation(make: Callable[[], Federation], tmp_path: Path) -> None:
+    federation = make()
     found = inspect_federation(federation)
     picture = plot_inspection(found, tmp_path / "agents.png")
     assert (tmp_path / "agents.png").read_bytes().startswith(b"\x89PNG")

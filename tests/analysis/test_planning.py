@@ -12,6 +12,7 @@ from scipy import optimize
 from fed_ucbvi import CountTable, InputError, counts_from_logs, plan_from_counts, random_mdps
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.mdp import MDP
+from matrices import first_of
 
 DELTA = 0.05
 
@@ -54,7 +55,7 @@ def small(seed: int, states: int = 3, horizon: int = 3) -> MDP:
     return random_mdps(agents=1, seed=seed, states=states, actions=2, horizon=horizon).common
 
 
-@pytest.mark.parametrize(("stationary", "support"), [(False, None), (True, 3)])
+@pytest.mark.parametrize(("stationary", "support"), first_of([(False, None), (True, 3)]))
 def test_it_is_the_best_policy_for_the_least_means_of_scipy_and_no_policy_is_better(
     stationary: bool, support: int | None
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from fed_ucbvi.charts.vega import WIDTH
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.report.content import Figure
 from figures import SAMPLES, one_panel
+from matrices import in_turn
 from svg_texts import overlapping, texts_of
 
 
@@ -66,18 +68,22 @@ def test_categories_with_long_names_do_not_overlap(count: int) -> None:
     assert overlapping(svg) == []
 
 
-@pytest.mark.parametrize("panels", [1, 3, 4])
 @pytest.mark.parametrize(
-    "x",
-    [
-        [1, 2, 5, 10, 20, 50, 100, 200],
-        range(1, 301),
-        range(100, 3000),
-        [20_000, 25_000, 1e6],
-        range(0, 900_001, 30_000),
-    ],
+    ("x", "log", "panels"),
+    in_turn(
+        itertools.product(
+            [
+                [1, 2, 5, 10, 20, 50, 100, 200],
+                range(1, 301),
+                range(100, 3000),
+                [20_000, 25_000, 1e6],
+                range(0, 900_001, 30_000),
+            ],
+            [False, True],
+        ),
+        [1, 3, 4],
+    ),
 )
-@pytest.mark.parametrize("log", [False, True])
 def test_numbers_along_an_axis_do_not_overlap_nor_are_they_cut(panels: int, x: Sequence[float], log: bool) -> None:
     x = [value for value in x if value > 0 or not log]
     series = [Series("A", BLUE, x, [float(k) for k in range(1, len(x) + 1)], marker="circle")]

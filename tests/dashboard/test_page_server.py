@@ -152,7 +152,7 @@ def test_exactly_so_many_readers_are_let_in_at_once_and_others_when_they_leave()
 
 
 def silent(port: int, first: bytes = b"") -> socket.socket:
-    made = socket.create_connection(("127.0.0.1", port), timeout=60)
+    made = socket.create_connection(("127.0.0.1", port), timeout=300)
     with suppress(ConnectionError):  # on a busy machine the server may already have given it up
         made.sendall(first)
     return made

@@ -420,6 +420,7 @@ def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() ->
     assert simulation.assurance.thin
     result, trusting = simulation.result(), simulation.algorithm.new_planner(simulation.setting, simulation.server)
     assert result.certificates
+    assert trusting is not None
     assert result.estimated_value - result.value < simulation.initial_value(trusting.V) - value(
         world, trusting.policy
     )

@@ -175,7 +175,7 @@ def test_checkpoints_are_a_positive_number_of_rounds_apart(every: object, tmp_pa
 def refuses(folder: Path) -> None:
     with pytest.raises(InputError):
         resume(folder)
-    gc.collect()  # a file left open is reported here, not in the next test
+    gc.collect(1)  # a file left open is reported here, not in the next test
 
 
 def test_nothing_and_foreign_folders_are_refused(tmp_path: Path) -> None:

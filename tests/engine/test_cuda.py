@@ -18,16 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import (
-    ByzanUCBVI,
-    Federation,
-    FedKLUCBVI,
-    FedUCBVI,
-    InputError,
-    Run,
-    gridworld,
-    run,
-)
+from fed_ucbvi import ByzanUCBVI, Federation, FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run
 from fed_ucbvi.engine.drivers import cuda as driver
 
 vars(np).setdefault("row_stack", np.vstack)  # NumPy 2.5 has none, and numba-cuda 0.30 looks for it

@@ -25,7 +25,7 @@ from fed_ucbvi.engine.drivers import auto, episodes, make_driver
 from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, collect
 from fed_ucbvi.engine.drivers.counts import CountsDriver
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
-from matrices import in_turn
+from matrices import first_of, in_turn
 from problems import budgets_of, random_dense_kernel, random_federation, random_rows, random_sets
 
 ALARM = 4e-6
@@ -280,15 +280,15 @@ def play(driver: Driver, situation: Situation, rounds: int) -> Sample:
 
 
 def expected_stops(lengths: CountArray, reached: npt.NDArray[np.bool_], situation: Situation) -> CountArray:
-    """Who is on record: the lowest-numbered asker, at its earliest step, there at the lowest state and action."""
-    askers = reached.reshape((*reached.shape[:2], -1)).any(axis=2).sum(axis=1)
+    """Who is on record: the lowest-numbered requester, at its earliest step, there at the lowest state and action."""
+    requesters = reached.reshape((*reached.shape[:2], -1)).any(axis=2).sum(axis=1)
     first = reached.reshape(len(reached), -1).argmax(axis=1)
     agent, step, state, *action = np.unravel_index(first, reached.shape[1:])
     played = action[0] if action else situation.policy[step, state]
     if situation.counting is Counting.STATIONARY:
         step = np.full_like(step, -1)
-    record = (np.where(askers > 0, index, -1) for index in (agent, step, state, played))
-    return np.stack([lengths, askers, *record], axis=1)
+    record = (np.where(requesters > 0, index, -1) for index in (agent, step, state, played))
+    return np.stack([lengths, requesters, *record], axis=1)
 
 
 def outcomes(sample: Sample, view: View) -> Counter[Outcome]:
@@ -786,7 +786,7 @@ def test_setups_end_at_the_least_length_after_it_and_not_at_all_and_never_before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cores", [2, 3, 16])
+@pytest.mark.parametrize("cores", first_of([3, 2, 16]))
 def test_threads_do_not_change_the_episodes(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "STEPS_BEFORE_THREADS", 0)
     for setup in setups():

@@ -10,16 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fed_ucbvi import (
-    Federation,
-    FedKLUCBVI,
-    FedUCBVI,
-    InputError,
-    Interrupted,
-    resume,
-    run,
-    synthetic,
-)
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import NOT_DECLARED, Counting, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
@@ -28,6 +19,7 @@ from fed_ucbvi.engine.checkpoint import load_counts, open_checkpoint
 from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.simulation import Simulation
 from live_world import AGENTS, World
+from matrices import in_turn
 from naive_fed_ucbvi import NaiveAgent, Options, Sizes, threshold_nu, visits_until_ask
 from naive_fed_ucbvi import synchronise as naive_synchronise
 from problems import random_federation
@@ -66,8 +58,7 @@ def begin(algorithm: Any, federation: Federation, folder: Path, stop: int = SHOR
 # ------------------------------------------------------------------------------------------------------ more episodes
 
 
-@pytest.mark.parametrize("stop", [SHORT // 2, SHORT], ids=["before the end", "after the end"])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("variant", "stop"), in_turn([(variant,) for variant in VARIANTS], [SHORT // 2, SHORT]))
 def test_a_longer_run_continues_the_records_and_does_not_depend_on_interruptions(
     variant: str, stop: int, tmp_path: Path
 ) -> None:

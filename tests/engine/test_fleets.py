@@ -301,7 +301,7 @@ def test_a_run_on_a_cluster_goes_on_when_a_node_is_killed_and_gives_the_same_bit
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            timeout=120,
+            timeout=300,
             check=False,
         )
     assert done.returncode == 0, done.stderr

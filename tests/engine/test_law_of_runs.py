@@ -42,8 +42,7 @@ def figures(
         for k, federation in enumerate(federations)
     ]
     return Figures(
-        np.array([result.regret for result in results]),
-        np.array([float(result.rounds) for result in results]),
+        np.array([result.regret for result in results]), np.array([float(result.rounds) for result in results])
     )
 
 
@@ -70,7 +69,8 @@ def paper_runs(problem: str, driver: str) -> Figures:
     return figures(FedUCBVI(), [federation] * runs, episodes, driver=driver, first_seed=FIRST_SEED[driver])
 
 
-@pytest.mark.parametrize(("problem", "driver"), first_of([(p, d) for p in PROBLEMS for d in ("counts", "auto")]))
+@pytest.mark.parametrize(("problem", "driver"), [(p, d) for p in PROBLEMS for d in ("counts", "auto")])
+@pytest.mark.full  # tests/algorithms/test_contract.py has a smaller one
 def test_the_drivers_agree_in_law_on_the_papers_environments(problem: str, driver: str) -> None:
     """H0: same law of final regret (Kolmogorov-Smirnov) and of rounds (Mann-Whitney)."""
     mine, reference = paper_runs(problem, driver), paper_runs(problem, "episodes")

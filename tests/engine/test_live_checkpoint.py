@@ -12,16 +12,7 @@ from typing import Any
 import pytest
 
 from commands import refusal
-from fed_ucbvi import (
-    FedUCBVI,
-    InputError,
-    Interrupted,
-    Run,
-    from_gymnasium,
-    gridworld,
-    resume,
-    run,
-)
+from fed_ucbvi import FedUCBVI, InputError, Interrupted, Run, from_gymnasium, gridworld, resume, run
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.live import LiveFederation
@@ -92,7 +83,7 @@ def test_an_interrupted_and_resumed_live_run_equals_the_uninterrupted_one_to_the
 def test_a_killed_live_run_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     program = ROOT / "tests" / "support" / "live_world.py"
-    done = subprocess.run([sys.executable, str(program), str(folder), "30"], check=False, timeout=120)
+    done = subprocess.run([sys.executable, str(program), str(folder), "30"], check=False, timeout=300)
     assert done.returncode == -9
     kept = clock(folder)
     assert 0 < kept.max() <= 30

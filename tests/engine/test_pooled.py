@@ -82,7 +82,7 @@ def test_random_algorithms_are_of_all_kinds() -> None:
         if isinstance(algorithm, FedUCBVI):
             bonuses.add((algorithm.bonus, algorithm.synchronisation))
         else:
-            sets.add((algorithm.counting, algorithm.radius < 1, algorithm.min_round_growth > 0))
+            sets.add((algorithm.counting, algorithm.radius < 1, bool(algorithm.min_round_growth)))
     assert len(bonuses) == 9
     assert len(sets) == 8
 
@@ -184,6 +184,7 @@ def test_what_a_round_touched_is_listed_once_and_completely() -> None:
 @pytest.mark.parametrize(
     "algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI(stationary=True)], ids=["one action", "sets", "stationary"]
 )
+@pytest.mark.full
 def test_counters_of_16_bits_give_the_same_run(
     algorithm: FedUCBVI | FedKLUCBVI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +193,7 @@ def test_counters_of_16_bits_give_the_same_run(
     if algorithm.counting is Counting.STATIONARY:
         episodes = episodes // world.horizon
     expected = run(algorithm, world, episodes, seed=2)
-    monkeypatch.setattr(experience, "MOST_IN_CACHES", 0)
+    monkeypatch.setattr(experience, "MAX_IN_CACHES", 0)
     simulation = Simulation(algorithm, world, episodes, 2, "auto")
     assert simulation.driver.visits.dtype == np.int16
     assert run(algorithm, world, episodes, seed=2).same_outcome(expected)
@@ -212,10 +213,10 @@ def test_counters_have_room_for_the_budgets_that_a_warm_start_brings() -> None:
 def test_agents_alike_are_evaluated_once_and_the_value_is_the_same_to_the_last_bit() -> None:
     alike = gridworld(agents=6, eps_p=0.0)
     simulation = Simulation(FedUCBVI(), alike, 50, 1, "episodes")
-    assert Scorer(simulation.federation)._agents.V.shape[2] == 1
+    assert Scorer(simulation.federation)._evaluations_of(0)[1].V.shape[2] == 1
     while not simulation.done:
         policy = simulation.server.policy.copy()
         simulation.advance()
         value = sum(float(alike.initial[i] @ alike.agent(i).evaluate(policy)[0]) for i in range(6)) / 6
         assert simulation.records()["value"][-1] == pytest.approx(value, rel=1e-14)
-    assert Scorer(gridworld(agents=3, eps_p=0.2))._agents.V.shape[2] == 3
+    assert Scorer(gridworld(agents=3, eps_p=0.2))._evaluations_of(0)[1].V.shape[2] == 3

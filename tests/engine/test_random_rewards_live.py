@@ -147,6 +147,7 @@ def test_the_command_line_takes_random_rewards_and_says_so() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_five_shops_whose_money_depends_on_chance() -> None:
     """Given by mean and variance. Values and the best policy are those of the means."""
     world, certain = shops(random=True), shops()

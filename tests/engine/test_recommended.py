@@ -185,6 +185,7 @@ def test_liars_lie_about_the_recommended_policy_too_and_robust_means_withstand_t
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_five_shops_are_recommended_far_more_than_exploring_earns() -> None:
     """Euro a month and shop. The best shared policy earns 120.2; with defaults the optimistic one earns about 2."""
     result = run(FedUCBVI(), shops.shops(), 1000)

@@ -122,12 +122,7 @@ def test_the_reference_agents_fulfil_assumption_1_with_the_eps_p_they_were_made_
         assert 0 < Federation.from_mdps(mdps).eps_p <= meta["eps"] + 1e-12
 
 
-@given(
-    rows=st.integers(1, 5),
-    columns=st.integers(1, 5),
-    seed=st.integers(0, 2**32 - 1),
-    success=st.floats(0.0, 1.0),
-)
+@given(rows=st.integers(1, 5), columns=st.integers(1, 5), seed=st.integers(0, 2**32 - 1), success=st.floats(0.0, 1.0))
 def test_moves_keep_to_the_square_and_its_free_neighbours_on_any_grid(
     rows: int, columns: int, seed: int, success: float
 ) -> None:

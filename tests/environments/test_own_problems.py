@@ -305,18 +305,8 @@ def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None
     many = ("--env", "shops_of_ours:many", "--env-option", "states=4", "--env-seed", "3")
     assert json.loads(call("run", *many, "--episodes", "5", "--json").stdout)["agents"] == 20
     assert "has 3 agents, not 4" in refusal("run", "--env", "shops.npz", "--agents", "4")
-    table = call(
-        "compare",
-        "--env",
-        "shops.npz",
-        "--algorithm",
-        "shops_of_ours:Bold",
-        "--episodes",
-        "20",
-        "--seeds",
-        "1",
-        "--json",
-    )
+    few = ("--episodes", "20", "--seeds", "1", "--json")
+    table = call("compare", "--env", "shops.npz", "--algorithm", "shops_of_ours:Bold", *few)
     assert [row["algorithm"] for row in json.loads(table.stdout)["tables"]["shops.npz"]] == ["shops_of_ours:Bold"]
     assert "named twice" in refusal(
         "compare", "--algorithm", "shops_of_ours:Bold", "--algorithm", "shops_of_ours:BOLDER"
@@ -324,6 +314,7 @@ def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None
     assert "need --env" in refusal("compare", "--episodes", "20")
 
 
+@pytest.mark.full
 def test_a_federation_over_the_network_takes_own_environments_and_algorithms(here: Path) -> None:
     pytest.importorskip("grpc")
     make_environment("shops_of_ours:FIXED").save("shops.npz")
@@ -396,6 +387,7 @@ CODE = [word for name in NAMES for word in ("--code", f"shops_of_ours:{name}")]
 SWEEP = ("sweep", "ours.toml", "--out", "out", *CODE)
 
 
+@pytest.mark.full
 def test_a_sweep_over_ones_own_is_read_where_the_code_is_not(here: Path) -> None:
     make_environment("shops_of_ours:FIXED").save("shops.npz")
     (here / "ours.toml").write_text(TOML, encoding="utf-8")
@@ -425,21 +417,14 @@ def test_a_sweep_over_ones_own_is_read_where_the_code_is_not(here: Path) -> None
     assert "holds another sweep" in changed.stderr
 
 
+@pytest.mark.full
 def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp_path: Path) -> None:
     """The example package is installed as pip does it, then runs, sweeps and reports in new processes."""
     pytest.importorskip("hatchling")
     place = tmp_path / "site"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--no-index",
-    ]
-    subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", place, PLUGIN], check=True, timeout=120)
+    options = "--quiet --disable-pip-version-check --no-deps --no-index"
+    pip = [sys.executable, "-m", "pip", "install", *options.split()]
+    subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", place, PLUGIN], check=True, timeout=300)
     for what, name in (("environments", "shops"), ("algorithms", "bold-fed-ucbvi")):
         listed = anew(what, "--json", cwd=tmp_path, paths=(place,))
         assert name in json.loads(listed.stdout), listed.stderr
@@ -470,6 +455,7 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp
 
 
 @pytest.mark.parametrize(("page", "module"), [("environments", "shops"), ("algorithms", "bold")])
+@pytest.mark.full
 def test_what_the_documents_say_of_ones_own_runs_as_written(page: str, module: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").partition("## Your own")[2]
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
@@ -501,6 +487,7 @@ def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(he
     assert looks("brisk") == ("brisk", "", "none"), "not registered"
 
 
+@pytest.mark.full
 def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code_is_missing(here: Path) -> None:
     algorithms = [
         {"name": "shops_of_ours:Brisk"},
@@ -552,20 +539,15 @@ def test_an_algorithm_that_says_something_impossible_of_itself_is_refused(
 # -------------------------------------------------------------------------------------------- the identity of a run
 
 
+LAKE = {"name": "from_gymnasium", "id": "FrozenLake-v1", "horizon": 12}
+
+
 @pytest.mark.parametrize(
     ("environment", "agents"),
     [
         ({"name": "riverswim", "spread": 0.5}, 3),
-        ({"name": "from_gymnasium", "id": "FrozenLake-v1", "horizon": 12, "vary": {"success_rate": [0.6, 0.9]}}, 3),
-        (
-            {
-                "name": "from_gymnasium",
-                "id": "FrozenLake-v1",
-                "horizon": 12,
-                "kwargs": [{"success_rate": 0.6}, {"success_rate": 0.9}],
-            },
-            2,
-        ),
+        pytest.param({**LAKE, "vary": {"success_rate": [0.6, 0.9]}}, 3, marks=pytest.mark.full),
+        pytest.param({**LAKE, "kwargs": [{"success_rate": 0.6}, {"success_rate": 0.9}]}, 2, marks=pytest.mark.full),
     ],
 )
 def test_a_sweep_over_agents_whose_eps_p_is_computed_is_read_reported_and_never_made_anew(

@@ -160,7 +160,7 @@ def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) 
         if stop is not None:
             holding.cancel()
         try:
-            return await asyncio.wait_for(holding, 120)
+            return await asyncio.wait_for(holding, 300)
         finally:
             await asyncio.to_thread(futures.wait, list(post.tasks.values()), 60)
 
@@ -260,7 +260,7 @@ def test_a_node_invited_to_a_run_that_was_stopped_leaves_the_next_runs_server_al
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), 300))
 
 
 def test_certificates_are_handed_out_in_the_open_on_this_machine_only() -> None:

@@ -57,7 +57,7 @@ def outcome_of(tls_files: Path, joining: Path, name: str = "node-0", names: tupl
             await asyncio.gather(serving, return_exceptions=True)
         return ""
 
-    return asyncio.run(asyncio.wait_for(attempt(), 60))
+    return asyncio.run(asyncio.wait_for(attempt(), 300))
 
 
 def test_a_certified_node_takes_part_and_others_are_turned_away_with_the_reason(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def test_revoked_and_vague_certificates_open_nothing_and_fill_no_memory(tmp_path
         asyncio.run(flood(address, "node-1"))
         asyncio.run(flood(address, "node-0"))
         assert megabytes(server) - before < MOST_MEGABYTES
-        processes.hear(SERVER, "turned away: the certificate of 'node-1' has been revoked")
-        processes.hear(SERVER, "turned away: it sent a message of [0-9]+ bytes or more, above the limit of 65536")
+        processes.hear(SERVER, "rejected: the certificate of 'node-1' has been revoked")
+        processes.hear(SERVER, "rejected: it sent a message of [0-9]+ bytes or more, above the limit of 65536")
         assert refused.end() == 2
         told = "the certificate is not one for nodes (its extended key usage lacks clientAuth)"
         assert told in refused.words()

@@ -288,6 +288,6 @@ def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
 
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
         tell(story())
-    assert "goes on with the certificate it has: the key is not that of the certificate" in caplog.text
+    assert "keeps the certificate it has: the key is not that of the certificate" in caplog.text
     assert len(revoked_names(ours)) == 1
     assert revoked_names(ours)[0].startswith("node-0 ")

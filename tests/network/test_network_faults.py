@@ -44,7 +44,7 @@ SPLIT = [1, 2]
 
 
 def plan(algorithm: FedUCBVI = ALGORITHM, **rules: Any) -> RunPlan:
-    return plan_for(algorithm, WORLD, T, seed=SEED, run="the-run", rules=Rules(**{"patience": 20.0, **rules}))
+    return plan_for(algorithm, WORLD, T, seed=SEED, run="the-run", rules=Rules(**{"patience": 300.0, **rules}))
 
 
 def simulated(algorithm: FedUCBVI = ALGORITHM) -> Any:
@@ -83,7 +83,7 @@ def test_a_node_that_dies_again_and_again_rejoins_and_nothing_changes(
     """Deaths fall on starts, stops and queries: of those a round has three, and six where a
     policy is planned."""
     deaths = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
-    outcome = asyncio.run(asyncio.wait_for(with_restarts(plan(algorithm), tmp_path, deaths, after=after), 100))
+    outcome = asyncio.run(asyncio.wait_for(with_restarts(plan(algorithm), tmp_path, deaths, after=after), 300))
     assert_same(outcome.run, simulated(algorithm), regret=False)
     assert outcome.events == []
 
@@ -131,7 +131,7 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
                 await asyncio.gather(*tasks)
                 return outcome
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 100))
+    outcome = asyncio.run(asyncio.wait_for(story(), 300))
     assert calls > 20
     assert_same(outcome.run, simulated(), regret=False)
 
@@ -160,7 +160,7 @@ def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: p
 def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress(tmp_path: Path) -> None:
     task = plan(patience=1.0)
     with pytest.raises(FederationStoppedError, match="'node-0' has stayed away"):
-        asyncio.run(asyncio.wait_for(with_restarts_and_lost_state(task, tmp_path), 60))
+        asyncio.run(asyncio.wait_for(with_restarts_and_lost_state(task, tmp_path), 300))
 
 
 @pytest.mark.parametrize("name", ["fed-ucbvi", "fedq-bernstein", "concurrent-ucbvi"])
@@ -203,7 +203,7 @@ def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tm
         assert deaths == []
         return outcome
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    outcome = asyncio.run(asyncio.wait_for(story(), 300))
     assert_same(outcome.run, run(algorithm, WORLD, 40, seed=SEED, driver="episodes"), regret=False)
 
 
@@ -217,7 +217,7 @@ async def with_restarts_and_lost_state(task: RunPlan, folder: Path) -> Outcome:
     async def story() -> None:
         with suppress(CrashError):
             await run_node(fragile, address)
-        with pytest.raises(InputError, match="must go on after round"):
+        with pytest.raises(InputError, match="must resume after round"):
             await run_node(first, address)
 
     tasks = [asyncio.ensure_future(story()), asyncio.ensure_future(run_node(steady, address, patience=0.5))]
@@ -257,7 +257,7 @@ async def with_departure(task: RunPlan, dies_at: int, folder: Path, *, back: boo
 @pytest.mark.parametrize("away", ["last", "exclude"])
 def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, tmp_path: Path) -> None:
     task = plan(away=away, patience=0.3)
-    outcome = asyncio.run(asyncio.wait_for(with_departure(task, 23, tmp_path), 60))
+    outcome = asyncio.run(asyncio.wait_for(with_departure(task, 23, tmp_path), 300))
     (event,) = outcome.events
     assert event["node"] == "node-0"
     assert event["done"] == away
@@ -275,7 +275,7 @@ def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, t
 def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
     task = replace(plan(away="last", patience=0.2), setting=replace(plan().setting, episodes=3_000))
-    outcome = asyncio.run(asyncio.wait_for(with_departure(task, 23, tmp_path, back=True), 60))
+    outcome = asyncio.run(asyncio.wait_for(with_departure(task, 23, tmp_path, back=True), 300))
     assert [event["done"] for event in outcome.events] == ["last", "takes part again"]
     left, returned = (event["round"] for event in outcome.events)
     shares = outcome.run.records["agent_episodes"] / outcome.run.records["length"]
@@ -286,7 +286,7 @@ def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: py
 def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:
     algorithm = FedUCBVI(synchronisation="local")
     task = plan_for(algorithm, WORLD, T, seed=SEED, rules=Rules(away="exclude", patience=0.2))
-    outcome = asyncio.run(asyncio.wait_for(with_departure(task, 1, tmp_path), 60))
+    outcome = asyncio.run(asyncio.wait_for(with_departure(task, 1, tmp_path), 300))
     assert_run_without_the_first_agent(outcome.run, task)
 
 
@@ -300,7 +300,7 @@ def test_only_algorithms_that_report_counts_may_go_on_without_all_their_agents(n
         FederationServer(task, None, None)
 
     if name in ("ucbvi", "concurrent-ucbvi", "ucb-advantage", "concurrent-ucb-advantage"):
-        with pytest.raises(InputError, match="cannot go on without all its agents"):
+        with pytest.raises(InputError, match="needs all its agents"):
             asyncio.run(build())
     else:
         asyncio.run(build())

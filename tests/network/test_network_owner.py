@@ -8,6 +8,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import pytest
 from test_network_server_faults import assert_undisturbed
 
 from commands import refusal
@@ -17,6 +18,7 @@ from federation_processes import SERVER, Party, Processes
 from saved_states import log_files
 
 
+@pytest.mark.full
 def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -> None:
     """A second server and a second node are refused; then the server goes on from a copy of its checkpoint, which the
     nodes are rounds ahead of, and then from a log whose end is damaged, with a node that has lost its state.

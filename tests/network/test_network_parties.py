@@ -110,7 +110,7 @@ def test_a_node_does_not_do_what_a_server_must_not_ask() -> None:
         (replace(good, arrays=(policy.astype(np.int64), N)), "does not fit"),
         (replace(good, arrays=(policy,)), "does not fit"),
         (replace(good, most=41), "does not fit"),
-        (replace(good, base=7), "cannot go on after round 7"),
+        (replace(good, base=7), "cannot resume after round 7"),
         (plan().welcome(), "where none belongs"),
     ):
         with pytest.raises(InputError, match=says):
@@ -200,7 +200,7 @@ def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
             ),
             (replace(ready, reward_scale=0.0), "cannot pay"),
             (replace(ready, reward_offset=math.nan), "cannot pay"),
-            (replace(ready, rounds=(3, 4)), "must go on after round 0"),
+            (replace(ready, rounds=(3, 4)), "must resume after round 0"),
             (HELLO, "a joining was expected"),
         ):
             with pytest.raises(Exception, match=says):
@@ -235,8 +235,8 @@ def test_a_node_with_another_problem_gives_up_at_once() -> None:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
 
-    with pytest.raises(InputError, match="turned 'a' away: the problem of 'a' is not the one of this run"):
-        asyncio.run(asyncio.wait_for(story(), 30))
+    with pytest.raises(InputError, match="rejected 'a': the problem of 'a' is not the one of this run"):
+        asyncio.run(asyncio.wait_for(story(), 300))
 
 
 # ------------------------------------------------------------------------------------------------------------- files

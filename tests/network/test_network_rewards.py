@@ -78,7 +78,7 @@ def federate(
         await asyncio.gather(*parties)
         return (await serving).run
 
-    return asyncio.run(asyncio.wait_for(story(), 60)), seen
+    return asyncio.run(asyncio.wait_for(story(), 300)), seen
 
 
 def certificates(folder: Path) -> Path:

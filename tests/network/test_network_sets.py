@@ -31,8 +31,8 @@ def entered(plan: RunPlan) -> Node:
 
 
 def started(algorithm: FedKLUCBVI) -> tuple[RunPlan, Node, Any, tuple[Any, ...], Played]:
-    """A node that has played its first round."""
-    plan = plan_for(algorithm, WORLD, 100, seed=1)
+    """A node that has played its first round, for a server that knows the sizes only."""
+    plan = RunPlan(algorithm, plan_for(algorithm, WORLD, 100, seed=1).setting)
     node, server = entered(plan), algorithm.new_server(plan.setting)
     broadcast = tuple(np.array(array) for array in algorithm.broadcast(server))
     broadcast[0][:, :, 2] = False  # so that there is something that the policy does not do
@@ -77,7 +77,7 @@ def test_requests_are_for_actions_of_the_set_at_a_step_or_at_none(algorithm: Fed
 
 
 def reported(algorithm: FedKLUCBVI) -> tuple[tuple[Any, ...], int, Expected]:
-    """A node's report of its first round, how long that was, and what the server expects."""
+    """A node's report of its first round, by (h,s,a,s'), how long that was, and what the server expects."""
     plan, node, server, broadcast, played = started(algorithm)
     node.answer(Stop(1, played.played))
     query = tuple(algorithm.query(server, 0))
@@ -85,8 +85,15 @@ def reported(algorithm: FedKLUCBVI) -> tuple[tuple[Any, ...], int, Expected]:
     assert isinstance(report, Report)
     forms, grid = ReportSchema(plan, server).forms[0], algorithm.grid(plan.setting)
     visits = plan.setting.horizon if algorithm.counting is Counting.STATIONARY else 1
-    expected = Expected(forms, plan.setting, broadcast[0], query, 0, frozenset(), grid, visits)
-    return report.arrays, played.played, expected
+    asked, support = frozenset[int](), plan.support
+    expected = Expected(forms, plan.setting, broadcast[0], query, 0, asked, grid, visits, support)
+    C, Z = report.arrays
+    return (C.reshape((*Z.shape[:-1], plan.setting.states)), Z), played.played, expected
+
+
+def listed(transitions: Any, *rest: Any) -> tuple[Any, ...]:
+    """As reports have them where every state can follow."""
+    return transitions.reshape((1, -1)), *rest
 
 
 def moved(transitions: Any, to: tuple[int, ...] | None, times: int = 1) -> Any:
@@ -109,7 +116,7 @@ def test_new_transitions_are_those_of_the_episodes_that_were_not_reported_and_of
     unit = "steps" if algorithm.stationary else "episodes"
 
     def check(transitions: Any, episodes: int = length) -> None:
-        check_report((transitions, *rest), member, episodes, expected)
+        check_report(listed(transitions, *rest), member, episodes, expected)
 
     check(C)
     assert C.sum() == 3 * length * H
@@ -137,13 +144,13 @@ def test_what_earlier_rounds_left_unreported_may_be_where_their_policies_went(al
     member = Member("node-0", 0, 3, b"", episodes=length, reported=0)
     elsewhere = tuple(array[:, :, :, [2, 0, 1]] for array in report)
     both = tuple(one + other for one, other in zip(report, elsewhere, strict=True))
-    check_report(both, member, length, expected)
+    check_report(listed(*both), member, length, expected)
     member.reported = length
     with pytest.raises(ViolationError, match="that were not reported yet"):
-        check_report(both, member, length, expected)
-    check_report(report, member, length, expected)
+        check_report(listed(*both), member, length, expected)
+    check_report(listed(*report), member, length, expected)
     with pytest.raises(ViolationError, match="where the policy did not go"):
-        check_report(elsewhere, member, length, expected)
+        check_report(listed(*elsewhere), member, length, expected)
 
 
 @every
@@ -155,7 +162,7 @@ def test_rewards_of_new_transitions_are_no_more_than_one_each(algorithm: FedKLUC
         forged = Z.copy()
         forged[(*visited, 0)] = wrong
         with pytest.raises(ViolationError, match=r"agents 0 to 2: Z at .* (negative|outside n times \[0, 1\])"):
-            check_report((C, forged), Member("node-0", 0, 3, b""), length, expected)
+            check_report(listed(C, forged), Member("node-0", 0, 3, b""), length, expected)
 
 
 @every
@@ -164,7 +171,7 @@ def test_reports_that_are_checked_together_fail_like_each_by_itself(algorithm: F
     arrays, length, expected = reported(algorithm)
     members = {name: Member(name, first, 3, b"") for name, first in (("a", 0), ("b", 3), ("c", 6))}
     lengths = dict.fromkeys(members, length)
-    reports = {name: tuple(array.copy() for array in arrays) for name in members}
+    reports = {name: tuple(array.copy() for array in listed(*arrays)) for name in members}
     check_reports(reports, members, lengths, expected)
     reports["b"][0][tuple(np.argwhere(reports["b"][0] > 0)[0])] += 1
     with pytest.raises(ViolationError) as alone:

@@ -33,7 +33,7 @@ def test_rounds_are_told_as_in_a_simulation_and_nodes_with_what_they_carried() -
             plan_for(ALGORITHM, WORLD, 40, seed=1), None, None, report=look, on_round=told.append
         )
         tasks = [run_node(node, reach(service)) for node in make_nodes(WORLD, (2, 2))]
-        await asyncio.wait_for(asyncio.gather(service.run(), *tasks), 60)
+        await asyncio.wait_for(asyncio.gather(service.run(), *tasks), 300)
         return service
 
     service = asyncio.run(work())

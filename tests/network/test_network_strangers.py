@@ -1,4 +1,4 @@
-"""Strangers are named and turned away, and the run is what it would have been."""
+"""Strangers are named and rejected, and the run is what it would have been."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
         asyncio.run(asyncio.wait_for(story(), SECONDS))
     for reason in ("'guest' is not on the list", "'lost' has been revoked", "another process"):
-        assert re.search(f"turned away: .*{reason}", caplog.text)
+        assert re.search(f"rejected: .*{reason}", caplog.text)
 
 
 def test_a_node_does_not_take_another_nodes_certificate_for_the_servers(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pyte
         ([hello, hello], "a joining was expected, got Hello"),
         ([hello, replace(ready, states=4)], "the node's problem has (S, A, H) = (4, 2, 3)"),
         ([hello, replace(ready, digest=b"x" * 32)], "is not the one of this run"),
-        ([hello, replace(ready, rounds=())], "must go on after round 0 but holds rounds []"),
+        ([hello, replace(ready, rounds=())], "must resume after round 0 but holds rounds []"),
         ([b""], "0 bytes that are no message"),
         ([good[:-3]], "bytes that are no message of this protocol"),
         ([random.Random(1).randbytes(300)], "300 bytes that are no message of this protocol"),

@@ -63,7 +63,7 @@ async def serve(
     service = FederationServer(plan, None, None, server_checkpoint=checkpoint, on_round=on_round)
     async with following(state, service.coordinator):
         parties = [run_node(node, reach(service)) for node in nodes]
-        await asyncio.wait_for(asyncio.gather(service.run(), *parties), 60)
+        await asyncio.wait_for(asyncio.gather(service.run(), *parties), 300)
     return service.outcome().run, state, metrics
 
 
@@ -135,6 +135,6 @@ def test_nodes_whose_rewards_have_other_units_are_refused() -> None:
         assert service.outcome().run.complete
         return str(refused.value)
 
-    says = asyncio.run(asyncio.wait_for(story(), 60))
+    says = asyncio.run(asyncio.wait_for(story(), 300))
     assert "a step of 'b' pays -1.5 to 4, one of this run -1.5 to 3.5" in says
     assert "the same --reward-range" in says

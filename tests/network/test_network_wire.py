@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
@@ -239,6 +240,23 @@ def test_changes_that_contradict_themselves_or_what_was_there_are_refused(
     assert (numbers.tolist(), truths.tolist()) == ([[0, 1], [7, 3]], [False, True, True])
     with pytest.raises(WireError, match=says):
         Changes(1, changed, data).made_to(before)
+
+
+def test_what_is_mostly_zero_says_only_what_is_not() -> None:
+    """Reports of what is new: a few transitions of many, others in every round."""
+    rng, sent, taken = np.random.default_rng(8), DeltaCache(), DeltaCache()
+    for number in range(1, 6):
+        counts = np.zeros((1, 100_000), dtype=np.int64)
+        counts[0, rng.integers(0, 100_000, 50)] = rng.integers(1, 9, 50)
+        data = encode(Report(number, 0, (counts,)), sent)
+        assert number == 1 or len(data) < 50 * 8 + 600
+        message = decode_up(data, taken)
+        assert isinstance(message, Report)
+        assert np.array_equal(message.arrays[0], counts)
+        keep_taken(message, taken)
+    for bad in (b"no zlib", zlib.compress(bytes(10**7) + b"1")):
+        with pytest.raises(WireError):
+            Changes(0, bad, bytes(8), packed=True).made_to((counts,))
 
 
 def test_changes_are_told_from_late_copies_and_from_changes_of_what_is_not_here() -> None:

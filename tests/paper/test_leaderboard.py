@@ -17,7 +17,7 @@ from fed_ucbvi.paper import leaderboard
 from fed_ucbvi.paper.leaderboard import (
     LeaderboardPlan,
     Row,
-    markdown,
+    documents,
     page,
     places,
     read_rows,
@@ -33,9 +33,9 @@ BOARD, ROWS = LeaderboardPlan.standing(), standing_rows()
 JOBS = BOARD.sweep().jobs()
 
 
-def test_the_document_follows_from_the_stored_rows() -> None:
-    written = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
-    assert written == markdown(BOARD, ROWS), "give 'make leaderboard-document'"
+def test_the_documents_follow_from_the_stored_rows() -> None:
+    for name, text in documents(BOARD, ROWS).items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run 'make leaderboard-document'"
 
 
 def test_the_stored_rows_are_those_of_the_sweep() -> None:
@@ -52,12 +52,7 @@ def in_order() -> list[Job]:
 
 @pytest.mark.parametrize(
     ("environment", "algorithm"),
-    [
-        ("synthetic", "fed-kl-ucbvi"),
-        ("chain", "fed-ucbvi"),
-        ("windy_cliff", "mvp"),
-        ("random_mdps", "byzan-ucbvi"),
-    ],
+    [("synthetic", "fed-kl-ucbvi"), ("chain", "fed-ucbvi"), ("windy_cliff", "mvp"), ("random_mdps", "byzan-ucbvi")],
 )
 def test_a_run_made_today_gives_the_row_that_is_stored(environment: str, algorithm: str) -> None:
     (job,) = (job for job in JOBS if (job.environment, job.algorithm, job.seed) == (environment, algorithm, 1))
@@ -164,9 +159,9 @@ def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(
     assert [place["agents"] for place in told["environments"]["chain"]] == [2, 2]
     rows = read_rows(tmp_path / "board" / "leaderboard.csv")
     assert [row.algorithm for row in rows[:6]] == ["fed-ucbvi"] * 2 + ["ucbvi"] * 2 + [own] * 2
-    text = (tmp_path / "board" / "leaderboard.md").read_text(encoding="utf-8")
-    assert text == markdown(small, rows)
-    assert "- ucbvi on chain: a test." in text
+    for name, text in documents(small, rows).items():
+        assert (tmp_path / "board" / name).read_text(encoding="utf-8") == text
+    assert "- ucbvi on chain: a test." in documents(small, rows)["leaderboard.md"]
     assert (tmp_path / "board" / "index.html").stat().st_size > 1000
     again = CliRunner().invoke(app, words)
     assert json.loads(again.stdout)["overall"] == told["overall"], "from the runs that are kept"

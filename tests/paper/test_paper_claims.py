@@ -110,8 +110,7 @@ def test_rounds_are_nearly_flat_up_to_a_slope_of_a_tenth(slope: float, expected:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "expected"),
-    [((100, 50), "holds"), ((101, 100), "holds partly"), ((200, 101), "does not hold")],
+    ("rounds", "expected"), [((100, 50), "holds"), ((101, 100), "holds partly"), ((200, 101), "does not hold")]
 )
 def test_rounds_are_few_up_to_a_tenth_of_the_episodes(rounds: tuple[int, int], expected: str) -> None:
     some = [("gridworld", "fed-ucbvi", 2 + k, 0.0, 1.0, count) for k, count in enumerate(rounds)]
@@ -148,11 +147,7 @@ def test_only_the_same_cell_is_compared() -> None:
 
 @pytest.mark.parametrize(
     ("figures", "expected"),
-    [
-        ({"a": [1, 2, 3]}, "holds"),
-        ({"a": [1, 1]}, "does not hold"),
-        ({"a": [2, 1], "b": [1, 2]}, "holds partly"),
-    ],
+    [({"a": [1, 2, 3]}, "holds"), ({"a": [1, 1]}, "does not hold"), ({"a": [2, 1], "b": [1, 2]}, "holds partly")],
 )
 def test_an_ordering_holds_if_the_figures_grow_strictly(figures: dict[str, list[float]], expected: str) -> None:
     rows = {name: [group("gridworld", "x", [figure] * 5) for figure in row] for name, row in figures.items()}
@@ -186,8 +181,7 @@ def test_every_claim_of_the_paper_is_judged_where_all_data_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "expected"),
-    [((8, 9), "holds"), ((9, 9), "does not hold"), ((10, 9), "does not hold")],
+    ("rounds", "expected"), [((8, 9), "holds"), ((9, 9), "does not hold"), ((10, 9), "does not hold")]
 )
 def test_the_global_rule_saves_rounds_only_if_the_mixture_has_fewer(rounds: tuple[int, int], expected: str) -> None:
     cell = ("gridworld", "fed-ucbvi", 20, 0.0, 5.0)

@@ -20,7 +20,7 @@ from fed_ucbvi.paper.judging import BOUNDS, ERROR, LOOKS, Majority, combine, maj
 from fed_ucbvi.paper.reproduction import ReproductionPlan, Runs
 from fed_ucbvi.report.content import Outcome, Verdict
 from fed_ucbvi.report.traces import Group, Traces
-from fed_ucbvi.results.statistics import mean_interval
+from fed_ucbvi.results.statistics import student_interval
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from made_up_runs import group, table
@@ -98,7 +98,7 @@ def test_wrong_verdicts_stay_at_their_rate_on_skewed_populations(population: str
     limit, mean = np.median(many), np.mean(many)
     samples = many.reshape(2_000, 40)
     answers = [majority(flags).answer for flags in (samples <= limit).tolist()]
-    _, low, high = mean_interval(samples[:, :5].T)
+    _, low, high = student_interval(samples[:, :5].T)
     missed = int(((mean < low) | (mean > high)).sum())
     allowed = 2_000 * ERROR + 4 * np.sqrt(2_000 * ERROR * (1 - ERROR))
     assert answers.count(True) <= allowed

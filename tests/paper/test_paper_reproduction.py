@@ -16,7 +16,7 @@ from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.command_line.sweeping import report_on_sweep
 from fed_ucbvi.paper import ablations, figures, reproduction, theory, tuned
 from fed_ucbvi.paper.experiment import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, RunScale
-from fed_ucbvi.paper.kl import WORST
+from fed_ucbvi.paper.kl import MANY_SEEDS
 from fed_ucbvi.paper.reproduction import EXPERIMENTS, ReproductionPlan, Runs, report_on
 from fed_ucbvi.report.content import PageContent, Section, check_report
 from fed_ucbvi.report.sweep import without_gaps
@@ -27,6 +27,7 @@ from fed_ucbvi.sweeps.execution import SweepInterrupted, SweepOutcome, run_sweep
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store, load_runs
+from matrices import first_of
 
 pytestmark = pytest.mark.slow
 
@@ -99,12 +100,12 @@ def test_the_papers_cell_agrees_with_the_independent_implementations() -> None:
         assert low < np.mean([job.run().regret for job in replicates]) < high
 
 
-@pytest.mark.parametrize("size", ["quick", "default", "full"])
+@pytest.mark.parametrize("size", first_of(["quick", "default", "full"]))
 def test_every_run_meets_the_environment_of_its_seed(size: str) -> None:
     scale = RunScale(size, 2)
     for experiment in EXPERIMENTS.values():
         for job in Sweep(name="x", grids=experiment.grids(scale)).jobs():
-            assert job.env_seed == (0 if job.label.endswith(WORST) else job.seed)
+            assert job.env_seed == (0 if job.label.endswith(MANY_SEEDS) else job.seed)
 
 
 def test_only_the_table_of_all_algorithms_is_left_to_a_full_reproduction() -> None:
@@ -114,6 +115,7 @@ def test_only_the_table_of_all_algorithms_is_left_to_a_full_reproduction() -> No
     assert reproduction.check_names(["table1"], RunScale()) == ("table1",)
 
 
+@pytest.mark.full
 def test_runs_that_experiments_share_are_made_once(runs: Figures) -> None:
     asked = [job for one in EXPERIMENTS.values() for job in Sweep(name="x", grids=one.grids(QUICK)).jobs()]
     made = [job.id for job, _, _ in runs]
@@ -121,7 +123,7 @@ def test_runs_that_experiments_share_are_made_once(runs: Figures) -> None:
     assert {job.id for job in asked} <= set(made)
 
 
-def test_tuning_instances_are_never_evaluated_on(runs: Figures) -> None:
+def test_tuning_instances_are_never_evaluated_on() -> None:
     first, *evaluation = tuned.grids(QUICK)
     assert len(evaluation) == len({*tuned.TUNED, tuned.RECOMMENDED})
     for grid in evaluation:
@@ -134,6 +136,7 @@ def test_tuning_instances_are_never_evaluated_on(runs: Figures) -> None:
 # -------------------------------------------------------------------------------------------- what is written
 
 
+@pytest.mark.full
 def test_every_figure_and_table_is_written(made: tuple[Path, dict[str, object]], report: PageContent) -> None:
     out, printed = made
     folder = out / "report"
@@ -151,6 +154,7 @@ def test_every_figure_and_table_is_written(made: tuple[Path, dict[str, object]],
     assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "report", "sweeps"]
 
 
+@pytest.mark.full
 def test_figures_show_the_means_of_the_runs_on_disk(report: PageContent, runs: Figures) -> None:
     compared = 0
     for figure in ("figure2", "figure3"):
@@ -171,6 +175,7 @@ def test_figures_show_the_means_of_the_runs_on_disk(report: PageContent, runs: F
     assert compared >= 2 * 2 * 3
 
 
+@pytest.mark.full
 def test_curves_end_at_the_regret_of_the_table_and_have_the_papers_markers(report: PageContent) -> None:
     table = section(report, "figures").tables[0]
     rows = {(row[0], row[1], row[2], row[3]): row[6] for row in table.rows}
@@ -183,6 +188,7 @@ def test_curves_end_at_the_regret_of_the_table_and_have_the_papers_markers(repor
     assert (markers["Fed-UCBVI"], markers["FedQ-Bernstein"]) == ("cross", "circle")
 
 
+@pytest.mark.full
 def test_where_the_global_rule_cannot_fire_the_mixture_is_the_local_rule(
     made: tuple[Path, dict[str, object]], report: PageContent
 ) -> None:
@@ -193,6 +199,7 @@ def test_where_the_global_rule_cannot_fire_the_mixture_is_the_local_rule(
     assert {row[2] for row in table.rows} == set(ablations.VARIANTS)
 
 
+@pytest.mark.full
 def test_tuned_runs_have_the_factor_that_was_best_in_tuning(report: PageContent, runs: Figures) -> None:
     regrets: dict[tuple[str, str, float], list[float]] = {}
     for job, regret, _ in runs:
@@ -210,6 +217,7 @@ def test_tuned_runs_have_the_factor_that_was_best_in_tuning(report: PageContent,
         assert float(str(row[3])) == min(tried, key=lambda factor: tried[factor])
 
 
+@pytest.mark.full
 def test_regret_with_the_theorys_constants_is_linear_at_first_and_its_rounds_are_within_their_bound(
     made: tuple[Path, dict[str, object]], report: PageContent
 ) -> None:
@@ -224,6 +232,7 @@ def test_regret_with_the_theorys_constants_is_linear_at_first_and_its_rounds_are
         assert ratio[-1] < 0.5
 
 
+@pytest.mark.full
 def test_a_quick_reproduction_judges_nothing_and_says_why(
     made: tuple[Path, dict[str, object]], report: PageContent
 ) -> None:
@@ -235,6 +244,7 @@ def test_a_quick_reproduction_judges_nothing_and_says_why(
     assert "does not hold" not in call("report", made[0], "--out", made[0].parent / "again").output
 
 
+@pytest.mark.full
 def test_the_titles_of_figures_2_and_3_give_the_slopes_at_both_ends_of_bent_curves(report: PageContent) -> None:
     found = {figure.id: figure for part in report.sections for figure in part.figures}
     for name in ("figure2", "figure3"):
@@ -246,6 +256,7 @@ def test_the_titles_of_figures_2_and_3_give_the_slopes_at_both_ends_of_bent_curv
         assert f"local slope {shown}" in found[name].title
 
 
+@pytest.mark.full
 def test_every_run_of_a_reproduction_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
     read = Store.read
@@ -267,6 +278,7 @@ def test_every_run_of_a_reproduction_is_read_once(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
+@pytest.mark.full
 def test_whatever_runs_are_missing_there_is_a_section_that_can_be_drawn(
     name: str, made: tuple[Path, dict[str, object]]
 ) -> None:
@@ -307,6 +319,7 @@ def small(whole: Path, tmp_path: Path, few: None) -> Path:
     return out
 
 
+@pytest.mark.full
 def test_the_report_can_be_made_again_and_is_the_same(whole: Path, tmp_path: Path, few: None) -> None:
     again = call("report", whole, "--out", tmp_path / "again", "--json")
     assert again.exit_code == 0, again.output

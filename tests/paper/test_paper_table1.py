@@ -92,8 +92,7 @@ def test_the_command_writes_markdown_and_prints_json(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
-    [(["fed-ucbv"], "did you mean 'fed-ucbvi'?"), (["ucbvi", "ucbvi"], "named twice")],
+    ("names", "message"), [(["fed-ucbv"], "did you mean 'fed-ucbvi'?"), (["ucbvi", "ucbvi"], "named twice")]
 )
 def test_names_that_cannot_be_compared_are_refused(names: list[str], message: str) -> None:
     arguments = [word for name in names for word in ("--algorithm", name)]

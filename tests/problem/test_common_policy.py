@@ -416,10 +416,7 @@ def test_where_agents_stop_apart_every_episode_counts_once() -> None:
     assert len(set(result.records["agent_episodes"] / result.records["length"])) > 1
     best, (values, episodes) = (
         federation.common_optimum.value.lower,
-        (
-            result.records["value"],
-            result.records["agent_episodes"],
-        ),
+        (result.records["value"], result.records["agent_episodes"]),
     )
     assert result.federated_regret.lower == pytest.approx(3000 * best - (values * episodes).sum() / 3)
 

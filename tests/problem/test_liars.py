@@ -146,12 +146,7 @@ def test_other_attacks_ask_as_everyone_does(attack: str) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize(
-    "algorithm",
-    [
-        FedUCBVI(),
-        ByzanUCBVI(log_term=0.01),
-        ConcurrentUCBVI(bonus="bernstein-freedman", scale=0.01),
-    ],
+    "algorithm", [FedUCBVI(), ByzanUCBVI(log_term=0.01), ConcurrentUCBVI(bonus="bernstein-freedman", scale=0.01)]
 )
 def test_every_algorithm_survives_every_attack_with_finite_values(
     algorithm: FedUCBVI | ByzanUCBVI | ConcurrentUCBVI, attack: str

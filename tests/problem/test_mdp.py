@@ -13,14 +13,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP
-from problems import (
-    all_paths,
-    all_policies,
-    brute_force_occupancy,
-    brute_force_value,
-    random_mdp,
-    random_policy,
-)
+from problems import all_paths, all_policies, brute_force_occupancy, brute_force_value, random_mdp, random_policy
 
 SEEDS = st.integers(0, 2**32 - 1)
 CLOSE = 1e-12

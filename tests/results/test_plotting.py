@@ -214,10 +214,10 @@ def test_the_mean_of_several_runs_is_drawn_with_its_interval(several: list[Run])
         np.testing.assert_allclose(mean, curves.mean(axis=0))
         np.testing.assert_allclose(line(right, number)[1], np.mean([one.rounds_at(x) for one in group], axis=0))
         drawn = left.series[number]
-        low, high = stats.t.interval(0.95, 3, curves[:, -1].mean(), stats.sem(curves[:, -1]))
+        factor = np.exp(stats.t.ppf(0.975, 3) * stats.sem(curves[:, -1]) / mean[-1])
         assert drawn.low is not None
         assert drawn.high is not None
-        np.testing.assert_allclose([drawn.low[-1], drawn.high[-1]], [low, high])
+        np.testing.assert_allclose([drawn.low[-1], drawn.high[-1]], [mean[-1] / factor, mean[-1] * factor])
         assert rows_of(left)[number]["parts"] == ["line", "band"]
     assert x_scale(left).log
     assert x_scale(right).log

@@ -15,6 +15,7 @@ from fed_ucbvi.results.statistics import (
     paired_ratio,
     seeds_needed,
     share_interval,
+    student_interval,
     student_quantile,
     summarise,
 )
@@ -28,10 +29,21 @@ def test_students_quantile_equals_scipys(freedom: int) -> None:
 
 def test_the_interval_of_a_mean_is_scipys_column_by_column() -> None:
     values = np.array([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]])
-    mean, low, high = mean_interval(values)
+    mean, low, high = student_interval(values)
     ends = stats.t.interval(0.95, 2, values[:, 0].mean(), stats.sem(values[:, 0]))
     np.testing.assert_allclose([low[0], high[0]], ends)
     assert mean[1] == low[1] == high[1] == 5
+
+
+def test_the_interval_of_a_mean_of_costs_never_reaches_zero_and_is_students_where_it_is_small() -> None:
+    rng = np.random.default_rng(1)
+    wide, narrow = rng.exponential(size=4), 100 + rng.normal(size=4)
+    mean, low, high = mean_interval(wide)
+    assert 0 < low < mean < high
+    assert mean / low == pytest.approx(high / mean)
+    np.testing.assert_allclose(mean_interval(narrow), student_interval(narrow), rtol=1e-3)
+    np.testing.assert_array_equal(mean_interval(wide - 1), student_interval(wide - 1))
+    assert summarise(-wide).failing == 0, "what is negative is no cost"
 
 
 def test_a_single_run_is_its_own_band_and_no_run_has_none() -> None:

@@ -69,6 +69,6 @@ def anew(*arguments: str, cwd: Path, paths: tuple[Path, ...] = ()) -> subprocess
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (source, *paths)))},
     )

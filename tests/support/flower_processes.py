@@ -96,7 +96,7 @@ class Flower:
             text=True,
             env=self._environment("cli"),
             cwd=self._home("cli"),
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -17,6 +17,11 @@ def in_turn(rows: Iterable[Sequence[Any]], last: Sequence[Any]) -> list[Any]:
     ]
 
 
+def every_third(number: int) -> list[Any]:
+    """The numbers below ``number``; ``make test`` takes every third of them."""
+    return [pytest.param(k, marks=() if k % 3 == 0 else pytest.mark.full) for k in range(number)]
+
+
 def first_of(cases: Sequence[Any], number: int = 1) -> list[Any]:
     """All cases; ``make test`` takes the first ``number`` of them."""
     return [

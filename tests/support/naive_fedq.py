@@ -55,8 +55,7 @@ def iota(sizes: Sizes) -> float:
     S, A, H, M, T, p = sizes
     T_0, K_0, C = H * M * T, T, 1 / (H * (H + 1))
     return max(
-        math.log(2 * S * A * (T_0 + H * M) * (1 + C) / p),
-        math.log(2 * K_0 * S * A * H * (T_0 / H + M) * (1 + C) / p),
+        math.log(2 * S * A * (T_0 + H * M) * (1 + C) / p), math.log(2 * K_0 * S * A * H * (T_0 / H + M) * (1 + C) / p)
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi import Federation, Run
-from fed_ucbvi.algorithms.base import FleetTables
+from fed_ucbvi.algorithms.base import FleetTables, Message
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.network.certificates import TLSFiles
@@ -56,6 +56,12 @@ def part_of(world: Federation, agents: int) -> Federation:
         initial=world.initial[:agents],
         description=description,
     )
+
+
+def told_episodes(node: Node, report: Message | None = None) -> int:
+    """How many episodes the transitions in a report of what is new are those of; by default in the next one."""
+    transitions = (node._own_report((), 0) if report is None else report)[0]
+    return int(transitions.sum()) // node._plan.setting.horizon
 
 
 def reach(server: FederationServer, tls_files: TLSFiles | None = None) -> InMemoryServer:
@@ -105,7 +111,7 @@ def federate(
 ) -> Outcome:
     """Run to the end, in two minutes at most."""
     run = federate_async(plan, nodes, tls_files, server_checkpoint, on_round, in_memory=in_memory)
-    return asyncio.run(asyncio.wait_for(run, 120))
+    return asyncio.run(asyncio.wait_for(run, 300))
 
 
 def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:

@@ -25,7 +25,7 @@ def apply(mirror: dict[str, Any], increment: Mapping[str, Any]) -> dict[str, Any
 
 
 def connect(url: str) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection("127.0.0.1", urlsplit(url).port or 0, timeout=30)
+    return http.client.HTTPConnection("127.0.0.1", urlsplit(url).port or 0, timeout=300)
 
 
 def follow(url: str) -> Iterator[dict[str, Any]]:

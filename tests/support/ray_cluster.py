@@ -77,12 +77,12 @@ def two_nodes() -> Iterator[TwoNodes]:
             address, raylet = cluster.stdout.readline().split()
             yield TwoNodes(address, int(raylet))
         finally:
-            cluster.communicate("end\n", timeout=120)
+            cluster.communicate("end\n", timeout=300)
 
 
 def wait_for(what: str, happens: Callable[[], object]) -> None:
     """Wait until something has happened."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not happens():
         assert time.monotonic() < deadline, f"{what} has not happened"
         time.sleep(0.01)

@@ -66,13 +66,7 @@ def speed_up() -> Figure:
     def points(name: str, power: float) -> Series:
         y = [4000 * agents**power for agents in AGENTS]
         return Series(
-            label_of(name),
-            colour_of(name),
-            AGENTS,
-            y,
-            [v - 600 for v in y],
-            [v + 600 for v in y],
-            marker="circle",
+            label_of(name), colour_of(name), AGENTS, y, [v - 600 for v in y], [v + 600 for v in y], marker="circle"
         )
 
     ideal = Series("1/√M", "#000000", AGENTS, [4000 / math.sqrt(agents) for agents in AGENTS], dash="dashed")

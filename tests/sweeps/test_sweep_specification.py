@@ -226,10 +226,7 @@ def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path)
         ("env_seed = 'sed'", r"grid\[1\]\.env_seed: must be a whole number, or 'seed'"),
         ("driver = 'slow'", r"grid\[1\]\.driver: unknown driver 'slow'. Known: auto, counts, cuda, episodes"),
         ("eps = [0.1]", r"grid\[1\]\.eps: unknown key 'eps'; did you mean 'eps_p'"),
-        (
-            'algorithms = ["ucbvi"]',
-            r"grid\[1\]\.agents\[0\].*a single agent.*grid of its own with agents = \[1\]",
-        ),
+        ('algorithms = ["ucbvi"]', r"grid\[1\]\.agents\[0\].*a single agent.*grid of its own with agents = \[1\]"),
         ("agents = [1000000]\nepisodes = [1e15]", r"grid\[1\]\.agents\[0\].*agents x episodes"),
         (
             "algorithms = ['fedq-hoeffding', {name = 'fedq-advantage', constants = 'published', beta = 11}]",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from scipy import stats
 
 from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.engine.simulation import Caution, Simulation
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.theory.bounds import (
     first_episode,
     global_rule_from,
@@ -36,6 +35,7 @@ from fed_ucbvi.theory.constants import (
     threshold_nu,
 )
 from matrices import first_of, in_turn
+from runs import without_cautions
 
 PUBLISHED = ("mended", "printed")
 SIZES = st.integers(1, 40)
@@ -44,11 +44,7 @@ EPS = st.floats(0, 0.5)
 DELTAS = st.floats(1e-6, 0.5)
 
 
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = without_cautions
 
 
 # --------------------------------------------------------------------------------------------- the formulas

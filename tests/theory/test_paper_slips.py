@@ -6,8 +6,6 @@ Letters: S, A, H, M, T as in the paper; ``e`` is Euler's number. Where a slip do
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,20 +17,17 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_ucbvi_server import UpdateRule
 from fed_ucbvi.algorithms.fed_ucbvi_server import bonus as bonus_of
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.engine.simulation import Caution, Simulation
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.heterogeneity import distances
 from fed_ucbvi.theory.bounds import regret_bound_terms, rounds_bound
 from fed_ucbvi.theory.constants import beta_common, beta_max, beta_star, most_rounds, threshold_nu
 from model_free import finished
+from runs import without_cautions
 
 e = math.e
 
 
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = without_cautions
 
 
 def one_state(agents: int) -> Federation:

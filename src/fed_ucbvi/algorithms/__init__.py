@@ -188,6 +188,5 @@ def algorithm_name(algorithm: Algorithm[Any, Any] | type[Any]) -> str:
 
 
 def parameters_of(algorithm: Algorithm[Any, Any]) -> dict[str, object]:
-    """The parameters, for the record."""
     given = dataclasses.asdict(algorithm)  # type: ignore[call-overload]
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.compiling import compiled
@@ -190,7 +190,7 @@ class FleetTables(NamedTuple):
 
     @classmethod
     def placeholder(cls, setting: Setting) -> FleetTables:
-        """Those of one agent of whose problem nothing is known; it can report that it has been nowhere."""
+        """The tables of an agent of unknown problem, which can report zero visits."""
         S, A = setting.states, setting.actions
         return cls(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
 
@@ -465,6 +465,14 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Server side: use the reports of all M agents, in agent order; sums may be added up already."""
 
+    def new_counts(self, agents: AgentsT, query: Message) -> NewCounts:
+        """Agent side, where :attr:`server_counts`: what is new, of which a report is one form."""
+        raise InputError(f"reports of {self.name} are not what is new.")
+
+    def add_counts(self, server: ServerT, new: NewCounts) -> None:
+        """Server side, likewise: the same as :meth:`aggregate`, of counts that have been read already."""
+        raise InputError(f"reports of {self.name} are not what is new.")
+
     def exchanges(self, setting: Setting) -> int:
         """How many query-report pairs one synchronisation takes; by default one."""
         return 1
@@ -567,6 +575,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         Secure sums use it: they hide an agent's numbers among those of others, and what is new is all they say.
         """
         return self
+
+    def logged_counts(self, setting: Setting, counts: CountTable) -> NewCounts:
+        """Counts of a node's logs, to be reported with what is new (:attr:`server_counts`)."""
+        raise InputError(f"{self.name} takes no logs of nodes; use fed-kl-ucbvi, or plan from the logs alone.")
 
     def empty_report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
         """Arrays as large as those of a report, whatever is in them, for counting bytes."""

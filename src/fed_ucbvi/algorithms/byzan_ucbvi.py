@@ -260,7 +260,7 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
         _synchronise(agents.experience, agents.out, server.rule, server.estimates)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
-        """The same on robust means alone, without their errors, from exchanges of its own."""
+        """A planner on robust means alone, without their errors, with its own exchanges."""
         planner = self.new_server(setting)
         planner.estimates.policy.fill(0)
         ties = planner.rule.ties._replace(random=False)

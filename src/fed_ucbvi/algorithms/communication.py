@@ -61,14 +61,14 @@ class Meter:
         """Bytes of one agent's reports after a round of so many episodes."""
         return self._algorithm.report_bytes(self._setting, episodes) or self.reports
 
-    def round(self, askers: int, last: bool, episodes: int) -> Traffic:
+    def round(self, requesters: int, last: bool, episodes: int) -> Traffic:
         """The traffic of a round that ended with this many requests; ``last`` adds the end signal."""
         M = self.agents
         messages_up = bytes_up = 0
         messages_down, bytes_down = M, M * self.start
-        if askers:
-            messages_up += askers + M * self.exchanges
-            bytes_up += askers * REQUEST.nbytes + M * self._reports(episodes)
+        if requesters:
+            messages_up += requesters + M * self.exchanges
+            bytes_up += requesters * REQUEST.nbytes + M * self._reports(episodes)
             messages_down += M + M * self.asked
             bytes_down += M * HEADER.nbytes + M * self.queries
         if last:

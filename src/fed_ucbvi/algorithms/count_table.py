@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.exact_sums import COUNT_BITS, MAX_BITS, Grid, divide_up, plus, read_words
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading_npz
@@ -144,7 +145,7 @@ class CountTable(NamedTuple):
         return np.asarray(sums * 2.0 ** -float(self.bits[0]) / np.maximum(self.visits, 1))
 
     def widened(self, width: int) -> CountTable:
-        """The same with more room; nothing but the tables by next state is copied."""
+        """This table with more room; only the tables by next state are copied."""
         more = [(0, 0), (0, 0), (0, 0), (0, width - self.width)]
         wider: dict[str, Any] = {n: np.pad(getattr(self, n), more) for n in ("transitions", "successors", "paid")}
         return self._replace(**wider)
@@ -177,15 +178,8 @@ class CountTable(NamedTuple):
 
         ``paid (steps, S, A, S)`` and ``squares (steps, S, A, 2)`` are for tables that keep rewards by next state.
         """
-        S, A = transitions.shape[1:3]
-        flat = np.ascontiguousarray(transitions.reshape((-1, S)))
-        cells = np.flatnonzero(flat.any(axis=1)).astype(np.int32)
-        everywhere = np.ascontiguousarray(np.broadcast_to(np.arange(S, dtype=np.int32), (1, S, A, S)))
-        new = NewCounts(cells, everywhere, flat, _wide_words(cells, rewards, grid))
-        if paid is not None and squares is not None:
-            by_state = np.ascontiguousarray(paid.reshape(flat.shape))
-            new = new._replace(paid=by_state, squares=_wide_words(cells, squares, grid))
-        return self.plus(new)
+        steps, S, A, _ = transitions.shape
+        return self.plus(listed_counts(Support.full((steps, S, A)), grid, transitions, rewards, paid, squares))
 
     def merge(self, other: CountTable) -> CountTable:
         """Add another table of the same sizes, in place where there is room; the table that has both."""
@@ -288,10 +282,13 @@ class CountTable(NamedTuple):
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as draft, draft.open("wb") as file:
-            np.savez_compressed(file, about=np.array(json.dumps(about)), **self._listed())
+            np.savez_compressed(file, about=np.array(json.dumps(about)), **self.listed())
 
-    def _listed(self) -> dict[str, Any]:
-        """What was visited: cells, how many next states each has, and numbers cell by cell and slot by slot."""
+    def listed(self) -> dict[str, Any]:
+        """What was visited: cells, how many next states each has, and numbers cell by cell and slot by slot.
+
+        :func:`table_of_lists` makes the table again.
+        """
         where, used = self.visits > 0, np.arange(self.width) < self.seen[..., None]
         listed: dict[str, Any] = {
             "cells": np.flatnonzero(where),
@@ -304,7 +301,7 @@ class CountTable(NamedTuple):
 
     def equals(self, other: CountTable) -> bool:
         """Whether two are the same, number by number; room that is not used does not matter."""
-        own, others = self._listed(), other._listed()
+        own, others = self.listed(), other.listed()
         same = self.visits.shape == other.visits.shape and self.bits == other.bits and own.keys() == others.keys()
         return bool(same) and all(np.array_equal(array, others[name]) for name, array in own.items())
 
@@ -321,7 +318,7 @@ class CountTable(NamedTuple):
 
 
 def table_of_lists(sizes: tuple[int, int, int], bits: int, listed: dict[str, Any]) -> CountTable:
-    """The table of what :meth:`CountTable.save` lists, checked."""
+    """The table of what :meth:`CountTable.listed` gives, checked."""
     if min(sizes) < 1 or not 0 < bits <= MAX_BITS:
         raise InputError(f"a table of shape {sizes} with {bits} bits after the point cannot be.")
     by_slot = "paid" in listed
@@ -388,6 +385,27 @@ def _shifted(numbers: Integers, bits: int) -> Integers:
     """``numbers 2^bits``, rounded up."""
     shifted: Integers = numbers << bits if bits >= 0 else -(-numbers >> -bits)
     return shifted
+
+
+def listed_counts(
+    support: Support,
+    grid: Grid,
+    transitions: CountArray,
+    rewards: CountArray,
+    paid: CountArray | None = None,
+    squares: CountArray | None = None,
+) -> NewCounts:
+    """Counts in the order of a support, as reports have them, to be added to a table.
+
+    Transitions and what they ``paid`` are ``numbers`` of the support, rewards ``(steps, S, A, words)``, and
+    ``squares (steps, S, A, 2)``.
+    """
+    moves = support.spread(transitions.reshape(-1))
+    cells = np.flatnonzero(moves.any(axis=1)).astype(np.int32)
+    new = NewCounts(cells, support.successors, moves, _wide_words(cells, rewards, grid))
+    if paid is None or squares is None:
+        return new
+    return new._replace(paid=support.spread(paid.reshape(-1)), squares=_wide_words(cells, squares, grid))
 
 
 def _wide_words(cells: IndexArray, words: CountArray, grid: Grid) -> WordArray:

@@ -16,7 +16,7 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 Counters = npt.NDArray[Any]
 """An agent's own counters; see :func:`counter_type`."""
 
-MOST_IN_CACHES = 1 << 21
+MAX_IN_CACHES = 1 << 21
 """Counters of 32 bits that fit the caches of a core and of its neighbours, roughly."""
 
 
@@ -54,7 +54,7 @@ def counter_type(setting: Setting, *, stationary: bool = False, rows: int = 0) -
     earlier = -(-setting.earlier_visits // setting.agents)
     most = setting.episodes * (setting.horizon if stationary else 1) + earlier
     numbers = rows * (1 if stationary else setting.horizon) * setting.states * setting.actions
-    kinds = (np.int16, np.int32) if numbers > MOST_IN_CACHES else (np.int32,)
+    kinds = (np.int16, np.int32) if numbers > MAX_IN_CACHES else (np.int32,)
     return next((kind for kind in kinds if most < np.iinfo(kind).max), np.int64)
 
 

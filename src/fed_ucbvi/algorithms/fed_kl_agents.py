@@ -10,7 +10,6 @@ from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, Set
 from fed_ucbvi.algorithms.count_table import NewCounts
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus
 from fed_ucbvi.algorithms.experience import Experience, no_experience
-from fed_ucbvi.algorithms.increments import Increments, increments_of
 from fed_ucbvi.algorithms.synchronisation_rules import SynchronisationRule
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.sampling.philox import product
@@ -106,7 +105,6 @@ class Agents:
             self.confirmed[0] = completed
 
     def drop(self) -> None:
-        """Nothing is new."""
         _forget(self.cells[: self.number[0]], self.visits, self.transitions, self.rewards)
         self.number[0] = 0
 
@@ -156,11 +154,6 @@ class Agents:
     def new_counts(self) -> NewCounts:
         """What is new, as the server's table takes it."""
         return NewCounts(self.cells[: self.number[0]], self.tables.successors, self.transitions, self.rewards)
-
-    def report(self) -> Increments:
-        """What is new, as one row."""
-        C, Z, *_ = increments_of(self.new_counts(), self.shape, self.grid)
-        return Increments(C, Z)
 
 
 def _own_counts(setting: Setting, tables: FleetTables, *, stationary: bool) -> Experience:

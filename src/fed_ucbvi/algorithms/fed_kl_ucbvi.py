@@ -19,6 +19,7 @@ are grouped. Steps h run from 0 to H-1 here and from 1 to H above.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -34,20 +35,25 @@ from fed_ucbvi.algorithms.base import (
     RunExtension,
     Setting,
     TableRow,
+    added_up,
 )
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.experience import Experience
 from fed_ucbvi.algorithms.fed_kl_agents import Agents
 from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, Server
-from fed_ucbvi.algorithms.increments import Increments
+from fed_ucbvi.algorithms.increments import increments_of
 from fed_ucbvi.algorithms.pessimism import pessimistic_values
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import ROSE, TEAL, Marker
 from fed_ucbvi.core.elementary import log
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import NonNegative, Positive, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+
+MANY_CELLS, GROWTH_OF_MANY = 100_000, 0.001
+"""Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
 
 
 class Broadcast(NamedTuple):
@@ -78,7 +84,9 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
             step: each visit then tells about all of them.
         delta: the probability with which optimism may fail, over the whole run.
         min_round_growth: a round that begins after t episodes lasts at least ``min_round_growth t`` episodes, so that
-            there are at most ``2 + log(T) / log(1 + min_round_growth)`` rounds, however many agents there are.
+            there are at most ``2 + log(T) / log(1 + min_round_growth)`` rounds, however many agents there are. By
+            default it is 0.001 where counts have :data:`MANY_CELLS` cells or more, because a synchronisation then
+            takes longer than many episodes, and otherwise 0. The bound on regret is proved for 0.
 
     >>> FedKLUCBVI.fast().radius
     0.5
@@ -98,7 +106,7 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
     radius: Positive = 1.0
     stationary: bool = False
     delta: Probability = 0.05
-    min_round_growth: NonNegative = 0.0
+    min_round_growth: NonNegative | None = None
 
     @staticmethod
     def fast(*, stationary: bool = False) -> FastFedKLUCBVI:
@@ -138,15 +146,13 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         return make_grid(rows, visits, 1, random_rewards=setting.random_rewards, kept=setting.grid_bits)
 
     def grid(self, setting: Setting) -> Grid | None:
-        """That of rewards."""
         return self._grid(setting)
 
     def reward_grid(self, setting: Setting) -> Grid | None:
-        """The same, where rewards are random."""
+        """The grid of sums of random rewards."""
         return self._grid(setting) if setting.random_rewards else None
 
     def rule(self, setting: Setting) -> Rule:
-        """The constants in force."""
         S, H, random = setting.states, setting.horizon, setting.random_rewards
         events = S * (2 * H - 1) if random else max(1, S * (H - 1))
         log_union = log(2.0 * events / self.delta)
@@ -172,7 +178,11 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         """The global doubling rule."""
-        return DoublingRule.named("global", min_round_growth=float(self.min_round_growth))
+        growth = self.min_round_growth
+        if growth is None:
+            cells = math.prod(self.counting.shape(setting.horizon, setting.states, setting.actions))
+            growth = GROWTH_OF_MANY if cells >= MANY_CELLS else 0.0
+        return DoublingRule.named("global", min_round_growth=float(growth))
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
         """Visits of a round after which an agent requests a synchronisation, the same for all agents."""
@@ -194,14 +204,25 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
         return agents.experience
 
     def query(self, server: Server, exchange: int) -> Query:
-        """What is confirmed."""
         return Query(server.estimates.completed)
 
-    def report(self, agents: Agents, query: Message, exchange: int) -> Increments:
+    def new_counts(self, agents: Agents, query: Message) -> NewCounts:
         """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
         if query:
             agents.confirm(int(query[0][0]))
-        return agents.report()
+        return agents.new_counts()
+
+    def add_counts(self, server: Server, new: NewCounts) -> None:
+        """Add what is new, and work out the optimistic values."""
+        server.take(new)
+
+    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
+        """What is new, of all transitions."""
+        return increments_of(self.new_counts(agents, query), Support.full(agents.shape), agents.grid)
+
+    def logged_counts(self, setting: Setting, counts: CountTable) -> NewCounts:
+        """Without rewards by next state, which nobody needs here."""
+        return NewCounts(*counts.with_bits(self._grid(setting).bits).as_new()[:4])
 
     def report_bytes(self, setting: Setting, episodes: int) -> int:
         """At most: a number and a count for each transition that an agent has seen in the round, and its rewards."""
@@ -211,12 +232,11 @@ class FedKLUCBVI(Algorithm[Server, Agents]):
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Add what is new, and work out the optimistic values."""
-        C, Z = (np.asarray(array.sum(axis=0)) for array in report)
-        server.table = server.table.plus_dense(C, Z, server.grid)
-        server.update()
+        steps, S, A = server.table.visits.shape
+        self.add_counts(server, listed_counts(Support.full((steps, S, A)), server.grid, *added_up(report)))
 
     def synchronise(self, server: Server, agents: Agents) -> None:
-        """The same without the message."""
+        """Synchronise from the table of counts, without messages."""
         agents.confirm(int(server.estimates.completed[0]))
         server.take(agents.new_counts())
 

@@ -26,8 +26,9 @@ from fed_ucbvi.algorithms.base import (
     Setting,
     TableRow,
     Tuning,
+    added_up,
 )
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.experience import Experience
 from fed_ucbvi.algorithms.fed_ucbvi_agents import Agents, CountingAgents
@@ -38,6 +39,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import TIES, Estimates, Server, Updat
 from fed_ucbvi.algorithms.fed_ucbvi_sums import SumAgents, Sums, add_up
 from fed_ucbvi.algorithms.fed_ucbvi_table import induct, report_of
 from fed_ucbvi.algorithms.kernels import Choice, randomise
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.parameters import NonNegative, Probability
@@ -125,7 +127,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         )
 
     def facts(self, setting: Setting) -> dict[str, float]:
-        """Nu, for the record."""
         return {"nu": self.threshold(setting)}
 
     def cautions(self, setting: Setting) -> list[str]:
@@ -154,7 +155,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return RunExtension("", fixed, fixed)
 
     def grid(self, setting: Setting) -> Grid | None:
-        """That of X, Y and Z."""
+        """The grid of X, Y and Z."""
         return self._grid(setting)
 
     def _grid(self, setting: Setting) -> Grid:
@@ -164,11 +165,11 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return make_grid(rows, visits, setting.horizon, random_rewards=random, kept=kept)
 
     def reward_grid(self, setting: Setting) -> Grid | None:
-        """That of X and Y, in which random rewards are."""
+        """The grid of X and Y, which include random rewards."""
         return self._grid(setting) if setting.random_rewards else None
 
     def with_agent_reports(self) -> FedUCBVI:
-        """The same, with one row of means for each agent."""
+        """This algorithm with one row of means for each agent."""
         return _in_form(FedUCBVIByRows, self)
 
     def with_increments(self) -> FedUCBVI:
@@ -339,11 +340,9 @@ class FedUCBVIByIncrements(FedUCBVI):
     server_counts: ClassVar[bool] = True
 
     def exchanges(self, setting: Setting) -> int:
-        """One."""
         return 1
 
     def new_server(self, setting: Setting) -> Server:
-        """With a table."""
         server = super().new_server(setting)
         server.table = self._empty_table(server)
         return server
@@ -357,7 +356,6 @@ class FedUCBVIByIncrements(FedUCBVI):
         return ConfirmedBroadcast(server.policy, server.estimates.N, server.estimates.updates)
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
-        """Those of the paper."""
         policy, N, completed = broadcast
         _increment(agents).confirm(int(completed[0]))
         return agents.budgets(policy, N)
@@ -370,26 +368,32 @@ class FedUCBVIByIncrements(FedUCBVI):
         agents.confirmed[:] = broadcast[2]
 
     def query(self, server: Server, exchange: int) -> Message:
-        """What is confirmed."""
         return Confirmed(server.estimates.updates)
 
     def query_values(self, query: Message) -> None:
         """None."""
 
-    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
+    def new_counts(self, agents: Agents, query: Message) -> NewCounts:
         """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
         agents = _increment(agents)
         if query:
             agents.confirm(int(query[0][0]))
-        return agents.increments()
+        return agents.new_counts()
+
+    def add_counts(self, server: Server, new: NewCounts) -> None:
+        """Add what is new, and take all H steps at once."""
+        self._take(server, _table(server).plus(new))
+
+    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
+        """What is new, of all transitions."""
+        return _increment(agents).increments(self.new_counts(agents, query))
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Add what is new, and take all H steps at once."""
-        C, Z, *paid = (np.asarray(array.sum(axis=0)) for array in report)
-        self._take(server, _table(server).plus_dense(C, Z, server.rule.grid, *paid))
+        H, S, A = server.estimates.N.shape
+        self.add_counts(server, listed_counts(Support.full((H, S, A)), server.rule.grid, *added_up(report)))
 
     def synchronise(self, server: Server, agents: Agents) -> None:
-        """The one exchange."""
         Algorithm.synchronise(self, server, agents)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
@@ -448,7 +452,6 @@ class FedUCBVIByRows(FedUCBVI):
         return RowAgents.new(setting, tables, self.synchronisation_rule(setting), self._grid(setting))
 
     def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
-        """The room there is for it."""
         return agents.out if isinstance(agents, RowAgents) else self.report(agents, query, exchange)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:

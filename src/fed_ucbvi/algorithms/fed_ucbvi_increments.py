@@ -14,6 +14,7 @@ from fed_ucbvi.algorithms.experience import Experience
 from fed_ucbvi.algorithms.fed_ucbvi_agents import CountingAgents, no_counts
 from fed_ucbvi.algorithms.fed_ucbvi_server import UpdateRule
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import SynchronisationRule
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.sampling.philox import product
@@ -43,7 +44,7 @@ class Totals(NamedTuple):
 
     @classmethod
     def of(cls, own: Experience, bits: int, *, random: bool) -> Totals:
-        """Those of agents that know this."""
+        """The totals of agents with this experience."""
         _, H, S, A, width = own.transitions.shape
         totals = cls.zero((H, S, A), width, random=random)
         _add_up(own, bits, totals)
@@ -102,7 +103,6 @@ class IncrementAgents(CountingAgents):
             self.confirmed[0] = completed
 
     def drop(self) -> None:
-        """Nothing is new."""
         for array, total in zip(self.known, self._totals(), strict=True):
             array[...] = total
 
@@ -110,17 +110,16 @@ class IncrementAgents(CountingAgents):
         return Totals.of(self.experience, self.grid.bits, random=len(self.known.paid) > 0)
 
     def new_counts(self) -> NewCounts:
-        """What is new."""
         return _difference(self._totals(), self.known, self.experience.successors)
 
-    def increments(self) -> Increments | IncrementsByState:
-        """What is new, as one row."""
+    def increments(self, new: NewCounts) -> Increments | IncrementsByState:
+        """All transitions are listed."""
         H, S, A, _ = self.known.transitions.shape
-        return increments_of(self.new_counts(), (H, S, A), self.grid)
+        return increments_of(new, Support.full((H, S, A)), self.grid)
 
     def report(self, h: int, V_next: object) -> Increments | IncrementsByState:
-        """The same, whatever the server asks about."""
-        return self.increments()
+        """The increments, whatever the server asks about."""
+        return self.increments(self.new_counts())
 
 
 def _less(now: WordArray, known: WordArray) -> WordArray:

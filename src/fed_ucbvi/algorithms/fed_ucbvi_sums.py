@@ -200,7 +200,7 @@ def write_report(h: int, experience: Experience, V_next: FloatArray, weighted: b
 
 @embedded
 def mean_of_sums(weight: int, sums: Entry, bits: int) -> float:
-    """That of r + V."""
+    """The mean of r + V, from its sums."""
     X, _, Z = sums
     return as_float(plus(X, Z)) / float(weight) / float(1 << bits)
 

@@ -52,7 +52,7 @@ class HoeffdingReport(NamedTuple):
 
 
 class BernsteinReport(NamedTuple):
-    """The same with the mean of ``V_{h+1}(s')^2``."""
+    """The report of FedQ-Hoeffding, with the mean of ``V_{h+1}(s')^2``."""
 
     n: fields.RoundVisits
     r: fields.RoundReward

@@ -99,7 +99,7 @@ class DoublingRule(SynchronisationRule):
 
     @property
     def shared(self) -> bool:
-        """Those of the global rule alone."""
+        """Whether all agents have the same budgets: the global rule alone."""
         return self.nu < 0
 
     def numbers(self, agents: int) -> Doubling:

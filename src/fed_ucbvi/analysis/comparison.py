@@ -13,7 +13,15 @@ from fed_ucbvi.core.text import html_table
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunGroup, RunTable
 from fed_ucbvi.results.settings import Settings, label, shared
-from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, POWER, paired_difference, paired_ratio
+from fed_ucbvi.results.statistics import (
+    FAILING,
+    INTERVAL_NAME,
+    POWER,
+    paired_difference,
+    paired_ratio,
+    share_interval,
+    share_text,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,13 +38,13 @@ POWER_PERCENT = f"{POWER:.0%}".replace("%", " %")
 
 TEXTS = ("problem", "group", "outcome")
 """Columns of texts; all others are numbers."""
-USUAL = ("group", "seeds", "mean", "median", "difference", "ratio", "lower_in", "outcome", "seeds_needed")
+USUAL = ("group", "seeds", "mean", "median", "failing", "difference", "ratio", "lower_in", "outcome", "seeds_needed")
 """The default columns of a table."""
 PAIRED = ("difference", "ratio", "lower_in", "outcome", "seeds_needed")
 """Those of them that say something of a group and the baseline."""
 HEADERS = {"ratio": "ratio of means"}
-OF = {"lower_in": "pairs", "failing": "seeds"}
-"""Counts, and the column that says of how many."""
+GAINS = ("average_reward", "value", "optimal_value", "agents_value", "episodes_played")
+"""Metrics of which more is better or nothing; runs fail by the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +76,21 @@ class Comparison:
         shown = set(columns)
         parts = [f"{self.metric}{about}."]
         if shown & {"mean", "difference", "ratio"}:
-            parts.append(f"Square brackets hold the {INTERVAL_NAME} (Student's; too narrow where rare runs fail).")
+            parts.append(f"Square brackets hold the {INTERVAL_NAME}.")
         if "failing" in shown:
-            parts.append(f"A run fails if it has more than {FAILING:g} times the median of its group.")
+            parts.append(
+                f"A run fails if it has more than {FAILING:g} times the median of its group; square brackets behind "
+                "the count hold the 95 % interval of the share."
+            )
+        if carried := self._carried():
+            parts.append(f"Few runs carry the mean of {', '.join(carried)}: compare the medians.")
         if shown & {*PAIRED}:
             parts.append(f"Differences and ratios are to {self.baseline}, paired over common seeds.")
         if shown & {"outcome", "seeds_needed"}:
             parts.append(
-                "A comparison is undecided while the interval of the difference holds 0; as many as the seeds needed "
-                f"would decide it with probability {POWER_PERCENT} if the true difference were the one found."
+                "A comparison is undecided while the interval of the difference holds 0 or, where runs fail, while "
+                "an exact sign test over the seeds is undecided; as many as the seeds needed would decide it with "
+                f"probability {POWER_PERCENT} if the true difference were the one found."
             )
         return " ".join(parts)
 
@@ -123,12 +137,18 @@ class Comparison:
     def _chosen(self, columns: Sequence[str] | None) -> list[str]:
         if columns is None:
             several = self.frame["problem"].n_unique() > 1
-            return [*(["problem"] if several else []), *USUAL]
+            left_out = ("failing",) if self.metric in GAINS else ()
+            return [*(["problem"] if several else []), *(name for name in USUAL if name not in left_out)]
         for name in columns:
             check_choice("column", name, self.frame.columns)
         if not columns:
             raise InputError("a table needs at least one column; leave columns out to get the usual ones.")
         return list(columns)
+
+    def _carried(self) -> list[str]:
+        """The groups with failing runs."""
+        named = self.frame.filter(self.frame["failing"] > 0).select("problem", "group").rows()
+        return [f"{group} ({problem})" if problem else group for problem, group in named]
 
     def __repr__(self) -> str:
         found = self.frame["outcome"].drop_nulls().to_list()
@@ -183,12 +203,12 @@ def compare_runs(
     names = table.divide(by, ("all runs", ""))
     for group, named in zip(table, names, strict=True):
         group.check_seeds(named.name or named.rest_name)
-    known = {id(run): _measure(run, metric) for run in table.runs}
+    known, cost = {id(run): _measure(run, metric) for run in table.runs}, metric not in GAINS
     chosen = _baseline(baseline, {named.name: named.part for named in names})
     bases = {named.rest_name: group for group, named in zip(table, names, strict=True) if named.name == chosen}
     order = [*dict.fromkeys(named.rest_name for named in names)]
     rows = [
-        {"problem": problem, "group": named.name, **_row(group, bases.get(problem), lambda run: known[id(run)])}
+        {"problem": problem, "group": named.name, **_row(group, bases.get(problem), lambda run: known[id(run)], cost)}
         for problem in order
         for group, named in zip(table, names, strict=True)
         if named.rest_name == problem
@@ -236,12 +256,13 @@ _SCHEMA |= {"outcome": str, "seeds_needed": int}
 
 
 def _row(
-    group: RunGroup[RunData], base: RunGroup[RunData] | None, measure: Callable[[RunData], float]
+    group: RunGroup[RunData], base: RunGroup[RunData] | None, measure: Callable[[RunData], float], cost: bool
 ) -> dict[str, Any]:
     """The figures of a group, and of its pairs with the baseline where it has one."""
     found = group.summary(measure)
-    row: dict[str, Any] = {"seeds": found.runs, "mean": found.mean, "median": found.median, "failing": found.failing}
-    row |= {"failing_low": found.failing_low, "failing_high": found.failing_high}
+    row: dict[str, Any] = {"seeds": found.runs, "mean": found.mean, "median": found.median}
+    if cost:
+        row |= {"failing": found.failing, "failing_low": found.failing_low, "failing_high": found.failing_high}
     if len(group) > 1:
         row |= {"mean_low": found.low, "mean_high": found.high, "deviation": found.deviation}
     if base is group:
@@ -250,8 +271,15 @@ def _row(
     if not pairs[0]:
         return row
     difference, ratio = paired_difference(*pairs), paired_ratio(*pairs)
+    outcome = difference.outcome
+    if cost and (found.failing or (base is not None and base.summary(measure).failing)):
+        low, high = share_interval(
+            difference.lower, difference.seeds
+        )  # Student's interval does not see rare failures
+        agrees = low > 0.5 if outcome == "lower" else high < 0.5
+        outcome = outcome if agrees else "undecided"
     row |= {"pairs": difference.seeds, "lower_in": difference.lower, "seeds_needed": difference.seeds_needed}
-    row |= {"difference": difference.estimate, "difference_median": difference.median, "outcome": difference.outcome}
+    row |= {"difference": difference.estimate, "difference_median": difference.median, "outcome": outcome}
     row |= {"ratio": ratio.estimate, "ratio_of_medians": ratio.median}
     row |= {"difference_low": difference.low, "difference_high": difference.high}
     row |= {"ratio_low": ratio.low, "ratio_high": ratio.high}
@@ -262,8 +290,10 @@ def _cell(row: dict[str, Any], name: str) -> str:
     value = row[name]
     if value is None:
         return ""
-    if name in OF:
-        return f"{value} of {row[OF[name]]}"
+    if name == "failing":
+        return share_text(value, row["seeds"])
+    if name == "lower_in":
+        return f"{value} of {row['pairs']}"
     if f"{name}_low" in row:
         return _interval(row, name)
     return f"{value:,}" if isinstance(value, int) else value if isinstance(value, str) else _number(value)

@@ -152,5 +152,5 @@ def _shuffled(values: npt.NDArray[Any], within: Codes, rng: np.random.Generator)
 
 
 def _p_value(observed: float, permuted: Iterable[float]) -> float:
-    """That of a statistic which is large if the hypothesis is wrong."""
+    """The p-value of a statistic that is large if the hypothesis is wrong."""
     return (1 + sum(one >= observed - ROUNDING for one in permuted)) / (1 + RESAMPLES)

@@ -51,7 +51,7 @@ def plot_inspection(found: Inspection, path: str | Path | None = None) -> Pictur
 
 
 def _some(count: int) -> list[int]:
-    """Those of the numbers 0, 1, ..., ``count - 1`` that are written along an axis."""
+    """Which of the numbers 0, 1, ..., ``count - 1`` are written along an axis."""
     return list(range(0, count, -(-count // MAX_LABELS)))
 
 

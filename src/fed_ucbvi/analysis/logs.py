@@ -38,6 +38,13 @@ class Log(NamedTuple):
     place: Callable[[int], str]
 
 
+class LoggedCounts(NamedTuple):
+    """What a log counts, and how many episodes it has."""
+
+    counts: CountTable
+    episodes: int
+
+
 def counts_from_logs(
     source: str | Path | Mapping[str, Any] | Iterable[Any],
     sizes: tuple[int, int, int],
@@ -72,6 +79,20 @@ def counts_from_logs(
     Traceback (most recent call last):
     fed_ucbvi.core.errors.InputError: row 1: state is 5, expected 0 to 1.
     """
+    return read_logs(
+        source, sizes, reward_range=reward_range, stationary=stationary, random_rewards=random_rewards
+    ).counts
+
+
+def read_logs(
+    source: str | Path | Mapping[str, Any] | Iterable[Any],
+    sizes: tuple[int, int, int],
+    *,
+    reward_range: tuple[float, float],
+    stationary: bool,
+    random_rewards: bool,
+) -> LoggedCounts:
+    """The counts of a log, and its number of episodes."""
     S, A, H = (check_positive_integer(name, size) for name, size in zip("SAH", sizes, strict=True))
     low, high = (check_number("reward_range", bound) for bound in reward_range)
     if low >= high:
@@ -85,7 +106,8 @@ def counts_from_logs(
     paid = np.clip((log.columns["reward"] - units.offset) / units.scale, 0.0, 1.0)
     values = np.ceil(paid * 2.0**MAX_BITS).astype(np.int64)
     cells = ((np.zeros_like(step) if stationary else step) * S + state) * A + action
-    return _table((1 if stationary else H, S, A), cells, after, values, log.place, by_slot=random_rewards)
+    counts = _table((1 if stationary else H, S, A), cells, after, values, log.place, by_slot=random_rewards)
+    return LoggedCounts(counts, int(np.count_nonzero(step == 0)))
 
 
 # ------------------------------------------------------------------------------------------------------ reading

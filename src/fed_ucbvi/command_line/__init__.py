@@ -24,7 +24,7 @@ COMMANDS = {
         "policies": "play act",
         "sweeping": "sweep reproduce report compare leaderboard",
         "problems": "advise plan inspect environments algorithms bins",
-        "federation": "federate serve replay",
+        "federation": "federate serve replay transcript",
         "nodes": "join leave policy",
         "certs": "certs",
     }.items()

@@ -42,6 +42,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "serve --certs certs --sizes 8,4,10 --checkpoint kept --metrics 127.0.0.1:9464 --log-format json",
     ),
     "replay": ("replay kept",),
+    "transcript": ("transcript show kept", "transcript verify kept clinic-a --certs certs"),
     "join": ("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
     "policy": ("policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json",),
     "leave": ("leave hub.example.org:50051 --certs certs --name clinic-a",),

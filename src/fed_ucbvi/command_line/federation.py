@@ -1,4 +1,4 @@
-"""``fed-ucbvi serve``, ``federate`` and ``replay``: the central server of a federation, and its log."""
+"""``fed-ucbvi serve``, ``federate``, ``replay`` and ``transcript``: a federation's server, its log, transcripts."""
 
 from __future__ import annotations
 
@@ -175,12 +175,15 @@ def federate(
     spec: Annotated[
         RunSpec,
         fields(
-            f"{TABLES} algorithm parameters seed secure_sums out overwrite",
+            f"{TABLES} algorithm parameters seed incumbent loss secure_sums out overwrite",
             agents={"help": "Agents on all nodes.", "default": "one each, or the size of a custom federation"},
         ),
     ],
     output: Annotated[Output, fields(f"log_format {PAGE} as_json quiet")],
     nodes: int = option(4, "N", "Nodes, each a process.", NETWORK),
+    logs: str | None = option(
+        None, "FILES", "The nodes' logs: a file each, with {} in place of the node's number, from 0.", NETWORK
+    ),
     folder: Path | None = option(
         None, "DIR", "Keep certificates, checkpoint and states here; the same command resumes from there.", OUTPUT
     ),
@@ -191,10 +194,14 @@ def federate(
     from fed_ucbvi.core import defaults
     from fed_ucbvi.network.local import run_locally, work_folder
 
+    files = [] if logs is None else [logs.replace("{}", str(node)) for node in range(nodes)]
+    for file in files:
+        if not Path(file).is_file():
+            raise InputError(f"{file} is no file; --logs needs one for each node, with {{}} for its number.")
     agents = spec.make_federation(nodes).agents if spec.agents is None else spec.agents
     environment = spec.environment or defaults.ENVIRONMENT
     problem = ["--env", environment, *arguments_of(spec, "eps_p env_seed environment_options")]
-    run = arguments_of(spec, "episodes algorithm parameters seed secure_sums out overwrite")
+    run = arguments_of(spec, "episodes algorithm parameters seed incumbent loss secure_sums out overwrite")
     shown = arguments_of(output, f"log_format {PAGE} as_json quiet")
     own = ["--algorithm", spec.algorithm, "--send-trajectories", "--log-format", output.log_format]
     own += ["--require-secure-sums"] if spec.secure_sums else []
@@ -204,7 +211,7 @@ def federate(
             agents=agents,
             nodes=nodes,
             server_arguments=[*problem, *run, *shown],
-            node_arguments=[*problem, *own],
+            node_arguments=lambda node: [*problem, *own, *(["--logs", files[node]] if files else [])],
         )
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)  # a server that was killed, as a shell says it
@@ -227,6 +234,57 @@ def replay(
         typer.echo(f"{folder}: {found.rounds:,} rounds recomputed, bit for bit")
     if found.differs:
         raise InputError(f"{folder}: computed again, other bits have {', '.join(found.differs)}.")
+
+
+def transcript(
+    action: str = argument("show|verify", "Print it; or check its chain, and that two agree."),
+    folder: Path = argument("DIR", "The checkpoint of a server, or the state folder of a node."),
+    other: Path | None = argument("OTHER_DIR", "verify: a node's, if DIR is a server's, or the reverse.", None),
+    certs: Path | None = option(
+        None, "DIR", "verify: check certificates and signatures in rosters, too, by the ca.crt in it.", NETWORK
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Show or verify the transcript of a server or a node: who has sent what to whom, as digests in a chain."""
+    import json
+
+    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.core.errors import check_choice
+    from fed_ucbvi.network.roster import Authority
+    from fed_ucbvi.network.transcript import (
+        BrokenTranscriptError,
+        as_data,
+        compare_transcripts,
+        in_words,
+        read_transcript,
+    )
+
+    check_choice("action", action, ("show", "verify"))
+    if action == "show" and (other is not None or certs is not None):
+        raise InputError("show takes one transcript; 'verify' compares two, and checks signatures.")
+    authority = None if certs is None else Authority((certs / "ca.crt").read_bytes())
+    try:
+        lines = read_transcript(folder, authority)
+        agreement = None if other is None else compare_transcripts(folder, other, authority)
+    except BrokenTranscriptError as error:
+        if as_json:
+            print_json({"whole": False, "file": str(error.path), "line": error.line, "what": error.what})
+        raise
+    if action == "show":
+        if as_json:
+            typer.echo(json.dumps(as_data(lines)))
+        else:
+            for text in in_words(lines):
+                typer.echo(text)
+    elif as_json:
+        print_json({"whole": True, "lines": len(lines), **({} if agreement is None else agreement._asdict())})
+    else:
+        typer.echo(f"{folder}: {len(lines):,} lines, none altered or missing")
+        if agreement is not None:
+            typer.echo(
+                f"{other}: agrees; {agreement.messages:,} messages on {agreement.streams:,} streams were received as "
+                f"they were sent, {agreement.lost:,} were lost at the end of a stream"
+            )
 
 
 class Display(NamedTuple):
@@ -263,7 +321,7 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             due = now + SECONDS_BETWEEN
             records, wire = run.engine, run.registry.wire
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
-            node_calls = f"agent {records.last_asker} asked" if records.last_asker >= 0 else nobody
+            node_calls = f"agent {records.last_requester} asked" if records.last_requester >= 0 else nobody
             gap = records.units.scale * last_gap(records.recommendations)
             known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
             status.update(

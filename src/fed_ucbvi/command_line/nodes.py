@@ -54,6 +54,11 @@ def join(
         default="any that is registered",
         names=algorithm_names,
     ),
+    logs: Path | None = option(
+        *(None, "FILE"),
+        "Episodes recorded before the run (.csv, .parquet); they stay here, their counts are the first report.",
+        PROBLEM,
+    ),
     state: Path | None = option(
         None, "DIR", "Keep this node's counters here; without it a killed node cannot rejoin.", OUTPUT
     ),
@@ -99,6 +104,8 @@ def join(
     agents, name = spec.agents or 1, str(connection.name)
     server = connection.server(address)
     check_integer("--first-agent", first_agent)
+    if logs is not None and not logs.is_file():
+        raise InputError(f"{logs} is no file; --logs takes a .csv or .parquet file with one row for each step.")
     if out is not None:
         check_policy_file(out)
         if out.exists() and not overwrite:
@@ -123,6 +130,7 @@ def join(
         members=None if members is None else read_members(members),
         most_failures=check_integer("--most-failures", most_failures),
         rewards=not no_rewards,
+        logs=logs,
     )
     about: dict[str, Any] = {"node": name, "agents": [first_agent, agents]}
     try:
@@ -244,7 +252,6 @@ def policy_summary(found: LearntPolicy, out: Path | None) -> dict[str, Any]:
 
 
 def policy_line(found: LearntPolicy, out: Path) -> str:
-    """The same in a sentence."""
     sealed = "signed by the server" if found.signature else "unsigned, because the federation is insecure"
     when = "at the end of" if found.final else f"after round {found.rounds:,} of"
     return f"{out}: the policy recommended {when} run {found.run}, {sealed}, SHA-256 {found.digest[:16]}..."

@@ -26,7 +26,7 @@ BAD_INPUT = 2
 INTERRUPTED = 128 + signal.SIGINT
 UNREAD = 128 + signal.SIGPIPE
 EXIT_CODES = {
-    0: "it is done",
+    0: "success",
     FAILED: "some runs of a sweep or a reproduction have failed; or the program itself, with a traceback",
     BAD_INPUT: "something cannot be used, or a federation cannot continue; the message says what to change",
     INTERRUPTED: "stopped by Ctrl-C or SIGTERM",
@@ -158,9 +158,7 @@ class UsageError(Protocol):
 
     exit_code: int
 
-    def format_message(self) -> str:
-        """The error in words."""
-        ...
+    def format_message(self) -> str: ...
 
 
 class Program(TyperGroup):

@@ -23,7 +23,7 @@ ANY = 10_000
 """More columns than any terminal has."""
 LEAST = 16
 """Columns that the label of a group may have before it is folded."""
-LESS_NEEDED = ("seeds_needed", "lower_in", "difference", "median", "seeds", "ratio")
+LESS_NEEDED = ("seeds_needed", "failing", "lower_in", "difference", "median", "seeds", "ratio")
 """Columns to leave out where a terminal is too narrow for all, the first one first."""
 
 
@@ -157,7 +157,7 @@ def _print_table(comparison: Comparison, columns: Sequence[str] | None) -> None:
     names = list(USUAL if columns is None else columns)
     if columns is None:
         alone = frame["problem"].n_unique() == frame.height > 1
-        empty = [name for name in PAIRED if set(frame[name].to_list()) <= {None, "baseline"}]
+        empty = [name for name in (*PAIRED, "failing") if set(frame[name].to_list()) <= {None, "baseline"}]
         names = ["problem" if alone and name == "group" else name for name in names if name not in empty]
     for name in LESS_NEEDED if columns is None else ():
         width = Console(width=ANY, height=1).measure(_table(comparison, names, headed=False)).maximum

@@ -316,8 +316,8 @@ def leaderboard(
     leave_out: list[str] | None = option(
         None, "NAME", "Leave this environment out; may be repeated.", names=environment_names
     ),
-    again: bool = option(False, "", "Make all runs anew instead of reading their table."),
-    quick: bool = option(False, "", "Make all runs anew, from little data."),
+    again: bool = option(False, "", "Make all runs again instead of reading their table."),
+    quick: bool = option(False, "", "Make all runs again, from little data."),
     store: Path | None = option(None, "DIR", "Keep the runs here, and resume from what is there."),
     out: Path | None = option(None, "DIR", "Write the document, a page with a figure, and the table."),
     jobs: int | None = JOBS,
@@ -335,7 +335,7 @@ def leaderboard(
     if algorithms:
         table1.check_names(algorithms)
     if again and quick:
-        raise InputError("--again and --quick both make all runs; give one of them.")
+        raise InputError("--again and --quick both make all runs; pass one of them.")
     board = comparison.LeaderboardPlan.standing().without(leave_out or ())
     if quick:
         board = board.quick()
@@ -375,7 +375,7 @@ def _run(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
                     outcome = run_sweep(sweep, kept, jobs=jobs, resume=True, report=report)
             except SweepInterrupted as stop:
                 interruption.saving()
-                again = "nothing is saved" if store is None else "finished runs are kept; give the command again"
+                again = "nothing is saved" if store is None else "finished runs are kept; run the command again"
                 typer.echo(f"{stop}; {again}", err=True)
                 raise typer.Exit(INTERRUPTED) from None
         if outcome.failed:
@@ -386,10 +386,11 @@ def _run(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
 
 def _write(board: LeaderboardPlan, rows: list[Row], out: Path) -> None:
     from fed_ucbvi.core.files import new_file
-    from fed_ucbvi.paper.leaderboard import DOCUMENT, TABLE, markdown, page, write_rows
+    from fed_ucbvi.paper.leaderboard import TABLE, documents, page, write_rows
 
     write(page(board, rows), out)
     with new_file(out / TABLE) as draft:
         write_rows(rows, draft)
-    with new_file(out / DOCUMENT) as draft:
-        draft.write_text(markdown(board, rows), encoding="utf-8")
+    for name, text in documents(board, rows).items():
+        with new_file(out / name) as draft:
+            draft.write_text(text, encoding="utf-8")

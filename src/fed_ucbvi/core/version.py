@@ -3,4 +3,4 @@
 PROGRAM = "fed-ucbvi"
 """What the package, its command and its files are called."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

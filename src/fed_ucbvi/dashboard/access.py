@@ -23,7 +23,7 @@ class Access:
 
     Args:
         host: a name or an address of this machine.
-        port: 0 takes a free one.
+        port: 0 means a free one.
         certificate: a file with the certificate in PEM; with it the page is served by TLS only.
         key: a file with its key.
         token: what readers must know; None where everybody on this machine may look.

@@ -57,7 +57,6 @@ def state_of_folder(folder: Path) -> tuple[LiveState, Look | None]:
 
 
 def state_of_run(run: Run) -> LiveState:
-    """A run that is over."""
     state, about = LiveState(Subject.of_about(run.about)), run.about
     columns = (run.records, run.recommendations)
     for record in replay(

@@ -177,7 +177,7 @@ class Chart {
       transform: [{ fold: names, as: ["name", "value"] }],
       encoding: {
         x: { field: "x", type: "quantitative", title: unit ? `${AXES[view.x].label}, ${unit}` : AXES[view.x].label, scale: { type: view.log ? "log" : "linear", nice: false, zero: view.log ? undefined : false }, axis: { grid: false, tickCount: 5, format: "~s" } },
-        y: { field: "value", type: "quantitative", title: y, scale: { type: log ? "log" : "linear", zero }, axis: { tickCount: 4, values: log ? POWERS : undefined, format, domain: false, ticks: false, titleAnchor: "end", titleAngle: 0, titleAlign: "left", titleX: 0, titleY: -10 } },
+        y: { field: "value", type: "quantitative", title: y, scale: { type: log ? "log" : "linear", zero }, axis: { tickCount: 4, values: log ? POWERS : undefined, format, labelExpr: "datum.value ? datum.label : '0'", domain: false, ticks: false, titleAnchor: "end", titleAngle: 0, titleAlign: "left", titleX: 0, titleY: -10 } },
         color: coded(series.map(([, , colour, , alpha = ""]) => ink(colour) + alpha)),
       },
       layer: [

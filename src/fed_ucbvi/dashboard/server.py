@@ -143,7 +143,7 @@ def _json(content: dict[str, Any]) -> str:
 
 
 class Guard:
-    """Turns away who may not look, and puts headers on every answer that keep a browser from doing anything else."""
+    """Rejects who may not look, and puts headers on every answer that keep a browser from doing anything else."""
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], access: Access) -> None:
         self._app, self._access = app, access
@@ -211,8 +211,8 @@ def _protocol() -> type[H11Protocol]:
             elif self not in silent and not self.transport.is_closing():
                 silent[self] = self.loop.call_later(REQUEST_SECONDS, self._drop)
                 if len(silent) > MAX_SILENT:
-                    answered = (one for one in silent if one.cycle is not None)
-                    next(answered, next(iter(silent)))._drop()  # type: ignore[attr-defined]
+                    connections: list[Any] = list(silent)
+                    next((one for one in connections if one.cycle is not None), connections[0])._drop()
 
         def _forget(self) -> None:
             if (timer := silent.pop(self, None)) is not None:
@@ -246,7 +246,7 @@ class PageServer:
             what = "metrics" if state is None else "the page"
             raise InputError(
                 f"{what} cannot be served at {access.host}:{access.port}: {error.strerror or error}. Use another "
-                "address or port (0 takes a free one)."
+                "address or port (0 means a free one)."
             ) from error
         self.url = access.url(int(self._socket.getsockname()[1]))
         config = uvicorn.Config(

@@ -79,7 +79,7 @@ class LiveState(Subscriber):
         self._certificates: list[list[Any]] = []
         self._recent: deque[RoundRecord] = deque(maxlen=RECENT)
         self._rules: Counter[str] = Counter()
-        self._askers: Counter[int] = Counter()
+        self._requesters: Counter[int] = Counter()
         self._places: Counter[int] = Counter()
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self._version = 0
@@ -176,12 +176,12 @@ class LiveState(Subscriber):
         asked = [record for record in records if record.requests]
         self._rules.update(record.rule or "unknown" for record in asked)
         if self.subject.agents <= MAX_COUNTED:
-            self._askers.update(record.agent for record in asked if record.agent >= 0)
+            self._requesters.update(record.agent for record in asked if record.agent >= 0)
         if self.subject.states <= MAX_COUNTED:
             self._places.update(record.state for record in asked if record.state >= 0)
         requests = {
             "rules": dict(self._rules),
-            "agents": [list(pair) for pair in self._askers.most_common(MAX_REQUESTERS)],
+            "agents": [list(pair) for pair in self._requesters.most_common(MAX_REQUESTERS)],
             "states": [list(pair) for pair in sorted(self._places.items())],
         }
         self._certificates += [[one.round, one.episodes, one.certificate] for one in records if one.certificate]

@@ -86,7 +86,6 @@ class Subject(NamedTuple):
 
     @classmethod
     def of_about(cls, about: About) -> Subject:
-        """A run that is on record."""
         sizes = {name: getattr(about, name) for name in SIZES}
         settings = {"seed": about.seed, "driver": about.driver}
         return cls.of(

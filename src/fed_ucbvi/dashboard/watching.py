@@ -63,7 +63,7 @@ def watch_run(
     Args:
         algorithm: what runs.
         federation: what it runs on.
-        address: ``HOST:PORT``; port 0 takes a free one. Other machines can look only with the next two.
+        address: ``HOST:PORT``; port 0 means a free one. Other machines can look only with the next two.
         certificate: a file, with its key beside it (``.key``).
         token_file: a file with a token that readers must know.
 

@@ -45,7 +45,7 @@ from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, INCUMBENT, VER
 
 DELTA, LOSS = 0.05, 0.05
 """The probability with which what is promised may fail, and the usual share of the incumbent's worth."""
-MORE = 0.1
+SHARE_OF_HISTORY = 0.1
 """Rounds of the incumbent, rounds that verify and the time between two plans are at most this share of what was
 played."""
 ASSURANCE = "assurance."
@@ -110,7 +110,6 @@ class Promises:
         return algorithm if self.until_gap is None else algorithm.certifying(DELTA)
 
     def to_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
         table = None if self.incumbent is None else self.incumbent.tolist()
         ends = None if self.return_range is None else list(self.return_range)
         return {
@@ -261,7 +260,7 @@ class Assurance:
 
     def choose(self, played: int, left: int) -> RoundChoice:
         """What the next round plays, after so many episodes of each agent, and with so many left."""
-        short = min(left, max(1, math.ceil(MORE * played)))
+        short = min(left, max(1, math.ceil(SHARE_OF_HISTORY * played)))
         if self.incumbent is not None and self.promises.only:
             return RoundChoice(EVALUATING, self.incumbent.policy, short)
         if self.incumbent is not None:
@@ -278,7 +277,7 @@ class Assurance:
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """Those of the incumbent and of the candidate; 0 where there is none."""
+        """The numbers of incumbent and candidate; 0 where there is none."""
         incumbent, candidate = (0 if one is None else one.number for one in (self.incumbent, self.candidate))
         return incumbent, candidate
 

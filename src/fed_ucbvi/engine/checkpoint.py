@@ -177,7 +177,7 @@ def load_counts(path: str | Path) -> CountTable:
 
 
 def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> CountTable:
-    """Those of a live run, whose environments are not needed for it."""
+    """The counts of a live run; its environments are not needed."""
     about, algorithm = manifest["live"], recorded_algorithm(manifest["algorithm"], manifest["parameters"])
     M, S, A, H = (int(about[name]) for name in ("agents", "states", "actions", "horizon"))
     plan = planned_in(saved.about)

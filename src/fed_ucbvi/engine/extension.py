@@ -22,7 +22,7 @@ def planned(setting: Setting) -> dict[str, int]:
 
 
 def planned_in(about: Mapping[str, Any]) -> dict[str, int]:
-    """The same, from a saved state."""
+    """The planned numbers in a saved state."""
     return {name: int(about["planned"][name]) for name in PLANNED}
 
 

@@ -50,7 +50,7 @@ from fed_ucbvi.engine.drivers.base import (
     Fleet,
     RoundEnd,
     collect,
-    find_asker,
+    find_requester,
     play_until,
     rule_at,
     starts_in,
@@ -283,8 +283,8 @@ class Party(ABC):
         """For each agent that makes a request now, in their order: where, and by which rule."""
         visits, limits, found = self.driver.visits, self.budgets.limits, []
         for i in range(len(visits)):
-            askers, _, cell = find_asker(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
-            if askers:
+            requesters, _, cell = find_requester(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
+            if requesters:
                 end = stop_at(self.played, 1, self.first_agent + i, cell, self.policy, self.algorithm.counting)
                 found.append((end, rule_at(end, self.budgets)))
         return found
@@ -453,7 +453,7 @@ class SimulatedParty(Party):
         return Paid(self.played * len(visits), float((visits * rewards).sum()), self.driver.starts.sum(axis=0))
 
     def returns(self) -> CountArray:
-        """Those of the same trajectories once more."""
+        """The returns of the round's episodes, from the same trajectories played again."""
         histogram = new_histogram()
         self._simulated_returns.add(self.policy, self.first, self.played, histogram, self.within)
         return histogram
@@ -462,8 +462,12 @@ class SimulatedParty(Party):
     def _simulated_returns(self) -> SimulatedReturns:
         return SimulatedReturns(self._fleet, self.federation)
 
-    def _trajectories(self) -> Driver:
+    @cached_property
+    def _episodes(self) -> Driver:
         return make_driver("episodes", self._fleet)
+
+    def _trajectories(self) -> Driver:
+        return self._episodes
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
         """The law of its initial state."""
@@ -537,11 +541,9 @@ class LiveParty(Party):
         return Paid(int(starts.sum()), tables.paid, starts, tables.paid_squares)
 
     def returns(self) -> CountArray:
-        """What the environments paid."""
         return self.tables.returns
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
-        """Those that it has seen."""
         return self.tables.begun[agent].astype(np.float64), False
 
     def _count(self, end: RoundEnd) -> PlayedRound:
@@ -566,7 +568,6 @@ class LiveParty(Party):
         return self.tables.arrays()
 
     def counts(self) -> dict[str, Array]:
-        """With what was paid."""
         paid = np.array([self.tables.paid, self.tables.paid_squares])
         return {**super().counts(), "paid": paid, "returns": self.tables.returns}
 

@@ -24,9 +24,7 @@ Show = Callable[[int, int, str], None]
 class ProgressCallback(Protocol):
     """Is told how many of how many are done, and how many have failed."""
 
-    def __call__(self, done: int, total: int, failed: int = 0) -> None:
-        """Show it."""
-        ...
+    def __call__(self, done: int, total: int, failed: int = 0) -> None: ...
 
 
 def announce_compilation() -> None:

@@ -12,6 +12,7 @@ from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray, PolicyArray
 from fed_ucbvi.problem.agent_tables import AgentTables, no_policy, reachable_states, update_values
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.results.round_record import EXPLORING
 
 
 class CachedEvaluation(NamedTuple):
@@ -44,11 +45,8 @@ class Scorer:
         alone = AgentTables.of(
             successors, probabilities[..., None], common.rewards[..., None], common.initial[:, None], reachable
         )
-        self._agents, self._alike = (
-            CachedEvaluation.of(federation.kind_tables, H),
-            _same_values(alone, federation.kind_tables),
-        )
-        self._common = self._agents if self._alike else CachedEvaluation.of(alone, H)
+        self._tables, self._alike = (alone, federation.kind_tables), _same_values(alone, federation.kind_tables)
+        self._evaluations: dict[int, tuple[CachedEvaluation, CachedEvaluation]] = {}
         self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
 
     def _number_of_each_kind(self, which: MaskArray | slice) -> CountArray:
@@ -56,13 +54,26 @@ class Scorer:
         chosen, kind = self.federation.kinds
         return np.bincount(kind[which], minlength=len(chosen))
 
+    def _evaluations_of(self, playing: int) -> tuple[CachedEvaluation, CachedEvaluation]:
+        """In the common MDP and in the agents', with the values of the last policy that was played as this."""
+        if playing not in self._evaluations:
+            common, agents = (CachedEvaluation.of(tables, self.federation.horizon) for tables in self._tables)
+            self._evaluations[playing] = agents if self._alike else common, agents
+        return self._evaluations[playing]
+
     def score(
-        self, policy: PolicyArray, visits: CountArray, starts: CountArray, present: MaskArray | None = None
+        self,
+        policy: PolicyArray,
+        visits: CountArray,
+        starts: CountArray,
+        present: MaskArray | None = None,
+        playing: int = EXPLORING,
     ) -> tuple[float, float, float]:
         """``(regret, reward, value)`` of a round, averaged over those present; see :func:`score_round`.
 
         ``visits`` is ``(m, *cell)`` and ``starts``, how many episodes began where, ``(m, S)``. Visits may have one
-        row for the sum over all agents, if nobody lies and rewards are shared.
+        row for the sum over all agents, if nobody lies and rewards are shared. Rounds may play different policies in
+        turn: ``playing`` says which, and what was last played as this is where evaluation begins.
         """
         rows, number = self._honest, self._agents_of_kind
         if present is not None:
@@ -78,8 +89,7 @@ class Scorer:
             starts,
             rows,
             best,
-            self._common,
-            self._agents,
+            *self._evaluations_of(playing),
             self._alike,
             number,
             self._rewards,

@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.engine.assurance import DELTA, MORE, Assurance, JudgedPolicy, Promises
+from fed_ucbvi.engine.assurance import DELTA, SHARE_OF_HISTORY, Assurance, JudgedPolicy, Promises
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import planned, warm_setting
 from fed_ucbvi.engine.regret import Scorer
@@ -266,7 +266,7 @@ class Engine:
         return self.rows[-1].length if self.rows else 0
 
     @property
-    def last_asker(self) -> int:
+    def last_requester(self) -> int:
         """The agent on record for the last round, or -1."""
         return self.rows[-1].agent if self.rows else -1
 
@@ -293,7 +293,7 @@ class Engine:
             self.starts += played.paid.starts
         episodes = self._move_clocks(played)
         agents = self._meter.agents = int(np.count_nonzero(self.present))
-        score = self._score(policy, played, episodes, agents)
+        score = self._score(policy, played, episodes, agents, playing)
         promise: tuple[Any, ...] = ()
         if assurance is not None:
             assurance.record(playing, episodes, *self._told(assurance, playing, played, episodes, score[1] * agents))
@@ -307,7 +307,7 @@ class Engine:
         )
         self.rows.append(row)
         self.totals.add(row)
-        growth = 2.0 if assurance is None else 1.0 + MORE
+        growth = 2.0 if assurance is None else 1.0 + SHARE_OF_HISTORY
         if self.done or (self.learns and is_due(self.played, self.recommendations, growth)):
             recommended = yield from self.plan()
             if assurance is not None and self.learns:
@@ -364,7 +364,7 @@ class Engine:
         return int(played.lengths[self.present].sum())
 
     def _score(
-        self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int
+        self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int, playing: int
     ) -> tuple[float, float, float]:
         """``(regret, reward, value)`` of the round, for each of the agents that took part; NaN where nobody knows.
 
@@ -373,14 +373,16 @@ class Engine:
         regret, reward, value = math.nan, math.nan, math.nan
         if self._scorer is not None:
             if played.visits is None or played.starts is None:
-                regret, reward, value = self._expected_score(policy, played, self._scorer)
+                regret, reward, value = self._expected_score(policy, played, self._scorer, playing)
             else:
-                regret, reward, value = self._scorer.score(policy, played.visits, played.starts)
+                regret, reward, value = self._scorer.score(policy, played.visits, played.starts, playing=playing)
         if played.paid is not None and played.paid.episodes:
             reward = played.paid.total * (episodes / played.paid.episodes) / agents
         return regret, reward, value
 
-    def _expected_score(self, policy: PolicyArray, played: PlayedRound, scorer: Scorer) -> tuple[float, float, float]:
+    def _expected_score(
+        self, policy: PolicyArray, played: PlayedRound, scorer: Scorer, playing: int
+    ) -> tuple[float, float, float]:
         """The same for a round whose visits only the agents know; the server does not know what they were paid.
 
         Regret is exact where every agent always starts in one state, and otherwise in expectation over the starts.
@@ -397,7 +399,8 @@ class Engine:
             begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
         shape = (federation.horizon, federation.states, *policy.shape[2:])
         visits = np.zeros((len(begun), *shape), dtype=np.int64)
-        regret, _, value = scorer.score(policy, visits, begun, None if self.present.all() else self.present)
+        some = None if self.present.all() else self.present
+        regret, _, value = scorer.score(policy, visits, begun, some, playing)
         if not fixed:
             gap: FloatArray = scorer.optimum.V[0] - federation.common.evaluate(policy)[0]
             regret = float(lengths @ (law @ gap)) / max(1, int(np.count_nonzero(counts)))

@@ -66,7 +66,7 @@ def run(
             environments' states for what terminates.
         driver: ``episodes`` (trajectory by trajectory), ``counts`` (exact in law, logarithmic in the length of a
             round), ``auto`` (each where it is faster) or ``cuda`` (the trajectories of ``episodes`` on a GPU, bit for
-            bit, for Fed-UCBVI and its kin).
+            bit, for Fed-UCBVI and its variants).
         fleets: where the agents are: ``local``, in this process, or ``ray``, in fleets that are Ray actors, for
             agents that do not fit one machine. Fleets play trajectory by trajectory; the result is that of
             ``driver="episodes"`` in one process, bit for bit, also if nodes of the cluster die in the middle.

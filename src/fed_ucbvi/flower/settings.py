@@ -61,7 +61,7 @@ class RunSettings(_Settings):
     """``[tool.flwr.app.config]`` and ``--run-config``: what ``fed-ucbvi serve`` takes as flags.
 
     ``nodes`` SuperNodes share the agents evenly, in the order of ``node_ids`` or else of their numbers. ``listen`` is
-    where the server listens, ``address`` where nodes find it if that is not the same; a port 0 takes a free one.
+    where the server listens, ``address`` where nodes find it if that is not the same; a port 0 means a free one.
     ``superlink_tls`` says that the SuperLink was started with certificates, which an app cannot see.
     """
 

@@ -1,1 +1,1 @@
-"""A federation for real: server and nodes on different machines exchange the paper's messages; docs/federation.md."""
+"""Federations over the network: server and nodes on different machines exchange messages; docs/federation.md."""

@@ -7,12 +7,14 @@ pairs that an agent never visits never change, so they are left out.)
 A start, a query or a report mostly repeats the one before it: the start of the last round, or the query or report of
 the same exchange in the last synchronisation. Sender and receiver of a stream each remember the last message of each
 kind (:class:`DeltaCache`), and a message says from which earlier round it takes the differences. The first message of
-each kind on a stream is whole, so after a reconnection both sides can begin at once.
+each kind on a stream is whole, so after a reconnection both sides can begin at once. A report of what is new repeats
+nothing, but most of it is zero: it says what is not.
 """
 
 from __future__ import annotations
 
 import math
+import zlib
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +28,8 @@ with needed("msgspec"):
 
 DTypeName = Literal["b1", "i1", "i4", "i8", "f8"]
 MAX_AXES = 6
+LONG_BYTES = 512
+"""Marks of what has changed that are longer than this are packed."""
 WORD = np.dtype("<u8")
 Words = npt.NDArray[np.uint64]
 Natural = Annotated[int, Meta(ge=0)]
@@ -77,24 +81,41 @@ class Changes(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda nam
 
     All arrays are laid end to end, as they are in memory (truth values a byte each), each filled up with zeros to
     whole words of 64 bits. Bit i % 8 of byte i / 8 of ``changed`` says whether word i has changed (zeros at the end
-    are left out), and ``data`` has the words that have.
+    are left out, and long ones are ``packed`` by zlib), and ``data`` has the words that have. Since round 0 means:
+    from zeros, of the shapes and types of the last message of its kind.
     """
 
-    since: Annotated[int, Meta(ge=1)]
+    since: Natural
     changed: bytes
     data: bytes
+    packed: bool = False
 
     @classmethod
     def of(cls, arrays: Message, before: Message, since: int) -> Changes:
-        """Where arrays differ in a bit from others of the same shapes and types."""
+        """Where arrays differ in a bit from others of the same shapes and types, or from zeros if that is less."""
         words = _to_words(arrays)
         changed = words != _to_words(before)
-        return cls(since, np.packbits(changed, bitorder="little").tobytes().rstrip(b"\0"), words[changed].tobytes())
+        if np.count_nonzero(words) < np.count_nonzero(changed):
+            since, changed = 0, words != 0
+        bits = np.packbits(changed, bitorder="little").tobytes().rstrip(b"\0")
+        packed = len(bits) > LONG_BYTES
+        return cls(since, zlib.compress(bits, 1) if packed else bits, words[changed].tobytes(), packed)
+
+    @property
+    def size(self) -> int:
+        """In bytes, more or less."""
+        return len(self.changed) + len(self.data)
 
     def made_to(self, before: Message) -> Message:
         """New arrays, of which :meth:`of` has given these changes; raises :class:`WireError` where it cannot have."""
-        words = _to_words(before)
-        at = np.unpackbits(np.frombuffer(self.changed, dtype=np.uint8), bitorder="little").nonzero()[0]
+        words = _to_words(before) if self.since else np.zeros(sum(map(_padded_bytes, before)) // WORD.itemsize, WORD)
+        bits = self.changed
+        if self.packed:
+            try:
+                bits = zlib.decompressobj().decompress(bits, len(words) // 8 + 2)
+            except zlib.error as error:
+                raise WireError(f"changes that cannot be unpacked: {error}.") from error
+        at = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little").nonzero()[0]
         if len(at) and at[-1] >= len(words):
             raise WireError(f"changes beyond the {len(words)} words of the arrays before.")
         if len(self.data) != WORD.itemsize * len(at):
@@ -164,7 +185,7 @@ class DeltaCache:
             WireError: if that is not here.
         """
         kept = self._kept.get(slot)
-        if kept is not None and kept.round == since:
+        if kept is not None and (kept.round == since or (since == 0 and round_number >= kept.round)):
             return kept
         if kept is not None and since < round_number <= kept.round:
             return CachedMessage(since, ())

@@ -77,7 +77,7 @@ class TLSFiles:
 
     @classmethod
     def of(cls, folder: Path, name: str) -> TLSFiles:
-        """Those of ``name`` in a folder that ``fed-ucbvi certs`` made."""
+        """The credentials of ``name`` in a folder that ``fed-ucbvi certs`` made."""
         return cls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
@@ -99,10 +99,10 @@ class RenewedFiles:
             content = self._files.read()
             check_pair(*content[1:])
         except (InputError, OSError) as error:
-            log.warning("the server goes on with the certificate it has: %s", error)
+            log.warning("the server keeps the certificate it has: %s", error)
             return False
         self.content = content
-        log.warning("the server's certificate has been read again")
+        log.warning("the server's certificate was reloaded")
         return True
 
 
@@ -120,7 +120,7 @@ class Certified(NamedTuple):
 
     @property
     def revocations(self) -> set[str]:
-        """The lines of the list that would turn it away."""
+        """The lines of the list that would reject it."""
         return {self.name, f"{self.name} {self.serial}"}
 
     @classmethod
@@ -316,7 +316,7 @@ def sign(
 
 
 def revoke(folder: Path, names: Sequence[str]) -> None:
-    """Revoke names: the server turns them away, whatever certificate they present."""
+    """Revoke names: the server rejects them, whatever certificate they present."""
     _add_revoked(folder, names, names)
 
 

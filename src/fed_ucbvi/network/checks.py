@@ -20,6 +20,7 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting, as_sets
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fields import Meaning
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member, describe_agents
@@ -48,10 +49,11 @@ class Expected:
         policy: of the round.
         query: what was sent down.
         exchange: its number.
-        askers: agents that requested the synchronisation.
+        requesters: agents that requested the synchronisation.
         grid: of the algorithm's sums, if it takes sums.
         visits_an_episode: visits that one report counts for an agent and an episode: one, or H where steps are
             counted together.
+        support: the transitions that reports of what is new list.
     """
 
     forms: tuple[ReportField, ...]
@@ -59,9 +61,10 @@ class Expected:
     policy: PolicyArray
     query: Message
     exchange: int
-    askers: Container[int]
+    requesters: Container[int]
     grid: Grid | None
     visits_an_episode: int = 1
+    support: Support | None = None
 
 
 def _who(member: Member) -> str:
@@ -88,9 +91,9 @@ def check_played(
     if played.played > chunk:
         raise ViolationError(f"{_who(member)}: played {played.played} episodes, {chunk} at most were allowed")
     if played.played < chunk and not played.asked and not early:
-        raise ViolationError(f"{_who(member)}: played {played.played} of {chunk} episodes, and nobody asked")
+        raise ViolationError(f"{_who(member)}: played {played.played} of {chunk} episodes without a request")
     if played.asked and played.played < 1:
-        raise ViolationError(f"{_who(member)}: asked before the first episode")
+        raise ViolationError(f"{_who(member)}: a request before the first episode")
     if not played.requests:
         return
     H, S = policy.shape[:2]
@@ -180,6 +183,7 @@ class _Rows:
         episodes: how many these have played, added up, this round included.
         lengths: episodes of the round.
         unreported: episodes that were not in a report yet, added up likewise.
+        logged: steps of logs that were not, either.
     """
 
     expected: Expected
@@ -189,6 +193,7 @@ class _Rows:
     episodes: CountArray
     lengths: CountArray
     unreported: CountArray
+    logged: CountArray
 
     @classmethod
     def of(cls, members: Sequence[Member], lengths: Sequence[int], expected: Expected) -> _Rows:
@@ -198,10 +203,12 @@ class _Rows:
         new = played - np.array([member.reported for member in members])
         firsts = np.array([member.first_agent for member in members])
         if expected.grid is not None:
-            return cls(expected, members, firsts, agents, agents * played, np.array(lengths), agents * new)
+            logged = np.array([member.new_logs for member in members])
+            return cls(expected, members, firsts, agents, agents * played, np.array(lengths), agents * new, logged)
         owners = [member for member in members for _ in member.span]
         numbers = np.array([agent for member in members for agent in member.span], dtype=np.int64)
-        each = (np.repeat(column, agents) for column in (played, np.array(lengths), new))
+        no_logs = np.zeros_like(agents)
+        each = (np.repeat(column, agents) for column in (played, np.array(lengths), new, no_logs))
         return cls(expected, owners, numbers, np.ones_like(numbers), *each)
 
     def check(self, report: Message, before: Sequence[Message]) -> None:
@@ -224,8 +231,15 @@ class _Rows:
         owner, first = self.owners[at[0]], int(self.first[at[0]])
         who = _who(owner) if owner.name == SUM else describe_agents(range(first, first + int(self.agents[at[0]])))
         reason = why if isinstance(why, str) else why(at[0])
-        said = f"{name} at {at[1:]} is {array[at]}: " if len(at) > 1 else f"{name} ({array[at]}) "
+        support = self.expected.support
+        where = support.place(at[1]) if support is not None and array.shape[1:2] == (support.numbers,) else at[1:]
+        said = f"{name} at {where} is {array[at]}: " if len(at) > 1 else f"{name} ({array[at]}) "
         raise ViolationError(f"{who}: {said}{reason}", node=owner.name)
+
+    def _by_cell(self, transitions: CountArray) -> CountArray:
+        """Added up over next states."""
+        assert self.expected.support is not None
+        return self.expected.support.by_cell(transitions)
 
     # ------------------------------------------------------------------------------------------- arrays by themselves
 
@@ -238,15 +252,16 @@ class _Rows:
                 self._check_growth(array, np.concatenate(before), name)
             case Meaning.NEW_TRANSITIONS:
                 what = f"{unit} that were not reported yet"
-                self._check_total(array, True, (-2, -1), visits * self.unreported, what, name)
-                n = array.sum(axis=-1)
-                of_round = _column(self.unreported == self.agents * self.lengths, n)
-                self._refuse((n > 0) & ~self._went(by_step=True) & of_round, name, "where the policy did not go", n)
+                self._check_total(array, True, (-2, -1), visits * self.unreported, what, name, self.logged)
+                n = self._by_cell(array)
+                of_round = _column((self.unreported == self.agents * self.lengths) & (self.logged == 0), n)
+                astray = (n > 0) & ~self._went(by_step=True) & of_round.astype(np.bool_)
+                self._refuse(astray, name, "where the policy did not go", n)
             case Meaning.VISITS_OF_ROUND:
                 self._check_total(array, False, (-1,), self.lengths, "episodes of the round", name)
             case Meaning.FLAG:
                 if array.size:
-                    asked = np.array([[agent in self.expected.askers] for agent in self.first.tolist()])
+                    asked = np.array([[agent in self.expected.requesters] for agent in self.first.tolist()])
                     self._refuse(array != asked, name, "not what the agent's request said", array)
             case Meaning.STATE | Meaning.MEAN | Meaning.SQUARE | Meaning.GAP | Meaning.RETURN | Meaning.REWARD:
                 low, high = self._range(form.meaning)
@@ -270,18 +285,33 @@ class _Rows:
         }[meaning]
 
     def _check_total(
-        self, array: Array, by_next_state: bool, axes: tuple[int, ...], totals: CountArray, what: str, name: str
+        self,
+        array: Array,
+        by_next_state: bool,
+        axes: tuple[int, ...],
+        totals: CountArray,
+        what: str,
+        name: str,
+        logged: CountArray | None = None,
     ) -> None:
-        """Raise unless counts are not negative and add up; none may be above, for sums of 64 bits wrap around."""
+        """Raise unless counts are not negative and add up; none may be above, for sums of 64 bits wrap around.
+
+        Episodes of logs may be shorter than H, so of ``logged`` steps only the sum over all steps is known.
+        """
+        more = np.zeros_like(totals) if logged is None else logged
 
         def unequal(row: int) -> str:
-            return f"does not add up to the {totals[row]} {what}"
+            of_logs = f" and the {more[row]} steps of logs" if more[row] else ""
+            return f"does not add up to the {totals[row]} {what}{of_logs}"
 
-        for counts in (array, array.sum(axis=-1)) if by_next_state else (array,):
+        for counts in (array, self._by_cell(array)) if by_next_state else (array,):
             self._refuse(counts < 0, name, "negative", counts)
-            self._refuse(counts > _column(totals, counts), name, unequal, counts)
+            self._refuse(counts > _column(totals + more, counts), name, unequal, counts)
         sums = counts.sum(axis=axes)
-        self._refuse(sums != _column(totals, sums), name, unequal, sums)
+        steps = sums[0].size
+        all_steps = sums.reshape((len(sums), steps)).sum(axis=1) == steps * totals + more
+        wrong = np.where(_column(more, sums) > 0, ~_column(all_steps, sums), sums != _column(totals, sums))
+        self._refuse(wrong | (sums < _column(totals, sums)), name, unequal, sums)
 
     def _went(self, *, by_step: bool) -> MaskArray:
         """The actions of the round's policy, of all steps or of the exchange's."""
@@ -333,13 +363,13 @@ class _Rows:
         counts = report[0]
         n = counts
         if forms[0].meaning is Meaning.NEW_TRANSITIONS:
-            n = counts.sum(axis=-1)
+            n = self._by_cell(counts)
         for form, array in zip(forms, report, strict=True):
             if form.meaning not in ranges or not array.size:
                 continue
             least, most = ranges[form.meaning]
             times = n if form.meaning in SUMS_OVER_VISITS else np.broadcast_to(_column(self.agents, n), n.shape)
-            times = counts if array.ndim > n.ndim + 1 else times  # sums by next state
+            times = counts if array.shape[:-1] == counts.shape else times  # sums by next state
             self._refuse(array < 0, form.name, "negative", array)
             if array.shape[-1] > 1:
                 words = array[..., 0]

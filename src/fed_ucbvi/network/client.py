@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 import secrets
@@ -19,6 +20,7 @@ from fed_ucbvi.network.certificates import check_name, check_pair
 from fed_ucbvi.network.failures import ConnectionLostError, LeftError, RefusedError
 from fed_ucbvi.network.messages import (
     PROTOCOL,
+    Down,
     End,
     Fault,
     Hello,
@@ -35,6 +37,7 @@ from fed_ucbvi.network.messages import (
 )
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import stored_run
+from fed_ucbvi.network.transcript import SERVER, Conversation
 from fed_ucbvi.network.transport import Connection, Remote
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.run import load_policy
@@ -52,7 +55,7 @@ DISK_PAUSE = 1.0
 ANOTHER_AUTHORITY = "CERTIFICATE_VERIFY_FAILED"
 """In gRPC's words where a server has a certificate of somebody else."""
 
-TROUBLE = (OSError, WireError, InputError)
+CONNECTION_ERRORS = (OSError, WireError, InputError)
 """What can keep a node from answering: its disk, or what the server says."""
 
 
@@ -81,21 +84,22 @@ async def run_node(
 
     Raises:
         LeftError: if the node leaves for good.
-        InputError: if the server turns the node away, or stays away too long.
+        InputError: if the server rejects the node, or stays away too long.
     """
     _check_party(node.name, server)
     if server.tls_files is not None:
         node.identify(server.tls_files, server.host)
     incarnation, pause, alone_since = secrets.token_bytes(16), FIRST_PAUSE, time.monotonic()
     left = patience if first_patience is None else first_patience
-    with nullcontext() if node.folder is None else FolderLock(node.folder):
+    streams = itertools.count()
+    with nullcontext() if node.folder is None else FolderLock(node.folder), node.recorded():
         while not node.finished:
             if result is not None and result.exists():
                 return _read_result(node, result, server)
             met = asyncio.Event()
             try:
                 async with server.connect() as connection:
-                    await _session(node, connection, incarnation, met)
+                    await _session(node, connection, (incarnation, next(streams)), met)
             except ConnectionLostError as error:
                 reason = one_line(str(error))
                 if only_run and ANOTHER_AUTHORITY in reason:
@@ -190,12 +194,16 @@ async def _heard_farewell(connection: Connection, name: str) -> bytes | None:
             raise ConnectionLostError(message.reason if isinstance(message, Refusal) else "no farewell")
 
 
-async def _session(node: Node, connection: Connection, incarnation: bytes, met: asyncio.Event) -> None:
+async def _session(node: Node, connection: Connection, which: tuple[bytes, int], met: asyncio.Event) -> None:
     """One stream from hello to its end; raises :class:`ConnectionLostError` unless the run is over.
 
-    ``met`` is set once the server has let this node in.
+    ``which`` is the process's incarnation with the number of the stream; ``met`` is set once the server has let this
+    node in.
     """
-    hello = Hello(PROTOCOL, __version__, node.name, incarnation, node.first_agent, node.agents, node.run)
+    node.conversation = Conversation(node.transcript, SERVER)
+    hello = Hello(
+        PROTOCOL, __version__, node.name, which[0], node.first_agent, node.agents, node.run, stream=which[1]
+    )
     await _say(node, connection, hello)
     sent, taken = DeltaCache(), DeltaCache()
     in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
@@ -207,7 +215,7 @@ async def _session(node: Node, connection: Connection, incarnation: bytes, met: 
         else:
             data = await connection.read()
         try:
-            message = decode_down(data, taken)
+            message = _heard(node, data, taken)
             if isinstance(message, Refusal):
                 _leave(node, message)
             if isinstance(message, Welcome):
@@ -218,11 +226,21 @@ async def _session(node: Node, connection: Connection, incarnation: bytes, met: 
                 in_round = in_round or isinstance(message, Start)
                 answer = node.answer(message)
                 keep_taken(message, taken)
-        except TROUBLE as error:
+        except CONNECTION_ERRORS as error:
             await _tell(node, connection, error)
         met.set()
         if answer is not None:
             await _say(node, connection, answer, sent)
+
+
+def _heard(node: Node, data: bytes, taken: DeltaCache | None = None) -> Down:
+    """What the server says, which goes into the transcript in any case."""
+    message: Down | None = None
+    try:
+        message = decode_down(data, taken)
+        return message
+    finally:
+        node.conversation.received(message, data)
 
 
 async def _read_playing(node: Node, connection: Connection) -> bytes:
@@ -232,7 +250,7 @@ async def _read_playing(node: Node, connection: Connection) -> bytes:
         while node.playing and not reading.done():
             try:
                 played = node.play_on()
-            except TROUBLE as error:
+            except CONNECTION_ERRORS as error:
                 await _tell(node, connection, error)
             if played is not None:
                 await _say(node, connection, played)
@@ -252,15 +270,21 @@ async def _read_welcome(connection: Connection) -> bytes:
 
 
 async def _say(node: Node, connection: Connection, message: Up, sent: DeltaCache | None = None) -> None:
-    """Send a message, in parts if it is long; if the server has given up this stream, hear what it said last."""
+    """Send a message, in parts if it is long; if the server has closed this stream, hear what it said last."""
+    data = encode(message, sent)
+    node.conversation.sent(message, data)
     try:
-        for part in in_parts(encode(message, sent)):
+        node.transcript.flush()
+    except OSError as error:
+        await _tell(node, connection, error)
+    try:
+        for part in in_parts(data):
             await connection.write(part)
     except ConnectionLostError:
         with suppress(ConnectionLostError, TimeoutError, WireError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 while True:
-                    last = decode_down(await connection.read())
+                    last = _heard(node, await connection.read())
                     if isinstance(last, Refusal):
                         _leave(node, last)
         raise
@@ -272,7 +296,7 @@ def _leave(node: Node, refusal: Refusal) -> NoReturn:
         raise ConnectionLostError(f"the server has ended the stream: {refusal.reason}")
     if node.run and refusal.reason == has_left(node.name):
         raise LeftError(f"{refusal.reason}.")
-    raise RefusedError(f"the server turned '{node.name}' away: {refusal.reason}.")
+    raise RefusedError(f"the server rejected '{node.name}': {refusal.reason}.")
 
 
 async def _tell(node: Node, connection: Connection, error: Exception) -> NoReturn:
@@ -286,7 +310,9 @@ async def _tell(node: Node, connection: Connection, error: Exception) -> NoRetur
     reason = f"cannot keep its state: {kind}" if isinstance(error, OSError) else kind
     with suppress(ConnectionLostError, TimeoutError):
         async with asyncio.timeout(FAREWELL_SECONDS):
-            await connection.write(encode(Fault(reason)))
+            fault = Fault(reason)
+            node.conversation.sent(fault, encode(fault))
+            await connection.write(encode(fault))
             await connection.finish()
     if isinstance(error, OSError):
         await asyncio.sleep(DISK_PAUSE)

@@ -20,6 +20,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Array, Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import MaskArray
+from fed_ucbvi.engine.extension import planned
 from fed_ucbvi.engine.party import first_chunk, growing
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
 from fed_ucbvi.network.failures import FederationStoppedError
@@ -27,13 +28,14 @@ from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeRegist
 from fed_ucbvi.network.messages import Played
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.node_calls import NodeCalls
-from fed_ucbvi.network.replay import told_in_round
+from fed_ucbvi.network.replay import listed_sums, told_in_round
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.rounds import Collected, EpisodesCall, NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import PastRound, ServerCheckpoint
 from fed_ucbvi.network.synchronisation import Synchronisation
+from fed_ucbvi.network.transcript import NOBODY
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import last_gap
 from fed_ucbvi.results.round_record import OnRound
@@ -70,9 +72,10 @@ class Coordinator:
         self._on_round, self._authority = on_round, authority
         self.plan, self.registry = plan, NodeRegistry()
         self._server_checkpoint, self._report = server_checkpoint, report
+        self.transcript = NOBODY if server_checkpoint is None else server_checkpoint.transcript
         self.engine = NetworkEngine(plan)
         self.report_schema = ReportSchema(plan, self.engine.server)
-        self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange)
+        self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange, self.transcript)
         self._synchronisation = Synchronisation(
             plan, self.engine, self.registry, self._node_calls, self.report_schema
         )
@@ -114,10 +117,12 @@ class Coordinator:
             await registry.wait_until(lambda: registry.complete(M), REUNION_SECONDS)
         if not self.begun and not await registry.wait_until(lambda: registry.complete(M), gathering):
             here = sum(member.agents for member in registry.active if member.stream is not None)
-            raise FederationStoppedError(f"after {gathering:g} s {M - here} agents have not come.")
+            raise FederationStoppedError(f"after {gathering:g} s {M - here} agents are missing.")
         self.begun = True
         self._use_units()
         began, earlier = time.perf_counter(), self.engine.seconds
+        if self.round == 0 and any(member.new_logs for member in registry.present):
+            await self._take_logs()
         while not self.done:
             await self._advance()
             self.engine.seconds = earlier + time.perf_counter() - began
@@ -129,7 +134,7 @@ class Coordinator:
 
     @property
     def units(self) -> Units | None:
-        """Those of the run's rewards; None where the first node is to say."""
+        """The units of the run's rewards; None until the first node declares them."""
         return self.plan.units or next((member.units for member in self.registry.members.values()), None)
 
     def _use_units(self) -> None:
@@ -152,22 +157,44 @@ class Coordinator:
             member.status = LEFT
 
     async def leave(self, member: Member, reason: str) -> None:
-        """A node leaves for good; raises :class:`InputError` where the others cannot go on without it."""
+        """A node leaves for good; raises :class:`InputError` where the others need it."""
         if member.status != LEFT:
             self._check_leaving(member)
             member.kept = False
             await self.registry.part_with(member, LEFT, reason)
 
     def _check_leaving(self, member: Member) -> None:
-        """Put on record that a node leaves for good; raise where the others cannot go on without it."""
+        """Put on record that a node leaves for good; raise where the others need it."""
         plan, others = self.plan, [one for one in self.registry.active if one is not member]
         if not self.report_schema.does_without:
-            raise InputError(f"{plan.algorithm.name} cannot go on without all its agents, so no node can leave.")
+            raise InputError(f"{plan.algorithm.name} needs all its agents, so no node can leave.")
         if len(others) < (plan.least_members if plan.secure_sums else 1):
             raise InputError(f"'{member.name}' cannot leave: too few nodes would remain.")
         self.engine.left[member.span] = True
         stays = plan.algorithm.server_counts
-        self._node_calls.note(member, "left for good", f"its counts {'stay' if stays else 'go'}")
+        self._node_calls.note(member, "left for good", f"its counts {'are kept' if stays else 'are dropped'}")
+
+    async def _take_logs(self) -> None:
+        """Before the first round, have nodes report what their logs count: it is like a warm start from all of it.
+
+        Who is not there, or too few contributors under secure sums: their logs are in their next report.
+        """
+        synchronisation, members = self._synchronisation, self.registry.members
+        self._node_calls.begin(0)
+        broadcast = tuple(np.array(array) for array in self.engine.contract.broadcast(self.engine.server))
+        now = NetworkRound(self.plan, 0, broadcast, 0, self._authority)
+        now.limit(0)
+        collected = now.collected(await self._node_calls.ask_all(EpisodesCall(now, 0)))
+        synchronisation.begin()
+        await synchronisation.run(now, broadcast[0], collected, self.engine.server)
+        steps = sum(members[name].new_logs for name in synchronisation.used)
+        for name, roster in synchronisation.used.items():
+            members[name].confirmed, members[name].roster = 0, roster
+        log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
+        sums = listed_sums(self.plan, synchronisation.sums)
+        about = {"planned": planned(self.engine.setting)}
+        self._last = PastRound(0, 0, 0, broadcast, -1, about=about, told=sums)
+        await self._keep()
 
     async def _advance(self) -> None:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
@@ -187,7 +214,7 @@ class Coordinator:
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
         synchronisation = self._synchronisation
         synchronisation.begin()
-        if not collected.askers:
+        if not collected.requesters:
             await synchronisation.settle(now, broadcast[0], collected)
         played = self._played(collected)._replace(paid=synchronisation.paid)
         request = self._send(steps, played)
@@ -200,7 +227,7 @@ class Coordinator:
             request = self._send(steps, None if planning else synchronisation.paid)
         if self.plan.algorithm.server_counts:
             about, told = told_in_round(
-                self.engine,
+                self.plan,
                 played._replace(paid=synchronisation.paid),
                 self._presents,
                 synchronisation.sums,
@@ -213,6 +240,8 @@ class Coordinator:
             if member.name in synchronisation.used:
                 member.reported, member.confirmed = member.episodes, number
                 member.roster = synchronisation.used[member.name]
+        if self.plan.secure_sums and synchronisation.used:
+            self.transcript.add("used", round=number, roster=next(iter(synchronisation.used.values())))
         length = collected.end.length
         self._last = PastRound(number, first, length, broadcast, confirmed, now.playing, now.grid.judged, about, told)
         gap = self.engine.units.scale * last_gap(self.engine.recommendations[recommended:])
@@ -276,6 +305,7 @@ class Coordinator:
                 if self.engine.together or self.plan.algorithm.server_counts:
                     self._server_checkpoint.remember(self._last)
                 self._server_checkpoint.write(self.engine, self.registry)
+                self.transcript.flush()
                 return
             except OSError as error:
                 if time.monotonic() > end:

@@ -21,7 +21,7 @@ class ViolationError(Exception):
         self.node = node
 
 
-class TurnedAwayError(Exception):
+class RejectedError(Exception):
     """A node is not let in; ``retry`` says whether coming back later makes sense."""
 
     def __init__(self, reason: str, *, retry: bool = False) -> None:

@@ -24,7 +24,7 @@ HERE, AWAY, GONE, NEW, LEFT = "taking part", "away", "excluded", "joining", "lef
 
 RECORDED = (
     *("name", "first_agent", "agents", "base", "episodes", "reported", "status"),
-    *("confirmed", "roster", "missed", "missed_roster"),
+    *("confirmed", "roster", "missed", "missed_roster", "logged_episodes", "logged_steps"),
 )
 """What a checkpoint keeps of a member as it is."""
 
@@ -43,7 +43,8 @@ class Member:
         base: the last round in which its reports were used.
         episodes: how many episodes its agents have played in such rounds.
         reported: how many of them were in reports that were used.
-        confirmed: the last round in which its report was used, under secure sums with the digest of its roster.
+        confirmed: the last round in which its report was used, under secure sums with the digest of its roster; -1 if
+            it has logs that no report has brought yet.
         missed: a round in which it did not answer a roster, with the digest, until it has been asked for a denial.
         status: taking part, away (the others continue, it may come back), excluded, joining (it takes part from the
             next round on), or left (for good, by its own or the operator's wish).
@@ -52,6 +53,7 @@ class Member:
         certificate: that its stream bears, under secure sums.
         ready: what it has signed for this round, likewise.
         before: episodes that it says it has counted in rounds that closed without it.
+        logged_episodes, logged_steps: of its logs.
         latency: seconds from the last question to its answer; NaN before the first.
         kept: whether its status is on disk, where that matters to it.
         heard_end: whether it has been told that the run is over.
@@ -77,6 +79,8 @@ class Member:
     missed: int = 0
     missed_roster: str = ""
     before: int = 0
+    logged_episodes: int = 0
+    logged_steps: int = 0
     latency: float = math.nan
     kept: bool = True
     heard_end: bool = False
@@ -90,6 +94,11 @@ class Member:
     @property
     def span(self) -> range:
         return range(self.first_agent, self.first_agent + self.agents)
+
+    @property
+    def new_logs(self) -> int:
+        """Steps of its logs that are in its next report."""
+        return self.logged_steps if self.confirmed < 0 else 0
 
     @property
     def state(self) -> str:
@@ -167,7 +176,7 @@ class NodeRegistry:
         stream.close(reason)
         if member.stream is stream:
             member.stream = None
-            log.warning("%s: stream given up: %s", member.name, reason, extra={"node": member.name})
+            log.warning("%s: stream closed: %s", member.name, reason, extra={"node": member.name})
             await self.notify()
 
     async def part_with(self, member: Member, status: str, reason: str) -> None:

@@ -1,7 +1,7 @@
 """The messages of the federation, each declared once: as plain values here, as msgpack on the wire.
 
 One bidirectional stream a node. A node hosts one or more agents, numbered first_agent, first_agent + 1, ...; arrays
-that go up have a leading axis for them. The server asks, the node answers; docs/federation.md has the order.
+that go up have a leading axis for them. The server asks, the node answers; docs/protocol.md has the order.
 
 Down (server to node): :class:`Welcome`, :class:`Refusal`, :class:`Start`, :class:`Continue`, :class:`Stop`,
 :class:`Roster`, :class:`Query`, :class:`End`. Up (node to server): :class:`Hello`, :class:`Joining`,
@@ -35,7 +35,7 @@ with needed("msgspec"):
     from msgspec import Meta, Struct
     from msgspec.structs import force_setattr
 
-PROTOCOL = 11
+PROTOCOL = 12
 """Server and nodes must speak the same version."""
 SHOWN = frozenset({"version", "node", "run", "reason", "name"})
 """Texts that end up in logs and on terminals: one line of printable characters, and not a long one."""
@@ -68,8 +68,8 @@ class _Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
 class Hello(_Message, frozen=True):
     """Up, first: who is there, or who leaves the run for good.
 
-    The incarnation is drawn anew by every process; ``run`` is the one whose state the node holds. A node that leaves
-    is answered with an end, and nothing else follows.
+    The incarnation is drawn anew by every process, which numbers its streams; ``run`` is the one whose state the node
+    holds. A node that leaves is answered with an end, and nothing else follows.
     """
 
     protocol: Natural
@@ -80,6 +80,7 @@ class Hello(_Message, frozen=True):
     agents: Natural
     run: str
     leaving: bool = False
+    stream: Natural = 0
 
 
 class Welcome(_Message, frozen=True):
@@ -88,6 +89,8 @@ class Welcome(_Message, frozen=True):
     ``spec`` has the fields of its :class:`~fed_ucbvi.run_spec.RunSpec` that concern nodes, as JSON; ``bins`` is JSON,
     too. ``epoch`` grows with every server that resumes the run.
     ``grid_bits`` is set where the run has been extended, ``earlier_visits`` where it was started from counts.
+    ``support`` has the transitions that can be (:mod:`fed_ucbvi.algorithms.support`), where the server knows them and
+    reports list them.
     """
 
     protocol: Natural
@@ -99,12 +102,14 @@ class Welcome(_Message, frozen=True):
     grid_bits: Natural = 0
     earlier_visits: Natural = 0
     bins: bytes = b""
+    support: bytes = b""
 
 
 class Joining(_Message, frozen=True):
     """Up: sizes, digest and units of the node's problem, and after which rounds it can resume.
 
-    A step pays between reward_offset and reward_offset + reward_scale, which reports have as 0 and 1.
+    A step pays between reward_offset and reward_offset + reward_scale, which reports have as 0 and 1. Of its logs, if
+    it has some, it says how many episodes and steps they hold.
     """
 
     states: Natural
@@ -114,6 +119,8 @@ class Joining(_Message, frozen=True):
     rounds: Items[Natural]
     reward_offset: float = 0.0
     reward_scale: float = 1.0
+    logged_episodes: Natural = 0
+    logged_steps: Natural = 0
 
 
 class Refusal(_Message, frozen=True):
@@ -131,11 +138,11 @@ class Start(_Message, frozen=True):
 
     The node continues from its state after round ``base`` with episode number ``first``, plays at most ``chunk`` of
     at most ``most`` episodes, and answers with :class:`Played`. What it reported in round ``confirmed`` has been
-    used, under secure sums in the sum over ``roster``, and nothing that it reported later. If ``missed`` is not 0,
-    the server has no answer of this node to the roster ``missed_roster`` of that round, and asks for a denial.
-    In a run with promises ``playing`` says what the policy is (of
-    :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent and candidate, whose
-    returns are to be reported.
+    used, under secure sums in the sum over ``roster``, and nothing that it reported later; -1: not even its logs. If
+    ``missed`` is not 0, the server has no answer of this node to the roster ``missed_roster`` of that round, and asks
+    for a denial. In round 0 nothing is played: nodes report their logs. In a run with promises ``playing`` says what
+    the policy is (of :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent
+    and candidate, whose returns are to be reported.
     """
 
     round: Natural
@@ -144,7 +151,7 @@ class Start(_Message, frozen=True):
     most: Natural
     chunk: Natural
     arrays: Arrays
-    confirmed: Natural = 0
+    confirmed: Annotated[int, Meta(ge=-1)] = 0
     roster: bytes = b""
     missed: Natural = 0
     missed_roster: bytes = b""
@@ -176,9 +183,9 @@ class Ready(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Under secure sums: that a node is ready to be summed with others, signed with the key of its certificate.
 
     Attributes:
-        binding: the digest of the run, the epoch, the round and the broadcast that the node was sent.
+        binding: the digest of the welcome, the round and the broadcast that the node was sent.
         episodes: of each of its agents that no confirmed report has; in lockstep without those of this round, whose
-            length the roster says.
+            length the roster says. In round 0, those of its logs.
         rewards: whether it tells what they paid.
         key: an X25519 key for this round.
         signature: over these, the run, the round, the node's name and its agents.
@@ -332,7 +339,8 @@ def one_line(text: str) -> str:
     >>> one_line("all is well\n\x1b[31mroot: logged in")
     'all is well??[31mroot: logged in'
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_CHARACTERS])
+    text = text[:MAX_CHARACTERS]
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def has_left(name: str) -> str:
@@ -348,7 +356,7 @@ def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
         sent.keep(slot, CachedMessage(message.round, message.arrays))
         if before is not None:
             changes = Changes.of(message.arrays, before.arrays, before.round)
-            if len(changes.changed) + len(changes.data) < sum([packed_bytes(array) for array in message.arrays]):
+            if changes.size < sum([packed_bytes(array) for array in message.arrays]):
                 message = msgspec.structs.replace(message, arrays=changes)
     return _ENCODER.encode(message)
 

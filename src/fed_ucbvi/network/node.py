@@ -7,6 +7,9 @@ In a live collection nodes do not wait for each other. After a start the node is
 calls :meth:`Node.play_on` until the node has an answer or the server says to stop. Before the node tells how many
 episodes it played, its agents add the round to their counts and the node saves it. So what it has told never has to
 be played again.
+
+A node's logs are its first increments: they are in its reports until the server confirms one of them. The server asks
+for them before the first round, as round 0.
 """
 
 from __future__ import annotations
@@ -15,19 +18,21 @@ import dataclasses
 import hashlib
 import logging
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import SUMS, Array, Message, Setting, added_up, check_report
+from fed_ucbvi.algorithms.base import SUMS, Array, Counting, Message, Setting, added_up, check_report
 from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
+from fed_ucbvi.analysis.logs import read_logs
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.assurance import stated_range
-from fed_ucbvi.engine.extension import PLANNED
+from fed_ucbvi.engine.extension import PLANNED, warm_setting
 from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.environments.bins import Bins
@@ -61,6 +66,7 @@ from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import MIN_NODES, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, host
+from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, VERIFYING
@@ -77,11 +83,13 @@ class RoundInPlay:
     """The round the server has started, and how far it is.
 
     ``length`` is known once it is stopped, and ``paid`` once the agents have counted it. ``owed`` is what the
-    episodes before it paid that no confirmed report has; the server does not know of ``before`` of these.
+    episodes before it paid that no confirmed report has, all played after round ``since``; the server does not know
+    of ``before`` of these.
     """
 
     start: Start
     owed: Paid
+    since: int
     before: int = 0
     told: bool = False
     length: int | None = None
@@ -112,6 +120,7 @@ class Node:
         members: names, or fingerprints of certificates, of the nodes that count as contributors; None: all.
         most_failures: how often in a run it sends again, in other company, what was not confirmed.
         rewards: tell what every round paid; where its episodes began is told in any case.
+        logs: episodes that were recorded before the run, as :func:`~fed_ucbvi.counts_from_logs` takes them.
     """
 
     def __init__(
@@ -130,8 +139,11 @@ class Node:
         members: Collection[str] | None = None,
         most_failures: int = 3,
         rewards: bool = True,
+        logs: Any = None,
     ) -> None:
-        self._rewards = rewards
+        self._rewards, self._source_of_logs = rewards, logs
+        self._logs: Message = ()
+        self._logged = 0, 0
         self._least, self._members, self._most_failures = (least_episodes, least_members), members, most_failures
         self.name, self.first_agent, self.agents = name, first_agent, agents
         self._require_secure_sums = require_secure_sums
@@ -147,8 +159,22 @@ class Node:
         self.finished = False
         self.policy: LearntPolicy | None = None
         """The policy to deploy, once the server has sent it with the end of the run."""
+        self.secret = logs is not None
+        """Whether the server is to learn nothing of this node alone, not even from its errors."""
         self._round: RoundInPlay | None = None
         self._live = False
+        self.transcript = NOBODY
+        self.conversation = Conversation(NOBODY)
+        """The stream that is open, or was last, in the transcript."""
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Keep a transcript in the node's folder, if it has one, while the block lasts."""
+        self.transcript = Transcript(self.folder, self.name)
+        try:
+            yield
+        finally:
+            self.transcript.close()
 
     @property
     def run(self) -> str:
@@ -188,11 +214,6 @@ class Node:
         """Take part with this certificate, which secure sums need, in a run of ``server``."""
         self._tls_files, self._server = tls_files, server
 
-    @property
-    def secret(self) -> bool:
-        """Whether the server is to learn nothing of this node alone, not even from its errors."""
-        return self.welcome is not None and self._plan.secure_sums
-
     def enter(self, welcome: Welcome) -> Joining:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
         spec = read_spec(welcome.spec, self._only_name)
@@ -201,16 +222,20 @@ class Node:
         elif self._is_extended(welcome, spec):
             self._grow(welcome, spec)
         elif not self._is_same(welcome, spec):
-            raise InputError("the server has changed the run since this node joined; start the node anew.")
+            raise InputError("the server has changed the run since this node joined; start the node again.")
         self._generations.meet(welcome.epoch)
         self.welcome, self._spec = welcome, spec
+        self._welcomed = hashlib.sha256(encode(welcome)).digest()
         self._questions.begin(str(welcome.epoch).encode())
         if spec.secure_sums:  # the certificate may have been renewed
             assert self._tls_files is not None
             self._credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
+            if self._round is not None:
+                self._round.ready = None  # its key is gone
         units = self.units
         return Joining(
-            *self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale
+            *(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale),
+            *self._logged,
         )
 
     def close(self) -> None:
@@ -233,13 +258,15 @@ class Node:
         fewer = spec.episodes < before.episodes or spec.agents < before.agents
         if fewer or (spec.episodes, spec.agents) == (before.episodes, before.agents):
             return False
-        as_before = {name: getattr(known, name) for name in PLANNED if name in Welcome.__struct_fields__}
+        changing = (*PLANNED, "support")
+        as_before = {name: getattr(known, name) for name in changing if name in Welcome.__struct_fields__}
         planned = dataclasses.replace(spec, episodes=before.episodes, agents=before.agents)
         return self._is_same(replace(welcome, **as_before), planned)
 
     def _build(self, welcome: Welcome, spec: RunSpec) -> None:
         self._live = spec.collection == LIVE
         self._check_sharing(spec)
+        self.secret = self.secret or spec.secure_sums  # before environments are made
         self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
         hosted = self._hosted = self._host(welcome, spec)
         if hosted.sizes != spec.sizes:
@@ -253,19 +280,25 @@ class Node:
             )
         setting = self._make_party(welcome, spec)
         self._learn_forms(setting)
+        if self._source_of_logs is not None:
+            self._logs, self._logged = self._read_logs(self._source_of_logs, setting)
         identity = {
             "run": welcome.run,
             "node": self.name,
             "agents": [self.first_agent, self.agents],
             "problem": hosted.digest().hex(),
+            "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
-        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures)
+        least = spec.least_episodes, spec.least_members
+        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures, least, self._members)
 
     def _make_party(self, welcome: Welcome, spec: RunSpec) -> Setting:
         """The agents, which have seen nothing, and the setting of the run."""
         hosted, self._plan = self._hosted, RunPlan.told_by(welcome, spec, self._algorithm)
         self._algorithm, setting = self._plan.algorithm, self._plan.setting
+        if welcome.support and isinstance(hosted, HostedProblem):
+            self._plan.support.check_has(hosted.federation.successors)
         first, m = hosted.first_agent, hosted.agents
         self._party: Party = (
             LiveParty(self._algorithm, setting, range(first, first + m), hosted.make, hosted.units)
@@ -277,11 +310,30 @@ class Node:
             self._party.within = stated_range(spec.return_range, self.units, setting.horizon)
         return setting
 
+    def _read_logs(self, source: Any, setting: Setting) -> tuple[Message, tuple[int, int]]:
+        """What the logs add to a report, and how many episodes and steps they have."""
+        hosted, units = self._hosted, self._hosted.units
+        live = isinstance(hosted, HostedEnvironments)
+        counts, episodes = read_logs(
+            source,
+            hosted.sizes,
+            reward_range=(units.offset, units.offset + units.scale),
+            stationary=self._algorithm.counting is Counting.STATIONARY,
+            random_rewards=setting.random_rewards or live,  # real environments pay what they like
+        )
+        if isinstance(hosted, HostedProblem):
+            counts.check_support(hosted.federation.successors)
+        _, told = warm_setting(self._algorithm, setting, counts)
+        logs = self._plan.listed(self._algorithm.logged_counts(setting, told))
+        return logs, (episodes, int(told.visits.sum()))
+
     def _grow(self, welcome: Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
         if self._algorithm.extension.episodes and spec.episodes > self._spec.episodes:
-            raise InputError(f"{self._algorithm.name} cannot go on: {self._algorithm.extension.episodes}.")
-        log.warning("%s: the run goes on with %d agents and %d episodes each", self.name, spec.agents, spec.episodes)
+            raise InputError(f"{self._algorithm.name} cannot be extended: {self._algorithm.extension.episodes}.")
+        log.warning(
+            "%s: the run continues with %d agents and %d episodes each", self.name, spec.agents, spec.episodes
+        )
         self._party.close()
         self._questions.change(self._make_party(welcome, spec))
         self._generations.hand_over(self._party)
@@ -332,8 +384,8 @@ class Node:
         self._questions = QueryGuard(self._algorithm, setting)
         if self._algorithm.sends_trajectories and not self._trajectories:
             raise InputError(
-                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, say so "
-                "(--send-trajectories)."
+                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, pass "
+                "--send-trajectories."
             )
 
     def answer(self, message: Down) -> Up | None:
@@ -366,7 +418,7 @@ class Node:
 
     def _in_play(self, number: int) -> RoundInPlay:
         if self._round is None or self._round.start.round != number:
-            raise InputError(f"the server speaks of round {number}, which it has not started.")
+            raise InputError(f"the server names round {number}, which it has not started.")
         return self._round
 
     def _start(self, start: Start) -> Played | None:
@@ -386,6 +438,8 @@ class Node:
 
         A live node goes on from where it is if the last rounds have closed without it: they cannot be played again.
         """
+        if self._logs and start.confirmed < 0 <= self._sent.confirmed < start.round:
+            raise InputError("the server asks for logs again that it has had, which an honest one never does.")
         base, before, used = start.base, 0, start.confirmed == start.base
         kept = self._closed_without(start)
         if kept is not None:
@@ -393,14 +447,15 @@ class Node:
         self._generations.return_to(base)
         owed = Paid(0, 0.0, np.zeros(self._plan.setting.states, dtype=np.int64))
         self._algorithm.settle_report(self.state, start.arrays, used=used)
-        if used:
-            self._sent.confirm(start.confirmed, start.roster)
-        elif kept is not None or self._plan.secure_sums:
+        if not used and (kept is not None or self._plan.secure_sums):
             kept = kept or self._generations.find(base)
             owed = owed if kept is None or "owed" not in kept.note else _paid(kept.note["owed"])
         owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
+        since = start.confirmed if used or kept is None else int(kept.note.get("confirmed", start.confirmed))
+        if self._plan.secure_sums:
+            self._sent.begin(start.round, start.confirmed, start.roster, since)
         self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
-        return RoundInPlay(start, owed, before)
+        return RoundInPlay(start, owed, since, before)
 
     def _closed_without(self, start: Start) -> Generation | None:
         """What a live node has kept of rounds after ``base`` that the server has closed without it."""
@@ -412,7 +467,7 @@ class Node:
 
     def _latest(self, start: Start) -> int:
         """The last round before this one that has been kept."""
-        return max(number for number in self._generations.rounds if number < start.round)
+        return max((number for number in self._generations.rounds if number < start.round), default=0)
 
     def _begun(self, start: Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
@@ -461,11 +516,10 @@ class Node:
 
     def _ready(self, now: RoundInPlay) -> Ready:
         """What this node signs for the round; the same as before, if it is asked again."""
-        assert self.welcome is not None
         assert self._credentials is not None
         start, owed = now.start, self._owed(now) if self._live else now.owed
-        binding = binding_of(self.run, self.welcome.epoch, start)
-        episodes = int(owed.starts.sum()) // self.agents
+        binding = binding_of(self._welcomed, start)
+        episodes = int(owed.starts.sum()) // self.agents if start.round else self._logged[0]
         if now.ready is None or now.ready.episodes != episodes:
             ready = self._credentials.ready(start.round, binding, episodes, rewards=self._rewards)
             if start.missed and self._sent.may_deny(start.missed):
@@ -494,6 +548,9 @@ class Node:
                 raise InputError(f"round {now.start.round} was stopped after {before} episodes, not {length}.")
         if now.length is not None:
             return
+        if now.start.round == 0:  # for logs: nothing is played, and nothing is kept
+            now.length, now.paid = 0, now.owed
+            return
         if length > now.most:
             raise InputError(
                 f"the server stops round {now.start.round} after {length} episodes; {now.most} are left."
@@ -501,10 +558,12 @@ class Node:
         if now.paid is None:
             self._party.stop(length)
             now.paid = self._paid_in(now.start)
-        note: dict[str, Any] = {"owed": _listed(self._owed(now))} if self._plan.secure_sums or self._live else {}
+        note: dict[str, Any] = {}
+        if self._plan.secure_sums or self._live:
+            note = {"owed": _listed(self._owed(now)), "confirmed": now.since}
         if self._live:
             clock = now.start.first + now.before + length
-            note |= {"start": _key(now.start), "played": length, "confirmed": now.start.confirmed, "clock": clock}
+            note |= {"start": _key(now.start), "played": length, "clock": clock}
         self._generations.keep(now.start.round, note, self._party.counts() if self._live else None)
         now.length = length
 
@@ -542,6 +601,11 @@ class Node:
         return self._own_report(query.arrays, exchange)
 
     def _own_report(self, query: Message, exchange: int) -> Message:
+        if self._algorithm.server_counts:
+            new = self._plan.listed(self._algorithm.new_counts(self.state, query))
+            if self._logs and self._round is not None and self._round.start.confirmed < 0:
+                new = tuple(one + logged for one, logged in zip(new, self._logs, strict=True))
+            return new
         report = self._algorithm.report(self.state, query, exchange)
         check_report(self._algorithm, report)
         return added_up(report) if self._algorithm.report_kind == SUMS else tuple(np.array(array) for array in report)
@@ -560,10 +624,14 @@ class Node:
                 least_members=least[1],
                 members=self._members,
             )
-            tell = self._rewards and tells_rewards(roster, *least)
+            tell = self._rewards and tells_rewards(roster, *least, self._members)
             counts = () if now.start.playing == EVALUATING else self._own_report((), 0)
             own = (*counts, self._told(now, tell=tell))
+            failures = self._sent.failures
             self._sent.check(roster, own, self._credentials.authority)
+            if self._sent.failures > failures:
+                what = f"failure {self._sent.failures} of {self._most_failures}: sent again without a denial"
+                self.transcript.add("failed", round=roster.round, note=what)
         except DeclinedError as declined:
             log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})
             return Decline(roster.round, str(declined))
@@ -596,7 +664,6 @@ def _key(start: Start) -> str:
 
 
 def _listed(paid: Paid) -> list[Any]:
-    """Ready for JSON."""
     squares = None if math.isnan(paid.squares) else paid.squares
     returns = [[number, one.tolist()] for number, one in paid.returns.items()]
     return [paid.episodes, paid.total, paid.starts.tolist(), squares, paid.exploring, returns]

@@ -49,14 +49,12 @@ class Generation(NamedTuple):
     counts: dict[str, Array]
 
     def saved(self, round_number: int) -> SavedState:
-        """For the log."""
         arrays = {STATE + name: array for name, array in self.state.items()}
         arrays |= {ROUND + name: array for name, array in self.counts.items()}
         return SavedState(round_number, {"note": self.note}, arrays, {})
 
     @classmethod
     def of(cls, saved: SavedState) -> Generation:
-        """From the log."""
         return cls(named(STATE, saved.arrays), saved.about["note"], named(ROUND, saved.arrays))
 
 
@@ -91,7 +89,7 @@ class NodeStateStore:
         if {name: manifest.get(name) for name in about} != about:
             raise InputError(
                 f"{folder} holds the state of another run or node ({manifest.get('node')}, run "
-                f"{manifest.get('run')}); take another folder or remove it."
+                f"{manifest.get('run')}); use another folder or remove it."
             )
         (folder / MEMORY).mkdir(exist_ok=True)
         self._notes = StateStore(folder / MEMORY, manifest_digest(folder))
@@ -161,7 +159,7 @@ class NodeStateStore:
         kept = self._fresh if round_number == 0 else self.find(round_number)
         if kept is None:
             raise InputError(
-                f"this node cannot go on after round {round_number}; it holds rounds {list(self.rounds)[-10:]}. "
+                f"this node cannot resume after round {round_number}; it holds rounds {list(self.rounds)[-10:]}. "
                 "Start it with the state folder it had."
             )
         self._state.restore(kept.state)

@@ -27,6 +27,7 @@ from fed_ucbvi.network.messages import (
     encode,
     keep_taken,
 )
+from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.network.transport import Connection, WireCount
 
 FRAME = 5
@@ -49,37 +50,49 @@ class NodeStream:
     is let in.
     """
 
-    def __init__(self, connection: Connection, count: WireCount) -> None:
+    def __init__(self, connection: Connection, count: WireCount, transcript: Transcript = NOBODY) -> None:
         self._connection, self.most_bytes = connection, PART_BYTES
+        self.conversation = Conversation(transcript)
         self.counts = [count]
         """What this stream's messages are added to: the run's count, and once the node is let in also its own."""
         self.closed = asyncio.Event()
         self.farewell = ""
         self.prepared, self.stopped = -1, False
         self._sent, self._taken = DeltaCache(), DeltaCache()
+        self._sending = asyncio.Lock()
 
     @property
     def certificate(self) -> bytes:
         return self._connection.certificate
 
     def close(self, reason: str = "") -> None:
-        """Let go of the stream; what waits on it is woken."""
+        """Close the stream; what waits on it is woken."""
         self.farewell = self.farewell or reason
         self.closed.set()
 
     async def send(self, message: Down | ToMany) -> None:
-        """Put one message on the stream."""
-        self._check_open()
-        data = message.encode(self._sent) if isinstance(message, ToMany) else encode(message, self._sent)
-        for count in self.counts:
-            count.messages_down += 1
-            count.bytes_down += len(data) + FRAME
-        await self._connection.write(data)
-        match message.message if isinstance(message, ToMany) else message:
-            case Start() as start:
-                self.prepared, self.stopped = start.round, False
-            case Stop():
-                self.stopped = True
+        """Put one message on the stream, after those that are being sent."""
+        async with self._sending:
+            self._check_open()
+            data = message.encode(self._sent) if isinstance(message, ToMany) else encode(message, self._sent)
+            for count in self.counts:
+                count.messages_down += 1
+                count.bytes_down += len(data) + FRAME
+            self.conversation.sent(message.message if isinstance(message, ToMany) else message, data)
+            await self.write(data)
+            match message.message if isinstance(message, ToMany) else message:
+                case Start() as start:
+                    self.prepared, self.stopped = start.round, False
+                case Stop():
+                    self.stopped = True
+
+    async def write(self, data: bytes) -> None:
+        """Put bytes on the line, also if the stream is closed."""
+        try:
+            await self._connection.write(data)
+        except BaseException:
+            self.conversation.doubt(data)
+            raise
 
     def _check_open(self) -> None:
         if self.closed.is_set():
@@ -92,6 +105,7 @@ class NodeStream:
             count.messages_up += 1
         message = self._decoded(data)
         if not isinstance(message, Part):
+            self.conversation.received(message, data)
             return message
         whole = bytearray(message.data)
         while message.more:
@@ -106,6 +120,7 @@ class NodeStream:
         put_together = self._decoded(bytes(whole))
         if isinstance(put_together, Part):
             raise ViolationError("it sent parts of parts")
+        self.conversation.received(put_together, whole)
         return put_together
 
     async def _read(self) -> bytes:
@@ -127,6 +142,7 @@ class NodeStream:
         try:
             return decode_up(data, self._taken)
         except WireError as error:
+            self.conversation.received(None, data)
             raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
 
     async def ask(self, messages: Iterable[Down | ToMany]) -> Answer | None:
@@ -152,7 +168,7 @@ class NodeStream:
         for _ in range(1 + STALE):
             message = await self.receive()
             if isinstance(message, Fault):
-                raise ConnectionLostError(f"the node cannot go on: {message.reason}")
+                raise ConnectionLostError(f"the node cannot continue: {message.reason}")
             if not isinstance(message, Answer):
                 raise ViolationError(f"it sent a {type(message).__name__} in the middle of a round")
             found = message.round, EPISODES if isinstance(message, Played) else getattr(message, "exchange", 0)

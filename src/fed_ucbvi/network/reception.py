@@ -1,4 +1,4 @@
-"""How nodes come in: a stream opens, says which node it is, and is admitted or turned away with a reason.
+"""How nodes come in: a stream opens, says which node it is, and is admitted or rejected with a reason.
 
 Whose streams are read at all, and how many at a time, is decided before anything is read.
 """
@@ -12,11 +12,12 @@ import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.certificates import Certified, check_name
 from fed_ucbvi.network.coordinator import Coordinator
-from fed_ucbvi.network.failures import ConnectionLostError, TurnedAwayError, ViolationError
+from fed_ucbvi.network.failures import ConnectionLostError, RejectedError, ViolationError
 from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, describe_agents
 from fed_ucbvi.network.messages import (
     PART_BYTES,
@@ -65,7 +66,7 @@ class Reception:
     Args:
         coordinator: of the run.
         certified: whether streams bear certificates; otherwise a node is who it says it is.
-        revoked: gives the names, and names with a serial number, that are turned away though they have a certificate;
+        revoked: gives the names, and names with a serial number, that are rejected though they have a certificate;
             asked anew for every stream, and again and again while streams are open.
         farewell: what a node is told that has left, once the server has kept that.
     """
@@ -95,16 +96,16 @@ class Reception:
         try:
             certified = Certified.of(certificate)
         except InputError as error:
-            raise TurnedAwayError(str(error).rstrip(".")) from error
+            raise RejectedError(str(error).rstrip(".")) from error
         self._check_certified(certified)
         return certified
 
     def _check_certified(self, certified: Certified) -> None:
         """Raise unless it is on the list and has not been revoked."""
         if self._plan.names is not None and certified.name not in self._plan.names:
-            raise TurnedAwayError(f"'{certified.name}' is not on the list of nodes")
+            raise RejectedError(f"'{certified.name}' is not on the list of nodes")
         if certified.revocations & set(self._revoked()):
-            raise TurnedAwayError(_revoked(certified))
+            raise RejectedError(_revoked(certified))
 
     @asynccontextmanager
     async def _handshake(self, stream: NodeStream, certified: Certified | None) -> AsyncIterator[None]:
@@ -116,9 +117,9 @@ class Reception:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 yield
         except TimeoutError:
-            raise TurnedAwayError("the handshake took too long", retry=True) from None
+            raise RejectedError("the handshake took too long", retry=True) from None
         except ViolationError as violation:
-            raise TurnedAwayError(str(violation)) from violation
+            raise RejectedError(str(violation)) from violation
         finally:
             self._handshakes -= 1
 
@@ -128,11 +129,11 @@ class Reception:
         if certified is not None:
             attempts, now = self._attempts[certified.name], time.monotonic()
             if len(attempts) == MAX_ATTEMPTS and now - attempts[0] < ATTEMPTS_SECONDS:
-                raise TurnedAwayError(f"too many streams in {ATTEMPTS_SECONDS:g} s", retry=True)
+                raise RejectedError(f"too many streams in {ATTEMPTS_SECONDS:g} s", retry=True)
             attempts.append(now)
             own = sum(other is not None and other.name == certified.name for other in self._streams.values())
         if own >= MAX_STREAMS or self._handshakes >= MAX_HANDSHAKES:
-            raise TurnedAwayError("too many streams at one time", retry=True)
+            raise RejectedError("too many streams at one time", retry=True)
 
     async def watch(self) -> None:
         """While the server listens: end the streams of those whose certificates are revoked."""
@@ -149,11 +150,12 @@ class Reception:
     async def session(self, connection: Connection) -> None:
         if self._closed:
             return
-        peer, stream = connection.peer, NodeStream(connection, self._registry.wire)
+        peer, stream = connection.peer, NodeStream(connection, self._registry.wire, self._run.transcript)
         member = None
         try:
             certified = self.authenticate(connection.certificate)
-            peer = peer if certified is None else f"{peer} ({certified.name})"
+            if certified is not None:
+                peer, stream.conversation.peer = f"{peer} ({certified.name})", certified.name
             async with self._handshake(stream, certified):
                 member = await self._admit(stream, certified)
             stream.most_bytes = max(PART_BYTES, 2 * self._run.largest_report)
@@ -165,11 +167,11 @@ class Reception:
             await self._registry.notify()
             await stream.closed.wait()
             if stream.farewell:
-                await _dismiss(connection, stream.farewell, retry=not member.out)
+                await _dismiss(stream, stream.farewell, retry=not member.out)
                 await asyncio.sleep(LISTENING_SECONDS)  # ends when the node leaves
-        except TurnedAwayError as refused:
-            log.warning("%s: turned away: %s", peer, refused)
-            await _dismiss(connection, str(refused), retry=refused.retry)
+        except RejectedError as refused:
+            log.warning("%s: rejected: %s", peer, refused)
+            await _dismiss(stream, str(refused), retry=refused.retry)
             if stream not in self._streams:  # not a word was read: the node may just be saying hello
                 await asyncio.sleep(LISTENING_SECONDS)
         except ConnectionLostError as lost:
@@ -202,14 +204,14 @@ class Reception:
         )
         for member in present:
             if not member.heard_end:
-                log.warning("%s: has not heard of the end", member.name, extra={"node": member.name})
+                log.warning("%s: was not notified of the end", member.name, extra={"node": member.name})
 
     async def _tell_end(self, member: Member, stream: NodeStream) -> None:
         assert self._end is not None
         try:
             await stream.send(self._end)
         except ConnectionLostError as lost:
-            log.warning("%s: did not hear of the end: %s", member.name, lost, extra={"node": member.name})
+            log.warning("%s: was not notified of the end: %s", member.name, lost, extra={"node": member.name})
         else:
             member.heard_end = True
 
@@ -225,7 +227,7 @@ class Reception:
         async with asyncio.timeout(HELLO_SECONDS):
             hello = await stream.receive()
         if not isinstance(hello, Hello):
-            raise TurnedAwayError(f"the first message must be a hello, got {type(hello).__name__}")
+            raise RejectedError(f"the first message must be a hello, got {type(hello).__name__}")
         if hello.leaving:
             await self._say_farewell(stream, hello, certified)
         self._check_hello(hello, certified)
@@ -233,7 +235,7 @@ class Reception:
         joining = await stream.receive()
         if not isinstance(joining, Joining):
             told = f": {joining.reason}" if isinstance(joining, Fault) else ""
-            raise TurnedAwayError(f"a joining was expected, got {type(joining).__name__}{told}")
+            raise RejectedError(f"a joining was expected, got {type(joining).__name__}{told}")
         member = self._register(hello, joining, certified)
         await self._catch_up(member, stream, max(number for number in joining.rounds if number <= member.base))
         if self._plan.secure_sums:
@@ -248,19 +250,21 @@ class Reception:
         self._check_name(hello, certified)
         member = self._registry.members.get(hello.node)
         if member is None or not self._run.begun:
-            raise TurnedAwayError(f"'{hello.node}' does not take part in this run; there is nothing to leave")
+            raise RejectedError(f"'{hello.node}' does not take part in this run; there is nothing to leave")
+        if self._run.done and member.status != LEFT:
+            raise RejectedError("this run is over; there is nothing to leave")
         if member.status == GONE:
-            raise TurnedAwayError(f"'{hello.node}' has been excluded from this run")
+            raise RejectedError(f"'{hello.node}' has been excluded from this run")
         try:
             await self._run.leave(member, has_left(hello.node))
         except InputError as error:
-            raise TurnedAwayError(str(error).rstrip(".")) from error
+            raise RejectedError(str(error).rstrip(".")) from error
         if not await self._registry.wait_until(lambda: member.kept, LEAVING_SECONDS):
-            raise TurnedAwayError("the round without the node is not over yet; ask again", retry=True)
+            raise RejectedError("the round without the node is not over yet; ask again", retry=True)
         end = self._farewell()
         if end is not None:
             await stream.send(end)
-        raise TurnedAwayError(has_left(hello.node))
+        raise RejectedError(has_left(hello.node))
 
     async def _catch_up(self, member: Member, stream: NodeStream, held: int) -> None:
         """Have a node that has lost its state play the rounds that it lacks again, as they were."""
@@ -283,82 +287,92 @@ class Reception:
         """Raise unless this node is who it says it is, and speaks of this run."""
         plan = self._plan
         if hello.protocol != PROTOCOL:
-            raise TurnedAwayError(
+            raise RejectedError(
                 f"the node speaks protocol {hello.protocol} (fed-ucbvi {hello.version or 'unknown'}), this server "
                 f"{PROTOCOL}; install the same version on both"
             )
         try:
             check_name(hello.node)
         except InputError as error:
-            raise TurnedAwayError(str(error)) from error
+            raise RejectedError(str(error)) from error
         if certified is not None and hello.node != certified.name:
-            raise TurnedAwayError(f"the certificate is for {certified.name}, not for '{hello.node}'")
+            raise RejectedError(f"the certificate is for {certified.name}, not for '{hello.node}'")
         self._check_certified(certified or Certified(hello.node, ""))
         if hello.run not in ("", plan.run):
-            raise TurnedAwayError(f"'{hello.node}' holds the state of run {hello.run}; this is run {plan.run}")
+            raise RejectedError(f"'{hello.node}' holds the state of run {hello.run}; this is run {plan.run}")
 
     def _check_hello(self, hello: Hello, certified: Certified | None) -> None:
         plan = self._plan
         self._check_name(hello, certified)
         if len(hello.incarnation) != 16:
-            raise TurnedAwayError("an incarnation has 16 bytes")
+            raise RejectedError("an incarnation has 16 bytes")
         if hello.agents < 1 or hello.first_agent + hello.agents > plan.setting.agents:
             last = hello.first_agent + hello.agents - 1
-            raise TurnedAwayError(
+            raise RejectedError(
                 f"agents {hello.first_agent} to {last} are not all among this run's 0 to {plan.setting.agents - 1}"
             )
         member = self._registry.members.get(hello.node)
         if member is not None and member.out:
             excluded = f"'{hello.node}' has been excluded from this run"
-            raise TurnedAwayError(has_left(hello.node) if member.status == LEFT else excluded)
+            raise RejectedError(has_left(hello.node) if member.status == LEFT else excluded)
         if member is not None and member.stream is not None and member.incarnation != hello.incarnation:
-            raise TurnedAwayError(
+            raise RejectedError(
                 f"another process is connected as '{hello.node}'; if it has died, the server will notice soon",
                 retry=True,
             )
         own = range(hello.first_agent, hello.first_agent + hello.agents)
         if member is not None and member.span != own:
-            raise TurnedAwayError(f"'{hello.node}' came with {describe_agents(member.span)} before")
+            raise RejectedError(f"'{hello.node}' came with {describe_agents(member.span)} before")
         for other in self._registry.members.values():
             if other.name != hello.node and other.span[0] < own.stop and own.start < other.span.stop:
-                raise TurnedAwayError(f"agents {own.start} to {own.stop - 1} overlap with those of '{other.name}'")
+                raise RejectedError(f"agents {own.start} to {own.stop - 1} overlap with those of '{other.name}'")
 
     def _register(self, hello: Hello, joining: Joining, certified: Certified | None) -> Member:
         """The member of a node that has said which rounds it holds; raise unless it can resume from one of them."""
         plan, s = self._plan, self._plan.setting
         self._check_hello(hello, certified)  # others may have come in the meantime
         if (joining.states, joining.actions, joining.horizon) != (s.states, s.actions, s.horizon):
-            raise TurnedAwayError(
+            raise RejectedError(
                 f"the node's problem has (S, A, H) = ({joining.states}, {joining.actions}, {joining.horizon}), this "
                 f"run ({s.states}, {s.actions}, {s.horizon})"
             )
         if plan.federation is not None:
             expected = host(plan.federation, hello.first_agent, hello.agents).digest()
             if joining.digest != expected:
-                raise TurnedAwayError(
+                raise RejectedError(
                     f"the problem of '{hello.node}' is not the one of this run; check its environment's options (and "
                     "for real environments serve with --sizes S,A,H: nobody knows their kernels)"
                 )
         units = _units(joining)
         if units != (self._run.units or units):
-            raise TurnedAwayError(
+            raise RejectedError(
                 f"a step of '{hello.node}' pays {units}, one of this run {self._run.units}; start all nodes with the "
                 "same --reward-range, or with environments of the same one"
             )
         member = self._registry.members.get(hello.node)
         if member is None:
             if len(joining.digest) != DIGEST_BYTES:
-                raise TurnedAwayError(f"a digest has {DIGEST_BYTES} bytes")
+                raise RejectedError(f"a digest has {DIGEST_BYTES} bytes")
             status = NEW if self._run.begun else HERE
-            member = Member(hello.node, hello.first_agent, hello.agents, joining.digest, units, status=status)
+            logged = {name: getattr(joining, name) for name in ("logged_episodes", "logged_steps")}
+            confirmed = -1 if joining.logged_steps else 0
+            member = Member(
+                *(hello.node, hello.first_agent, hello.agents, joining.digest, units),
+                status=status,
+                confirmed=confirmed,
+                **logged,
+            )
+            self._check_logs(member)
         if member.digest != joining.digest:
-            raise TurnedAwayError(f"'{hello.node}' came with another problem before")
+            raise RejectedError(f"'{hello.node}' came with another problem before")
+        if (member.logged_episodes, member.logged_steps) != (joining.logged_episodes, joining.logged_steps):
+            raise RejectedError(f"'{hello.node}' came with other logs before")
         held = max((number for number in joining.rounds if number <= member.base), default=-1)
         if held < 0 or (held < member.base and self._run.past(member, held) is None):
             more = "..., " if len(joining.rounds) > MAX_ROUNDS_TOLD else ""
             told = more + ", ".join(map(str, joining.rounds[-MAX_ROUNDS_TOLD:]))
-            raise TurnedAwayError(
-                f"'{hello.node}' must go on after round {member.base} but holds rounds [{told}], and what it lacks "
+            raise RejectedError(
+                f"'{hello.node}' must resume after round {member.base} but holds rounds [{told}], and what it lacks "
                 "cannot be played again (simulated agents in lockstep can, if they have missed no round and the "
                 "server keeps a checkpoint); start it with the "
                 "state folder it had"
@@ -366,11 +380,26 @@ class Reception:
         self._registry.members[member.name] = member
         return member
 
+    def _check_logs(self, member: Member) -> None:
+        """Raise where a node's logs cannot be counted."""
+        plan, setting = self._plan, self._plan.setting
+        if not member.logged_steps:
+            return
+        if not plan.algorithm.server_counts:
+            raise RejectedError(f"{plan.algorithm.name} takes no logs of nodes")
+        logged = member.logged_steps + sum(other.logged_steps for other in self._registry.members.values())
+        room = replace(setting, earlier_visits=setting.earlier_visits + logged)
+        wider, grid = plan.algorithm.grid(room), plan.algorithm.grid(setting)
+        if wider is not None and grid is not None and wider[:2] != grid[:2]:
+            raise RejectedError(
+                f"the run's sums have no room for {logged} logged steps; serve it with --warm-start of their counts"
+            )
+
 
 def _units(joining: Joining) -> Units:
     units = Units(joining.reward_offset, joining.reward_scale)
     if not (math.isfinite(units.offset) and 0.0 < units.scale < math.inf):
-        raise TurnedAwayError(f"a step cannot pay {units}")
+        raise RejectedError(f"a step cannot pay {units}")
     return units
 
 
@@ -378,15 +407,18 @@ def _revoked(certified: Certified) -> str:
     return f"the certificate of '{certified.name}' has been revoked"
 
 
-async def _dismiss(connection: Connection, reason: str, *, retry: bool) -> None:
+async def _dismiss(stream: NodeStream, reason: str, *, retry: bool) -> None:
     """Tell a node why its stream ends, if it still listens.
 
     A message that was just being sent when its sender was cancelled is in the way for a moment; hence several tries.
     """
+    refusal = Refusal(reason, retry)
+    data = encode(refusal)
+    stream.conversation.sent(refusal, data)
     with suppress(TimeoutError):
         async with asyncio.timeout(FAREWELL_SECONDS):
             for _ in range(FAREWELL_TRIES):
                 with suppress(ConnectionLostError):
-                    await connection.write(encode(Refusal(reason, retry)))
+                    await stream.write(data)
                     return
                 await asyncio.sleep(FAREWELL_PAUSE)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import recorded_algorithm
-from fed_ucbvi.algorithms.base import Array, Message, Setting
+from fed_ucbvi.algorithms.base import Array, Setting
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, table_of_lists
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, manifest_digest, read_manifest, reading
 from fed_ucbvi.core.types import MaskArray
@@ -49,10 +50,10 @@ class Replayed(NamedTuple):
 
 
 def told_in_round(
-    engine: NetworkEngine,
+    plan: RunPlan,
     played: PlayedRound,
     present: Sequence[MaskArray],
-    sums: Mapping[bool, Message],
+    sums: Mapping[bool, NewCounts],
     used: list[str],
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """What came back in a round, for the log."""
@@ -62,19 +63,25 @@ def told_in_round(
         "end": [int(part) for part in played.stop],
         "rule": int(played.rule),
         "paid": None if paid is None else [paid.episodes, paid.total, squares],
-        "planned": planned(engine.setting),
+        "planned": planned(plan.setting),
         "used": used,
-        "sums": [int(planning) for planning in sums],
     }
     told: dict[str, Array] = {
         "lengths": np.array(played.lengths),
-        "present": np.zeros((SENDS, engine.setting.agents), dtype=np.bool_),
-        "starts": np.zeros(engine.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
+        "present": np.zeros((SENDS, plan.setting.agents), dtype=np.bool_),
+        "starts": np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
     }
     told["present"][: len(present)] = present
-    for planning, total in sums.items():
-        told |= {f"sum.{planning:d}.{place}": array for place, array in enumerate(total)}
-    return about, told
+    return about, told | listed_sums(plan, sums)
+
+
+def listed_sums(plan: RunPlan, sums: Mapping[bool, NewCounts]) -> dict[str, Array]:
+    """What reports add up to, for the log: what was visited, so that it can be read without the problem."""
+    listed: dict[str, Array] = {}
+    for planning, new in sums.items():
+        table = CountTable.empty(*plan.shape, bits=_bits(plan), by_slot=len(new.paid) > 0).plus(new)
+        listed |= {f"sum.{planning:d}.{name}": array for name, array in table.listed().items()}
+    return listed
 
 
 def replay(folder: Path) -> Replayed:
@@ -92,18 +99,22 @@ def replay(folder: Path) -> Replayed:
         if not algorithm.server_counts:
             raise InputError(f"a run of {algorithm.name} cannot be replayed: its reports are not what is new.")
         history = StateStore(folder / HISTORY, digest, kept=None)
-        if history.rounds[: kept.round] != tuple(range(1, kept.round + 1)):
+        first = 0 if 0 in history.rounds else 1  # round 0 has the nodes' logs
+        if history.rounds[: kept.round + 1 - first] != tuple(range(first, kept.round + 1)):
             raise InputError(f"{folder / HISTORY} does not have all of the run's {kept.round} rounds.")
         engine: NetworkEngine | None = None
         reports = []
-        for state in history.between(1, kept.round):
+        for state in history.between(first, kept.round):
             setting = Setting(**{**task["setting"], **planned_in(state.about)})
             if engine is None or engine.setting != setting:
                 plan = RunPlan(algorithm, setting, collection=task["collection"], counts=kept_counts(folder))
                 before, engine = engine, NetworkEngine(plan)
                 if before is not None:
                     engine.restore(_copied(before.saved()))
-            _advance(engine, state)
+            if state.round == 0:
+                _aggregate(plan, engine.server, state, planning=False)
+                continue
+            _advance(plan, engine, state)
             reports.append(list(state.about["used"]))
     return Replayed(kept.round, reports, [] if engine is None else _differences(engine.saved(), kept))
 
@@ -112,7 +123,14 @@ def _copied(saved: SavedState) -> SavedState:
     return saved._replace(arrays={name: np.array(array) for name, array in saved.arrays.items()})
 
 
-def _advance(engine: NetworkEngine, state: SavedState) -> None:
+def _bits(plan: RunPlan) -> int:
+    """After the point of rewards."""
+    grid = plan.algorithm.grid(plan.setting)
+    assert grid is not None
+    return grid.bits
+
+
+def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
     """One round of the engine, answered from the log."""
     about, arrays = state.about, state.arrays
     paid = None
@@ -131,11 +149,15 @@ def _advance(engine: NetworkEngine, state: SavedState) -> None:
         except StopIteration:
             return
         assert isinstance(request, Synchronise)
-        if int(request.planning) in about["sums"]:
-            total = named(f"sum.{request.planning:d}.", arrays)
-            report = tuple(np.array(total[str(place)]) for place in range(len(total)))
-            engine.algorithm.aggregate(request.server, report, 0)
+        _aggregate(plan, request.server, state, planning=request.planning)
         reply = None if request.planning else paid
+
+
+def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool) -> None:
+    """What the reports of a round add up to, if there were any."""
+    listed = named(f"sum.{planning:d}.", state.arrays)
+    if listed:
+        plan.algorithm.add_counts(server, table_of_lists(plan.shape, _bits(plan), listed).as_new())
 
 
 def _differences(now: SavedState, kept: SavedState) -> list[str]:

@@ -35,7 +35,7 @@ class ReportSchema:
         self.agents: Any = plan.algorithm.new_agents(setting, FleetTables.placeholder(setting))
         self.forms: list[tuple[ReportField, ...]] = []
         for exchange in range(plan.exchanges):
-            report = plan.algorithm.report(self.agents, plan.algorithm.query(server, exchange), exchange)
+            report = self._blank(plan.algorithm.query(server, exchange), exchange)
             names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
             meanings = meanings_of(type(report))
             self.forms.append(
@@ -51,12 +51,11 @@ class ReportSchema:
         if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
             raise InputError(
                 f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
-                "stop where they are. Take lockstep, or an algorithm that reports counts."
+                "stop where they are. Use lockstep, or an algorithm that reports counts."
             )
         if (plan.rules.away != "wait" or plan.rules.violation != "stop") and not self.does_without:
             raise InputError(
-                f"{plan.algorithm.name} cannot go on without all its agents; wait for nodes that are away, and stop "
-                "at violations."
+                f"{plan.algorithm.name} needs all its agents; wait for nodes that are away, and stop at violations."
             )
 
     def largest(self, agents: int) -> int:
@@ -77,9 +76,16 @@ class ReportSchema:
 
     def _newcomers(self, member: Member, query: Message, exchange: int) -> Message:
         """What a node's agents would report that have seen nothing."""
-        blank = self._plan.algorithm.report(self.agents, query, exchange)
+        blank = self._blank(query, exchange)
         rows = tuple(np.repeat(array, member.agents, axis=0) for array in blank)
         return added_up(rows) if self._plan.algorithm.report_kind == SUMS else rows
+
+    def _blank(self, query: Message, exchange: int) -> Message:
+        """What one agent reports that has seen nothing."""
+        algorithm = self._plan.algorithm
+        if algorithm.server_counts:
+            return self._plan.listed(algorithm.new_counts(self.agents, ()))
+        return algorithm.report(self.agents, query, exchange)
 
     @staticmethod
     def assemble(rows: list[Message]) -> Message:

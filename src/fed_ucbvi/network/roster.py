@@ -52,24 +52,39 @@ def contributions(roster: Roster) -> list[Contribution]:
     ]
 
 
-def tells_rewards(roster: Roster, least_episodes: int, least_members: int) -> bool:
-    """Whether enough nodes with new episodes tell their rewards; from the sum of fewer one could be known."""
+def counts(name: str, certificate: bytes, members: Collection[str] | None) -> bool:
+    """Whether a node is among ``members``, names or fingerprints of certificates; None: all are."""
+    return members is None or name in members or certificate_fingerprint(certificate) in members
+
+
+def tells_rewards(
+    roster: Roster, least_episodes: int, least_members: int, members: Collection[str] | None = None
+) -> bool:
+    """Whether enough nodes that count, with new episodes, tell their rewards; of fewer one could be known."""
     told = (
-        entry.ready.rewards and entry.ready.episodes + roster.length >= least_episodes for entry in roster.entries
+        entry.ready.rewards
+        and entry.ready.episodes + roster.length >= least_episodes
+        and counts(entry.name, entry.certificate, members)
+        for entry in roster.entries
     )
     return sum(told) >= least_members
 
 
+@lru_cache(2)
 def fingerprint(roster: Roster) -> bytes:
     """The digest of the whole roster."""
     return hashlib.sha256(framed(VERSION, encode(roster))).digest()
 
 
-def binding_of(run: str, epoch: int, start: Start) -> bytes:
-    """What a node was sent: the digest of the run, the epoch, the round, the broadcast, and what is judged."""
-    broadcast, about = start.arrays, (epoch, start.round, start.playing, *start.judged)
+def binding_of(welcome: bytes, start: Start) -> bytes:
+    """What a node was sent: the digest of the welcome's digest, the round, the broadcast, and what is judged.
+
+    The welcome has the run and the epoch, and how numbers are listed and scaled: were that another for one node, its
+    numbers would stand where nobody else has any.
+    """
+    broadcast, about = start.arrays, (start.round, start.playing, *start.judged)
     arrays = [part for a in broadcast for part in (f"{a.dtype.str} {a.shape}".encode(), a.tobytes())]
-    return hashlib.sha256(framed(VERSION, run.encode(), " ".join(map(str, about)).encode(), *arrays)).digest()
+    return hashlib.sha256(framed(VERSION, welcome, " ".join(map(str, about)).encode(), *arrays)).digest()
 
 
 def make_roster(number: int, length: int, entries: Sequence[RosterEntry], denials: Sequence[Denial] = ()) -> Roster:
@@ -87,23 +102,26 @@ class Authority:
         self._certificates = x509.load_pem_x509_certificates(data)
         self._key_of = lru_cache(1024)(self._read_key)
 
-    def check(self, entry: RosterEntry, run: str, number: int) -> None:
-        """Raise unless an entry is signed for this round of this run by a certified node of its name."""
+    def check(self, entry: RosterEntry, run: str, number: int, at: datetime.datetime | None = None) -> None:
+        """Raise unless an entry is signed for this round of this run by a node certified now, or ``at`` a time."""
         if len(entry.ready.key) != KEY_BYTES:
             raise InputError(f"'{check_name(entry.name)}' has no key for secure sums.")
-        self._check_signed(entry.name, entry.certificate, entry.ready.signature, _statement(entry, run, number))
+        said = _statement(entry, run, number)
+        self._check_signed(entry.name, entry.certificate, entry.ready.signature, said, at)
 
-    def check_denial(self, denial: Denial, run: str) -> None:
+    def check_denial(self, denial: Denial, run: str, at: datetime.datetime | None = None) -> None:
         """Raise unless a denial is signed by the node that it names."""
         said = _denial(run, denial.name, denial.round, denial.roster)
-        self._check_signed(denial.name, denial.certificate, denial.signature, said)
+        self._check_signed(denial.name, denial.certificate, denial.signature, said, at)
 
-    def _check_signed(self, name: str, certificate: bytes, signature: bytes, said: bytes) -> None:
+    def _check_signed(
+        self, name: str, certificate: bytes, signature: bytes, said: bytes, at: datetime.datetime | None
+    ) -> None:
         check_name(name)
         if max(len(certificate), len(signature)) > MAX_BYTES:
             raise InputError(f"'{name}' has too long a certificate or signature.")
         key, begins, ends = self._key_of(name, certificate)
-        if not begins <= datetime.datetime.now(datetime.UTC) <= ends:
+        if not begins <= (at or datetime.datetime.now(datetime.UTC)) <= ends:
             raise InputError(f"the certificate of '{name}' in the server's roster is out of date.")
         try:
             key.verify(signature, said, _SIGNATURE)
@@ -235,8 +253,7 @@ class Credentials:
             if entry.name != self._name:
                 self.authority.check(entry, self._run, roster.round)
         known = (
-            one.episodes >= least_episodes
-            and (members is None or one.name in members or certificate_fingerprint(entry.certificate) in members)
+            one.episodes >= least_episodes and counts(one.name, entry.certificate, members)
             for one, entry in zip(contributions(roster), roster.entries, strict=True)
         )
         if (count := sum(known)) < least_members:

@@ -45,7 +45,7 @@ with needed("msgspec"):
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-SOMEBODY = frozenset({-1})
+UNNAMED_AGENT = frozenset({-1})
 """The request as the server sees it under secure sums: somebody made one."""
 
 
@@ -57,13 +57,13 @@ class Collected:
         end: for the record; ``length`` is that of the node that played most.
         request: the request on record, if any agent made one.
         lengths: episodes by node.
-        askers: the agents that requested a synchronisation; under secure sums :data:`SOMEBODY`, if any did.
+        requesters: the agents that requested a synchronisation; under secure sums :data:`UNNAMED_AGENT`, if any did.
     """
 
     end: RoundEnd
     request: Request | None
     lengths: Mapping[str, int]
-    askers: frozenset[int]
+    requesters: frozenset[int]
 
 
 class NetworkRound:
@@ -92,10 +92,9 @@ class NetworkRound:
 
     @property
     def about(self) -> dict[str, int]:
-        """For log lines."""
         return {"round": self.number}
 
-    def limit(self, most: int, playing: int, judged: tuple[int, int]) -> None:
+    def limit(self, most: int, playing: int = EXPLORING, judged: tuple[int, ...] = ()) -> None:
         """It may have so many episodes of what is ``playing``; these are the policies whose returns nodes tell."""
         self._most, self.playing, self.grid = most, playing, self.grid._replace(judged=judged)
 
@@ -128,7 +127,7 @@ class NetworkRound:
             return
         if ready is None or self._authority is None:
             raise ViolationError("it has not said that it is ready for a sum")
-        expected = member.episodes - member.reported + member.before + (played.played if self.live else 0)
+        expected = self.new_episodes(member) + (played.played if self.live else 0)
         if ready.episodes != expected:
             raise ViolationError(f"it says that {ready.episodes} episodes are new, expected {expected}")
         try:
@@ -143,8 +142,11 @@ class NetworkRound:
             raise ViolationError(str(error).rstrip(".")) from error
         member.ready = ready
 
+    def new_episodes(self, member: Member) -> int:
+        """Episodes before this round that no used report has; before the first one, those of the logs."""
+        return member.episodes - member.reported + member.before if self.number else member.logged_episodes
+
     def entry(self, member: Member, ready: Ready) -> RosterEntry:
-        """As it stands in a roster."""
         bare = replace(ready, denial=b"")
         return RosterEntry(member.name, member.first_agent, member.agents, member.certificate, bare)
 
@@ -164,7 +166,7 @@ class NetworkRound:
         ]
         longest = max(lengths.values())
         if self.plan.secure_sums and asked:
-            return Collected(RoundEnd(longest, 1, -1, -1, -1, -1), None, lengths, SOMEBODY)
+            return Collected(RoundEnd(longest, 1, -1, -1, -1, -1), None, lengths, UNNAMED_AGENT)
         if not requests:
             return Collected(RoundEnd(longest, 0, -1, -1, -1, -1), None, lengths, frozenset())
         first = min(requests, key=lambda request: request.agent)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import secrets
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
-from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Setting
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts
+from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
+from fed_ucbvi.algorithms.increments import increments_of
+from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.errors import (
     InputError,
     check_choice,
@@ -42,7 +47,7 @@ TOLD = ("collection", "secure_sums", "least_episodes", "least_members")
 AWAY = ("wait", "last", "exclude")
 VIOLATION = ("stop", "drop")
 MAX_NUMBERS = 1 << 22
-"""In a table of transition counts by (h,s,a,s'), so that a message has at most 32 MiB of them."""
+"""Transition counts in a report, so that a message has at most 32 MiB of them."""
 
 
 def epoch_now() -> int:
@@ -54,7 +59,7 @@ class Rules:
     """Deadlines and policies.
 
     Args:
-        deadline: seconds a node has for one answer; after that its connection is given up.
+        deadline: seconds a node has for one answer; after that its connection is closed.
         patience: seconds to wait for a node that is away (and, before the run, for all to come: ``gathering``).
         away: what to do when patience ends. ``wait``: stop the run, which can be resumed from its checkpoint.
             ``last``: continue with the node's last reports until it comes back. ``exclude``: continue without it for
@@ -100,6 +105,7 @@ class RunPlan:
         epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
         bins: by which all nodes make their real environments finite; part of what the run is.
         promises: to keep while the run learns.
+        told_support: what a node was told of the transitions that there can be.
     """
 
     algorithm: Algorithm[Any, Any]
@@ -117,6 +123,7 @@ class RunPlan:
     epoch: int = field(default_factory=epoch_now)
     bins: Bins | None = None
     promises: Promises | None = field(default=None, compare=False)
+    told_support: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         check_choice("collection", self.collection, COLLECTIONS)
@@ -128,7 +135,7 @@ class RunPlan:
         if not self.algorithm.stops_jointly:
             raise InputError(
                 f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "
-                "the network all agents stop together. Take forced_synchronisation=true."
+                "the network all agents stop together. Use forced_synchronisation=true."
             )
         self.algorithm.check_agents(M)
         if self.bins is not None:
@@ -155,8 +162,6 @@ class RunPlan:
                     "what exploring costs must be known at the end of every round, and a node that is away may have "
                     "explored without anybody knowing; leave out --quorum, or --incumbent and --until-gap."
                 )
-        if self.algorithm.server_counts:
-            self._check_numbers()
 
     def _check_bins(self, bins: Bins) -> None:
         if self.collection != LIVE:
@@ -182,7 +187,7 @@ class RunPlan:
             )
         if self.algorithm.report_kind != SUMS or (self.federation is not None and self.federation.liars is not None):
             raise InputError(
-                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Take "
+                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Use "
                 "an algorithm whose reports are sums, or leave out --secure-sums."
             )
         if not self.algorithm.server_counts:
@@ -192,20 +197,50 @@ class RunPlan:
                 "weights by visits, or fed-kl-ucbvi: they report what is new."
             )
 
-    def _check_numbers(self) -> None:
-        """Raise where transition counts are too many for a message."""
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """``(steps, S, A)`` of a table of counts."""
         s = self.setting
-        steps = 1 if self.algorithm.counting is Counting.STATIONARY else s.horizon
-        numbers = steps * s.states * s.actions * s.states
+        return 1 if self.algorithm.counting is Counting.STATIONARY else s.horizon, s.states, s.actions
+
+    @functools.cached_property
+    def support(self) -> Support:
+        """The transitions that reports of what is new list: those of the problem, or all where nobody knows it.
+
+        Raises:
+            InputError: if they are too many for a message.
+        """
+        numbers = math.prod(self.shape) * self.setting.states
+        support = None
+        if self.told_support:
+            support = Support.unpacked(self.told_support, self.shape)
+        elif self.federation is not None:
+            support = Support.of(self.federation.successors, self.shape[0])
+        numbers = numbers if support is None else support.numbers
         if numbers > MAX_NUMBERS:
             raise InputError(
                 f"transition counts by step, state, action and next state would be {numbers:,} numbers a message, "
                 f"which has at most {MAX_NUMBERS:,}. Use fewer states, or fed-ucbvi without secure sums."
             )
+        return support or Support.full(self.shape)
+
+    @property
+    def _grid(self) -> Grid:
+        grid = self.algorithm.grid(self.setting)
+        assert grid is not None
+        return grid
+
+    def listed(self, new: NewCounts) -> Message:
+        """What is new, as a report."""
+        return increments_of(new, self.support, self._grid)
+
+    def read_counts(self, report: Message) -> NewCounts:
+        """What is new, from the sum of reports."""
+        return listed_counts(self.support, self._grid, *report)
 
     @property
     def units(self) -> Units | None:
-        """Those of rewards, where the problem or the bins say them; else the nodes do."""
+        """The units of rewards, where problem or bins give them; otherwise nodes declare them."""
         if self.federation is not None:
             return Units.of(self.federation.description)
         observed = None if self.bins is None else self.bins.reward_range
@@ -232,7 +267,8 @@ class RunPlan:
         }
         told = json.dumps(spec, sort_keys=True).encode()
         bins = b"" if self.bins is None else self.bins.text.encode()
-        more = s.grid_bits, s.earlier_visits, bins
+        listed = self.algorithm.server_counts and self.federation is not None
+        more = s.grid_bits, s.earlier_visits, bins, self.support.packed if listed else b""
         return Welcome(PROTOCOL, __version__, self.run, self.epoch, told, s.eps_p, *more)
 
     @classmethod
@@ -250,7 +286,8 @@ class RunPlan:
             grid_bits=welcome.grid_bits,
             earlier_visits=welcome.earlier_visits,
         )
-        return cls(algorithm, setting, **{name: getattr(spec, name) for name in TOLD})
+        told = {name: getattr(spec, name) for name in TOLD}
+        return cls(algorithm, setting, **told, told_support=welcome.support)
 
 
 def read_spec(data: bytes, only: str | None = None) -> RunSpec:

@@ -14,7 +14,7 @@ it is in the digest. So no mask ever hides two different answers. Nothing here r
 from __future__ import annotations
 
 import hashlib
-import struct
+import itertools
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -40,7 +40,7 @@ Words = npt.NDArray[np.uint64]
 
 def framed(*parts: bytes) -> bytes:
     """Byte strings one after the other, each with its length before it, so that no two lists give the same bytes."""
-    return b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+    return b"".join([piece for part in parts for piece in (len(part).to_bytes(8, "little"), part)])
 
 
 def pair_key(own: X25519PrivateKey, other: bytes, run: str, roster: bytes, names: Iterable[str]) -> bytes:
@@ -64,11 +64,12 @@ def masked(report: Message, name: str, pairs: Mapping[str, bytes], roster: bytes
     """The report of node ``name``, of 64-bit integers, with the masks it shares with every other node."""
     flat = np.concatenate([np.ascontiguousarray(array).reshape(-1).view(np.uint64) for array in report])
     for other, pair in pairs.items():
-        words = mask(pair, roster, flat.size)
-        flat = flat + words if other > name else flat - words
-    edges = np.cumsum([array.size for array in report])[:-1]
-    parts = np.split(flat.view(np.int64), edges)
-    return tuple(part.reshape(array.shape) for part, array in zip(parts, report, strict=True))
+        (np.add if other > name else np.subtract)(flat, mask(pair, roster, flat.size), out=flat)
+    ends = itertools.accumulate(array.size for array in report)
+    numbers = flat.view(np.int64)
+    return tuple(
+        numbers[end - array.size : end].reshape(array.shape) for array, end in zip(report, ends, strict=True)
+    )
 
 
 def summed(reports: Iterable[Message]) -> Message:

@@ -11,7 +11,7 @@ from typing import Any
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.coordinator import Coordinator
-from fed_ucbvi.network.failures import TurnedAwayError
+from fed_ucbvi.network.failures import RejectedError
 from fed_ucbvi.network.messages import End
 from fed_ucbvi.network.reception import Reception
 from fed_ucbvi.network.roster import Authority
@@ -62,7 +62,7 @@ class FederationServer:
             (:class:`~fed_ucbvi.network.transport.InMemoryServer`).
         tls_files: the server's certificate; none: insecure, on this machine only.
         server_checkpoint: where finished rounds are kept, if anywhere.
-        revoked: names that are turned away though certified.
+        revoked: names that are rejected though certified.
         report: called after every round.
         on_round: likewise, with the record of the round.
         on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
@@ -145,7 +145,7 @@ class FederationServer:
         self.reception.authenticate(certificate)
         planned = len(self.coordinator.engine.recommendations)
         if not planned:
-            raise TurnedAwayError("no policy has been recommended yet; the first round is not over", retry=True)
+            raise RejectedError("no policy has been recommended yet; the first round is not over", retry=True)
         if self._told[0] != planned:
             self._told = planned, self._policy(final=self.coordinator.done).to_bytes()
         return self._told[1]

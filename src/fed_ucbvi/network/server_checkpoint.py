@@ -4,9 +4,9 @@ A folder with ``manifest.json`` (the task) and the state (:mod:`fed_ucbvi.engine
 takes part, and the nodes' last reports. A round counts once it is in the log.
 
 A second log, ``history``, holds what began every round, how long it was and, where reports are what is new, whose
-reports were in it and what they add up to. From that a node that has lost its state plays all its rounds again, where
-all agents stop together (episodes are functions of seed, agent, number and policy), and ``fed-ucbvi replay``
-recomputes the run.
+reports were in it and what they add up to; nodes' logs are its round 0. From that a node that has lost its state
+plays all its rounds again, where all agents stop together (episodes are functions of seed, agent, number and policy),
+and ``fed-ucbvi replay`` recomputes the run.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ from fed_ucbvi.engine.state_store import FolderLock, SavedState, StateStore, nam
 from fed_ucbvi.network.members import Member, NodeRegistry
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
+from fed_ucbvi.network.transcript import NOBODY, Transcript
 from fed_ucbvi.network.transport import WireCount
 from fed_ucbvi.results.round_record import EXPLORING
 
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 REPORT = "report."
 HISTORY = "history"
 
@@ -104,6 +105,7 @@ class ServerCheckpoint:
         self._lock: FolderLock | None = None
         self._saved: SavedState | None = None
         self._epoch = 0
+        self.transcript = NOBODY
 
     def adopt(self, plan: RunPlan) -> RunPlan:
         """The plan of the run in the folder, if it is the same task; a new folder is made for a new run.
@@ -124,7 +126,7 @@ class ServerCheckpoint:
             same = _fixed(manifest["task"]) == _fixed(_task(plan))
         if not same:
             raise InputError(
-                f"{self.folder} holds another run; give it the same task as before, or choose another folder."
+                f"{self.folder} holds another run; start it with the same task as before, or choose another folder."
             )
         self._lock = FolderLock(self.folder)
         try:
@@ -141,6 +143,7 @@ class ServerCheckpoint:
         except BaseException:
             self.close()
             raise
+        self.transcript = Transcript(self.folder, run=str(manifest["run"]))
         return replace(plan, run=str(manifest["run"]), epoch=self._epoch, setting=setting, counts=counts)
 
     def _setting(self, plan: RunPlan, begun: Mapping[str, Any]) -> Setting:
@@ -148,12 +151,14 @@ class ServerCheckpoint:
         before = Setting(**{**begun, **({} if self._saved is None else planned_in(self._saved.about))})
         if self._saved is None or self._saved.round == 0:
             if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
-                raise InputError(f"{self.folder} holds a run that has not begun; give it the same task as before.")
+                raise InputError(
+                    f"{self.folder} holds a run that has not begun; start it with the same task as before."
+                )
             return before
         setting = extended_setting(plan.algorithm, before, episodes=plan.setting.episodes, agents=plan.setting.agents)
         if setting != before:
             log.warning(
-                "%s: the run goes on with %d agents and %d episodes each, after %d and %d",
+                "%s: the run continues with %d agents and %d episodes each, after %d and %d",
                 *(self.folder, setting.agents, setting.episodes, before.agents, before.episodes),
             )
             (self.folder / POLICY_FILE).unlink(missing_ok=True)
@@ -173,7 +178,7 @@ class ServerCheckpoint:
         try:
             self._history = StateStore(folder, run, durable=False, kept=None)
         except InputError as error:
-            log.warning("%s; it is begun anew", error)
+            log.warning("%s; it is started again", error)
             shutil.rmtree(folder)
             self._open_history(run)
 
@@ -242,6 +247,7 @@ class ServerCheckpoint:
         self._log.write(saved)
 
     def close(self) -> None:
+        self.transcript.close()
         if self._lock is not None:
             self._lock.close()
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, Message, added_up
+from fed_ucbvi.algorithms.count_table import NewCounts
 from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.checks import SUM, Expected, check_report, check_reports
@@ -58,7 +59,7 @@ class Synchronisation:
         self._plan, self._engine, self._registry, self._node_calls = plan, engine, registry, node_calls
         self._report_schema = report_schema
         self._denials: list[Denial] = []
-        self.sums: dict[bool, Message] = {}
+        self.sums: dict[bool, NewCounts] = {}
         """What reports of the last round add up to, where they are what is new: to the server, and to a planner."""
         self.used: dict[str, str] = {}
         """The nodes whose reports the last round's synchronisation has used, with the digest of their roster."""
@@ -66,7 +67,6 @@ class Synchronisation:
         """What the last round paid, as far as nodes have said, and where its episodes began."""
 
     def begin(self) -> None:
-        """A new round."""
         self.paid, self.used, self.sums = None, {}, {}
 
     async def settle(self, now: NetworkRound, policy: PolicyArray, collected: Collected) -> None:
@@ -92,8 +92,7 @@ class Synchronisation:
         if plan.secure_sums:
             total = None if planning else await self._sum_of_nodes(now, policy, collected)
             if (planning or total is not None) and (known := self._with_held(total)):
-                plan.algorithm.aggregate(server, known, 0)
-                self.sums[planning] = known
+                self._add(server, known, planning=planning)
                 self._engine.held = self._engine.held if planning else ()
             return fresh
         for exchange in range(plan.exchanges):
@@ -102,12 +101,18 @@ class Synchronisation:
             for name, report in reports.items():
                 fresh[name][exchange] = report
             everyone = self._report_schema.assemble(self._rows(reports, arrays, exchange, planning))
-            plan.algorithm.aggregate(server, everyone, exchange)
             if plan.algorithm.server_counts:
-                self.sums[planning] = added_up(everyone)
+                self._add(server, added_up(everyone), planning=planning)
+            else:
+                plan.algorithm.aggregate(server, everyone, exchange)
         if not planning:
             self.used = dict.fromkeys(fresh, "")
         return fresh
+
+    def _add(self, server: Any, total: Message, *, planning: bool) -> None:
+        """Add what is new to what a server, or a planner, knows."""
+        self.sums[planning] = self._plan.read_counts(total)
+        self._plan.algorithm.add_counts(server, self.sums[planning])
 
     async def _ask(
         self,
@@ -118,7 +123,6 @@ class Synchronisation:
         exchange: int,
         planning: bool,
     ) -> dict[str, Message]:
-        """What the nodes report."""
         plan = self._plan
         first = plan.exchanges if planning else 0
         expected = self._expected(policy, arrays, exchange, collected)
@@ -160,7 +164,8 @@ class Synchronisation:
         algorithm, setting = self._plan.algorithm, self._plan.setting
         visits = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
         forms, grid = self._report_schema.forms[exchange], algorithm.grid(setting)
-        return Expected(forms, setting, policy, arrays, exchange, collected.askers, grid, visits)
+        support = self._plan.support if algorithm.server_counts else None
+        return Expected(forms, setting, policy, arrays, exchange, collected.requesters, grid, visits, support)
 
     def _rows(self, reports: dict[str, Message], arrays: Message, exchange: int, planning: bool) -> list[Message]:
         """What was reported, and what stands in for nodes that were not heard."""
@@ -209,7 +214,7 @@ class Synchronisation:
                 f"secure sums need {plan.least_members} nodes, and {len(registry.active)} take part; finished rounds "
                 "are kept."
             )
-        new = {m.name: m.episodes - m.reported + m.before + now.lengths.get(m.name, 0) for m in registry.present}
+        new = {m.name: now.new_episodes(m) + now.lengths.get(m.name, 0) for m in registry.present}
         if sum(episodes >= plan.least_episodes for episodes in new.values()) < plan.least_members:
             return None
         await self._node_calls.ask_all(ReadyCall(now))
@@ -230,8 +235,10 @@ class Synchronisation:
     ) -> Message:
         """What the reports add up to, checked; nobody knows whose numbers are in it."""
         *total, numbers = summed(reports.values())
-        new = sum(one.agents * one.episodes for one in contributions(roster))
-        everyone = Member(SUM, 0, sum(entry.agents for entry in roster.entries), b"")
+        new = sum(one.agents * one.episodes for one in contributions(roster)) if roster.round else 0
+        logs = sum(self._registry.members[entry.name].new_logs for entry in roster.entries)
+        agents = sum(entry.agents for entry in roster.entries)
+        everyone = Member(SUM, 0, agents, b"", confirmed=-1, logged_steps=logs)
         try:
             if expected is not None:
                 check_report(tuple(total), everyone, 0, expected, (new, new))

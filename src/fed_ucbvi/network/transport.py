@@ -17,7 +17,7 @@ from fed_ucbvi.core.addresses import check_address, host_of, is_loopback
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.signatures import check_server_certificate
 from fed_ucbvi.network.certificates import RenewedFiles, TLSFiles
-from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, TurnedAwayError
+from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, RejectedError
 from fed_ucbvi.network.messages import PART_BYTES
 from fed_ucbvi.network.packages import needed
 
@@ -94,7 +94,7 @@ class StreamHandler(Protocol):
         """Handle one stream from its first message to its end."""
 
     async def policy(self, certificate: bytes) -> bytes:
-        """The policy recommended last, as a file; raises :class:`TurnedAwayError`."""
+        """The policy recommended last, as a file; raises :class:`RejectedError`."""
 
 
 class Remote(Protocol):
@@ -175,7 +175,7 @@ class InMemoryServer:
     async def policy(self) -> bytes:
         try:
             return await self.server.policy(b"" if self.tls_files is None else self.tls_files.read()[1])
-        except TurnedAwayError as refused:
+        except RejectedError as refused:
             raise ConnectionLostError(str(refused)) from refused
 
 
@@ -237,7 +237,7 @@ class _NodeEnd:
 
 def _reason(error: BaseException) -> str:
     details = error.details() if isinstance(error, grpc.aio.AioRpcError) else ""
-    return details or "the server has given up this stream, or the connection to it is lost"
+    return details or "the server has closed this stream, or the connection to it is lost"
 
 
 class _Health(health.HealthServicer):  # type: ignore[misc]
@@ -324,7 +324,7 @@ class Listener:
     async def _policy(self, _: Any, context: Any) -> bytes:
         try:
             return await self._handler.policy(_certificate(context))
-        except TurnedAwayError as refused:
+        except RejectedError as refused:
             code = grpc.StatusCode.FAILED_PRECONDITION if refused.retry else grpc.StatusCode.PERMISSION_DENIED
             await context.abort(code, str(refused))
         return b""

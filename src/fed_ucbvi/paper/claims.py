@@ -36,7 +36,7 @@ from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, mean, regret,
 from fed_ucbvi.results.settings import Seeds
 from fed_ucbvi.results.style import label_of
 
-SLIGHT = 1.25
+SLIGHT_INCREASE = 1.25
 """A regret of at most this many times that of identical agents is a slight increase."""
 LINEAR = -0.9
 """Slope of log regret against log M up to which the speed-up is called linear; -1 would be exactly linear."""
@@ -76,7 +76,6 @@ def _judged(
 
 
 def heterogeneity_costs_little(table: Traces) -> Verdict | None:
-    """Claim (a)."""
     return _judged(
         table,
         Claim(
@@ -84,8 +83,8 @@ def heterogeneity_costs_little(table: Traces) -> Verdict | None:
             "Increasing εₚ only incurs a slight increase in Fed-UCBVI's regret.",
             "Section 5, Impact of Heterogeneity; Figure 1",
         ),
-        f"A seed says holds in an environment if its regret at every εₚ > 0 is at most {SLIGHT} times that at εₚ = "
-        "0, for every M; partly if in at least half of these cells.",
+        f"A seed says holds in an environment if its regret at every εₚ > 0 is at most {SLIGHT_INCREASE} times "
+        "that at εₚ = 0, for every M; partly if in at least half of these cells.",
         _heterogeneity,
     )
 
@@ -108,7 +107,7 @@ def _heterogeneity(table: Traces) -> Finding | None:
         f"{eps_text(largest)} (of a term linear in T it would be half)"
     )
     line = f"{range_text([pairs.typical for pairs in cells.values()])} times the regret at εₚ = 0"
-    asked = [ratio_at_most(SLIGHT, pairs, where) for where, pairs in cells.items()]
+    asked = [ratio_at_most(SLIGHT_INCREASE, pairs, where) for where, pairs in cells.items()]
     return Finding(grade, [asked], text, line, carried(cells))
 
 
@@ -148,7 +147,6 @@ SPEED_UP = Claim(
 
 
 def linear_speed_up(table: Traces, claim: Claim = SPEED_UP) -> Verdict | None:
-    """Claim (b)."""
     return _judged(
         table,
         claim,
@@ -161,7 +159,6 @@ def linear_speed_up(table: Traces, claim: Claim = SPEED_UP) -> Verdict | None:
 
 
 def flat_communication(table: Traces) -> Verdict | None:
-    """Claim (c)."""
     return _judged(
         table,
         Claim(
@@ -246,7 +243,6 @@ BELOW = Claim(
 
 
 def below(table: Traces, other: str = "fedq-bernstein", claim: Claim = BELOW, detail: str = "") -> Verdict | None:
-    """Claim (d)."""
     return _judged(
         table,
         claim,

@@ -45,13 +45,13 @@ COLOURS = {PUBLISHED: BLUE, KL: VERMILLION, STATIONARY: GREEN, FAST: ORANGE}
 MARKERS: dict[str, Marker] = {PUBLISHED: "cross", KL: "circle", STATIONARY: "diamond", FAST: "triangle"}
 BY_STEP = ("synthetic", "hard_instance")
 """Environments whose kernel or rewards depend on the step; stationary counts are not possible there."""
-OTHERS = ("riverswim", "garnet", "deep_sea", "six_arms", "chain")
-MORE = ("hard_instance",)
+OTHER_ENVIRONMENTS = ("riverswim", "garnet", "deep_sea", "six_arms", "chain")
+HARD_ENVIRONMENTS = ("hard_instance",)
 """Environments that are used only to look for the worst seed."""
 OTHERS_EPISODES = 3_000
 MANY_AGENTS, QUICK_AGENTS = (1, 5, 20, 100, 500), (2, 10)
 EPS_P = (0.0, 0.1, 0.316228)
-WORST = "50 seeds"
+MANY_SEEDS = "50 seeds"
 WORST_SEEDS = 50
 LARGE_M = 100
 TITLES = {
@@ -71,7 +71,9 @@ TEXT = (
 
 
 def _other_episodes(scale: RunScale) -> dict[str, int]:
-    return dict.fromkeys(OTHERS[:1] if scale.quick else OTHERS, 300 if scale.quick else OTHERS_EPISODES)
+    return dict.fromkeys(
+        OTHER_ENVIRONMENTS[:1] if scale.quick else OTHER_ENVIRONMENTS, 300 if scale.quick else OTHERS_EPISODES
+    )
 
 
 def _for(environment: str, without: Sequence[str] = (), suffix: str = "") -> list[dict[str, Any]]:
@@ -104,12 +106,12 @@ def grids(scale: RunScale) -> Grids:
 
 def _worst_grids(scale: RunScale) -> Grids:
     """One instance of every environment, many seeds."""
-    names = [*scale.episodes, *_other_episodes(scale), *(() if scale.quick else MORE)]
+    names = [*scale.episodes, *_other_episodes(scale), *(() if scale.quick else HARD_ENVIRONMENTS)]
     seeds = list(range(1, 1 + (2 if scale.quick else WORST_SEEDS)))
     without = (PUBLISHED,) if scale.size == "full" else (PUBLISHED, FAST)
     return [
         scale.grid(
-            _for(environment, without, f", {WORST}"),
+            _for(environment, without, f", {MANY_SEEDS}"),
             environments=[environment],
             episodes={environment: 300 if scale.quick else OTHERS_EPISODES},
             seeds=seeds,
@@ -130,8 +132,8 @@ def verdicts(table: Traces) -> list[Verdict]:
         _fraction(alike, KL, 1.0, "no more than"),
         _fraction(alike, STATIONARY, 3.0, "at most a third of"),
         _judged(
-            "more agents go on helping",
-            "More agents go on helping: regret per agent falls up to the largest M.",
+            "more agents keep helping",
+            "More agents keep helping: regret per agent falls up to the largest M.",
             "if Fed-KL-UCBVI's regret at the largest M is below that at the M before.",
             alike.having(label=KL),
             _speed_up,
@@ -150,15 +152,14 @@ def verdicts(table: Traces) -> list[Verdict]:
             apart,
             _different_agents,
         ),
-        _no_failing_seed(table.where(lambda group: group["label"].endswith(WORST))),
+        _no_failing_seed(table.where(lambda group: group["label"].endswith(MANY_SEEDS))),
     ]
     return [verdict for verdict in found if verdict is not None]
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
-    """The section of the report."""
     main = table.where(lambda group: group["label"] in VARIANTS)
-    alike, worst = main.having(eps_p=0.0), table.where(lambda group: group["label"].endswith(WORST))
+    alike, worst = main.having(eps_p=0.0), table.where(lambda group: group["label"].endswith(MANY_SEEDS))
     the_papers = alike.where(lambda group: group["environment"] in scale.episodes)
     others = alike.where(lambda group: group["environment"] not in scale.episodes)
     return Section(
@@ -286,7 +287,7 @@ def _eps_figure(table: Traces, agents: int) -> Figure:
 
 VARIANT: draw.Columns = {
     **draw.columns("environment"),
-    "variant": lambda group: str(group["label"]).removesuffix(f", {WORST}"),
+    "variant": lambda group: str(group["label"]).removesuffix(f", {MANY_SEEDS}"),
 }
 
 

@@ -29,14 +29,14 @@ from fed_ucbvi.report.page import cell_text
 from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, log_bars
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunTable
-from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval, on_log_axis
+from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval, student_interval
 from fed_ucbvi.results.statistics import share_text as failing_share
 from fed_ucbvi.results.style import colour_of, label_of
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 
 DEFINITION, TABLE = "leaderboard.toml", "leaderboard.csv"
-DOCUMENT = "leaderboard.md"
+DOCUMENT, DETAILS = "leaderboard.md", "leaderboard_environments.md"
 TITLE = "Leaderboard: every algorithm on every environment"
 OVERALL = ("algorithm", "environments", "regret", "median", "failing", "rounds", "bytes", "share of the best")
 HERE = ("algorithm", "M", "regret", "median", "failing", "rounds", "MB", "share of the best")
@@ -51,14 +51,13 @@ An algorithm of your own is a class that Python can import, say `Mine` in `mine.
 fed-ucbvi leaderboard --algorithm mine:Mine --store my-runs --out my-board
 ```
 
-`my-runs` keeps the runs, so that the command can be stopped and given again. `my-board` holds this document, a page
+`my-runs` keeps the runs, so that the command can be stopped and repeated. `my-board` holds these documents, a page
 with a figure (`index.html`) and one row for each run (`leaderboard.csv`). `--leave-out NAME` leaves an environment
-out. With `--quick` all runs of all algorithms are made from little data, in a minute or two. `fed-ucbvi
-compare --env` compares on an environment of your own.
+out; `--quick` makes all runs from little data, in a minute or two. `fed-ucbvi compare --env` compares on an
+environment of your own.
 
-To change the leaderboard itself, edit `src/fed_ucbvi/paper/leaderboard.toml` and give `make leaderboard`. It makes
-all runs, and writes the rows to `src/fed_ucbvi/paper/leaderboard.csv` and this document. After a change of words
-only, `make leaderboard-document` is enough: nothing is run."""
+To change the leaderboard itself, edit `src/fed_ucbvi/paper/leaderboard.toml` and run `make leaderboard`, which makes
+all runs. After a change of words only, `make leaderboard-document` is enough."""
 QUICK = 50
 """A quick comparison has this many times fewer episodes, and two seeds."""
 
@@ -144,16 +143,15 @@ class LeaderboardPlan:
 
     @classmethod
     def standing(cls) -> LeaderboardPlan:
-        """The one of this package."""
         return cls(**tomllib.loads((files(__package__) / DEFINITION).read_text(encoding="utf-8")))
 
     def quick(self) -> LeaderboardPlan:
-        """The same with little data."""
+        """This plan with little data."""
         shorter = {name: max(1, T // QUICK) for name, T in self.episodes.items()}
         return LeaderboardPlan(self.agents, self.eps_p, 2, shorter, self.excluded)
 
     def without(self, environments: Iterable[str]) -> LeaderboardPlan:
-        """The same with these environments left out."""
+        """This plan without these environments."""
         names = [current_name(name) for name in environments]
         for name in names:
             if name not in self.episodes:
@@ -194,7 +192,6 @@ class LeaderboardPlan:
 
 
 def standing_rows() -> list[Row]:
-    """The rows of this package."""
     return read_rows(Path(str(files(__package__) / TABLE)))
 
 
@@ -248,7 +245,6 @@ class Place(NamedTuple):
     share: Interval
 
     def cells(self) -> tuple[Cell, ...]:
-        """A row of a table."""
         figures = (self.regret, self.median, self.failing, self.rounds, self.megabytes, self.share)
         return (label_of(self.algorithm), self.agents, *figures)
 
@@ -265,7 +261,7 @@ def places(rows: Rows, environment: str) -> list[Place]:
     for one in table_of_rows(rows).having(environment=environment):
         found = one.summary(MEASURES[0])
         regret, rounds, sent = (_mean(one.samples(measure)) for measure in MEASURES[:3])
-        share = Interval(*map(float, mean_interval(one.samples(MEASURES[3]))))
+        share = Interval(*map(float, student_interval(one.samples(MEASURES[3]))))
         name, M, typical = one["algorithm"], one["agents"], (found.median, found.failing_text)
         made.append(Place(name, M, len(one), regret, *typical, rounds, sent, share))
     return sorted(made, key=lambda place: place.regret.mean)
@@ -284,12 +280,12 @@ def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Place]:
         if not pairs:
             raise InputError(f"{name} has no run that can be compared with one of {baseline}.")
         logs = [_logs(pairs, measure) for measure in MEASURES[:3]]
-        regret, rounds, megabytes = (Interval(*np.exp(mean_interval(one)).tolist()) for one in logs)
+        regret, rounds, megabytes = (Interval(*np.exp(student_interval(one)).tolist()) for one in logs)
         shares = [float(np.mean([row.share for row, _ in several])) for several in pairs.values()]
         cells = [one.summary(MEASURES[0]) for one in by_cell.having(algorithm=name)]
         failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
         typical = (math.exp(float(np.median(logs[0]))), failing)
-        share = Interval(*map(float, mean_interval(shares)))
+        share = Interval(*map(float, student_interval(shares)))
         made.append(Place(name, len(cells), len(pairs), regret, *typical, rounds, megabytes, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
@@ -314,7 +310,7 @@ def _logs(pairs: Mapping[int, Sequence[tuple[Row, Row]]], measure: Callable[[Row
 
 
 def _mean(values: npt.ArrayLike) -> Interval:
-    return Interval(*(float(end) for end in on_log_axis(mean_interval(values))))
+    return Interval(*(float(end) for end in mean_interval(values)))
 
 
 # ---------------------------------------------------------------------------------------------------- the document
@@ -334,8 +330,8 @@ def explanation(board: LeaderboardPlan, rows: Rows) -> list[str]:
         f"algorithms that are for a single agent), who differ by \u03b5_p = {board.eps_p:g} and play T = {usual:,} "
         f"episodes each{apart}. Each algorithm has {seeds} runs on each "
         "environment, which is drawn anew from each run's seed, the same for all algorithms. Square brackets, and "
-        f"what follows \u00b1, are the {INTERVAL_NAME} over seeds (Student's, on a logarithmic scale), which is too "
-        f"narrow where rare runs fail. {FAILING_TEXT}",
+        f"what follows \u00b1, are the {INTERVAL_NAME} over seeds (Student's, on a logarithmic scale). It knows "
+        f"nothing of rare runs that fail: see the median and how many do. {FAILING_TEXT}",
         "Regret is the common regret per agent, after T episodes. MB are millions of bytes, both ways, over all "
         "agents. The share of the best is what the policy recommended at the end is worth to the agents, divided by "
         "what the best policy that they can share is worth.",
@@ -358,8 +354,8 @@ def environments_of(rows: Rows) -> dict[str, int]:
     return {row.environment: row.episodes for row in rows}
 
 
-def markdown(board: LeaderboardPlan, rows: Rows) -> str:
-    """The document."""
+def documents(board: LeaderboardPlan, rows: Rows) -> dict[str, str]:
+    """The documents by the names of their files: the whole, and each environment."""
     parts = [f"# {TITLE}", "This page was written by `fed-ucbvi leaderboard --out DIR`."]
     parts += [_lines(paragraph) for paragraph in explanation(board, rows)]
     parts += ["Left out:", _items(left_out(board))]
@@ -368,11 +364,13 @@ def markdown(board: LeaderboardPlan, rows: Rows) -> str:
         "## Over all environments",
         _lines(OVERALL_TEXT),
         table_text(OVERALL, standings(rows), ratio_text),
+        f"[Each environment by itself]({DETAILS})",
     ]
+    details = ["# Leaderboard: each environment", f"What the columns mean is said [with the whole]({DOCUMENT})."]
     for environment, episodes in environments_of(rows).items():
-        parts += [f"## {label_of(environment)}, T = {episodes:,}"]
-        parts += [table_text(HERE, places(rows, environment), cell_text)]
-    return "\n\n".join([*parts, HOW_TO_ADD, ""])
+        details += [f"## {label_of(environment)}, T = {episodes:,}"]
+        details += [table_text(HERE, places(rows, environment), cell_text)]
+    return {DOCUMENT: "\n\n".join([*parts, HOW_TO_ADD, ""]), DETAILS: "\n\n".join([*details, ""])}
 
 
 def _lines(text: str, indent: str = "") -> str:
@@ -418,7 +416,7 @@ def share_text(cell: Interval) -> str:
 
 
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
-    """The same as a page, with regret against bytes on every environment."""
+    """The leaderboard as a page, with regret against bytes on every environment."""
     tables, panels = [_table("overall", "Over all environments", OVERALL_TEXT, OVERALL, standings(rows))], []
     for environment, episodes in environments_of(rows).items():
         found, label = places(rows, environment), label_of(environment)

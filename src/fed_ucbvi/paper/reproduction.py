@@ -46,7 +46,7 @@ QUICK_TEXT = (
     "A smoke test: every figure is drawn from short runs with few agents, to see that everything works. The figures "
     "say nothing about the paper, so no claim is judged. For verdicts leave out --quick."
 )
-OTHERS: dict[Outcome, str] = {
+OTHER_OUTCOMES: dict[Outcome, str] = {
     "holds partly": "these hold partly",
     "at the limit": "these are at the limit",
     "undecided": "these are undecided",
@@ -83,7 +83,6 @@ class ReproductionPlan:
     experiments: tuple[str, ...]
 
     def manifest(self) -> dict[str, Any]:
-        """Ready for JSON."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -230,7 +229,7 @@ def in_two_sentences(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
             names.setdefault(verdict.outcome, []).append(verdict.name)
     count = sum(map(len, names.values()))
     holds = "; ".join(names.pop("holds", [])) or "none"
-    rest = ", and ".join(f"{OTHERS[outcome]}: {'; '.join(several)}" for outcome, several in names.items())
+    rest = ", and ".join(f"{OTHER_OUTCOMES[outcome]}: {'; '.join(several)}" for outcome, several in names.items())
     found = (f"Of the paper's {count} claims these hold: {holds}.", f"{rest[:1].upper()}{rest[1:]}.")
     return found[: 1 + bool(rest)] if count else ()
 

@@ -39,7 +39,6 @@ class AgentTables(NamedTuple):
         initial: FloatArray,
         reachable: MaskArray,
     ) -> AgentTables:
-        """With what follows from them."""
         nothing: CountArray = np.zeros(0, dtype=np.int64)
         lists = predecessors(successors[0]) if len(successors) == 1 else (nothing, nothing)
         return cls(successors, probabilities, rewards, initial, reachable, *lists)

@@ -128,7 +128,7 @@ class Federation:
 
     @cached_property
     def kind_tables(self) -> AgentTables:
-        """The same of one agent of every kind."""
+        """The tables of one agent of every kind."""
         from fed_ucbvi.problem.agent_tables import agent_tables
 
         return agent_tables(
@@ -137,7 +137,7 @@ class Federation:
 
     @property
     def differing_tables(self) -> AgentTables:
-        """Those of all honest agents, or of one of them where all are alike."""
+        """The tables of all honest agents, or of one where all are alike."""
         return self.kind_tables if self.alike else self.agent_tables
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -101,6 +102,10 @@ class MDP:
 
     def solve(self) -> Solution:
         """Optimal values and policy by backward induction (``eq:optimal_bellman_equations``)."""
+        return Solution._make(array.copy() for array in self._solution)
+
+    @cached_property
+    def _solution(self) -> Solution:
         from fed_ucbvi.problem.dynamic_programming import optimal_values
 
         return Solution(

@@ -49,7 +49,6 @@ ON_PAGE: Spec = {
 
 
 def render_page(report: PageContent) -> str:
-    """The page as HTML."""
     import jinja2
 
     environment = jinja2.Environment(

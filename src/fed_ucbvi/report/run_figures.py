@@ -14,7 +14,7 @@ from fed_ucbvi.core.text import shortened
 from fed_ucbvi.report.content import Cell, Interval, Table
 from fed_ucbvi.report.traces import Group, Measure, Traces, environments, megabytes, regret, rounds
 from fed_ucbvi.results.settings import apart, key_of
-from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, mean_interval, on_log_axis
+from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import colour_of, label_of, marker_of
 
 DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
@@ -41,13 +41,12 @@ def eps_text(eps_p: float) -> str:
 
 
 def cell_text(group: Group) -> str:
-    """How a cell is written."""
     return f"M = {group['agents']} and {eps_text(group['eps_p'])}"
 
 
 def interval(group: Group, measure: Measure) -> Interval:
     """The mean of a measure over a group, with its 95 % interval as on a logarithmic axis."""
-    return Interval(*(float(end) for end in on_log_axis(mean_interval(group.samples(measure)))))
+    return Interval(*(float(end) for end in mean_interval(group.samples(measure))))
 
 
 def log_bars(spreads: Sequence[Interval]) -> dict[str, Any]:
@@ -63,7 +62,7 @@ def band_text(table: Iterable[Group]) -> str:
     if not sizes or sizes[-1] == 1:
         return "One run each."
     count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    text = f"Mean of {count} runs, band: {INTERVAL_NAME} (Student's; too narrow where rare runs fail)."
+    text = f"Mean of {count} runs, band: {INTERVAL_NAME}."
     carried = [(found, group) for group in groups if (found := group.summary(regret)).failing]
     carried.sort(key=lambda one: one[0].median / one[0].mean if one[0].mean else 1.0)
     parts = [
@@ -87,7 +86,7 @@ def episodes_grid(group: Group) -> npt.NDArray[np.int64]:
 
 def banded(algorithm: str, x: Sequence[float] | Sequence[str], samples: npt.ArrayLike, **style: Any) -> Series:
     """Means of ``samples[run, x]`` with bands for a logarithmic axis, in an algorithm's colour and marker."""
-    middle, low, high = on_log_axis(mean_interval(samples))
+    middle, low, high = mean_interval(samples)
     style = {"name": label_of(algorithm), "colour": colour_of(algorithm)} | style
     style.setdefault("marker", marker_of(algorithm))
     style.setdefault("band", INTERVAL_NAME if len(np.asarray(samples)) > 1 else "")

@@ -54,7 +54,6 @@ class Trace:
 
     @classmethod
     def of(cls, run: RunData) -> Trace:
-        """The trace of a run."""
         last = run.episodes_played
         powers = [10**power for power in range(19) if 10**power < last]
         grid = np.unique(np.concatenate([[0, last / 2, last], powers, np.geomspace(1, last, POINTS).round()]))

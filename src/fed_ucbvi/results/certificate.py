@@ -55,14 +55,12 @@ class Certificate:
         return self.compared_with - self.at_least
 
     def __str__(self) -> str:
-        """One line."""
         figures = f"worth at least {self.at_least:,.4g} (played {self.episodes:,} times)"
         others = {GAP: "the best policy at most", PROMOTION: "the incumbent at most", VALUE: "and at most"}
         other = others[self.kind]
         return f"{figures}, {other} {self.compared_with:,.4g}, with probability {1 - self.delta:g}"
 
     def to_data(self) -> dict[str, Any]:
-        """Ready for JSON."""
         data: dict[str, Any] = none_for_nan(asdict(self))
         return data
 

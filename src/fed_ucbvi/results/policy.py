@@ -129,7 +129,7 @@ class LearntPolicy:
         }
 
     def signed(self, certificate: bytes, private_key: bytes) -> LearntPolicy:
-        """The same, signed with a server's key."""
+        """This policy, signed with a server's key."""
         from fed_ucbvi.core.signatures import sign
 
         text = _signed_text(self._about())

@@ -158,7 +158,7 @@ class RoundRecord(NamedTuple):
         return self.optimistic_value - self.recommended_value
 
     def in_units(self, units: Units, horizon: int) -> RoundRecord:
-        """The same in these units, if so far every step paid between 0 and 1."""
+        """This record in other units; its rewards are in [0, 1] a step."""
         if units == Units():
             return self
         return self._replace(

@@ -25,7 +25,7 @@ from fed_ucbvi.results.round_record import PLAYING, episodes_per_agent, rows_of
 if TYPE_CHECKING:
     import polars as pl
 
-LITTLE = 0.5
+LITTLE_SHARE = 0.5
 """A policy worth less than this share of the optimistic value has learnt little."""
 FAST = 0.5
 """The radius of ``FedKLUCBVI.fast()``."""
@@ -165,7 +165,7 @@ class RunData(Tabled):
 
     @property
     def recent_reward(self) -> float:
-        """The same over the last tenth of the episodes; all episodes of a round count alike."""
+        """The average reward over the last tenth of the episodes; all episodes of a round count alike."""
         T = self._episodes
         if T == 0.0:
             return math.nan
@@ -187,7 +187,7 @@ class RunData(Tabled):
         """
         worth, _ = self._worth()
         good = self.agents_value.mean >= GOOD_ENOUGH * self.about.best_common_value.lower
-        return self.episodes_played > 0 and worth < LITTLE * self.optimistic_value and not good
+        return self.episodes_played > 0 and worth < LITTLE_SHARE * self.optimistic_value and not good
 
     @property
     def advice(self) -> str | None:

@@ -67,7 +67,7 @@ def seeds_of(about: About) -> Seeds:
 
 
 def key_of(settings: Settings) -> str:
-    """The same text for the same settings."""
+    """A text that identifies settings: equal for equal ones."""
     return json.dumps(settings, sort_keys=True, default=str)
 
 

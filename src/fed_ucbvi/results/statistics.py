@@ -1,7 +1,8 @@
 """Means over runs and differences between runs, with their 95 % intervals; and how many seeds would decide.
 
-Everything here takes arrays and gives numbers. All intervals are Student's, so a mean, a difference and a ratio never
-contradict each other: 0 lies in the interval of a difference exactly where 1 lies in that of the ratio.
+Everything here takes arrays and gives numbers. Intervals of differences and ratios are Student's, so they never
+contradict each other: 0 lies in the interval of a difference exactly where 1 lies in that of the ratio. Those of
+means that cannot be negative are made for a logarithmic axis.
 """
 
 from __future__ import annotations
@@ -128,13 +129,13 @@ def student_quantile(freedom: int) -> float:
     return float(stdtrit(freedom, (1 + LEVEL) / 2))
 
 
-def mean_interval(samples: npt.ArrayLike) -> Band:
-    """Mean over the first axis (runs) with its 95 % interval, ``mean -+ t s / sqrt(n)``.
+def student_interval(samples: npt.ArrayLike) -> Band:
+    """Mean over the first axis (runs) with Student's 95 % interval, ``mean -+ t s / sqrt(n)``.
 
     Here s is the standard deviation of the n runs and t Student's quantile with n - 1 degrees of freedom. A single
     run has no interval: both ends are the run itself.
 
-    >>> mean, low, high = mean_interval([1.0, 2.0, 3.0])
+    >>> mean, low, high = student_interval([1.0, 2.0, 3.0])
     >>> float(mean), round(float(low), 3), round(float(high), 3)
     (2.0, -0.484, 4.484)
     """
@@ -147,6 +148,23 @@ def mean_interval(samples: npt.ArrayLike) -> Band:
         return Band(mean, mean.copy(), mean.copy())
     margin = student_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
     return Band(mean, np.asarray(mean - margin), np.asarray(mean + margin))
+
+
+def mean_interval(samples: npt.ArrayLike) -> Band:
+    """Mean over the first axis (runs) with its 95 % interval, as tables and pictures show it.
+
+    Where no sample is negative and the mean is positive, the ends ``mean -+ m`` of Student's interval become
+    ``mean exp(-+ m / mean)``: the interval of ``log mean`` to first order. It never reaches 0, fits a logarithmic
+    axis, and equals Student's where m is small.
+
+    >>> mean, low, high = mean_interval([9.0, 10.0, 11.0])
+    >>> float(mean), round(float(low), 2), round(float(high), 2)
+    (10.0, 7.8, 12.82)
+    """
+    mean, low, high = student_interval(samples)
+    positive = (np.asarray(samples, dtype=np.float64).min(axis=0) >= 0) & (mean > 0)
+    factor = np.exp(np.where(positive, high - mean, 0.0) / np.where(positive, mean, 1.0))
+    return Band(mean, np.where(positive, mean / factor, low), np.where(positive, mean * factor, high))
 
 
 def share_interval(successes: int, trials: int) -> tuple[float, float]:
@@ -184,26 +202,10 @@ def summarise(samples: npt.ArrayLike) -> Summary:
     mean, low, high = (float(end) for end in mean_interval(values))
     n = len(values)
     lower, median, upper = (float(quartile) for quartile in np.quantile(values, [0.25, 0.5, 0.75]))
-    failing = int((values > FAILING * median).sum())
+    failing = int((values > FAILING * median).sum()) if median >= 0 else 0  # a cost is not negative
     deviation = float(values.std(ddof=1)) if n > 1 else math.nan
     middle, worst = (lower, median, upper), float(values.max())
     return Summary(n, mean, low, high, deviation, *middle, worst, failing, *share_interval(failing, n))
-
-
-def on_log_axis(band: Band) -> Band:
-    """The intervals ``mean -+ m`` of positive means for a logarithmic axis: ``mean exp(-+ m / mean)``.
-
-    These are the intervals of ``log mean`` to first order. They never reach 0, and equal the others where m is small.
-    A mean of 0 keeps its interval.
-
-    >>> _, low, high = on_log_axis(Band(np.array([10.0]), np.array([9.0]), np.array([11.0])))
-    >>> round(float(low[0]), 2), round(float(high[0]), 2)
-    (9.05, 11.05)
-    """
-    mean, low, high = band
-    positive = mean > 0
-    factor = np.exp((high - mean) / np.where(positive, mean, 1.0))
-    return Band(mean, np.where(positive, mean / factor, low), np.where(positive, mean * factor, high))
 
 
 def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:
@@ -215,7 +217,7 @@ def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:
     """
     a, b = _pairs(x, y)
     apart = a - b
-    mean, low, high = (float(end) for end in mean_interval(apart))
+    mean, low, high = (float(end) for end in student_interval(apart))
     n = len(apart)
     if n == 1:
         low, high = -math.inf, math.inf

@@ -116,6 +116,7 @@ def run_sweep(
     done, skipped = 0, 0
     failed: dict[str, str] = {}
     damaged: tuple[str, ...] = ()
+    left: list[Job] = []
 
     def outcome() -> SweepOutcome:
         seconds = time.perf_counter() - began
@@ -140,6 +141,7 @@ def run_sweep(
                         done += 1
                     tell()
         except KeyboardInterrupt as error:
+            done = sum(store.path(job).exists() for job in left)  # one may have been written and not yet counted
             raise SweepInterrupted(outcome()) from error
     return outcome()
 

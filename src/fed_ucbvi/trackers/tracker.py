@@ -119,7 +119,7 @@ class Tracker(Subscriber, ABC):
 
     @abstractmethod
     def close(self, *, failed: bool) -> None:
-        """Write what is left, and let go of files and connections."""
+        """Write what is left, and close files and connections."""
 
 
 TRACKERS = {

@@ -138,12 +138,12 @@ class Fleet:
 
     @cached_property
     def flat_transitions(self) -> CountArray:
-        """The same memory as ``(m or 1, P, K)``."""
+        """The transition counts in the same memory, as ``(m or 1, P, K)``."""
         return self.transitions.reshape((len(self.transitions), -1, self.transitions.shape[-1]))
 
     @cached_property
     def flat_visits(self) -> CountArray:
-        """The same memory as ``(m, P)``."""
+        """The visits in the same memory, as ``(m, P)``."""
         return self.visits.reshape((len(self.visits), -1))
 
     @cached_property
@@ -210,8 +210,8 @@ class Fleet:
         """The :class:`RoundEnd` of a round of ``length`` episodes after ``first`` whose counts are complete."""
         asking = length >= budgets.min_length(first)
         limits = budgets.limits.reshape((len(budgets.limits), -1))
-        askers, agent, cell = _end_round(self.flat_visits, limits, asking, *self.touched, self.pooled)
-        return stop_at(length, askers, agent + self.first_agent, cell, policy, self.counting)
+        requesters, agent, cell = _end_round(self.flat_visits, limits, asking, *self.touched, self.pooled)
+        return stop_at(length, requesters, agent + self.first_agent, cell, policy, self.counting)
 
 
 def one_if_shared(table: FloatArray) -> FloatArray:
@@ -272,7 +272,7 @@ class FleetDriver(ABC):
         raise NotImplementedError("only trajectories can be taken back")
 
     def anyone(self, limits: CountArray) -> bool:
-        return find_asker(self.visits, limits)[0] > 0
+        return find_requester(self.visits, limits)[0] > 0
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
         return self.fleet.stopped(policy, budgets, first, length)
@@ -344,10 +344,10 @@ def _clear(
 
 
 @compiled
-def first_asker(visits: CountArray, limits: CountArray) -> tuple[int, int, int]:
-    """``(askers, agent, cell)``; see :class:`RoundEnd`. ``visits`` is ``(m, P)``, ``limits`` has m rows or one."""
+def first_requester(visits: CountArray, limits: CountArray) -> tuple[int, int, int]:
+    """``(requesters, agent, cell)``: see :class:`RoundEnd`. ``visits`` is ``(m, P)``, ``limits`` has m rows or 1."""
     m, P = visits.shape
-    askers, agent, first = 0, -1, -1
+    requesters, agent, first = 0, -1, -1
     for i in range(m):
         budgets = limits[i if len(limits) > 1 else 0]
         asked = False
@@ -359,13 +359,13 @@ def first_asker(visits: CountArray, limits: CountArray) -> tuple[int, int, int]:
                 if visits[i, cell] >= budgets[cell]:
                     first = cell
                     break
-        askers += asked
-    return askers, agent, first
+        requesters += asked
+    return requesters, agent, first
 
 
-def find_asker(visits: CountArray, budgets: CountArray) -> tuple[int, int, int]:
-    """``(askers, agent, cell)`` of tables by cell; see :class:`RoundEnd`."""
-    return first_asker(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)))
+def find_requester(visits: CountArray, budgets: CountArray) -> tuple[int, int, int]:
+    """``(requesters, agent, cell)`` of tables by cell; see :class:`RoundEnd`."""
+    return first_requester(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)))
 
 
 @compiled
@@ -383,7 +383,7 @@ def _end_round(
     """The same, looking only where agents have been; where counts are ``pooled``, add up their visits as well."""
     m, P = visits.shape
     together, own_due = all_visits.reshape(P), len(limits) > 1
-    askers, agent, first_cell, everywhere = 0, -1, -1, 0
+    requesters, agent, first_cell, everywhere = 0, -1, -1, 0
     for i in range(m):
         first, d = P, i if own_due else 0
         for j in range(numbers[i]):
@@ -397,8 +397,8 @@ def _end_round(
                     everywhere += 1
                 together[cell] += n
         if first < P:
-            askers += 1
+            requesters += 1
             if agent < 0:
                 agent, first_cell = i, first
     number[0] = everywhere
-    return askers, agent, first_cell
+    return requesters, agent, first_cell

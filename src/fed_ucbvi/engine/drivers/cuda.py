@@ -168,12 +168,12 @@ class CudaDriver:
     def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
         """Finish the round, if that was not done yet, and read its counts."""
         kernels = self._kernels
-        if not self._now[kernels.ASKERS]:
+        if not self._now[kernels.REQUESTERS]:
             self._look(kernels.FINISH, length >= budgets.min_length(first))
             self._board.copy_to_host(self._now)
         self._read()
         agent, cell = divmod(int(self._now[kernels.FIRST]), self.visits.size)
-        return stop_at(length, int(self._now[kernels.ASKERS]), agent, cell, policy, self._counting)
+        return stop_at(length, int(self._now[kernels.REQUESTERS]), agent, cell, policy, self._counting)
 
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
@@ -212,7 +212,7 @@ class CudaDriver:
 
     def anyone(self, limits: CountArray) -> bool:
         self._look(self._kernels.LOOK, True)
-        asked = bool(self._signals.copy_to_host()[self._kernels.ASKERS] > 0)
+        asked = bool(self._signals.copy_to_host()[self._kernels.REQUESTERS] > 0)
         if asked:  # the end of the round counts them again
             self._signals.copy_to_device(self._fresh[: len(self._signals)])
         return asked

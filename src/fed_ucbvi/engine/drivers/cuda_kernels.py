@@ -17,7 +17,7 @@ from fed_ucbvi.core.sampling.philox import unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
 
-EARLIEST, ASKERS, FIRST = range(3)
+EARLIEST, REQUESTERS, FIRST = range(3)
 """Signals: the earliest request, how many agents make one, and the least ``agent P + cell`` of those who do."""
 NOBODY = 2**63 - 1
 """The values of the first and the last signal before there is a request."""
@@ -176,4 +176,4 @@ def look(
                             own_visits[pair, i] += seen
     number = cuda.syncthreads_count(np.int32(new))
     if cuda.threadIdx.x == 0 and number > 0:
-        cuda.atomic.add(signals, ASKERS, number)
+        cuda.atomic.add(signals, REQUESTERS, number)

@@ -23,7 +23,7 @@ from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns, new_h
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import RoundEnd, find_asker, stop_at
+from fed_ucbvi.engine.drivers.base import RoundEnd, find_requester, stop_at
 from fed_ucbvi.engine.drivers.episodes import listed
 from fed_ucbvi.engine.drivers.rewards import ObservedRewards, add_reward, updated_mean
 from fed_ucbvi.engine.drivers.trajectory import choose_tied
@@ -163,12 +163,12 @@ class LiveDriver:
         self.clear()  # the environments' random generators continue where they were
 
     def anyone(self, limits: CountArray) -> bool:
-        return find_asker(self.visits, limits)[0] > 0
+        return find_requester(self.visits, limits)[0] > 0
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
         asking = length >= budgets.min_length(first)
-        askers, agent, cell = find_asker(self.visits, budgets.limits) if asking else (0, -1, -1)
-        return stop_at(length, askers, agent + self._first, cell, policy, self.tables.counting)
+        requesters, agent, cell = find_requester(self.visits, budgets.limits) if asking else (0, -1, -1)
+        return stop_at(length, requesters, agent + self._first, cell, policy, self.tables.counting)
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
         raise NotImplementedError("what was played cannot be played again")

@@ -1,0 +1,161 @@
+"""What absences cost: 200 nodes with an agent each, 30 % of them away at any time, against all of them in lockstep.
+
+    python benchmarks/absences.py [--nodes 200] [--episodes 1000] [--away 0.3] [--spell 10] [--seeds 3] [--json]
+
+Nodes are parties in memory. A node that goes away has played the round and not reported it: what is new goes with its
+first report after it has come back, ``--spell`` rounds later. It plays nothing in between. Every round closes with
+those that are there, so nobody waits. The regret of both runs is that of all agents together after the same number of
+episodes of all agents together (M times ``--episodes``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fed_ucbvi import Federation, FedKLUCBVI, gridworld
+from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.engine.party import InMemory, SimulatedParty, StopRound, first_chunk, part_of, play_in_step
+from fed_ucbvi.engine.rounds import Play, PlayedRound, answered
+from fed_ucbvi.network.network_engine import NetworkEngine
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.secure_sums import summed
+
+
+class Absences(NamedTuple):
+    """Who is away when: of a ring of nodes, in random order, an arc that moves on from round to round."""
+
+    order: list[int]
+    away: int
+    step: int
+
+    @classmethod
+    def of(cls, nodes: int, share: float, spell: int, seed: int) -> Absences:
+        """So that a node is away for ``spell`` rounds at a time."""
+        away = round(share * nodes)
+        return cls(np.random.default_rng(seed).permutation(nodes).tolist(), away, max(1, away // spell))
+
+    def at(self, number: int) -> set[int]:
+        """Those away in a round."""
+        return {self.order[(number * self.step + i) % len(self.order)] for i in range(self.away)}
+
+
+class Federated:
+    """A run whose nodes come and go.
+
+    Args:
+        world: the problem.
+        episodes: of an agent that is never away.
+        absences: who is away when.
+        seed: of the run.
+    """
+
+    def __init__(self, world: Federation, episodes: int, absences: Absences, seed: int) -> None:
+        self.plan = plan_for(FedKLUCBVI(), world, episodes, seed=seed)
+        self.engine, self.absences = NetworkEngine(self.plan), absences
+        self.parties = [
+            SimulatedParty(self.plan.algorithm, self.plan.setting, part_of(world, i, 1), "episodes", i, pooled=False)
+            for i in range(world.agents)
+        ]
+        self.used = [False] * world.agents
+        """Whether a node's last report has been used."""
+        self.reports: list[int] = []
+        """How many reports each synchronisation has used."""
+
+    def run(self) -> None:
+        """To the end."""
+        while not self.engine.done:
+            number = len(self.engine.rows)
+            gone = self.absences.at(number)
+            here = [i for i in range(len(self.parties)) if i not in gone]
+            leaving = self.absences.at(number + 1) - gone
+            self.engine.present[:] = [i not in gone for i in range(len(self.parties))]
+            answered(self.engine.round(), partial(self._answer, here, leaving))
+
+    def _answer(self, here: list[int], leaving: set[int], request: Any) -> PlayedRound | None:
+        if isinstance(request, Play):
+            return self._play(request, here)
+        reporting = [i for i in here if i not in leaving]
+        total = summed(self._report(i) for i in reporting)
+        self.plan.algorithm.add_counts(request.server, self.plan.read_counts(total))
+        if not request.planning:
+            self.reports.append(len(reporting))
+            for i in reporting:
+                self.used[i] = True
+        return None
+
+    def _report(self, i: int) -> Message:
+        return self.plan.listed(self.plan.algorithm.new_counts(self.parties[i].agents, ()))
+
+    def _play(self, request: Play, here: list[int]) -> PlayedRound:
+        engine, H = self.engine, self.plan.setting.horizon
+        for i in here:
+            self.plan.algorithm.settle_report(self.parties[i].agents, request.broadcast, used=self.used[i])
+            self.used[i] = False
+        ask_all = InMemory([self.parties[i] for i in here]).ask_all
+        chunk = first_chunk(H, engine.last_length)
+        length = answered(play_in_step(request.broadcast, engine.played, request.most, chunk, H), ask_all)
+        ends = ask_all(StopRound(length))
+        lengths = np.zeros(len(self.parties), dtype=np.int64)
+        lengths[here] = length
+        asked = [end for end in ends if end.stop.requests]
+        first = (asked or ends)[0]
+        stop = first.stop._replace(requests=sum(end.stop.requests for end in ends))
+        return PlayedRound(stop, first.rule if asked else -1, lengths=lengths)
+
+    def regret_after(self, agent_episodes: int) -> float:
+        """Of all agents together, linear within a round."""
+        records = self.engine.records()
+        ends: FloatArray = np.cumsum([0, *records["agent_episodes"]]).astype(np.float64)
+        regret: FloatArray = np.cumsum([0.0, *(records["regret"] * records["agents"])])
+        if ends[-1] < agent_episodes:
+            raise SystemExit(f"only {ends[-1]:,.0f} episodes were played.")
+        return float(np.interp(agent_episodes, ends, regret))
+
+
+def compare(nodes: int, episodes: int, share: float, spell: int, seed: int) -> dict[str, Any]:
+    """Both runs, with one seed."""
+    world, nobody = gridworld(agents=nodes), Absences(list(range(nodes)), 0, 1)
+    lockstep = Federated(world, episodes, nobody, seed)
+    longer = int(np.ceil(1.05 * episodes / (1.0 - share)))
+    absent = Federated(world, longer, Absences.of(nodes, share, spell, seed), seed)
+    for one in (lockstep, absent):
+        one.run()
+    both = [one.regret_after(nodes * episodes) / nodes for one in (lockstep, absent)]
+    rounds = [len(one.reports) for one in (lockstep, absent)]
+    return {"regret": both, "ratio": both[1] / both[0], "synchronisations": rounds, "fewest": min(absent.reports)}
+
+
+def main() -> None:
+    """Compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--away", type=float, default=0.3)
+    parser.add_argument("--spell", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    shape = options.nodes, options.episodes, options.away, options.spell
+    found = [compare(*shape, seed) for seed in range(options.seeds)]
+    ratios = [one["ratio"] for one in found]
+    figures = {
+        **vars(options),
+        "lockstep_regret": [round(one["regret"][0], 2) for one in found],
+        "regret_with_absences": [round(one["regret"][1], 2) for one in found],
+        "ratios": [round(ratio, 3) for ratio in ratios],
+        "median_ratio": round(statistics.median(ratios), 3),
+        "synchronisations": [one["synchronisations"] for one in found],
+        "fewest_reports_in_one": min(one["fewest"] for one in found),
+    }
+    print(json.dumps(figures) if options.json else "\n".join(f"{name}: {value}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    main()

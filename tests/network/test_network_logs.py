@@ -1,0 +1,332 @@
+"""Logs of nodes: they stay where they are, their counts are the first report, and none is counted twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from msgspec.structs import replace
+
+import federation_processes as processes
+from commands import refusal
+from fed_ucbvi import (
+    CountTable,
+    Federation,
+    FedKLUCBVI,
+    FedUCBVI,
+    InputError,
+    Run,
+    counts_from_logs,
+    riverswim,
+    run,
+    synthetic,
+)
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.failures import FederationStoppedError
+from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.messages import Down, Start, ToMany, Up
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.replay import replay
+from fed_ucbvi.network.rounds import NetworkRound
+from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
+from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
+from fed_ucbvi.network.sources import LiveSource
+from fed_ucbvi.network.transport import InMemoryServer
+from network import Fragile, assert_same, assert_same_but_for_requests, federate, keep_alive, make_nodes, reach
+
+BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
+SWIM = riverswim(agents=4, horizon=6)
+SPLIT, NAMES = (1, 2, 1), ("node-0", "node-1", "node-2")
+T, SEED = 60, 3
+
+
+def write_log(path: Path, world: Federation, episodes: int, seed: int = 0) -> Path:
+    """Episodes of random actions, some of which end early."""
+    rng, mdp, rows = np.random.default_rng(seed), world.common, []
+    for episode in range(episodes):
+        state = int(rng.choice(mdp.states, p=mdp.initial))
+        for step in range(int(rng.integers(1, mdp.horizon + 1))):
+            action, place = int(rng.integers(mdp.actions)), min(step, len(mdp.rewards) - 1)
+            law = min(step, len(mdp.kernel.successors) - 1), state, action
+            after = int(rng.choice(mdp.kernel.successors[law], p=mdp.kernel.probabilities[law]))
+            rows.append((episode, step, state, action, float(mdp.rewards[place, state, action]), after))
+            state = after
+    names = ("episode", "step", "state", "action", "reward", "next_state")
+    pl.DataFrame(rows, schema=names, orient="row").write_csv(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFiles]:
+    folder = tmp_path_factory.mktemp("certs")
+    make_certificates(folder, server="server", nodes=[*NAMES, "node-3"])
+    return lambda name: TLSFiles.of(folder, name)
+
+
+def nodes_with(logs: list[Path | None], world: Federation, folder: Path | None = None) -> list[Node]:
+    nodes = make_nodes(world, SPLIT, folder)
+    return [
+        Node(node.name, lambda M: world, node.first_agent, node.agents, node.folder, logs=log, most_failures=20)
+        for node, log in zip(nodes, logs, strict=True)
+    ]
+
+
+def merged(logs: list[Path], world: Federation, *, stationary: bool) -> CountTable:
+    sizes = (world.states, world.actions, world.horizon)
+    first, *others = (counts_from_logs(log, sizes, stationary=stationary) for log in logs)
+    for other in others:
+        first = first.merge(other)
+    return first
+
+
+def simulated(logs: list[Path], world: Federation, algorithm: FedKLUCBVI) -> Run:
+    counts = merged(logs, world, stationary=algorithm.stationary)
+    return run(algorithm, world, T, seed=SEED, driver="episodes", warm_start=counts)
+
+
+def assert_counted(server: Path, made: Run, logged: CountTable) -> None:
+    """Every logged step once, and every step of the episodes up to the last synchronisation."""
+    records, H = made.records, len(made.policy)
+    until = np.flatnonzero(records["requests"])[-1] + 1
+    assert counts_in(server).visits.sum() == logged.visits.sum() + H * records["agent_episodes"][:until].sum()
+
+
+@pytest.mark.parametrize("quorum", [None, 3])
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize(("world", "stationary"), [(BY_STEP, False), (SWIM, True)])
+def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
+    world: Federation,
+    stationary: bool,
+    secure: bool,
+    quorum: int | None,
+    certs: Callable[[str], TLSFiles],
+    tmp_path: Path,
+) -> None:
+    algorithm = FedKLUCBVI(stationary=stationary)
+    logs = [write_log(tmp_path / f"{i}.csv", world, 15 + 5 * i, i) for i in range(3)]
+    kept, rules = ServerCheckpoint(tmp_path / "server"), Rules(quorum=quorum, wait=30.0)
+    plan = kept.adopt(plan_for(algorithm, world, T, seed=SEED, secure_sums=secure, rules=rules))
+    outcome = federate(plan, nodes_with([*logs], world), certs if secure else None, kept)
+    expected = simulated(logs, world, algorithm)
+    if secure:
+        assert_same_but_for_requests(outcome.run, expected)
+    else:
+        assert_same(outcome.run, expected, regret=False)
+    cold = run(algorithm, world, T, seed=SEED, driver="episodes")
+    assert not np.array_equal(expected.V, cold.V), "the logs matter"
+    assert replay(tmp_path / "server").differs == []
+    assert_counted(tmp_path / "server", outcome.run, merged(logs, world, stationary=stationary))
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_node_that_dies_at_any_answer_brings_its_logs_once(
+    secure: bool, after: bool, certs: Callable[[str], TLSFiles], tmp_path: Path
+) -> None:
+    logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
+    expected = simulated(logs, BY_STEP, FedKLUCBVI())
+
+    async def story(dies_at: int) -> Outcome:
+        plan, folder = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure), tmp_path / str(dies_at)
+        service = FederationServer(plan, None, certs("server") if secure else None)
+        dying = iter([dies_at, -1])
+
+        def make() -> Node:
+            node = Fragile("node-0", lambda M: BY_STEP, 0, 1, folder, logs=logs[0], most_failures=20)
+            node.dies_at, node.after = next(dying), after
+            return node
+
+        others = nodes_with([None, *logs[1:]], BY_STEP)[1:]
+
+        def line(name: str) -> InMemoryServer:
+            return reach(service, certs(name) if secure else None)
+
+        tasks = [asyncio.ensure_future(run_node(node, line(node.name))) for node in others]
+        coming_back = asyncio.ensure_future(keep_alive(make, line("node-0")))
+        outcome = await service.run()
+        await asyncio.gather(*tasks, coming_back)
+        return outcome
+
+    for dies_at in range(1, 8):  # the start, stop and report of round 0, and those of round 1
+        outcome = asyncio.run(asyncio.wait_for(story(dies_at), 60))
+        assert np.array_equal(outcome.run.V, expected.V), dies_at
+        assert np.array_equal(outcome.run.policy, expected.policy), dies_at
+
+
+def test_a_server_started_again_after_the_logs_does_not_take_them_twice(tmp_path: Path) -> None:
+    logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
+
+    class DeadError(Exception):
+        """The server dies."""
+
+    async def story(dies_in: int | None) -> Outcome | None:
+        kept = ServerCheckpoint(tmp_path / "server")
+        service = FederationServer(
+            kept.adopt(plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED)), None, None, server_checkpoint=kept
+        )
+        advance = service.coordinator._advance
+
+        async def fragile() -> None:
+            if service.coordinator.round == dies_in:
+                raise DeadError
+            await advance()
+
+        service.coordinator._advance = fragile  # type: ignore[method-assign]
+        nodes = nodes_with([*logs], BY_STEP, tmp_path)
+        tasks = [asyncio.ensure_future(run_node(node, reach(service))) for node in nodes]
+        try:
+            return await service.run()
+        except DeadError:
+            return None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            kept.close()
+
+    for dies_in in (0, 1, 5):
+        assert asyncio.run(asyncio.wait_for(story(dies_in), 60)) is None
+    outcome = asyncio.run(asyncio.wait_for(story(None), 60))
+    assert outcome is not None
+    assert_same(outcome.run, simulated(logs, BY_STEP, FedKLUCBVI()), regret=False)
+    assert replay(tmp_path / "server").differs == []
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_logs_of_a_node_that_is_late_come_with_its_next_report(
+    secure: bool, certs: Callable[[str], TLSFiles], tmp_path: Path
+) -> None:
+    """It is away while the others report theirs; a quorum of three closes without it."""
+    world = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
+    logs = [write_log(tmp_path / f"{i}.csv", world, 20, i) for i in range(4)]
+
+    class Late(Node):
+        """Forgets to answer in round 0, once."""
+
+        missed = False
+
+        def answer(self, message: Down) -> Up | None:
+            if isinstance(message, Start) and message.round == 0:
+                type(self).missed = True
+                return None
+            return super().answer(message)
+
+    kept = ServerCheckpoint(tmp_path / "server")
+    rules = Rules(quorum=3, wait=0.2)
+    plan = kept.adopt(plan_for(FedKLUCBVI(), world, T, seed=SEED, secure_sums=secure, rules=rules))
+    kinds = [Node, Node, Node, Late]
+    nodes = [kind(f"node-{i}", lambda M: world, i, 1, logs=logs[i], most_failures=20) for i, kind in enumerate(kinds)]
+    outcome = federate(plan, nodes, certs if secure else None, kept)
+    assert Late.missed
+    assert replay(tmp_path / "server").differs == []
+    assert_counted(tmp_path / "server", outcome.run, merged(logs, world, stationary=False))
+
+
+def test_too_few_contributors_keep_their_logs_until_there_is_more_to_sum(
+    certs: Callable[[str], TLSFiles], tmp_path: Path
+) -> None:
+    """One node of three has logs: alone they are in no sum; with the first episodes they are."""
+    log, kept = write_log(tmp_path / "log.csv", BY_STEP, 20), ServerCheckpoint(tmp_path / "server")
+    plan = kept.adopt(plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True))
+    outcome = federate(plan, nodes_with([None, log, None], BY_STEP), certs, kept)
+    assert_counted(tmp_path / "server", outcome.run, merged([log], BY_STEP, stationary=False))
+    assert replay(tmp_path / "server").differs == []
+
+
+def test_a_server_that_asks_for_logs_again_gets_nothing(
+    certs: Callable[[str], TLSFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The difference of sums with and without them would show a node's logs."""
+    logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True, rules=Rules(patience=1.0))
+    start, said = NetworkRound.start, list[str]()
+
+    def forgetful(now: NetworkRound, member: Member, chunk: int) -> ToMany:
+        honest = start(now, member, chunk)
+        if now.number < 3 or member.name != "node-1":
+            return honest
+        assert isinstance(honest.message, Start)
+        return ToMany(replace(honest.message, confirmed=-1))
+
+    class Watched(Node):
+        def answer(self, message: Down) -> Up | None:
+            try:
+                return super().answer(message)
+            except InputError as error:
+                said.append(str(error))
+                raise
+
+    monkeypatch.setattr(NetworkRound, "start", forgetful)
+    spans = zip(NAMES, (0, 1, 3), SPLIT, logs, strict=True)
+    nodes = [Watched(name, lambda M: BY_STEP, first, m, logs=log) for name, first, m, log in spans]
+    with pytest.raises(FederationStoppedError):
+        federate(plan, nodes, certs)
+    assert said
+    assert all("asks for logs again" in text for text in said)
+
+
+def test_live_nodes_bring_logs_whose_rewards_vary(tmp_path: Path) -> None:
+    log = tmp_path / "lake.csv"
+    names = ("episode", "step", "state", "action", "reward", "next_state")
+    rows = [(e, h, 0, 0, 0.1 * (e % 3), 4 if h == 1 else 0) for e in range(30) for h in range(2)]
+    pl.DataFrame(rows, schema=names, orient="row").write_csv(log)
+    setting = Setting(17, 4, 6, 2, 20, 0.0, SEED, eps_p_known=False)
+    kept = ServerCheckpoint(tmp_path / "server")
+    plan = kept.adopt(RunPlan(FedKLUCBVI(stationary=True), setting, collection="live"))
+    lake = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
+    nodes = [Node(f"node-{i}", lake, i, 1, tmp_path / f"node-{i}", logs=log if i else None) for i in range(2)]
+    outcome = federate(plan, nodes, None, kept)
+    counts = counts_from_logs(log, (17, 4, 6), stationary=True, random_rewards=True)
+    assert_counted(tmp_path / "server", outcome.run, counts)
+    assert counts_in(tmp_path / "server").visits[0, 0, 0] >= 60
+    assert replay(tmp_path / "server").differs == []
+
+
+def test_logs_that_are_not_those_of_before_or_not_taken_are_refused(tmp_path: Path) -> None:
+    log, other = (write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(2))
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED)
+    Node("node-0", lambda M: BY_STEP, 0, 1, tmp_path / "state", logs=log).enter(plan.welcome())
+    for logs in (other, None):
+        with pytest.raises(InputError, match="state of another run or node"):
+            Node("node-0", lambda M: BY_STEP, 0, 1, tmp_path / "state", logs=logs).enter(plan.welcome())
+    node = Node("node-0", lambda M: BY_STEP, 0, 1, logs=log)
+    with pytest.raises(InputError, match="fed-ucbvi takes no logs of nodes"):
+        node.enter(plan_for(FedUCBVI(), BY_STEP, T).welcome())
+    swimming = Node("node-0", lambda M: SWIM, 0, 1, logs=log)
+    with pytest.raises(InputError):
+        swimming.enter(plan_for(FedKLUCBVI(), SWIM, T).welcome())
+
+
+def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_state(tmp_path: Path) -> None:
+    world = synthetic(agents=3, eps_p=processes.EPS_P, seed=processes.ENV_SEED, **processes.SIZES)
+    logs = {name: write_log(tmp_path / f"{name}.csv", world, 40, i) for i, name in enumerate(processes.THREE)}
+    bad, lines = tmp_path / "bad.csv", logs["node-0"].read_text().splitlines()
+    bad.write_text("\n".join([*lines[:2], lines[2].replace(",", ",9", 2), *lines[3:]]))
+    make_certificates(tmp_path / "certs", server="server", nodes=[*processes.THREE])
+    with processes.Processes(tmp_path, certs=tmp_path / "certs", secure_sums=True) as parties:
+        parties.logs = {"node-0": bad}
+        parties.start(processes.SERVER, "node-0")
+        assert parties.parties["node-0"].end() == 2
+        assert "bad.csv, line 3: step is 9" in parties.parties["node-0"].words()
+        assert "step is" not in parties.parties[processes.SERVER].words(), "not even its errors leave the node"
+        assert {path.name for path in (tmp_path / "node-0").iterdir()} == {"lock", "transcript.jsonl"}
+        parties.logs = logs
+        parties.start(*processes.THREE)
+        made, _ = parties.finish()
+    counts = merged([*logs.values()], world, stationary=False)
+    expected = run(FedKLUCBVI(), world, processes.T, seed=processes.SEED, driver="episodes", warm_start=counts)
+    assert np.array_equal(made.V, expected.V)
+    assert np.array_equal(made.policy, expected.policy)
+
+
+def test_a_file_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    own = ("--insecure", "--name", "a", "--env", "gridworld")
+    said = refusal("join", "127.0.0.1:1", *own, "--logs", tmp_path / "no.csv")
+    assert "is no file" in said

@@ -1,0 +1,305 @@
+"""Transcripts: whole chains that say what was sent, agree with each other, and show what was altered."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import call, refusal
+from fed_ucbvi import FedKLUCBVI, InputError, synthetic
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.client import leave_run, run_node
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.replay import replay
+from fed_ucbvi.network.roster import Authority
+from fed_ucbvi.network.run_plan import Rules, plan_for
+from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.transcript import FILE, OWN, Line, Transcript, compare_transcripts, read_transcript
+from federation_processes import THREE, Processes
+from network import reach
+
+NAMES = [f"node-{i}" for i in range(4)]
+WORLD = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
+T = 100
+AWAY = (4, 9)
+"""Between these rounds node-3 is gone."""
+PLAIN_REPORT = {"time", "kind", "way", "peer", "stream", "round", "digest", "bytes", "before", "line"}
+
+
+def run_with_one_away(folder: Path, *, secure: bool) -> Outcome:
+    """Four nodes with state folders; the last is stopped in the middle and started again some rounds later."""
+    make_certificates(folder / "certs", server="server", nodes=NAMES)
+    kept = ServerCheckpoint(folder / "server")
+    rules = Rules(patience=30.0, quorum=3, wait=0.05)
+    plan = kept.adopt(plan_for(FedKLUCBVI(), WORLD, T, seed=3, rules=rules, secure_sums=secure))
+
+    async def story() -> Outcome:
+        service = FederationServer(plan, None, TLSFiles.of(folder / "certs", "server"), server_checkpoint=kept)
+
+        def start(i: int) -> asyncio.Future[Any]:
+            node = Node(NAMES[i], lambda M: WORLD, i, 1, folder / NAMES[i], most_failures=20)
+            return asyncio.ensure_future(run_node(node, reach(service, TLSFiles.of(folder / "certs", NAMES[i]))))
+
+        running, nodes = asyncio.ensure_future(service.run()), [start(i) for i in range(4)]
+        for number in AWAY:
+            while service.coordinator.round < number:
+                await asyncio.sleep(0)
+            if number == AWAY[0]:
+                nodes[3].cancel()
+                await asyncio.gather(nodes[3], return_exceptions=True)
+            else:
+                nodes[3] = start(3)
+        outcome = await running
+        await asyncio.gather(*nodes)
+        return outcome
+
+    return asyncio.run(asyncio.wait_for(story(), 100))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "secure"])
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome, bool]:
+    folder = tmp_path_factory.mktemp("run")
+    return folder, run_with_one_away(folder, secure=request.param), request.param
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("secure")
+    run_with_one_away(folder, secure=True)
+    return folder
+
+
+def authority(folder: Path) -> Authority:
+    return Authority((folder / "certs" / "ca.crt").read_bytes())
+
+
+def chained(objects: list[dict[str, Any]]) -> bytes:
+    """A transcript of these lines, with all digests made to fit, as a forger would."""
+    text, before = b"", ""
+    for one in objects:
+        about = {name: value for name, value in one.items() if name not in ("before", "line")}
+        body = json.dumps({**about, **({"before": before} if before else {})}, separators=(",", ":")).encode()
+        before = hashlib.sha256(body).hexdigest()
+        text += body[:-1] + OWN + before.encode() + b'"}\n'
+    return text
+
+
+def objects_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in (folder / FILE).read_text().splitlines()]
+
+
+def test_transcripts_are_whole_agree_and_have_every_message_that_was_on_the_wire(
+    finished: tuple[Path, Outcome, bool],
+) -> None:
+    folder, outcome, _ = finished
+    lines = read_transcript(folder / "server", authority(folder))
+    ways = Counter(line.way for line in lines if line.kind != "Refusal")
+    wire = outcome.wire
+    assert (ways["in"], ways["out"]) == (wire.messages_up, wire.messages_down)
+    down = sum(line.bytes + 5 for line in lines if line.way == "out" and line.kind != "Refusal")
+    up = sum(line.bytes + 5 for line in lines if line.way == "in")
+    assert (up, down) == (wire.bytes_up, wire.bytes_down)
+    for name in NAMES:
+        found = compare_transcripts(folder / "server", folder / name, authority(folder))
+        assert found == compare_transcripts(folder / name, folder / "server")
+        sent = Counter(line.way for line in read_transcript(folder / name))
+        assert found.messages <= sent["in"] + sent["out"]
+        assert found.streams == (2 if name == "node-3" else 1)
+        assert found.lost <= (4 if name == "node-3" else 0)
+    kinds = Counter(line.kind for line in read_transcript(folder / "node-3"))
+    assert kinds["opened"] == 2, "the chain goes on after a restart"
+
+
+def test_nothing_but_who_when_how_much_and_what_was_signed_is_in_a_transcript(
+    finished: tuple[Path, Outcome, bool],
+) -> None:
+    folder, _, secure = finished
+    for name in ("server", *NAMES):
+        for one in objects_in(folder / name):
+            if one["kind"] == "Report":
+                assert set(one) == PLAIN_REPORT
+            elif one["kind"] == "Played":
+                assert set(one) - PLAIN_REPORT == ({"episodes", "signed"} if secure else {"episodes"})
+                assert not secure or len(one["signed"]) == 6  # the fields of a Ready
+
+
+def test_sums_that_were_used_failed_and_confirmed_are_in_it(secure: Path) -> None:
+    lines = read_transcript(secure / "server")
+    used = {line.round: line.roster for line in lines if line.kind == "used"}
+    assert list(used) == [number for number, who in enumerate(replay(secure / "server").reports, 1) if who]
+    rosters = {line.digest for line in lines if line.kind == "roster"}
+    assert set(used.values()) <= rosters
+    for name in NAMES:
+        confirmed = {(line.confirmed, line.roster) for line in read_transcript(secure / name) if line.confirmed}
+        assert confirmed <= set(used.items())
+        assert len(confirmed) > 3
+    members = {line.round: str(line.signed) for line in lines if line.kind == "roster"}
+    assert any("node-3" not in text for text in members.values())
+    assert [line.note for line in lines if line.kind == "event" and line.peer == "node-3"]
+
+
+def at(place: int, change: Callable[[bytes], list[bytes]]) -> Callable[[bytes], bytes]:
+    def altered(text: bytes) -> bytes:
+        lines = text.splitlines(keepends=True)
+        lines[place : place + 1] = change(lines[place])
+        return b"".join(lines)
+
+    return altered
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "line", "words"),
+    [
+        (0, lambda line: [line.replace(b"20", b"21", 1)], 1, "altered"),
+        (30, lambda line: [line.replace(b'"round":', b'"round":1', 1)], 31, "altered"),
+        (-1, lambda line: [line.replace(b"kind", b"kine")], None, "altered"),
+        (-1, lambda line: [line[:40]], None, "cut off"),
+        (30, lambda line: [], 31, "missing"),
+        (30, lambda line: [line, line], 32, "others than there were"),
+        (0, lambda line: [], 1, "missing"),
+    ],
+)
+def test_verify_names_the_line_that_was_altered_or_before_which_one_is_missing(
+    place: int, change: Any, line: int | None, words: str, secure: Path, tmp_path: Path
+) -> None:
+    text = (secure / "node-1" / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(at(place, change)(text))
+    told = refusal("transcript", "verify", tmp_path)
+    assert words in told
+    assert f"line {line or len(text.splitlines())}:" in told
+    done = call("transcript", "verify", tmp_path, "--json")
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["line"] == (line or len(text.splitlines()))
+
+
+def test_what_a_forger_made_fit_differs_from_what_the_other_side_has(secure: Path, tmp_path: Path) -> None:
+    honest = objects_in(secure / "node-1")
+    report = next(place for place, one in enumerate(honest) if one["kind"] == "Report" and one["round"] == 5)
+    start = next(place for place, one in enumerate(honest) if one["kind"] == "Start" and one["round"] == 5)
+
+    def told(objects: list[dict[str, Any]]) -> str:
+        (tmp_path / FILE).write_bytes(chained(objects))
+        read_transcript(tmp_path, authority(secure))  # the chain alone does not show it
+        return refusal("transcript", "verify", secure / "server", tmp_path)
+
+    other = {**honest[report], "digest": "0" * 64}
+    assert re.search(r"server/\S+ line \d+: it received a Report of round 5", told([*honest[:report], other]))
+    assert "received a Report of round 5" in told([*honest[:report], *honest[report + 1 :]])
+    other = {**honest[start], "digest": "0" * 64}
+    assert f"{tmp_path / FILE}, line {start + 1}: it received a Start of round 5" in told([*honest[:start], other])
+    (tmp_path / FILE).write_bytes(chained(honest[: start + 1]))  # its end is gone
+    with pytest.raises(InputError, match=r"of round 5, and .* has none"):
+        compare_transcripts(tmp_path, secure / "server")
+    with pytest.raises(InputError, match="of a server with that of a node"):
+        compare_transcripts(secure / "node-0", secure / "node-1")
+
+
+def test_a_roster_with_what_nobody_signed_is_found_by_the_authority(secure: Path, tmp_path: Path) -> None:
+    objects = objects_in(secure / "node-1")
+    place = next(place for place, one in enumerate(objects) if one["kind"] == "roster")
+    objects[place]["signed"][3][0][4][1] += 1  # the new episodes of the first node
+    (tmp_path / FILE).write_bytes(chained(objects))
+    with pytest.raises(InputError, match=rf"line {place + 1}: the roster does not have the digest"):
+        read_transcript(tmp_path)
+    objects = objects_in(secure / "node-1")
+    for one in objects:
+        if one["kind"] in ("opened", "Welcome") and "run" in one:
+            one["run"] = "another"
+    (tmp_path / FILE).write_bytes(chained(objects))
+    read_transcript(tmp_path)
+    told = refusal("transcript", "verify", tmp_path, "--certs", secure / "certs")
+    assert f"line {place + 1}: " in told
+    assert "has not signed" in told
+
+
+def test_show_prints_every_line(secure: Path) -> None:
+    lines = read_transcript(secure / "node-2")
+    shown = call("transcript", "show", secure / "node-2")
+    assert shown.exit_code == 0
+    assert len(shown.stdout.splitlines()) == len(lines)
+    assert re.search(
+        r"<- server Start: round 2, confirms round 1, roster \w{8}, [\d,]+ bytes, SHA-256 ", shown.stdout
+    )
+    data = json.loads(call("transcript", "show", secure / "node-2", "--json").stdout)["lines"]
+    assert [one["kind"] for one in data] == [line.kind for line in lines]
+    assert "'verify' compares two" in refusal("transcript", "show", secure / "node-2", secure / "server")
+    assert "have a transcript" in refusal("transcript", "show", secure)
+
+
+def test_a_line_that_was_not_finished_is_cut_off_and_the_chain_goes_on(tmp_path: Path) -> None:
+    for length in (10, 200_000):  # the second is longer than what is read of the end at first
+        kept = Transcript(tmp_path, "node-0")
+        kept.add("event", note="x" * length)
+        kept.close()
+        with (tmp_path / FILE).open("ab") as file:
+            file.write(b'{"time":"2026')
+    Transcript(tmp_path, "node-0").close()
+    lines = read_transcript(tmp_path)
+    assert ["cut off" in line.note for line in lines if line.kind == "opened"] == [False, True, True]
+
+
+def test_a_full_disk_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, write = Transcript(tmp_path, "node-0"), os.write
+
+    def full(file: int, data: Any) -> int:
+        if len(data) < 50:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, bytes(data[:40]))
+
+    monkeypatch.setattr("fed_ucbvi.network.transcript.os.write", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        kept.flush()
+    assert error.value.filename == str(tmp_path / FILE)
+    monkeypatch.undo()
+    kept.close()
+    assert [line.kind for line in read_transcript(tmp_path)] == ["opened"]
+
+
+def test_a_node_that_leaves_by_a_command_has_no_transcript_of_that(tmp_path: Path) -> None:
+    kept = ServerCheckpoint(tmp_path / "server")
+    plan = kept.adopt(plan_for(FedKLUCBVI(), WORLD, T, seed=3))
+
+    async def story() -> None:
+        service = FederationServer(plan, None, None, server_checkpoint=kept)
+        nodes = [Node(name, lambda M: WORLD, i, 1, tmp_path / name) for i, name in enumerate(NAMES)]
+        tasks = [asyncio.ensure_future(run_node(node, reach(service))) for node in nodes]
+        running = asyncio.ensure_future(service.run())
+        while service.coordinator.round < 3:
+            await asyncio.sleep(0)
+        await leave_run("node-3", reach(service))
+        await running
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(story(), 100))
+    lines: list[Line] = read_transcript(tmp_path / "server")
+    assert [line.note for line in lines if line.kind == "Hello" and line.note] == ["leaves for good"]
+    for name in NAMES:
+        assert compare_transcripts(tmp_path / "server", tmp_path / name).messages > 10
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_have_a_line_for_all_that_the_others_got_from_them(tmp_path: Path) -> None:
+    """The server and a node are killed while messages fly; nothing that arrived is missing at its sender."""
+    certs = tmp_path / "certs"
+    make_certificates(certs, server="server", nodes=[*THREE], hosts=["127.0.0.1"])
+    with Processes(tmp_path, certs=certs, secure_sums=True) as parties:
+        parties.start("server", *THREE)
+        for number, name in ((5, "node-1"), (20, "server"), (40, "node-2")):
+            parties.reach(number)
+            parties.kill(name)
+            parties.start(name)
+        parties.finish()
+    for name in THREE:
+        found = compare_transcripts(tmp_path / "checkpoint", tmp_path / name, authority(tmp_path))
+        assert found.streams >= 2
