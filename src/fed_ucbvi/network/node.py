@@ -65,7 +65,7 @@ from fed_ucbvi.network.roster import Credentials, binding_of, fingerprint, tells
 from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import MIN_NODES, masked
 from fed_ucbvi.network.sent_sums import SentSums
-from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, host
+from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, check_room, host
 from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
@@ -141,6 +141,7 @@ class Node:
         rewards: bool = True,
         logs: Any = None,
     ) -> None:
+        check_room(agents)
         self._rewards, self._source_of_logs = rewards, logs
         self._logs: Message = ()
         self._logged = 0, 0
@@ -268,6 +269,8 @@ class Node:
         self._check_sharing(spec)
         self.secret = self.secret or spec.secure_sums  # before environments are made
         self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
+        if not self._live:
+            check_room(spec.agents or 0, whose="agents of the server's run")
         hosted = self._hosted = self._host(welcome, spec)
         if hosted.sizes != spec.sizes:
             raise InputError(
@@ -278,6 +281,8 @@ class Node:
                 "this node's rewards are random, and the server's run is one in which they are not; serve it with "
                 "--random-rewards."
             )
+        S, A, H = hosted.sizes
+        check_room(self.agents, 8 * S * A * H)
         setting = self._make_party(welcome, spec)
         self._learn_forms(setting)
         if self._source_of_logs is not None:
