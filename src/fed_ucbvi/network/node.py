@@ -31,6 +31,7 @@ from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
 from fed_ucbvi.analysis.logs import read_logs
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.engine.assurance import stated_range
 from fed_ucbvi.engine.extension import PLANNED, warm_setting
 from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty
 from fed_ucbvi.engine.rounds import Paid
@@ -310,6 +311,8 @@ class Node:
             else SimulatedParty(self._algorithm, setting, hosted.federation, "episodes", first, pooled=False)
         )
         self._grid = RewardGrid.of(setting)
+        if spec.return_range is not None:
+            self._party.within = stated_range(spec.return_range, self.units, setting.horizon)
         return setting
 
     def _read_logs(self, source: Any, setting: Setting) -> tuple[Message, tuple[int, int]]:
@@ -487,10 +490,14 @@ class Node:
 
     def _paid_in(self, start: Start) -> Paid:
         """What the round that was just stopped paid: on whose account, and to which policy that is judged."""
-        paid = self._party.paid()
-        if start.playing != EXPLORING:
-            paid = paid._replace(returns={_judged(start): self._party.returns().copy()})
-        return paid._replace(exploring=paid.total) if start.playing in (EXPLORING, VERIFYING) else paid
+        paid, within = self._party.paid(), self._party.within
+        returns = self._party.returns().copy() if start.playing != EXPLORING or within is not None else None
+        if returns is not None and start.playing != EXPLORING:
+            paid = paid._replace(returns={_judged(start): returns})
+        if start.playing in (EXPLORING, VERIFYING):
+            least = 0.0 if within is None else within[0] * paid.episodes
+            paid = paid._replace(exploring=max(0.0, paid.total - least))
+        return paid
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
