@@ -80,8 +80,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	touch $@
 
+# Of icu-sepsis one file of tables is read, so that gym and others it asks for are left out; no extra can say that.
 $(READY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps icu-sepsis
 	touch $@
 
 # Flower has bounds of its own on packages this one uses too, so it lives apart; tests/flower/test_flower.py makes this itself.

@@ -6,6 +6,7 @@
     python benchmarks/certificates.py thermostats --seeds 20   # real environments, ten minutes
     python benchmarks/certificates.py gaps --seeds 500
     python benchmarks/certificates.py shops --seeds 20         # months until shops are certified
+    python benchmarks/certificates.py range --seeds 20         # shops whose owner states what a month can bring
     python benchmarks/certificates.py sepsis --seeds 40 --episodes 500 --compared 1     # needs the package icu-sepsis
 
 ``docs/certificates.md`` has the tables.
@@ -18,6 +19,8 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +38,9 @@ from fed_ucbvi import (
     run,
 )
 from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.live import LiveSimulation
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.certificate import PROMOTION
 from fed_ucbvi.results.policy import policy_table
@@ -43,6 +49,8 @@ from fed_ucbvi.results.round_record import INCUMBENT
 EXAMPLES = Path(__file__).parent.parent / "examples"
 sys.path += [str(EXAMPLES / "five_shops"), str(EXAMPLES / "thermostats")]
 LOSS = 0.05
+MONTH = (-300.0, 300.0)
+"""What a month of a shop can bring, in euro, as its owner would state it."""
 
 
 class Case(NamedTuple):
@@ -53,20 +61,46 @@ class Case(NamedTuple):
     worth: float
     best: float
     units: Units
+    stated: tuple[float, float] | None
     horizon: int
-    play: Callable[[int, IndexArray | None], Run]
+    start: Callable[[int, Promises | None], Simulation]
+    value: Callable[[IndexArray], float]
+    """What a policy is worth, in own units."""
+
+    def play(self, seed: int, policy: IndexArray | None) -> tuple[Run, list[IndexArray]]:
+        """A run, and the incumbent in force in each of its rounds."""
+        wanted = None if policy is None else Promises(policy, LOSS, None, return_range=self.stated)
+        in_force = []
+        with closing(self.start(seed, wanted)) as simulation:
+            while not simulation.done:
+                assurance = simulation.assurance
+                if assurance is not None and assurance.incumbent is not None:
+                    in_force.append(assurance.incumbent.policy)
+                simulation.advance()
+            return simulation.result(), in_force
 
 
-def simulated(name: str, world: Federation, incumbent: IndexArray, episodes: int, *, stationary: bool) -> Case:
+def simulated(
+    name: str,
+    world: Federation,
+    incumbent: IndexArray,
+    episodes: int,
+    stated: tuple[float, float] | None = None,
+    growth: float = 0.0,
+) -> Case:
     """A case whose tables are known."""
     units, H = Units.of(world.description), world.horizon
-    values = [float(world.agent(i).initial @ world.agent(i).evaluate(incumbent)[0]) for i in range(world.agents)]
-    own = [units.original_return(x, H) for x in (float(np.mean(values)), world.common_optimum.value.lower)]
 
-    def play(seed: int, policy: IndexArray | None) -> Run:
-        return run(FedKLUCBVI(stationary=stationary), world, episodes, seed=seed, incumbent=policy, progress=False)
+    def value(policy: IndexArray) -> float:
+        values = [float(world.agent(i).initial @ world.agent(i).evaluate(policy)[0]) for i in range(world.agents)]
+        return units.original_return(float(np.mean(values)), H)
 
-    return Case(name, incumbent, own[0], own[1], units, H, play)
+    def start(seed: int, promises: Promises | None) -> Simulation:
+        algorithm = FedKLUCBVI(stationary=True, min_round_growth=growth)
+        return Simulation(algorithm, world, episodes, seed, "auto", promises=promises)
+
+    best = units.original_return(world.common_optimum.value.lower, H)
+    return Case(name, incumbent, value(incumbent), best, units, stated, H, start, value)
 
 
 def cases() -> list[Case]:
@@ -79,11 +113,20 @@ def cases() -> list[Case]:
     rng = np.random.default_rng(0)
     bad = np.where(rng.random(best.shape) < 0.3, rng.integers(0, 4, best.shape), best).astype(np.int32)
     return [
-        simulated("GridWorld, the best policy", grid, best, 1000, stationary=True),
-        simulated("GridWorld, a bad policy", grid, bad, 1000, stationary=True),
-        simulated("five shops, the best rule", shops(), compare_shops.rule(3, 5), 1000, stationary=True),
-        simulated("five shops, the rule 'order 3 at 3'", shops(), compare_shops.rule(3, 3), 1000, stationary=True),
+        simulated("GridWorld, the best policy", grid, best, 1000),
+        simulated("GridWorld, a bad policy", grid, bad, 1000),
+        simulated("five shops, the best rule", shops(), compare_shops.rule(3, 5), 1000),
+        simulated("five shops, the rule 'order 3 at 3'", shops(), compare_shops.rule(3, 3), 1000),
     ]
+
+
+def stated() -> list[Case]:
+    """Shops whose owner says what a month can bring, whatever is ordered."""
+    import compare_shops
+    from shops import shops
+
+    rules = ("the best rule", compare_shops.rule(3, 5)), ("the rule 'order 3 at 3'", compare_shops.rule(3, 3))
+    return [simulated(f"five shops, {name}, {MONTH}", shops(), rule, 1000, MONTH) for name, rule in rules]
 
 
 def thermostats() -> list[Case]:
@@ -94,65 +137,62 @@ def thermostats() -> list[Case]:
     bins = bins_of()
     table = policy_table(usual(bins), bins.horizon, bins.states, bins.number_of_actions)
     fleet = LiveFederation(lambda i: make_finite(make(i), bins), len(HOUSES), bins.horizon, bins.reward_range)
-    worth = evaluate(table, fleet, 1000, seed=12345).mean
 
-    def play(seed: int, policy: IndexArray | None) -> Run:
-        return run(FedKLUCBVI(), fleet, 400, seed=seed, incumbent=policy, progress=False)
+    def value(policy: IndexArray) -> float:
+        return evaluate(policy, fleet, 1000, seed=12345).mean
 
-    return [Case("thermostats", table, worth, float("nan"), fleet.units, bins.horizon, play)]
+    def start(seed: int, promises: Promises | None) -> Simulation:
+        return LiveSimulation(FedKLUCBVI(), fleet, 400, seed, None, promises=promises)
+
+    about = fleet.units, None, bins.horizon, start, value
+    return [Case("thermostats", table, value(table), float("nan"), *about)]
 
 
 def sepsis(patients: int) -> list[Case]:
     """Ten hospitals that are alike, without logs; what they do today is the clinicians' policy."""
     from fed_ucbvi import clinicians_policy, icu_sepsis
 
-    world, rule = icu_sepsis(agents=10), clinicians_policy()
-    mdp = world.common
-    worth, best = (float(mdp.initial @ V[0]) for V in (mdp.evaluate(rule), mdp.solve().V))
-    algorithm = FedKLUCBVI(stationary=True, min_round_growth=0.1)
-
-    def play(seed: int, policy: IndexArray | None) -> Run:
-        return run(algorithm, world, patients, seed=seed, incumbent=policy, progress=False)
-
     name = f"ICU-Sepsis, clinicians, {patients:,} patients a hospital"
-    return [Case(name, rule, worth, best, Units(), mdp.horizon, play)]
+    return [simulated(name, icu_sepsis(agents=10), clinicians_policy(), patients, growth=0.1)]
 
 
-def shares(case: Case, result: Run) -> tuple[FloatArray, float]:
-    """What exploring has cost after each round, as a share of the incumbent's worth; and the share of exploring.
+def shares(case: Case, result: Run, in_force: list[IndexArray]) -> tuple[FloatArray, float]:
+    """What exploring has cost after each round, as a share of the incumbents' worth; and the share of exploring.
 
-    After a promotion the incumbent's worth is the promoted policy's, which is not known here: then it ends.
+    An episode is compared with the incumbent of its round, by its true value; a promoted policy is one.
     """
-    records, promoted = result.records, [one.rounds for one in result.certificates if one.kind == PROMOTION]
-    exploring = records["playing"] != INCUMBENT
-    E = np.cumsum(np.where(exploring, records["agent_episodes"], 0))
-    paid = np.cumsum(np.where(exploring, records["reward"] * records["agents"], 0.0))
-    t = np.cumsum(records["agent_episodes"])
-    own = E * case.horizon * case.units.offset + case.units.scale * paid
-    cost = (E * case.worth - own) / (t * abs(case.worth))
-    return cost[: min(promoted, default=len(cost))], float(E[-1] / t[-1])
+    records, known = result.records, {policy.tobytes(): policy for policy in in_force}
+    values = {name: case.value(policy) for name, policy in known.items()}
+    worth = np.array([values[policy.tobytes()] for policy in in_force])
+    exploring, n = records["playing"] != INCUMBENT, records["agent_episodes"]
+    own = n * case.horizon * case.units.offset + case.units.scale * records["reward"] * records["agents"]
+    cost = np.cumsum(np.where(exploring, n * worth - own, 0.0)) / np.cumsum(n * np.abs(worth))
+    return cost, float(n[exploring].sum() / n.sum())
 
 
 def harm(made: list[Case], seeds: int, compared: int) -> None:
     """The table of what exploring costs; so many seeds are also run without an incumbent."""
     heads = ["incumbent", "worth", "best", "broken", "largest cost", "explored", "promoted", "paid", "without"]
-    print(f"| {' | '.join([*heads, 'first tenth', 'without'])} |")
-    print(f"|---|{10 * '---:|'}")
+    print(f"| {' | '.join([*heads, 'first tenth', 'without', 'explores after'])} |")
+    print(f"|---|{11 * '---:|'}")
     for case in made:
-        worst, explored, promoted, paid = [], [], 0, []
+        worst, explored, promoted, paid, first = [], [], 0, [], []
         for seed in range(seeds):
-            result = case.play(seed, case.incumbent)
-            cost, share = shares(case, result)
+            result, in_force = case.play(seed, case.incumbent)
+            cost, share = shares(case, result, in_force)
+            begins = result.records["start"][result.records["playing"] != INCUMBENT]
+            first.append(begins[0] if len(begins) else np.inf)
             worst.append(float(cost.max()))
             explored.append(share)
             promoted += any(one.kind == PROMOTION for one in result.certificates)
             if seed < compared:
-                paid.append([*earned(case, result), *earned(case, case.play(seed, None))])
+                paid.append([*earned(case, result), *earned(case, case.play(seed, None)[0])])
         broken = sum(one > LOSS for one in worst)
         money = np.array(paid).mean(axis=0)
         row = [f"{case.worth:.4g}", f"{case.best:.4g}", f"{broken} of {seeds}", f"{max(worst):.3f}"]
         row += [f"{np.mean(explored):.2f}", f"{promoted} of {seeds}", f"{money[0]:.4g}", f"{money[2]:.4g}"]
-        print(f"| {case.name} | {' | '.join([*row, f'{money[1]:.4g}', f'{money[3]:.4g}'])} |", flush=True)
+        row += [f"{money[1]:.4g}", f"{money[3]:.4g}", f"{np.median(first):.0f}"]
+        print(f"| {case.name} | {' | '.join(row)} |", flush=True)
 
 
 def earned(case: Case, result: Run) -> tuple[float, float]:
@@ -209,7 +249,7 @@ def months(seeds: int) -> None:
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["harm", "thermostats", "sepsis", "gaps", "shops"])
+    parser.add_argument("what", choices=["harm", "range", "thermostats", "sepsis", "gaps", "shops"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--compared", type=int, default=20, help="seeds that are also run without an incumbent")
     parser.add_argument("--episodes", type=int, default=500, help="patients of each hospital (sepsis)")
@@ -218,12 +258,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if min(options.seeds, options.compared) < 1:
         raise InputError("at least one seed is needed.")
-    if options.what in ("harm", "thermostats", "sepsis"):
-        if options.what == "sepsis":
-            made = sepsis(options.episodes)
-        else:
-            made = cases() if options.what == "harm" else thermostats()
-        harm(made, options.seeds, options.compared)
+    made: dict[str, Callable[[], list[Case]]] = {"harm": cases, "range": stated, "thermostats": thermostats}
+    made["sepsis"] = partial(sepsis, options.episodes)
+    if options.what in made:
+        harm(made[options.what](), options.seeds, options.compared)
     elif options.what == "gaps":
         gaps(options.seeds)
     else:

@@ -95,6 +95,15 @@ def _sizes(value: Any) -> Any:
     return numbers
 
 
+def _range(value: Any) -> Any:
+    """``LOW,HIGH`` as two numbers."""
+    parts = value.split(",") if isinstance(value, str) else value
+    try:
+        return None if parts is None else tuple(float(part) for part in parts)
+    except (TypeError, ValueError):
+        raise InputError(f"--return-range takes two numbers as LOW,HIGH, got '{value}'.") from None
+
+
 def _names(value: Any) -> Any:
     """``A,B,...`` as a tuple."""
     names = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
@@ -230,6 +239,10 @@ class RunSpec:
     )
     until_gap: Positive | None = flag(
         None, "X", "End once the recommended policy is certified to be so near to the best.", PROMISES
+    )
+    return_range: tuple[float, float] | None = flag(
+        *(None, "LOW,HIGH", "Between which what an episode pays always lies, if narrower than by rewards.", PROMISES),
+        read=_range,
     )
     evaluate: str | None = flag(
         None, "FILE|MODULE:ATTRIBUTE", "Only play this policy, without learning, and say what it is worth.", PROMISES

@@ -113,7 +113,7 @@ def test_returns_in_simulation_are_those_of_the_episodes_that_are_counted(random
     party.driver.extend(sets, party.budgets.limits, 4, 20, False)
     fleet = Fleet.of(world, 5, random_rewards=random_rewards)
     histogram = new_histogram()
-    SimulatedReturns(fleet, world).add(policy, 4, 20, histogram)
+    SimulatedReturns(fleet, world).add(sets, 4, 20, histogram)
     pays = world.rewards[0]
     if random_rewards:
         K = world.successors.shape[-1]

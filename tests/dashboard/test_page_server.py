@@ -176,18 +176,24 @@ def test_half_requests_keep_nobody_out_and_are_given_up(first: bytes, monkeypatc
 
 def test_idle_connections_by_tls_keep_nobody_out(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr(server_module, "MAX_SILENT", 80)
     access = Access.parse("127.0.0.1:0", files / "server.crt", files / "token")
     context = ssl.create_default_context(cafile=files / "ca.crt")
     with PageServer(LiveState(SUBJECT), access) as server, ExitStack() as stack:
         port = urlsplit(server.url).port or 0
-        for _ in range(60):
-            stack.enter_context(silent(port))
+        first = (b"", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\n\r\n")
+        never = [stack.enter_context(silent(port, first[i % 3])) for i in range(120)]  # no handshake ends
         plain = [stack.enter_context(silent(port)) for _ in range(60)]
         idle = [stack.enter_context(context.wrap_socket(one, server_hostname="127.0.0.1")) for one in plain]
         assert watched(server, files)["subject"]["title"] == "a run"
         for one in idle:
             with suppress(ConnectionError, ssl.SSLEOFError):
                 assert one.recv(10) == b""
+        for silently in never:
+            with suppress(ConnectionError):
+                while silently.recv(4096):
+                    pass
+        assert watched(server, files)["subject"]["title"] == "a run"
 
 
 # ----------------------------------------------------------------------------------------------------- other machines

@@ -21,6 +21,7 @@ from fed_ucbvi import (
     LiveFederation,
     RoundRecord,
     Run,
+    evaluate,
     gridworld,
     load_policy,
     resume,
@@ -350,3 +351,76 @@ def test_an_owner_whose_rewards_leave_their_range_is_told_and_nothing_is_lost(tm
     assert result.complete
     assert result.episodes_played == 60
     assert (result.records["cost"] <= result.records["allowed"] + 1e-9)[result.records["playing"] != INCUMBENT].all()
+
+
+def test_a_stated_range_of_returns_lets_explore_sooner_and_an_episode_outside_is_an_error(tmp_path: Path) -> None:
+    """Returns of this problem lie far inside [0, H]. The incumbent draws among all actions; its value is by hand.
+
+    Hypothesis: in at most 5 % of runs exploring costs too much. If it were 5 %, more than 5 of 20 do once in 3 000.
+    """
+    rng, (S, A, H) = np.random.default_rng(4), (4, 2, 5)
+    rewards = 0.4 + 0.2 * rng.random((S, A))
+    kernel, V = rng.dirichlet(np.full(S, 0.5), (S, A)), np.zeros(S)
+    world = Federation.from_mdps([MDP(kernel, rewards, 0, H)] * AGENTS)
+    for _ in range(H):
+        V = (rewards + kernel @ V).mean(axis=1)
+    both, worth = np.ones((S, A), dtype=np.bool_), float(V[0])
+    interval = evaluate(both, world, 3, seed=1, return_range=(2.0, 3.0))
+    assert interval.lower <= worth <= interval.upper
+    assert interval.upper - interval.lower < 0.5 * np.diff(evaluate(both, world, 3, seed=1)[:2])[0]
+    options: dict[str, Any] = {"incumbent": both, "loss": 0.1, "progress": False}
+    wide, narrow = (run(FedKLUCBVI(), world, 200, return_range=ends, **options) for ends in (None, (2.0, 3.0)))
+    first = [int(np.flatnonzero(one.records["playing"] != INCUMBENT)[0]) for one in (wide, narrow)]
+    assert narrow.round_ends[first[1]] < 0.5 * wide.round_ends[first[0]]
+    broken = 0
+    for seed in range(20):
+        result = run(FedKLUCBVI(), world, 200, seed=seed, return_range=(2.0, 3.0), **options)
+        t, E, paid = ledger(result)
+        last = result.certificates[0].rounds if result.certificates else len(t)
+        broken += bool((E * worth - paid > 0.1 * t * worth)[:last].any())
+    assert broken <= 5
+    low = 0.1 * 2.0 + 0.9 * interval.mean
+    with pytest.raises(InputError, match=r"an episode paid .*, outside return_range"):
+        run(FedKLUCBVI(), world, 200, return_range=(low, 3.0), **options)
+    live = LiveFederation(lambda i: TabularEnv("gridworld", agent=i, agents=2), 2, 10, (0.0, 1.0))
+    options["incumbent"] = gridworld(agents=2).common.solve().policy
+    seen: list[RoundRecord] = []
+    with pytest.raises(InputError, match=r"an episode paid .*, outside return_range \(1, 10\)"):
+        run(FedKLUCBVI(), live, 2000, return_range=(1, 10), checkpoint=tmp_path / "live", checkpoint_every=1,
+            on_round=seen.append, **options)  # fmt: skip
+    with pytest.raises(InputError, match="outside return_range"):
+        resume(tmp_path / "live", live, progress=False)  # the rounds before it are there, and so is the promise
+    assert seen
+    options["incumbent"] = both
+    for ends, reason in (
+        ((3.0, 2.0), "the lower one first"),
+        ((7.0, 8.0), "no episode can pay"),
+        ((1.0,), "two numbers"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            run(FedKLUCBVI(), world, 10, return_range=ends, **options)
+    with pytest.raises(InputError, match="some of them empty"):
+        run(FedKLUCBVI(), world, 10, incumbent=np.zeros((S, A), dtype=np.bool_), progress=False)
+
+
+def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() -> None:
+    """Thin counts: 480 pairs, 300 episodes. The model is refuted, and its plan is then not the one recommended."""
+    S, A, H = 60, 8, 12
+    rng = np.random.default_rng(0)
+    kernel, rewards = rng.dirichlet(np.full(S, 0.05), (S, A)), (rng.random((S, A)) < 0.03) * 1.0
+    world = Federation.from_mdps([MDP(kernel, rewards, np.full(S, 1 / S), H)] * AGENTS)
+    best = world.common.solve().policy
+    rng = np.random.default_rng(0)
+    rule = np.where(rng.random(best.shape) < 0.5, rng.integers(0, A, best.shape), best).astype(np.int32)
+    wanted = Promises.of(rule, 0.3, None, (H, S, A))
+    simulation = Simulation(FedKLUCBVI(stationary=True), world, 300, 0, "auto", promises=wanted)
+    while not simulation.done:
+        simulation.advance()
+    assert simulation.assurance is not None
+    assert simulation.assurance.thin
+    result, trusting = simulation.result(), simulation.algorithm.new_planner(simulation.setting, simulation.server)
+    assert result.certificates
+    assert trusting is not None
+    assert result.estimated_value - result.value < simulation.initial_value(trusting.V) - value(
+        world, trusting.policy
+    )

@@ -41,8 +41,9 @@ def incumbent() -> IndexArray:
 
 
 def promised(**asked: Any) -> Promises | None:
-    wanted = {"incumbent": None, "loss": None, "until_gap": None, **asked}
-    return Promises.of(wanted["incumbent"], wanted["loss"], wanted["until_gap"], SIZES)
+    wanted = {"incumbent": None, "loss": None, "until_gap": None, "return_range": None, **asked}
+    incumbent, loss, until_gap, ends = wanted.values()
+    return Promises.of(incumbent, loss, until_gap, SIZES, return_range=ends)
 
 
 @pytest.mark.parametrize("asked", [{"incumbent": incumbent(), "loss": 0.1}, {"until_gap": 1.5}])
@@ -68,7 +69,13 @@ def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFi
     return lambda name: TLSFiles.of(folder, name)
 
 
-@pytest.mark.parametrize("asked", [{"incumbent": incumbent(), "loss": 0.1}, {"until_gap": 1.5}])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"incumbent": np.ones(SIZES[1:], dtype=np.bool_), "loss": 0.1, "return_range": (0, 8)},
+        {"incumbent": incumbent(), "until_gap": 1.5},
+    ],
+)
 def test_masked_and_open_sums_keep_the_same_promises_bit_for_bit(
     asked: dict[str, Any], tls_files: Callable[[str], TLSFiles]
 ) -> None:

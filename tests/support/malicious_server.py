@@ -188,7 +188,8 @@ async def another_policy_for_the_victim(server: Attacker) -> Message | None:
     total = await server.sum(server.roster(1, NAMES))
     if total is None:
         return None
-    total[0][..., 0, :] = 0  # what others have done
+    actions = np.array([server.plan.support.place(number)[2] for number in range(total[0].shape[1])])
+    total[0][:, actions == 0] = 0  # what others have done
     return total[:1]
 
 
@@ -332,7 +333,7 @@ def serve(arguments: Sequence[str]) -> None:
         port = folder / "port.partial"
         port.write_text(str(listener.port), encoding="utf-8")
         port.rename(folder / "port")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             while len(server.streams) < nodes:
                 await asyncio.sleep(0.01)
             read = await ATTACKS[name](server)
@@ -358,7 +359,7 @@ def without(module: str, text: str) -> None:
     exec(compile(tree, str(place.__file__), "exec"), changed)
     for own in (node.name for node in tree.body if isinstance(node, ast.ClassDef)):
         for name, value in vars(changed[own]).items():
-            if isinstance(value, types.FunctionType):
+            if isinstance(value, types.FunctionType) and value.__globals__ is changed:
                 about = value.__name__, value.__defaults__, value.__closure__
                 method = types.FunctionType(value.__code__, vars(place), *about)
                 method.__kwdefaults__ = value.__kwdefaults__

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -153,6 +154,8 @@ def _become(arguments: list[str], given: list[int], others: list[int]) -> None:
         code = 0
     except SystemExit as end:
         code = end.code
+    except Exception:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

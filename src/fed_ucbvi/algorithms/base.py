@@ -502,6 +502,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """Below the values ``(H+1, S)`` of a policy with probability ``1 - delta``, by counts alone; 0 by default."""
         return np.zeros((setting.horizon + 1, setting.states))
 
+    def cautious_plan(self, setting: Setting, planner: ServerT) -> tuple[IndexArray, FloatArray] | None:
+        """A plan that does not trust thin counts, and its values ``(H+1, S)`` by the counts; None by default."""
+        return None
+
     # ------------------------------------------------------------------------------------------ what else it may say
 
     @property

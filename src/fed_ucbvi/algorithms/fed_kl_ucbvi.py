@@ -23,6 +23,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from fed_ucbvi.algorithms.base import Counting, FleetTables, RunExtension, Setting, TableRow
 from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
 from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
@@ -190,6 +192,16 @@ class FedKLUCBVI(Counted[Server]):
     def pessimistic_values(self, setting: Setting, server: Server, policy: IndexArray, delta: float) -> FloatArray:
         """By the worst kernel of a ball that contains the truth."""
         return pessimistic_values(server.table, policy.copy(), setting.random_rewards, delta, setting.states)
+
+    def cautious_plan(self, setting: Setting, planner: Server) -> tuple[IndexArray, FloatArray]:
+        """The plan of the optimistic values turned round: N KL(p, P) <= log(S A H/delta), and the worst of the ball.
+
+        That bounds one direction and not all, so its values guarantee nothing. It only has to choose.
+        """
+        H, S, A = setting.horizon, setting.states, setting.actions
+        policy: IndexArray = np.zeros((H, S), dtype=np.int32)
+        pessimistic_values(planner.table, policy, setting.random_rewards, self.delta, 1, True)
+        return policy, pessimistic_values(planner.table, policy, setting.random_rewards, float(S * A * H), 1)
 
 
 @dataclass(frozen=True)

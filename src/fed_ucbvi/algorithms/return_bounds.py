@@ -4,7 +4,8 @@ With p the empirical distribution of n returns in [0, H] and ``b = log(1/delta) 
 
     upper = sup { mean of q : q on [0, H],  n KL(p, q) <= b },    lower = H - upper of H - G
 
-each hold for all n together with probability ``1 - delta``. Nothing is assumed but that episodes are drawn alike;
+each hold for all n together with probability ``1 - delta``; any narrower range that the owner of the environments
+states may stand for [0, H]. Nothing is assumed but that episodes are drawn alike;
 ``docs/kl_proofs.md`` has the argument for values, which is the same for returns. Where agents differ and have all
 played the same number of episodes, the bounds hold for the mean of their values.
 
@@ -24,10 +25,14 @@ import numpy as np
 from fed_ucbvi.algorithms.kl_bound import largest_mean
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.elementary import log
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray
+from fed_ucbvi.problem.units import Units
 
 BINS = 256
-"""Equal parts of [0, H]."""
+"""Equal parts of the range."""
+ROUNDING = 1e-9
+"""How far outside its range a return may lie, as a share of H, and still count as rounding error."""
 UNIT = 1 << 16
 """What one episode adds to a histogram, in all."""
 
@@ -56,14 +61,26 @@ def new_histogram() -> CountArray:
 
 
 @compiled
-def add_returns(histogram: CountArray, returns: FloatArray, horizon: float) -> None:
-    """Add returns in [0, H]."""
+def add_returns(histogram: CountArray, returns: FloatArray, high: float, low: float = 0.0) -> None:
+    """Add returns in ``[low, high]``."""
     for G in returns:
-        x = min(max(G / horizon, 0.0), 1.0) * BINS
+        x = min(max((G - low) / (high - low), 0.0), 1.0) * BINS
         i = min(int(x), BINS - 1)
         above = int((x - i) * UNIT)
         histogram[i] += UNIT - above
         histogram[i + 1] += above
+
+
+def check_returns(returns: FloatArray, within: tuple[float, float], units: Units, horizon: int) -> None:
+    """Raise unless the returns lie in the range that was stated, up to rounding."""
+    low, high = within[0] - ROUNDING * horizon, within[1] + ROUNDING * horizon
+    outside = returns[~((low <= returns) & (returns <= high))]
+    if len(outside):
+        paid, *ends = (units.original_return(float(x), horizon) for x in (outside[0], *within))
+        raise InputError(
+            f"an episode paid {paid:.12g}, outside return_range ({ends[0]:.12g}, {ends[1]:.12g}), on which what is "
+            "promised rests. State a range that holds what every episode pays, whatever is played."
+        )
 
 
 def episodes_in(histogram: CountArray) -> int:
@@ -89,7 +106,7 @@ def radius(episodes: int, delta: float) -> float:
     return log(1.0 / delta) + log(2.0) + 0.5 * log(episodes + 1.0)
 
 
-def interval_of(histogram: CountArray, horizon: float, delta: float) -> Interval:
+def interval_of(histogram: CountArray, high: float, delta: float, low: float = 0.0) -> Interval:
     """The interval whose ends each fail with probability ``delta / 2``.
 
     Weights are rounded down to units, which moves a return by at most a unit's share of a bin; the upper end has it.
@@ -102,10 +119,11 @@ def interval_of(histogram: CountArray, horizon: float, delta: float) -> Interval
     """
     n = episodes_in(histogram)
     if n == 0:
-        return Interval(0.0, horizon, math.nan, 0, delta)
+        return Interval(low, high, math.nan, 0, delta)
     c = radius(n, delta / 2.0) / n
     rounding = 1.0 / (BINS * UNIT)
     mean = float(histogram @ np.arange(BINS + 1)) / (n * UNIT * BINS)
     upper = min(1.0, _upper(histogram, c) + rounding)
     lower = max(0.0, 1.0 - _upper(histogram[::-1].copy(), c))
-    return Interval(horizon * lower, horizon * upper, horizon * mean, n, delta)
+    ends = [low + (high - low) * share for share in (lower, upper, mean)]
+    return Interval(ends[0], ends[1], ends[2], n, delta)

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN = 0.2
 SERVED = fields(
-    f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap evaluate "
-    "collection nodes secure_sums least_episodes least_members deadline patience gathering on_away quorum wait "
-    "on_violation without checkpoint out overwrite",
+    f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap "
+    "return_range evaluate collection nodes secure_sums least_episodes least_members deadline patience gathering "
+    "on_away quorum wait on_violation without checkpoint out overwrite",
     environment={"help": "The environment, if the server may know it; then it scores.", "default": None},
     agents={"help": "Agents on all nodes.", "default": f"{AGENTS_SERVED}, or the size of a custom federation"},
     eps_p={

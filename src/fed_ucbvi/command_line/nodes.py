@@ -99,6 +99,7 @@ def join(
     from fed_ucbvi.network.client import run_node
     from fed_ucbvi.network.failures import LeftError
     from fed_ucbvi.network.node import Node
+    from fed_ucbvi.network.sources import check_room
     from fed_ucbvi.results.policy import check_policy_file
 
     agents, name = spec.agents or 1, str(connection.name)
@@ -116,6 +117,7 @@ def join(
         raise InputError("--env, --env-option, --env-seed and --eps-p are for simulated agents, not for --live.")
     if require_secure_sums and connection.insecure:
         raise InputError("--require-secure-sums needs certificates; an insecure federation cannot have them.")
+    check_room(first_agent + agents)
     node = Node(
         name,
         spec.source(first_agent + agents) if live.live is None else live.source(),

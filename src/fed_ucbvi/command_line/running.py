@@ -35,7 +35,7 @@ LOGS = "Logs"
 TABLES = "environment agents episodes eps_p env_seed environment_options"
 """The fields of a problem whose tables are known."""
 SIMULATION = fields(
-    f"{TABLES} liars attack algorithm parameters seed warm_start incumbent loss until_gap driver fleets "
+    f"{TABLES} liars attack algorithm parameters seed warm_start incumbent loss until_gap return_range driver fleets "
     "address fleet_count out overwrite checkpoint checkpoint_every"
 )
 
@@ -88,6 +88,7 @@ def run(
                     incumbent=None if spec.incumbent is None else incumbent_at(spec.incumbent),
                     loss=spec.loss,
                     until_gap=spec.until_gap,
+                    return_range=spec.return_range,
                 )
         except Interrupted as stop:
             result = stop.partial

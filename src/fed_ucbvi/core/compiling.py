@@ -171,8 +171,11 @@ class _LockedFile(IndexDataCacheFile):  # type: ignore[misc]
     """
 
     def save(self, key: Any, data: Any) -> None:
-        with _locked(self._cache_path, fcntl.LOCK_EX):
-            super().save(key, data)
+        try:
+            with _locked(self._cache_path, fcntl.LOCK_EX):
+                super().save(key, data)
+        except OSError as error:  # a full disk: it is compiled again another time
+            log.warning("compiled code cannot be kept in %s: %s", self._cache_path, error.strerror or error)
 
     def load(self, key: Any) -> Any:
         with _locked(self._cache_path, fcntl.LOCK_SH):

@@ -38,6 +38,17 @@ def check_free(folder: Path, kind: str, *, overwrite: bool) -> None:
 
 
 @contextmanager
+def naming(path: Path, draft: Path | None = None) -> Iterator[None]:
+    """An error of the system, a full disk for instance, names what was to be written, not nothing or its draft."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or (draft is not None and str(error.filename).startswith(str(draft))):
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def new_folder(folder: Path, kind: str, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` when the block ends well and vanishes when it does not."""
     check_free(folder, kind, overwrite=overwrite)
@@ -48,7 +59,8 @@ def new_folder(folder: Path, kind: str, *, overwrite: bool = False) -> Iterator[
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
     try:
-        yield draft
+        with naming(folder, draft):
+            yield draft
         check_free(folder, kind, overwrite=overwrite)
         if folder.exists():
             folder.rename(old)
@@ -66,7 +78,8 @@ def new_file(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path`` that replaces it when the block ends well."""
     draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        yield draft
+        with naming(path, draft):
+            yield draft
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -118,9 +131,12 @@ def write_parquet(frame: pl.DataFrame, path: Path) -> None:
 
 
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
-    text = json.dumps(content, indent=1, allow_nan=False)
     with new_file(folder / MANIFEST) as draft:
-        draft.write_text(text + "\n", encoding="utf-8")
+        draft.write_bytes(_manifest(content))
+
+
+def _manifest(content: Mapping[str, object]) -> bytes:
+    return f"{json.dumps(content, indent=1, allow_nan=False)}\n".encode()
 
 
 def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
@@ -140,9 +156,10 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     return dict(content)
 
 
-def manifest_digest(folder: Path) -> str:
-    """What identifies a manifest, to the last byte."""
-    return hashlib.blake2b((folder / MANIFEST).read_bytes(), digest_size=16).hexdigest()
+def manifest_digest(manifest: Path | Mapping[str, object]) -> str:
+    """What identifies a manifest, to the last byte: that in a folder, or one with this content."""
+    text = (manifest / MANIFEST).read_bytes() if isinstance(manifest, Path) else _manifest(manifest)
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def check_version(name: str | Path, manifest: Mapping[str, Any], version: int) -> None:

@@ -181,18 +181,45 @@ class Guard:
         return PlainTextResponse("a token is needed: open the page once as /?token=...\n", 401)
 
 
-def _protocol() -> type[H11Protocol]:
-    """HTTP in which a connection must say what it wants soon; its class, because uvicorn makes the connections."""
-    silent: dict[H11Protocol, asyncio.TimerHandle] = {}
+def _protocol(tls: ssl.SSLContext | None) -> type[H11Protocol]:
+    """HTTP in which a connection must say what it wants soon; its class, because uvicorn makes the connections.
+
+    TLS begins here and not in uvicorn, which would know nothing of connections whose handshake never ends.
+    """
+    silent: dict[Any, asyncio.TimerHandle] = {}
 
     class Protocol(H11Protocol):
         """Closes connections that have sent no request, or half of one, for :data:`REQUEST_SECONDS`."""
 
+        _early: bytearray | None = None
+        """What comes by TLS before uvicorn has been told of the connection."""
+
         def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
+            if tls is None:
+                super().connection_made(transport)
+            else:
+                self.transport, self._early = transport, bytearray()
+                transport.pause_reading()
+                self._handshake = self.loop.create_task(self._secure(transport, tls))
             self._watch()
 
+        async def _secure(self, transport: Any, tls: ssl.SSLContext) -> None:
+            try:
+                secured = await self.loop.start_tls(transport, self, tls, server_side=True)
+            except OSError:  # it was not TLS
+                secured = None
+            if secured is None or secured.is_closing():
+                self._drop()
+            else:
+                super().connection_made(secured)
+                early, self._early = self._early, None
+                if early:
+                    self.data_received(bytes(early))
+
         def data_received(self, data: bytes) -> None:
+            if self._early is not None:
+                self._early += data
+                return
             super().data_received(data)
             self._watch()
 
@@ -211,8 +238,8 @@ def _protocol() -> type[H11Protocol]:
             elif self not in silent and not self.transport.is_closing():
                 silent[self] = self.loop.call_later(REQUEST_SECONDS, self._drop)
                 if len(silent) > MAX_SILENT:
-                    connections: list[Any] = list(silent)
-                    next((one for one in connections if one.cycle is not None), connections[0])._drop()
+                    answered = (one for one in silent if one.cycle is not None)
+                    next(answered, next(iter(silent)))._drop()
 
         def _forget(self) -> None:
             if (timer := silent.pop(self, None)) is not None:
@@ -223,6 +250,14 @@ def _protocol() -> type[H11Protocol]:
             self.transport.abort()
 
     return Protocol
+
+
+def _tls(access: Access) -> ssl.SSLContext | None:
+    if access.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(access.certificate, access.key)
+    return context
 
 
 class PageServer:
@@ -249,6 +284,13 @@ class PageServer:
                 "address or port (0 means a free one)."
             ) from error
         self.url = access.url(int(self._socket.getsockname()[1]))
+        try:
+            tls = _tls(access)
+        except (ssl.SSLError, OSError) as error:
+            self._socket.close()
+            raise InputError(
+                f"{access.certificate} and {access.key} are no certificate and its key: {error}."
+            ) from error
         config = uvicorn.Config(
             Starlette(routes=self._routes(state, metrics), middleware=[Middleware(Guard, access=access)]),
             log_config=None,
@@ -256,21 +298,12 @@ class PageServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            http=_protocol(),
+            http=_protocol(tls),
             loop="asyncio",
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=1,
-            ssl_certfile=access.certificate,
-            ssl_keyfile=access.key,
         )
-        try:
-            config.load()
-        except (ssl.SSLError, OSError) as error:
-            self._socket.close()
-            raise InputError(
-                f"{access.certificate} and {access.key} are no certificate and its key: {error}."
-            ) from error
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="live page", daemon=True

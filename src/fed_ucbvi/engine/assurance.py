@@ -7,14 +7,16 @@ only while
 
 where E of the t episodes so far were exploring and paid R, ``[L0, U0]`` is the interval of the incumbent's value from
 its own episodes, and W0 is the least that the incumbent earns, or costs where rewards are costs, in the environment's
-own units. All else is counted from the least that can be paid. So even if these k episodes pay the least, what
-exploring has cost, ``E V0 - R``, stays below ``loss`` times what the incumbent is worth over all episodes, at the end
-of every round. Otherwise the incumbent is played. No model enters. Verifying counts as exploring.
+own units. All else is counted from the least that an episode can pay, by the range that the owner states, or by that
+of rewards. So even if these k episodes pay the least, what exploring has cost, ``E V0 - R``, stays below ``loss``
+times what the incumbent is worth over all episodes, at the end of every round. Otherwise the incumbent is played. No
+model enters. Verifying counts as exploring.
 
 **Verifying.** A recommended policy that looks good by the model becomes the *candidate*. It is played as often as the
 exploring policy, until it is certified or cannot be any more. If it is worth more than the incumbent, it is
 *promoted*: it becomes the incumbent. What was owed and allowed before stays on the books. If it is within
-``until_gap`` of the optimistic value, the run ends.
+``until_gap`` of the optimistic value, the run ends. Where a candidate's own episodes refute what the model said,
+the model trusts *thin* counts. From then on candidates, and what is recommended, are cautious plans.
 
 The j-th policy that is judged, the incumbent first, has ``delta / (j (j+1))`` of all errors, half of it on either
 side. With ``until_gap`` half of delta is for optimism. ``docs/certificates.md`` has the arguments.
@@ -23,7 +25,7 @@ side. With ``until_gap`` half of delta is for optimism. ``docs/certificates.md``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -33,11 +35,11 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Algorithm, Array, Setting
 from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
 from fed_ucbvi.core.errors import InputError, check_number
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.state_store import put_back
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.certificate import GAP, PROMOTION, VALUE, Certificate, policy_digest
-from fed_ucbvi.results.policy import PolicyLike, policy_table
+from fed_ucbvi.results.policy import PolicyLike, policy_sets
 from fed_ucbvi.results.recommendations import PLANNED, Recommended
 from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, INCUMBENT, VERIFYING
 
@@ -48,7 +50,7 @@ SHARE_OF_HISTORY = 0.1
 played."""
 ASSURANCE = "assurance."
 """Prefix of the names of saved arrays."""
-COUNTED = ("explored", "verified", "total", "paid", "owed", "worth", "judged", "certified")
+COUNTED = ("explored", "verified", "total", "paid", "owed", "worth", "judged", "certified", "estimate", "thin")
 POLICIES = ("incumbent", "candidate")
 ASSUMED = {
     GAP: "episodes are drawn alike; optimism: the states tell all of the future that matters, and agents are alike",
@@ -62,16 +64,18 @@ class Promises:
     """What a run is asked for.
 
     Attributes:
-        incumbent: what is played today, ``(H, S)``.
+        incumbent: what is played today, ``(H, S)``, or sets of actions ``(H, S, A)``.
         loss: what exploring may cost, as a share of what the incumbent is worth.
         until_gap: end once the recommended policy is certified to be so near to the best, in own units.
         only: play the incumbent and nothing else, to say what it is worth; nobody learns.
+        return_range: between which the return of every episode lies, in own units, where the owner states it.
     """
 
-    incumbent: IndexArray | None
+    incumbent: PolicyArray | None
     loss: float
     until_gap: float | None
     only: bool = False
+    return_range: tuple[float, float] | None = None
 
     @classmethod
     def of(
@@ -82,15 +86,19 @@ class Promises:
         sizes: tuple[int, int, int],
         *,
         live: bool = False,
+        return_range: Sequence[float] | None = None,
     ) -> Promises | None:
         """From what a caller gives, for ``sizes`` (H, S, A); None if nothing is asked for."""
         if incumbent is None and loss is not None:
             raise InputError("loss says what exploring may cost an incumbent; pass incumbent too (--incumbent FILE).")
         if incumbent is None and until_gap is None:
+            if return_range is not None:
+                raise InputError("return_range is for what is promised; pass incumbent or until_gap too.")
             return None
-        table = None if incumbent is None else policy_table(incumbent, *sizes, name="the incumbent", ends=live)
+        table = None if incumbent is None else policy_sets(incumbent, *sizes, name="the incumbent", ends=live)
         share = check_number("loss", LOSS if loss is None else loss, above=0, below=1)
-        return cls(table, share, None if until_gap is None else check_number("until_gap", until_gap, above=0))
+        gap = None if until_gap is None else check_number("until_gap", until_gap, above=0)
+        return cls(table, share, gap, return_range=checked_range(return_range))
 
     def apply(self, algorithm: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
         """The algorithm that can keep them, or raise."""
@@ -103,20 +111,56 @@ class Promises:
 
     def to_data(self) -> dict[str, Any]:
         table = None if self.incumbent is None else self.incumbent.tolist()
-        return {"incumbent": table, "loss": self.loss, "until_gap": self.until_gap, "only": self.only}
+        ends = None if self.return_range is None else list(self.return_range)
+        return {
+            "incumbent": table,
+            "loss": self.loss,
+            "until_gap": self.until_gap,
+            "only": self.only,
+            "return_range": ends,
+        }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Promises:
         """Read what :meth:`to_data` gave."""
-        table = None if data["incumbent"] is None else np.array(data["incumbent"], dtype=np.int32)
-        return cls(table, float(data["loss"]), data["until_gap"], bool(data["only"]))
+        table = None if data["incumbent"] is None else np.array(data["incumbent"])
+        if table is not None and table.ndim == 2:
+            table = table.astype(np.int32)
+        ends = checked_range(data["return_range"])
+        return cls(table, float(data["loss"]), data["until_gap"], bool(data["only"]), ends)
+
+
+def stated_range(stated: tuple[float, float], units: Units, horizon: int) -> tuple[float, float]:
+    """A range of returns in our units, as far as rewards allow it; raise if they do not."""
+    low, high = (units.rescaled_return(end, horizon) for end in stated)
+    low, high = max(0.0, low), min(float(horizon), high)
+    if not low < high:
+        least, most = (units.original_return(x, horizon) for x in (0.0, float(horizon)))
+        raise InputError(
+            f"no episode can pay what return_range ({stated[0]:.12g}, {stated[1]:.12g}) says: by the range of "
+            f"rewards it pays between {least:.12g} and {most:.12g}."
+        )
+    return low, high
+
+
+def checked_range(given: Sequence[float] | None) -> tuple[float, float] | None:
+    """A range of returns, the lower end first, or raise."""
+    if given is None:
+        return None
+    try:
+        low, high = (float(end) for end in given)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not -math.inf < low < high < math.inf:
+        raise InputError(f"return_range must be two numbers, the lower one first; got {given!r}.")
+    return low, high
 
 
 class RoundChoice(NamedTuple):
     """What a round plays: the server's policy if ``policy`` is None; at most ``most`` episodes."""
 
     playing: int
-    policy: IndexArray | None
+    policy: PolicyArray | None
     most: int
 
 
@@ -126,6 +170,7 @@ class JudgedPolicy:
 
     recommended: Recommended
     number: int
+    range: Callable[[], tuple[float, float]]
     returns: CountArray = field(default_factory=new_histogram)
     only: bool = False
     """Whether no other will be judged, so that it has all of delta."""
@@ -136,8 +181,8 @@ class JudgedPolicy:
 
     def interval(self) -> Interval:
         """Of its value, in our units."""
-        j, H = self.number, float(len(self.policy))
-        return interval_of(self.returns, H, DELTA if self.only else DELTA / (j * (j + 1)))
+        j, (low, high) = self.number, self.range()
+        return interval_of(self.returns, high, DELTA if self.only else DELTA / (j * (j + 1)), low)
 
 
 class Assurance:
@@ -155,17 +200,37 @@ class Assurance:
         self.candidate: JudgedPolicy | None = None
         if promises.incumbent is not None:
             unknown: FloatArray = np.full((setting.horizon + 1, setting.states), np.nan)
-            self.incumbent = JudgedPolicy(Recommended(promises.incumbent, unknown, PLANNED), 1, only=promises.only)
+            self.incumbent = self._judged(Recommended(promises.incumbent, unknown, PLANNED), 1)
+        self.eps_r = 0.0
+        """By how much rewards of agents differ, as far as that is known."""
         self.certificates: list[Certificate] = []
         self.judged = 0 if self.incumbent is None else 1
         self.certified = False
         """Whether the gap that was asked for is certified; then the run is over."""
+        self.estimate = 0.0
+        """What the model said of the candidate."""
+        self.thin = False
+        """Whether a candidate's episodes have refuted it."""
         self.final: Recommended | None = None
         """The last policy with a certificate: that is what the run recommends at its end."""
         self.explored = self.verified = self.total = 0
         """Episodes of all agents under this incumbent: exploring and verifying; verifying of the candidate; all."""
         self.paid = self.owed = self.worth = 0.0
-        """What exploring has paid so far; under earlier incumbents: what it was to pay, and what they were worth."""
+        """What exploring has paid so far above the least; under earlier incumbents: what it was to pay, and what they
+        were worth."""
+
+    def _judged(self, policy: Recommended, number: int) -> JudgedPolicy:
+        return JudgedPolicy(policy, number, self.range, only=self.promises.only)
+
+    @property
+    def within(self) -> tuple[float, float] | None:
+        """The range of an episode's return, in our units, where it was stated."""
+        stated, H, units = self.promises.return_range, self.setting.horizon, self._units()
+        return None if stated is None else stated_range(stated, units, H)
+
+    def range(self) -> tuple[float, float]:
+        """The same, or what rewards allow."""
+        return self.within or (0.0, float(self.setting.horizon))
 
     @property
     def until_gap(self) -> float:
@@ -186,7 +251,7 @@ class Assurance:
         if self.incumbent is None or self.promises.only:
             return math.nan, math.nan
         interval = self.incumbent.interval()
-        cost = self.owed + self.explored * interval.upper - self.paid
+        cost = self.owed + self.explored * (interval.upper - self.range()[0]) - self.paid
         return cost, self.promises.loss * (self.worth + self.total * self._least(interval))
 
     def _least(self, interval: Interval) -> float:
@@ -201,7 +266,7 @@ class Assurance:
         if self.incumbent is not None:
             interval = self.incumbent.interval()
             cost, allowed = self.balance()
-            each = interval.upper - self.promises.loss * self._least(interval)
+            each = interval.upper - self.range()[0] - self.promises.loss * self._least(interval)
             if each > 0.0:
                 left = min(left, math.floor((allowed - cost) / (each * self.setting.agents)))
             if left < 1:
@@ -222,8 +287,8 @@ class Assurance:
         Args:
             playing: what all agents together played.
             episodes: how many.
-            paid: what exploring has paid, in this round or earlier, that was not known before. Until it is known,
-                exploring is charged as if it had paid the least.
+            paid: what exploring has paid above the least that an episode pays, in this round or earlier, that was
+                not known before. Until it is known, exploring is charged as if it had paid the least.
             returns: that were not known before, by the number of the policy; those of others do not matter any more.
         """
         if math.isnan(paid):
@@ -248,12 +313,17 @@ class Assurance:
             most = self.candidate.interval().upper
             beaten = self.incumbent is not None and most <= self.incumbent.interval().lower
             hopeless = optimistic - most > self.until_gap if self.until_gap < math.inf else beaten
-            if hopeless or estimated > most:
+            refuted = self.until_gap == math.inf and self.estimate > most and not self.thin
+            if hopeless or refuted or (estimated > most and not self.thin):
                 self.candidate = None
+            if refuted:
+                self.thin = True
+                return
         better = self.incumbent is not None and estimated > self.incumbent.interval().upper
         if self.candidate is None and (better or optimistic - estimated < 0.5 * self.until_gap < math.inf):
             self.judged += 1
-            self.candidate, self.verified = JudgedPolicy(recommended, self.judged), 0
+            self.estimate = estimated
+            self.candidate, self.verified = self._judged(recommended, self.judged), 0
 
     def check(
         self, optimistic: float, issue: Callable[[str, JudgedPolicy, float], Certificate], *, ending: bool
@@ -274,7 +344,7 @@ class Assurance:
         if self.incumbent is not None and least > self.incumbent.interval().upper:
             interval = self.incumbent.interval()
             self._issue(issue(PROMOTION, candidate, interval.upper), candidate)
-            self.owed += self.explored * interval.upper
+            self.owed += self.explored * (interval.upper - self.range()[0])
             self.worth += self.total * self._least(interval)
             self.explored = self.total = self.verified = 0
             self.incumbent, self.candidate = candidate, None
@@ -298,8 +368,14 @@ class Assurance:
         date = datetime.now(UTC).isoformat(timespec="seconds")
         digest = policy_digest(judged.policy)
         figures = DELTA, interval.episodes, low, other, model, rounds, played
-        differ = self.setting.eps_p_known and self.setting.eps_p > 0.0 and kind == GAP
-        assumed = ASSUMED[kind] + (f", which they are not (eps_p = {self.setting.eps_p:.3g})" if differ else "")
+        assumed, eps_p = ASSUMED[kind], self.setting.eps_p if self.setting.eps_p_known else 0.0
+        if kind == GAP and eps_p + self.eps_r > 0.0:
+            slack = 0.5 * eps_p * H * (H - 1) + H * self.eps_r
+            proved = self._units().original_return(min(float(H), compared_with + slack), H)
+            assumed += (
+                f", which they are not (eps_p = {eps_p:.3g}, eps_r = {self.eps_r:.3g}); proved is that the best "
+                f"policy is worth at most {proved:,.4g}"
+            )
         return Certificate(kind, digest, *figures, date, assumed)
 
     # ------------------------------------------------------------------------------------------------- saved state
@@ -325,9 +401,8 @@ class Assurance:
         for name in COUNTED:
             setattr(self, name, about[name])
         for name in POLICIES:
-            judged = JudgedPolicy(self._policy(name, arrays), int(about[name])) if about[name] else None
+            judged = self._judged(self._policy(name, arrays), int(about[name])) if about[name] else None
             if judged is not None:
-                judged.only = self.promises.only
                 put_back(f"{ASSURANCE}{name}.returns", judged.returns, arrays.get(f"{ASSURANCE}{name}.returns"))
             setattr(self, name, judged)
         self.final = self._policy("final", arrays) if about["final"] else None
@@ -335,7 +410,8 @@ class Assurance:
 
     def _policy(self, name: str, arrays: Mapping[str, Array]) -> Recommended:
         H, S = self.setting.horizon, self.setting.states
-        policy, V = np.zeros((H, S), dtype=np.int32), np.zeros((H + 1, S))
+        saved = arrays.get(f"{ASSURANCE}{name}.policy", np.zeros((H, S), dtype=np.int32))
+        policy, V = np.zeros((H, S, *saved.shape[2:]), dtype=saved.dtype), np.zeros((H + 1, S))
         put_back(f"{ASSURANCE}{name}.policy", policy, arrays.get(f"{ASSURANCE}{name}.policy"))
         put_back(f"{ASSURANCE}{name}.V", V, arrays.get(f"{ASSURANCE}{name}.V"))
         return Recommended(policy, V, PLANNED)

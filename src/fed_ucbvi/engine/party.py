@@ -211,6 +211,8 @@ class Party(ABC):
         self._tamper: Callable[[CountArray], None] | None = None
         """What agents that lie do to their budgets."""
         self.played, self.asked = 0, False
+        self.within: tuple[float, float] | None = None
+        """The range of an episode's return, in our units, where it was stated."""
 
     # -------------------------------------------------------------------------------------------------------- a round
 
@@ -242,9 +244,10 @@ class Party(ABC):
     def play_round(self, broadcast: Message, first: int, most: int, *, judged: bool = False) -> PlayedRound:
         """A whole round, where these are all agents: until a request, at most ``most`` episodes.
 
-        If it is ``judged``, the returns of its episodes are told.
+        If it is ``judged``, the returns of its episodes are told; they are also looked at if their range was stated.
         """
         self.start(broadcast, first)
+        judged = judged or self.within is not None
         driver = self._trajectories() if judged else self.driver
         self.played, self.asked = play_until(driver, self.policy, self.budgets, first, 0, most)
         played = self.stop(self.played)
@@ -348,7 +351,7 @@ class Party(ABC):
 
     @abstractmethod
     def returns(self) -> CountArray:
-        """Of the episodes of the round that was just stopped, in which every state had one action: a histogram."""
+        """Of the episodes of the round that was just stopped: a histogram."""
 
     @abstractmethod
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
@@ -451,8 +454,8 @@ class SimulatedParty(Party):
 
     def returns(self) -> CountArray:
         """The returns of the round's episodes, from the same trajectories played again."""
-        histogram, actions = new_histogram(), self.policy.argmax(axis=2).astype(np.int32)
-        self._simulated_returns.add(actions, self.first, self.played, histogram)
+        histogram = new_histogram()
+        self._simulated_returns.add(self.policy, self.first, self.played, histogram, self.within)
         return histogram
 
     @cached_property
@@ -529,6 +532,7 @@ class LiveParty(Party):
     def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
         """Begin a round; nothing has been paid in it."""
         super().start(broadcast, first, asking=asking)
+        self.tables.within = self.within
         self.tables.forget_payments()
 
     def paid(self) -> Paid:

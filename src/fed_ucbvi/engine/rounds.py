@@ -29,6 +29,7 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.certificate import Certificate
 from fed_ucbvi.results.recommendations import (
+    PLANNED,
     RecommendationRow,
     Recommended,
     initial_value,
@@ -91,7 +92,7 @@ class Paid(NamedTuple):
         total: the sum of their rewards.
         starts: how many of all these episodes, told or not, began in each state, ``(S,)``.
         squares: the sum over these episodes of the squared reward of an episode; NaN where nobody has added it up.
-        exploring: what of ``total`` those paid that did not play the incumbent.
+        exploring: what those paid that did not play the incumbent, above the least that an episode pays.
         returns: of episodes that played a policy that is judged, by its number
             (:mod:`fed_ucbvi.algorithms.return_bounds`).
     """
@@ -186,6 +187,8 @@ class Engine:
         """Of rewards, as environments pay them."""
         self.assurance = None if promises is None else Assurance(promises, setting, lambda: self.units)
         """What keeps the promises, if there are any."""
+        if self.assurance is not None and federation is not None:
+            self.assurance.eps_r = federation.eps_r
         self.contract = Contract(self.algorithm, setting, setting.agents)
         self.server = self.algorithm.new_server(setting)
         if counts is not None:
@@ -293,7 +296,7 @@ class Engine:
         score = self._score(policy, played, episodes, agents, playing)
         promise: tuple[Any, ...] = ()
         if assurance is not None:
-            assurance.record(playing, episodes, *self._told(assurance, playing, played, score[1] * agents))
+            assurance.record(playing, episodes, *self._told(assurance, playing, played, episodes, score[1] * agents))
             cost, allowed = assurance.balance()
             promise = (playing, cost, allowed)
             assurance.check(self.initial_value(self.server.V), self._issue, ending=self.done)
@@ -317,9 +320,9 @@ class Engine:
 
     @staticmethod
     def _told(
-        assurance: Assurance, playing: int, played: PlayedRound, paid: float
+        assurance: Assurance, playing: int, played: PlayedRound, episodes: int, paid: float
     ) -> tuple[float, Mapping[int, CountArray]]:
-        """What exploring has paid that was not known before, and returns by the numbers of policies.
+        """What exploring has paid above the least, and returns by the numbers of policies, as far as they are news.
 
         On the network that is what was reported: nothing if no sum came about, else of late episodes too.
         """
@@ -328,8 +331,10 @@ class Engine:
             if told is None:
                 return 0.0, {}
             return told.exploring if told.episodes == int(told.starts.sum()) else math.nan, told.returns
-        returns = {} if played.returns is None else {assurance.numbers[playing == VERIFYING]: played.returns}
-        return 0.0 if playing == INCUMBENT else paid, returns
+        returns = {}
+        if playing != EXPLORING and played.returns is not None:
+            returns = {assurance.numbers[playing == VERIFYING]: played.returns}
+        return 0.0 if playing == INCUMBENT else paid - episodes * assurance.range()[0], returns
 
     def _issue(self, kind: str, judged: JudgedPolicy, compared_with: float) -> Certificate:
         """A certificate; half of delta is the model's in what it says beside it, as it is optimism's."""
@@ -410,7 +415,10 @@ class Engine:
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self._asks_to_plan:
             yield Synchronise(planner, planning=True)
-        recommended = Recommended.of(self.server, planner)
+        recommended, assurance = Recommended.of(self.server, planner), self.assurance
+        if assurance is not None and assurance.thin and (assurance.candidate is None or self.done):
+            cautious = self.algorithm.cautious_plan(self.setting, self.server if planner is None else planner)
+            return recommended if cautious is None else Recommended(*cautious, PLANNED)
         self.contract.check_plan(self.server, recommended.policy, None if planner is None else recommended.V)
         return recommended
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def run(
     incumbent: PolicyLike | None = None,
     loss: float | None = None,
     until_gap: float | None = None,
+    return_range: Sequence[float] | None = None,
 ) -> Run:
     """Run ``algorithm`` on ``federation`` for exactly ``episodes`` episodes per agent.
 
@@ -79,11 +81,15 @@ def run(
         warm_start: the counts of an earlier run to start from, the file that holds them, or the checkpoint of that
             run; see :func:`~fed_ucbvi.engine.checkpoint.load_counts`.
         incumbent: the policy that is played today: actions ``(S,)`` or ``(H, S)``, a learnt policy, or a function of
-            step and state. What exploring costs against it stays below ``loss``, with probability 0.95, and a policy
+            step and state; or sets of actions that are equally likely, as truth values ``(S, A)`` or ``(H, S, A)``.
+            What exploring costs against it stays below ``loss``, with probability 0.95, and a policy
             that is better is promoted with a certificate; see docs/certificates.md.
         loss: what exploring may cost, as a share of what the incumbent earns (or costs); 0.05 by default.
         until_gap: end once the recommended policy is certified to be worth no less than the best minus this, in the
             environment's own units; at the latest after ``episodes``.
+        return_range: between which the return of every episode lies, whatever is played, in the environment's own
+            units. A narrower range than rewards allow makes intervals narrower and exploring cheaper to promise; an
+            episode outside ends the run with an error.
 
     Returns:
         The :class:`~fed_ucbvi.results.run.Run`.
@@ -105,7 +111,7 @@ def run(
     if fleets == "local" and (address, fleet_count) != (None, None):
         raise InputError("an address and a fleet_count are for fleets on Ray; pass fleets='ray' (--fleets ray).")
     counts, sizes = counts_from(warm_start), (int(problem.horizon or 0), problem.states, problem.actions)
-    promises = Promises.of(incumbent, loss, until_gap, sizes, live=live)
+    promises = Promises.of(incumbent, loss, until_gap, sizes, live=live, return_range=return_range)
     if (fleets == "ray" or driver == CUDA) and (counts, promises) != (None, None):
         raise InputError(
             "a warm start, an incumbent and until_gap are for agents in this process; use fleets='local' and another "

@@ -115,6 +115,7 @@ class Simulation(Engine):
 
     def _play_round(self, play: Play) -> PlayedRound:
         """Let the agents play a round and add it to their counts."""
+        self.party.within = None if self.assurance is None else self.assurance.within
         if self.together:
             return self.party.play_round(play.broadcast, self.played, play.most, judged=play.playing != EXPLORING)
         return self.party.play_apart(play.broadcast, self.clock, self.setting.episodes)

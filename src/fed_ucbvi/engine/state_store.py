@@ -39,7 +39,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array, State
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import check_version, manifest_digest, read_manifest, sync_folder
+from fed_ucbvi.core.files import check_version, manifest_digest, naming, read_manifest, sync_folder
 
 log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
@@ -364,6 +364,8 @@ class StateStore:
             for at, end in reversed(generation.entries):
                 if after is None or at == after:
                     return next(state for state_end, state in self._states(generation) if state_end == end)
+        if self.empty:
+            raise missing_log(self.folder)
         raise InputError(f"{self.folder} holds no state after round {after}.")
 
     def between(self, first: int, last: int) -> Iterator[SavedState]:
@@ -449,7 +451,8 @@ class StateStore:
         self._sweep()
         try:
             self._last_digest = _first_digest(self._run, generation.number)
-            full_bytes = self._add(draft, generation, state, full=True)
+            with naming(path, draft):
+                full_bytes = self._add(draft, generation, state, full=True)
             if path.exists():
                 raise InputError(f"another process is using the run in {self.folder}; this one stops.")
             draft.rename(path)
@@ -514,6 +517,14 @@ class StateStore:
             draft.unlink(missing_ok=True)
 
 
+def missing_log(folder: Path) -> InputError:
+    """The error where there is a manifest and no state, which no kill leaves behind."""
+    return InputError(
+        f"{folder} is damaged: its log is missing, and a run is not begun anew where one has been. Put back a copy "
+        "of the folder, or use another one."
+    )
+
+
 def _changed(arrays: Mapping[str, Array], before: Mapping[str, Array]) -> Iterator[_Piece]:
     """What of the arrays is not as before, in pieces."""
     for index, (name, array) in enumerate(arrays.items()):
@@ -534,7 +545,7 @@ def _changed(arrays: Mapping[str, Array], before: Mapping[str, Array]) -> Iterat
 
 def append_bytes(path: Path, parts: Sequence[Any], *, durable: bool) -> int:
     """Add bytes to a file; how long it is then."""
-    with path.open("ab", buffering=0) as file:
+    with naming(path), path.open("ab", buffering=0) as file:
         for part in parts:
             left = memoryview(part)
             while left:

@@ -17,7 +17,7 @@ from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.network.arrays import DeltaCache, WireError
 from fed_ucbvi.network.certificates import check_name, check_pair
-from fed_ucbvi.network.failures import ConnectionLostError, LeftError, RefusedError
+from fed_ucbvi.network.failures import ConnectionLostError, DismissedError, LeftError, RefusedError
 from fed_ucbvi.network.messages import (
     PROTOCOL,
     Down,
@@ -90,7 +90,7 @@ async def run_node(
     if server.tls_files is not None:
         node.identify(server.tls_files, server.host)
     incarnation, pause, alone_since = secrets.token_bytes(16), FIRST_PAUSE, time.monotonic()
-    left = patience if first_patience is None else first_patience
+    left, told = patience if first_patience is None else first_patience, ""
     streams = itertools.count()
     with nullcontext() if node.folder is None else FolderLock(node.folder), node.recorded():
         while not node.finished:
@@ -106,14 +106,15 @@ async def run_node(
                     raise InputError(
                         f"this run is over: another one is served at {server.address} by now."
                     ) from error
+                told = f" Before that: {reason.rstrip('.')}." if isinstance(error, DismissedError) else told
                 if met.is_set():
                     left, pause, alone_since = patience, FIRST_PAUSE, time.monotonic()
                 if time.monotonic() - alone_since > left:
                     raise InputError(
-                        f"no connection to {server.address} for {left:g} s: {reason.rstrip('.')}. If the server is "
-                        "only down, start this node again by the same command once it is back. If the run is over, "
-                        "ask those who run the server for the signed policy (policy.json in its checkpoint) and add "
-                        "--result FILE."
+                        f"no connection to {server.address} for {left:g} s: {reason.rstrip('.')}.{told} If the "
+                        "server is only down, start this node again by the same command once it is back. If the run "
+                        "is over, ask those who run the server for the signed policy (policy.json in its checkpoint) "
+                        "and add --result FILE."
                     ) from error
                 log.warning("%s: %s; next attempt in %.1f s", node.name, reason, pause, extra={"node": node.name})
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -280,20 +281,23 @@ async def _say(node: Node, connection: Connection, message: Up, sent: DeltaCache
     try:
         for part in in_parts(data):
             await connection.write(part)
-    except ConnectionLostError:
-        with suppress(ConnectionLostError, TimeoutError, WireError):
+    except ConnectionLostError as lost:
+        try:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 while True:
                     last = _heard(node, await connection.read())
                     if isinstance(last, Refusal):
                         _leave(node, last)
-        raise
+        except DismissedError:
+            raise
+        except (ConnectionLostError, TimeoutError, WireError):
+            raise lost from None
 
 
 def _leave(node: Node, refusal: Refusal) -> NoReturn:
     """The server has ended the stream: come back later, or not."""
     if refusal.retry:
-        raise ConnectionLostError(f"the server has ended the stream: {refusal.reason}")
+        raise DismissedError(f"the server has ended the stream: {refusal.reason}")
     if node.run and refusal.reason == has_left(node.name):
         raise LeftError(f"{refusal.reason}.")
     raise RefusedError(f"the server rejected '{node.name}': {refusal.reason}.")

@@ -196,6 +196,12 @@ class Coordinator:
         self._last = PastRound(0, 0, 0, broadcast, -1, about=about, told=sums)
         await self._keep()
 
+    def excluded(self, member: Member) -> str:
+        """What a node is told that the others do without for good."""
+        known = [event for event in self.engine.events if event["node"] == member.name]
+        why = f" in round {known[-1]['round']}: {known[-1]['what']}" if known else ""
+        return f"'{member.name}' has been excluded from this run{why}"
+
     async def _advance(self) -> None:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
         first = self.engine.played

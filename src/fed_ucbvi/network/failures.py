@@ -13,6 +13,10 @@ class ConnectionEndedError(ConnectionLostError):
     """It ended without a word: a process died, a line was cut, or gRPC cut off far too long a message."""
 
 
+class DismissedError(ConnectionLostError):
+    """The server has ended the stream and said why; the node may come back."""
+
+
 class ViolationError(Exception):
     """Something a node sent cannot be true; ``node`` is its name, where several nodes' messages were checked."""
 

@@ -31,6 +31,7 @@ from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
 from fed_ucbvi.analysis.logs import read_logs
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.engine.assurance import stated_range
 from fed_ucbvi.engine.extension import PLANNED, warm_setting
 from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty
 from fed_ucbvi.engine.rounds import Paid
@@ -64,7 +65,7 @@ from fed_ucbvi.network.roster import Credentials, binding_of, fingerprint, tells
 from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import MIN_NODES, masked
 from fed_ucbvi.network.sent_sums import SentSums
-from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, host
+from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, check_room, host
 from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
@@ -140,6 +141,7 @@ class Node:
         rewards: bool = True,
         logs: Any = None,
     ) -> None:
+        check_room(agents)
         self._rewards, self._source_of_logs = rewards, logs
         self._logs: Message = ()
         self._logged = 0, 0
@@ -267,6 +269,8 @@ class Node:
         self._check_sharing(spec)
         self.secret = self.secret or spec.secure_sums  # before environments are made
         self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
+        if not self._live:
+            check_room(spec.agents or 0, whose="agents of the server's run")
         hosted = self._hosted = self._host(welcome, spec)
         if hosted.sizes != spec.sizes:
             raise InputError(
@@ -277,6 +281,8 @@ class Node:
                 "this node's rewards are random, and the server's run is one in which they are not; serve it with "
                 "--random-rewards."
             )
+        S, A, H = hosted.sizes
+        check_room(self.agents, 8 * S * A * H)
         setting = self._make_party(welcome, spec)
         self._learn_forms(setting)
         if self._source_of_logs is not None:
@@ -305,6 +311,8 @@ class Node:
             else SimulatedParty(self._algorithm, setting, hosted.federation, "episodes", first, pooled=False)
         )
         self._grid = RewardGrid.of(setting)
+        if spec.return_range is not None:
+            self._party.within = stated_range(spec.return_range, self.units, setting.horizon)
         return setting
 
     def _read_logs(self, source: Any, setting: Setting) -> tuple[Message, tuple[int, int]]:
@@ -482,10 +490,14 @@ class Node:
 
     def _paid_in(self, start: Start) -> Paid:
         """What the round that was just stopped paid: on whose account, and to which policy that is judged."""
-        paid = self._party.paid()
-        if start.playing != EXPLORING:
-            paid = paid._replace(returns={_judged(start): self._party.returns().copy()})
-        return paid._replace(exploring=paid.total) if start.playing in (EXPLORING, VERIFYING) else paid
+        paid, within = self._party.paid(), self._party.within
+        returns = self._party.returns().copy() if start.playing != EXPLORING or within is not None else None
+        if returns is not None and start.playing != EXPLORING:
+            paid = paid._replace(returns={_judged(start): returns})
+        if start.playing in (EXPLORING, VERIFYING):
+            least = 0.0 if within is None else within[0] * paid.episodes
+            paid = paid._replace(exploring=max(0.0, paid.total - least))
+        return paid
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""

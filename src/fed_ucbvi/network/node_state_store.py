@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, check_version, manifest_digest, read_manifest, write_manifest
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.state_store import SavedState, StateStore, named
+from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named
 
 FORMAT = "fed-ucbvi/node"
 FORMAT_VERSION = 5
@@ -83,7 +83,11 @@ class NodeStateStore:
         folder.mkdir(parents=True, exist_ok=True)
         about = {"format": FORMAT, "format_version": FORMAT_VERSION, **identity}
         if not (folder / MANIFEST).exists():
-            write_manifest(folder, {**about, "version": __version__})
+            new = {**about, "version": __version__}
+            first = StateStore(folder, manifest_digest(new), durable=True)
+            if first.empty:  # the state before the manifest, so that a kill never leaves one without the other
+                first.write(self._fresh.saved(0))
+            write_manifest(folder, new)
         manifest = read_manifest(folder, FORMAT)
         check_version(folder, manifest, FORMAT_VERSION)
         if {name: manifest.get(name) for name in about} != about:
@@ -95,7 +99,10 @@ class NodeStateStore:
         self._notes = StateStore(folder / MEMORY, manifest_digest(folder))
         if not self._notes.empty:
             self.memory = self._notes.read().about
-        return StateStore(folder, manifest_digest(folder), durable=True)
+        store = StateStore(folder, manifest_digest(folder), durable=True)
+        if store.empty or (self._notes.empty and store.last > 0):
+            raise missing_log(folder)
+        return store
 
     @property
     def epoch(self) -> int:

@@ -215,10 +215,10 @@ class Reception:
         else:
             member.heard_end = True
 
-    async def close(self) -> None:
+    async def close(self, reason: str = "") -> None:
         self._closed = True
         for stream in tuple(self._streams):
-            stream.close()
+            stream.close(reason)
         await self._registry.notify()
 
     # -------------------------------------------------------------------------------------------------- the handshake
@@ -254,7 +254,7 @@ class Reception:
         if self._run.done and member.status != LEFT:
             raise RejectedError("this run is over; there is nothing to leave")
         if member.status == GONE:
-            raise RejectedError(f"'{hello.node}' has been excluded from this run")
+            raise RejectedError(self._run.excluded(member))
         try:
             await self._run.leave(member, has_left(hello.node))
         except InputError as error:
@@ -313,8 +313,7 @@ class Reception:
             )
         member = self._registry.members.get(hello.node)
         if member is not None and member.out:
-            excluded = f"'{hello.node}' has been excluded from this run"
-            raise RejectedError(has_left(hello.node) if member.status == LEFT else excluded)
+            raise RejectedError(has_left(hello.node) if member.status == LEFT else self._run.excluded(member))
         if member is not None and member.stream is not None and member.incarnation != hello.incarnation:
             raise RejectedError(
                 f"another process is connected as '{hello.node}'; if it has died, the server will notice soon",

@@ -263,6 +263,7 @@ class RunPlan:
             "seed": s.seed,
             "random_rewards": s.random_rewards,
             **{name: getattr(self, name) for name in TOLD},
+            "return_range": None if self.promises is None else self.promises.return_range,
         }
         told = json.dumps(spec, sort_keys=True).encode()
         bins = b"" if self.bins is None else self.bins.text.encode()
@@ -375,11 +376,12 @@ def plan_of(
         spec = replace(spec, sizes=(learnt.states + 1, learnt.number_of_actions, learnt.horizon))
     setting = spec.setting(federation)
     sizes = setting.horizon, setting.states, setting.actions
-    live = federation is None
-    rest["promises"] = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=live)
+    live, ends = federation is None, spec.return_range
+    wanted = ends if evaluated is None else None
+    rest["promises"] = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=live, return_range=wanted)
     if evaluated is not None:
         if rest["promises"] is not None:
             raise InputError("--evaluate only plays a policy; leave out --incumbent, --loss and --until-gap.")
         table = policy_table(evaluated, *sizes, name="the policy", ends=live)
-        rest["promises"] = Promises(table, LOSS, None, only=True)
+        rest["promises"] = Promises(table, LOSS, None, only=True, return_range=ends)
     return RunPlan(algorithm, setting, federation=federation, **rest)

@@ -11,7 +11,7 @@ from typing import Any
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.coordinator import Coordinator
-from fed_ucbvi.network.failures import RejectedError
+from fed_ucbvi.network.failures import FederationStoppedError, RejectedError
 from fed_ucbvi.network.messages import End
 from fed_ucbvi.network.reception import Reception
 from fed_ucbvi.network.roster import Authority
@@ -105,7 +105,11 @@ class FederationServer:
             await self._listener.start()
         watching = asyncio.ensure_future(self.reception.watch())
         try:
-            await self.coordinator.run()
+            try:
+                await self.coordinator.run()
+            except FederationStoppedError as stopped:
+                await self.reception.close(f"the server has stopped: {str(stopped).rstrip('.')}")
+                raise
             if self._listener is not None:
                 await self._listener.end()
             await self._end()

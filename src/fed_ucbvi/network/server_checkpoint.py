@@ -36,7 +36,7 @@ from fed_ucbvi.core.files import (
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.checkpoint import COUNTS
 from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned_in
-from fed_ucbvi.engine.state_store import FolderLock, SavedState, StateStore, named, restore
+from fed_ucbvi.engine.state_store import FolderLock, SavedState, StateStore, missing_log, named, restore
 from fed_ucbvi.network.members import Member, NodeRegistry
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
@@ -50,6 +50,8 @@ FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 8
 REPORT = "report."
 HISTORY = "history"
+NOTHING_YET: dict[str, Any] = {"new": True}
+"""What the first entry of a log says, before the server has a state."""
 
 log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
@@ -120,6 +122,7 @@ class ServerCheckpoint:
                 if plan.counts is not None:
                     plan.counts.save(draft / COUNTS)
                 write_manifest(draft, {**about, "run": plan.run, "task": _task(plan)})
+                StateStore(draft, manifest_digest(draft)).write(SavedState(0, NOTHING_YET, {}, {}))
         manifest = read_manifest(self.folder, FORMAT)
         check_version(self.folder, manifest, FORMAT_VERSION)
         with reading(self.folder):
@@ -131,7 +134,10 @@ class ServerCheckpoint:
         self._lock = FolderLock(self.folder)
         try:
             self._log = StateStore(self.folder, manifest_digest(self.folder), durable=True)
-            self._saved = None if self._log.empty else self._log.read()
+            if self._log.empty:
+                raise missing_log(self.folder)
+            saved = self._log.read()
+            self._saved = None if saved.about == NOTHING_YET else saved
             self._open_history(manifest_digest(self.folder))
         except BaseException:
             self.close()

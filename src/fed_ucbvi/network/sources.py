@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.core.plugins import load_attribute
 from fed_ucbvi.engine.party import part_of
 from fed_ucbvi.environments.bins import Bins
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     import gymnasium
 
 DIGEST_BYTES = 32
+AGENT_BYTES = 1024
+"""What an agent takes at least, whatever it plays in."""
 
 Source = Callable[[int], Federation]
 """The problem of a federation of M agents, or, if it has fewer, of the node's own agents."""
@@ -67,6 +71,16 @@ class HostedProblem:
     def digest(self) -> bytes:
         """A fingerprint of the agents' MDPs, by which the server knows that a node comes back with the same."""
         return hashlib.sha256(f"{self.first_agent} {self.federation.fingerprint}".encode()).digest()
+
+
+def check_room(agents: int, bytes_each: int = AGENT_BYTES, whose: str = "agents on this node") -> None:
+    """Raise if so many agents cannot be in this machine's memory, before any of it is taken."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if agents * bytes_each > memory:
+        raise InputError(
+            f"{agents:,} {whose} take at least {byte_count(agents * bytes_each)} here, and this machine has "
+            f"{byte_count(memory)}; divide them among more nodes."
+        )
 
 
 def host(federation: Federation, first_agent: int, agents: int) -> HostedProblem:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fed_ucbvi.core.errors import InputError, printable
+from fed_ucbvi.core.files import naming
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.network.messages import Decline, Down, Hello, Played, Refusal, Roster, Start, Stop, Up, Welcome
 from fed_ucbvi.network.packages import needed
@@ -169,12 +170,9 @@ class Transcript:
 
     def flush(self) -> None:
         """Hand all lines to the operating system; what a full disk leaves out is kept for the next time."""
-        while self._file is not None and self._pending:
-            try:
+        while self._file is not None and self.path is not None and self._pending:
+            with naming(self.path):
                 del self._pending[: os.write(self._file, self._pending)]
-            except OSError as error:
-                error.filename = str(self.path)
-                raise
 
     def close(self) -> None:
         with suppress(OSError):

@@ -45,6 +45,8 @@ KEEP_ALIVE_PATIENCE_SECONDS = 5
 GRACE = 2.0
 """Seconds that nodes have to hear of the end before the server exits."""
 
+WRITE_FAILED = "Internal error from Core"
+"""In gRPC's words where a stream has ended before something was written to it."""
 BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 """What gRPC raises on a stream that has ended."""
 _KEEP_ALIVE = (
@@ -210,10 +212,30 @@ def _certificate(context: Any) -> bytes:
 
 
 class _NodeEnd:
+    """A node's end. It always has a read under way: gRPC gives nothing any more once a write has failed."""
+
     def __init__(self, stream: Any, peer: str, certificate: bytes) -> None:
         self._stream, self.peer, self.certificate = stream, peer, certificate
+        self._reading: asyncio.Task[bytes] | None = None
 
     async def read(self) -> bytes:
+        data = await asyncio.shield(self._next())
+        self._reading = None
+        self._next()
+        await asyncio.sleep(0)  # the next read begins before the node does whatever takes long
+        return data
+
+    def _next(self) -> asyncio.Task[bytes]:
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._read())
+            self._reading.add_done_callback(lambda task: task.cancelled() or task.exception())  # it may be the last
+        return self._reading
+
+    def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _read(self) -> bytes:
         try:
             data = await self._stream.read()
             if data is not grpc.aio.EOF:
@@ -237,7 +259,8 @@ class _NodeEnd:
 
 def _reason(error: BaseException) -> str:
     details = error.details() if isinstance(error, grpc.aio.AioRpcError) else ""
-    return details or "the server has closed this stream, or the connection to it is lost"
+    closed = "the server has closed this stream, or the connection to it is lost"
+    return closed if details in ("", None, WRITE_FAILED) else details
 
 
 class _Health(health.HealthServicer):  # type: ignore[misc]
@@ -352,7 +375,11 @@ class RemoteServer:
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
         async with self._channel() as (channel, certificate):
-            yield _NodeEnd(channel.stream_stream(f"/{SERVICE}/{METHOD}")(), self.address, certificate)
+            end = _NodeEnd(channel.stream_stream(f"/{SERVICE}/{METHOD}")(), self.address, certificate)
+            try:
+                yield end
+            finally:
+                end.close()
 
     async def policy(self) -> bytes:
         async with self._channel() as (channel, _):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading
 from fed_ucbvi.core.numbers import byte_count, number_text
-from fed_ucbvi.core.types import IndexArray
+from fed_ucbvi.core.types import IndexArray, PolicyArray
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.certificate import Certificate, policy_digest
 from fed_ucbvi.results.run_data import RunData
@@ -213,6 +213,24 @@ def policy_of_bytes(
 
 
 PolicyLike = LearntPolicy | npt.ArrayLike | Callable[[int, int], int]
+
+
+def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, name: str, ends: bool) -> PolicyArray:
+    """As :func:`policy_table`; or sets of equally likely actions, truth values ``(S, A)`` or ``(H, S, A)``."""
+    table = None if callable(given) or isinstance(given, LearntPolicy) else np.asarray(given)
+    if table is None or table.dtype != np.bool_:
+        return policy_table(given, horizon, states, actions, name=name, ends=ends)
+    sets = np.broadcast_to(table, (horizon, *table.shape)) if table.ndim == 2 else table
+    if ends and sets.shape == (horizon, states - 1, actions):
+        sets = np.concatenate([sets, np.ones((horizon, 1, actions), dtype=np.bool_)], axis=1)
+    if sets.shape != (horizon, states, actions) or not sets.any(axis=2).all():
+        raise InputError(
+            f"{name} must have an action or more for each step, state, (H, S, A) = ({horizon}, {states}, {actions}); "
+            f"got sets of shape {table.shape}{'' if sets.any(axis=-1).all() else ', some of them empty'}."
+        )
+    return np.ascontiguousarray(sets)
+
+
 """A policy as callers may give it."""
 
 

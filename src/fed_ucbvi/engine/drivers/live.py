@@ -19,7 +19,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Counting, FleetTables, RewardSums, Setting
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
-from fed_ucbvi.algorithms.return_bounds import add_returns, new_histogram
+from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns, new_histogram
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
@@ -67,6 +67,8 @@ class LiveTables:
         """How many of the round's episodes began where."""
         self.begun: CountArray = np.zeros((agents, states), dtype=np.int64)
         """The same of all rounds."""
+        self.within: tuple[float, float] | None = None
+        """The range of an episode's return, in our units, where it was stated."""
         self.forget_payments()
 
     @property
@@ -187,6 +189,9 @@ class LiveDriver:
         length, asked = 0, False
         while length < most and not asked:
             self._play(policy, first + length)
+            returns, (low, high) = self._pays.sum(axis=1), tables.within or (0.0, float(H))
+            if tables.within is not None:
+                check_returns(returns, tables.within, self.units, H)
             tables.discover(self._states, self._actions)
             transitions, K = tables.transitions[part], tables.width
             asked, paid = _count(
@@ -207,9 +212,8 @@ class LiveDriver:
                 rewards.bits,
             )
             tables.paid += paid
-            returns = self._pays.sum(axis=1)
             tables.paid_squares += float(returns @ returns)
-            add_returns(tables.returns, returns, float(H))
+            add_returns(tables.returns, returns, high, low)
             length += 1
         return length, asked
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi.algorithms.return_bounds import add_returns
+from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns
 from fed_ucbvi.core.compiling import compiled, inlined
 from fed_ucbvi.core.sampling.philox import unit_interval
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, one_if_shared
-from fed_ucbvi.engine.drivers.episodes import cumulative
+from fed_ucbvi.engine.drivers.episodes import cumulative, listed
 from fed_ucbvi.engine.drivers.rewards import payments_of
 from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 
 STEPS_PER_CALL = 1 << 22
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
-_pick, _step, _ = trajectory_for(inlined)
+_pick, _, _step = trajectory_for(inlined)
 
 
 class SimulatedReturns:
-    """The returns of a fleet's episodes under a policy with one action each.
+    """The returns of a fleet's episodes under a policy, whose actions are sets.
 
     Args:
         fleet: of the agents, on doubled supports if rewards are random.
@@ -31,6 +32,7 @@ class SimulatedReturns:
         random = fleet.successors.shape[-1] > federation.successors.shape[-1]
         self._pays = payments_of(federation).amounts if random else federation.rewards
         self._first_paid = federation.successors.shape[-1] if random else 0
+        self._units = Units.of(federation.description)
         self._agents, self._horizon = len(fleet.probabilities), fleet.horizon
         self._world = (
             fleet.sizes._replace(stationary=False),
@@ -40,13 +42,26 @@ class SimulatedReturns:
             fleet.first_agent,
         )
 
-    def add(self, policy: IndexArray, first: int, length: int, histogram: CountArray) -> None:
-        """Add the returns of all agents in ``length`` episodes from number ``first`` on."""
+    def add(
+        self,
+        policy: PolicyArray,
+        first: int,
+        length: int,
+        histogram: CountArray,
+        within: tuple[float, float] | None = None,
+    ) -> None:
+        """Add the returns of all agents in ``length`` episodes from number ``first`` on, to lie ``within``."""
+        H = self._horizon
+        low, high = within or (0.0, float(H))
+        actions, ties = listed(policy)
+        rows = actions.reshape((-1, policy.shape[2])), ties.reshape(-1)
         m, chunk = self._agents, max(1, STEPS_PER_CALL // (self._agents * self._horizon))
         for begin in range(first, first + length, chunk):
             returns = np.empty((min(chunk, first + length - begin), m))
-            _fill_returns(*self._world, policy.reshape(-1), self._pays, self._first_paid, begin, returns)
-            add_returns(histogram, returns.reshape(-1), float(self._horizon))
+            _fill_returns(*self._world, *rows, self._pays, self._first_paid, begin, returns)
+            if within is not None:
+                check_returns(returns.reshape(-1), within, self._units, H)
+            add_returns(histogram, returns.reshape(-1), high, low)
 
 
 @compiled
@@ -57,6 +72,7 @@ def _fill_returns(
     initial: FloatArray,
     first_agent: int,
     policy: IndexArray,
+    ties: IndexArray,
     pays: FloatArray,
     first_paid: int,
     first: int,
@@ -77,7 +93,10 @@ def _fill_returns(
                 if (h + 1) & 3 == 0:
                     block = block_of(h + 1, sizes.seed, key, episode)
                 word, here = word_at(h + 1, *block), s
-                cell, _, slot, s = _step(h, s, episode, key, word, sizes, policy, successors, kernel, ui * own, _ONE)
+                cell, _, slot, s = _step(
+                    h, s, episode, key, word, sizes, policy, ties, successors, kernel, ui * own, _ONE
+                )
                 if slot >= first_paid:
-                    total += pays[i if len(pays) > 1 else 0, h if pays.shape[1] > 1 else 0, here, policy[cell]]
+                    a = cell % np.uint64(sizes.actions)
+                    total += pays[i if len(pays) > 1 else 0, h if pays.shape[1] > 1 else 0, here, a]
             returns[t, i] = total

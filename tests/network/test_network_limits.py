@@ -1,0 +1,249 @@
+"""What cannot go on says so: nodes given up, logs that are missing, agents that cannot be, full disks."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from commands import refusal
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, resume, run, synthetic
+from fed_ucbvi.engine.state_store import StateStore
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.failures import FederationStoppedError, RefusedError
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import Rules, plan_for
+from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.transport import RemoteServer
+from federation_processes import Processes
+from network import federate, make_nodes, reach
+
+WORLD = synthetic(agents=2, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
+PLAN = plan_for(FedKLUCBVI(), WORLD, 60, seed=3)
+
+
+def logs_in(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if re.fullmatch(r"log-\d+", path.name)]
+
+
+# ------------------------------------------------------------------------------------------------- nodes given up
+
+
+def test_a_node_that_was_excluded_and_those_whose_server_stops_are_told_why(caplog: pytest.LogCaptureFixture) -> None:
+    rules = Rules(patience=0.2, deadline=5.0, away="exclude")
+    plan = plan_for(FedKLUCBVI(), WORLD, 100_000, seed=3, rules=rules)
+
+    async def story() -> tuple[BaseException, BaseException]:
+        service = FederationServer(plan, None, None)
+        first, second = (asyncio.ensure_future(run_node(one, reach(service))) for one in make_nodes(WORLD, [1, 1]))
+        running = asyncio.ensure_future(service.run())
+        while service.coordinator.round < 3:
+            await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        while not service.coordinator.registry.members["node-1"].out:
+            await asyncio.sleep(0.01)
+        with pytest.raises(RefusedError) as excluded:
+            await run_node(make_nodes(WORLD, [1, 1])[1], reach(service))
+        first.cancel()
+        ends = await asyncio.gather(first, running, return_exceptions=True)
+        return excluded.value, ends[1]  # type: ignore[return-value]
+
+    excluded, stopped = asyncio.run(asyncio.wait_for(story(), 120))
+    assert re.search(r"'node-1' has been excluded from this run in round \d+: away for 0.2 s", str(excluded))
+    assert isinstance(stopped, FederationStoppedError)
+
+
+def test_nodes_hear_why_their_server_has_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    plan = plan_for(FedKLUCBVI(), WORLD, 100_000, seed=3, rules=Rules(patience=0.3, away="wait"))
+
+    async def story() -> BaseException:
+        service = FederationServer(plan, None, None)
+        nodes = make_nodes(WORLD, [1, 1])
+        first, second = (asyncio.ensure_future(run_node(one, reach(service), patience=2.0)) for one in nodes)
+        running = asyncio.ensure_future(service.run())
+        while service.coordinator.round < 3:
+            await asyncio.sleep(0)
+        second.cancel()
+        ends = await asyncio.gather(first, running, return_exceptions=True)
+        assert isinstance(ends[0], BaseException)
+        return ends[0]
+
+    with caplog.at_level(logging.WARNING):
+        told = asyncio.run(asyncio.wait_for(story(), 120))
+    why = r"the server has stopped: 'node-1' has stayed away, or has not answered, for 0.3 s in round \d+"
+    assert re.search(f"node-0: the server has ended the stream: {why}", caplog.text)
+    assert re.search(f"Before that: the server has ended the stream: {why}", str(told))
+
+
+@pytest.mark.slow
+def test_a_process_that_was_frozen_and_excluded_learns_why_when_it_wakes(tmp_path: Path) -> None:
+    with Processes(tmp_path, "--deadline", "4", "--patience", "5", "--on-away", "exclude") as parties:
+        parties.start("server", "node-0", "node-1")
+        parties.reach(3)
+        parties.signal("node-1", signal.SIGSTOP)
+        parties.reach(8)
+        parties.signal("node-1", signal.SIGCONT)
+        assert parties.parties["node-1"].end() == 2
+        said = parties.parties["node-1"].words()
+    assert "Internal error" not in said
+    assert re.search(r"'node-1' has been excluded from this run in round \d+: away for 5 s|no connection to", said)
+
+
+# ------------------------------------------------------------------------------------------------------ missing logs
+
+
+def test_a_simulation_whose_log_is_missing_is_not_begun_anew(tmp_path: Path) -> None:
+    run(FedUCBVI(), WORLD, 30, checkpoint=tmp_path / "kept")
+    for log in logs_in(tmp_path / "kept"):
+        log.unlink()
+    with pytest.raises(InputError, match="its log is missing"):
+        resume(tmp_path / "kept")
+
+
+def test_neither_is_a_federation(tmp_path: Path) -> None:
+    kept = ServerCheckpoint(tmp_path / "server")
+    federate(kept.adopt(PLAN), make_nodes(WORLD, [1, 1], tmp_path), server_checkpoint=kept)
+    for log in logs_in(tmp_path / "server"):
+        log.unlink()
+    with pytest.raises(InputError, match="its log is missing"):
+        ServerCheckpoint(tmp_path / "server").adopt(PLAN)
+
+
+@pytest.mark.parametrize("lost", ["the state", "the memory"])
+def test_neither_is_a_node(lost: str, tmp_path: Path) -> None:
+    def joined() -> Node:
+        node = make_nodes(WORLD, [1, 1], tmp_path)[0]
+        node.enter(PLAN.welcome())
+        return node
+
+    federate(PLAN, make_nodes(WORLD, [1, 1], tmp_path))
+    joined()
+    if lost == "the memory":
+        shutil.rmtree(tmp_path / "node-0" / "memory")
+    else:
+        for log in logs_in(tmp_path / "node-0"):
+            log.unlink()
+    with pytest.raises(InputError, match="its log is missing"):
+        joined()
+
+
+@pytest.mark.parametrize("step", ["before the state", "between state and manifest"])
+def test_a_node_killed_while_it_makes_its_folder_can_begin(step: str, tmp_path: Path, monkeypatch: Any) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    where = "StateStore.write" if step == "before the state" else "write_manifest"
+    with monkeypatch.context() as patch:
+        patch.setattr(f"fed_ucbvi.network.node_state_store.{where}", die)
+        with pytest.raises(Killed):
+            make_nodes(WORLD, [1, 1], tmp_path)[0].enter(PLAN.welcome())
+    make_nodes(WORLD, [1, 1], tmp_path)[0].enter(PLAN.welcome())
+
+
+def test_a_server_killed_before_its_first_round_begins_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        kept = ServerCheckpoint(tmp_path / "server")
+        kept.adopt(PLAN)
+        kept.close()
+
+
+# -------------------------------------------------------------------------------------------------- too many agents
+
+
+def test_agents_that_cannot_be_are_refused_before_memory_is_taken() -> None:
+    told = refusal("join", "127.0.0.1:9", "--insecure", "--name", "a", "--agents", "1000000000", "--env", "synthetic")
+    assert "1,000,000,000 agents on this node take at least" in told
+    live = ("--live", "FrozenLake-v1", "--horizon", "8", "--reward-range", "0,1")
+    assert "take at least" in refusal(
+        "join", "127.0.0.1:9", "--insecure", "--name", "a", "--agents", "1000000000", *live
+    )
+    with pytest.raises(InputError, match="agents on this node take at least"):
+        Node("a", lambda M: WORLD, 0, 10**9)
+    many = plan_for(FedKLUCBVI(), WORLD, 60, seed=3)
+    asked: list[int] = []
+
+    def source(M: int) -> Federation:
+        asked.append(M)
+        return WORLD
+
+    node = Node("a", source, 0, 1)
+    spec = many.welcome().spec.replace(b'"agents": 2', b'"agents": 1000000000')
+    assert b"1000000000" in spec
+    with pytest.raises(InputError, match="1,000,000,000 agents of the server's run take at least"):
+        node.enter(replace(many.welcome(), spec=spec))
+    assert asked == []
+
+
+# ------------------------------------------------------------------------------------------------ endless handshakes
+
+
+def test_tls_handshakes_that_never_end_are_given_up_and_keep_no_node_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fed_ucbvi.network.transport.HANDSHAKE_SECONDS", 3)
+    certs = tmp_path / "certs"
+    make_certificates(certs, server="server", nodes=["node-0", "node-1"])
+
+    async def story() -> None:
+        service = FederationServer(PLAN, "127.0.0.1:0", TLSFiles.of(certs, "server"))
+        running = asyncio.ensure_future(service.run())
+        await asyncio.sleep(0.1)
+        idle = [socket.create_connection(("127.0.0.1", service.port), timeout=60) for _ in range(200)]
+        for one in idle[::2]:
+            one.sendall(b"\x16\x03\x01\x02\x00\x01")
+        nodes = make_nodes(WORLD, [1, 1])
+        first, last = (RemoteServer(f"127.0.0.1:{service.port}", TLSFiles.of(certs, node.name)) for node in nodes)
+        coming = asyncio.ensure_future(run_node(nodes[0], first))
+        await service.coordinator.registry.wait_until(lambda: service.coordinator.registry.connected == 1, 60)
+        assert service.coordinator.registry.connected == 1
+        for one in idle:
+            with suppress(ConnectionError), one:
+                await asyncio.to_thread(one.recv, 100)  # ends, or the test does
+        await asyncio.gather(running, coming, run_node(nodes[1], last))
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+
+
+# ------------------------------------------------------------------------------------------------------- full disks
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_named_and_leaves_nothing_half_written(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(FedUCBVI(), WORLD, 30, checkpoint=tmp_path / "kept")
+    before = {path: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+
+    def full(*_: object) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fed_ucbvi.engine.state_store.os.fsync", full)
+        patch.setattr("fed_ucbvi.core.files.Path.write_bytes", full)
+        with pytest.raises(OSError, match=os.strerror(number)) as error:
+            done.save(tmp_path / "out")
+        assert error.value.filename == str(tmp_path / "out")
+        store = StateStore.open(tmp_path / "kept", "fed-ucbvi/checkpoint", 7, durable=True)
+        with store, pytest.raises(OSError, match=os.strerror(number)) as error:
+            store.begin(store.read())
+        assert re.fullmatch(r"log-\d+", Path(error.value.filename).name)
+    left = {path: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+    assert left == before
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
