@@ -23,14 +23,17 @@ BASE = re.compile(r"(?:(?:^|[^\w.])(?:[A-Za-z]|max|min)|[^\W\da-zA-Z_])[\u0300-\
 """What may have a subscript: one letter alone, a Greek one anywhere, max and min. Names keep their underscores."""
 CARRIER = re.compile(rf"(?:max|min|\d+|{LETTER}[\u0300-\u036f]?)$")
 """What carries the scripts and becomes part of the formula; after a bracket they are raised or lowered as text."""
-POWERS = {"²": "^{2}", "³": "^{3}", "⁴": "^{4}"}
+POWERS = {"²": "^{2}", "³": "^{3}", "⁴": "^{4}", "*": "^{*}"}
+TOUCHING = re.compile(r"[(),|]+")
+"""What joins two formulas between which no line may end."""
 SYMBOL = re.compile(
-    r"(?<![\w'\u2019.\-^_])(?:[NVQPXYZMSHTRKhsiknrtvmpfj]|A(?= = |, |\)| and H)|(?<=action )a|(?<=,)a(?=\))"
-    r"|(?<=, )a(?=\)))(?P<power>[²³⁴]?)(?![\w'\u2019\-^_]|\.\w)"
+    r"(?<![\w'\u2019.\-^_])(?:[NVQPXYZMSHTRUKhsiknrtvmpfj\u0391-\u03c9]|A(?= = |, |\)| and H)|(?<=action )a"
+    r"|(?<=,)a(?=\))|(?<=, )a(?=\)))(?P<power>[²³⁴*]?)(?![\w'\u2019\-^_]|\.\w)"
 )
 """Letters that stand by themselves for a quantity, and not for a word."""
 HATS = {"\u0302": r"\hat", "\u0303": r"\tilde", "\u0304": r"\bar"}
 VERBATIM = (nodes.FixedTextElement, nodes.literal, nodes.math, nodes.raw, nodes.Invisible, addnodes.desc_signature)
+VERBATIM += (addnodes.literal_strong, addnodes.literal_emphasis)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -47,7 +50,7 @@ class Scripts(SphinxTransform):
     def apply(self, **_: Any) -> None:
         """Change one page."""
         for text in list(self.document.findall(nodes.Text)):
-            made = [] if _verbatim(text) else list(pieces(text.astext()))
+            made = [] if _verbatim(text) else _joined(list(pieces(text.astext())))
             if any(not isinstance(one, nodes.Text) for one in made):
                 text.parent.replace(text, made)
 
@@ -68,6 +71,28 @@ def pieces(text: str) -> Iterator[nodes.Node]:
                 yield kind("", "", *pieces(_inner(one)))
         end = group[-1].end() + bool(power)
     yield from _symbols(text[end:])
+
+
+def _joined(made: list[nodes.Node]) -> list[nodes.Node]:
+    """The parts with formulas and their brackets in one, so that no line ends in them."""
+    found: list[nodes.Node] = []
+    for place, one in enumerate(made):
+        last, text = found[-1] if found else None, one.astext()
+        if isinstance(last, nodes.math) and isinstance(one, nodes.Text):
+            closing = last.astext().count("(") - last.astext().count(")")
+            between = place + 1 < len(made) and isinstance(made[place + 1], nodes.math)
+            taken = text if between and TOUCHING.fullmatch(text) else ")" * closing
+            if taken and text.startswith(taken):
+                found[-1], text = nodes.math(source := last.astext() + taken, source), text.removeprefix(taken)
+            found += [nodes.Text(text)] if text else []
+        elif isinstance(one, nodes.math) and isinstance(last, nodes.math):
+            found[-1] = nodes.math(source := last.astext() + text, source)
+        elif isinstance(one, nodes.math) and last is not None and last.astext().endswith("("):
+            found[-1] = nodes.Text(last.astext()[:-1])
+            found.append(nodes.math(f"({text}", f"({text}"))
+        else:
+            found.append(one)
+    return found
 
 
 def _symbols(text: str) -> Iterator[nodes.Node]:

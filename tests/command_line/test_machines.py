@@ -227,7 +227,7 @@ def test_a_slow_tracker_does_not_hold_up_the_run(tmp_path: Path, monkeypatch: py
     over, rounds = threading.Event(), []
 
     def wait(self: object, episodes: int, figures: dict[str, float]) -> None:
-        assert over.wait(60)
+        assert over.wait(300)
         rounds.append(figures.get("round"))
 
     monkeypatch.setattr(TensorBoardTracker, "write", wait)

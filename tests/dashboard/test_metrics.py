@@ -191,7 +191,7 @@ def test_a_server_of_its_own_process_serves_metrics_logs_json_and_is_tracked(tmp
             return read(answer.read().decode())
 
     rules = ("--metrics", "127.0.0.1:0", "--log-format", "json", "--track", f"tensorboard:{tmp_path / 'events'}")
-    with Processes(tmp_path, *rules) as parties:
+    with Processes(tmp_path, "--episodes", "1000000000", *rules) as parties:  # it does not end by itself
         parties.start(SERVER)
         parties.hear(SERVER, r"metrics at (http://\S+/metrics)")
         found = re.search(r"metrics at (http://[^\s\"]+)", parties.parties[SERVER].words())

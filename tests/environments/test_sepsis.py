@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import InputError, clinicians_policy, icu_sepsis
+from fed_ucbvi import FedKLUCBVI, InputError, Run, clinicians_policy, counts_from_logs, icu_sepsis, run
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import sepsis
+from repository import ROOT
 
 S, A, H = 716, 2, 6
 DEATH, SURVIVED, END = 713, 714, 715
@@ -69,6 +73,36 @@ def test_hospitals_that_differ_keep_the_next_states(made_up: dict[str, FloatArra
     assert np.array_equal(dense > 0, np.broadcast_to(made_up["tx_mat"] > 0, dense.shape))
     assert not np.array_equal(dense[0], dense[1])
     assert made.eps_p == 0.05
+
+
+@pytest.mark.slow
+def test_hospitals_as_processes_learn_with_secure_sums_what_a_simulation_from_their_logs_does(
+    made_up: dict[str, FloatArray], tmp_path: Path
+) -> None:
+    """The example, with tables as in the package but with two doses."""
+    assets = tmp_path / "packages" / "icu_sepsis" / "envs" / "assets"
+    assets.mkdir(parents=True)
+    np.savez(assets / "dynamics.npz", **made_up)  # type: ignore[arg-type]
+    few = ("--network", "--hospitals", "3", "--logged", "30", "--online", "20", "--folder", "kept")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "sepsis" / "hospitals.py"), *few],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(tmp_path / "packages")))},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "with secure sums and logs: worth 0." in done.stdout
+    logs = [
+        counts_from_logs(tmp_path / "kept" / f"hospital-{i}.parquet", (S, A, 51), stationary=True) for i in range(3)
+    ]
+    world, algorithm = icu_sepsis(agents=3), FedKLUCBVI(stationary=True, min_round_growth=0.1)
+    pooled = logs[0].merge(logs[1]).merge(logs[2])
+    expected = run(algorithm, world, 20, warm_start=pooled, driver="episodes")
+    made = Run.load(tmp_path / "kept" / "run")
+    assert np.array_equal(made.policy, expected.policy)
+    assert np.array_equal(made.V, expected.V)
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ def test_live_shops_earn_what_their_tables_say(fleet: Federation) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_shops_that_learn_live_for_a_hundred_months_are_near_the_best_shared_policy() -> None:
     """Counted over all steps, as ``advise`` recommends: 0.95 of it after a hundred months; mean of seeds 0 and 1."""
     best = shops.euro(shops.shops().common_optimum.value.lower)

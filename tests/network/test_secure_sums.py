@@ -34,6 +34,7 @@ from fed_ucbvi.network.messages import (
     Report,
     Roster,
     RosterEntry,
+    Start,
     Up,
     decode_up,
     keep_taken,
@@ -344,15 +345,18 @@ def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episo
         who, name, number, digest = wrong
         denial = Denial(name, number, digest, who.denial(number, digest), certificate)
         with pytest.raises(DeclinedError):  # another roster, or not of that roster
-            ask(3, "012", 3, 12, (denial,))
+            ask(3, "01", 3, 12, (denial,))
     with pytest.raises(InputError, match="not signed"):
-        ask(3, "012", 3, 12, (Denial("node-1", 2, missed, own[2].denial(2, missed), certificate),))
-    ask(3, "012", 3, 12, (Denial("node-1", 2, missed, own[1].denial(2, missed), certificate),))
+        ask(3, "01", 3, 12, (Denial("node-1", 2, missed, own[2].denial(2, missed), certificate),))
+    right = (Denial("node-1", 2, missed, own[1].denial(2, missed), certificate),)
+    with pytest.raises(DeclinedError):  # if node-1 lies, node-2's numbers are the difference of two sums
+        ask(3, "012", 3, 12, right)
+    ask(3, "01", 3, 12, right)
     assert sent().failures == 1
     if not on_disk:
         with pytest.raises(InputError, match="has not answered"):
-            sent().confirm(3, b"another")
-        sent().confirm(3, asked[3])
+            sent().begin(4, 3, b"another", 3)
+        sent().begin(4, 3, asked[3], 3)
         ask(4, "01", 1, 1)  # nothing of it was sent before
         assert sent().failures == 1
     ask(5, "012", 4, 2)
@@ -510,6 +514,30 @@ def test_a_node_that_comes_back_with_another_key_changes_nothing(
     outcome = asyncio.run(asyncio.wait_for(with_a_death(task, tls_files, tmp_path, dies_at, comes_back=True), 300))
     assert_same_but_for_requests(outcome.run, run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes"))
     assert outcome.events == []
+
+
+def test_a_live_node_whose_line_breaks_in_a_round_signs_anew(tls_files: Callable[[str], TLSFiles]) -> None:
+    """What it signed before is of no use: the key went with the stream."""
+    task = plan(FedKLUCBVI(), collection="live", run="the-run")
+    broadcast = tuple(np.array(array) for array in task.algorithm.broadcast(task.algorithm.new_server(task.setting)))
+    start, entries = Start(1, 0, 0, 5, 1, broadcast), []
+    nodes = make_nodes(WORLD, SPLIT)
+    for node in (*nodes, nodes[0]):
+        if node.welcome is None:
+            node.identify(tls_files(node.name), "127.0.0.1")
+        node.enter(task.welcome())
+        played = node.answer(start)
+        while played is None:
+            played = node.play_on()
+        assert isinstance(played, Played)
+        assert played.ready is not None
+        certificate = der_of(tls_files(node.name).read()[1])
+        entries.append(RosterEntry(node.name, node.first_agent, node.agents, certificate, played.ready))
+    with pytest.raises(InputError, match="does not have what this node has signed"):
+        nodes[0].answer(make_roster(1, 0, entries[:3]))
+    answers = [node.answer(make_roster(1, 0, entries[1:])) for node in nodes]
+    total = summed(answer.arrays for answer in answers if isinstance(answer, Report))
+    assert total[0].sum() == sum(entry.agents * entry.ready.episodes for entry in entries[1:]) * WORLD.horizon
 
 
 @pytest.mark.parametrize("collection", ["lockstep", "live"])

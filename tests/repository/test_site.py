@@ -100,11 +100,11 @@ def test_names_that_no_reference_has_are_found(check: Callable[[], tuple[int, st
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("n^i_h(s,a) and V_{h+1}", "$n^{i}_{h}$($s$,$a$) and $V_{h+1}$"),
+        ("n^i_h(s,a) and V_{h+1}", "$n^{i}_{h}(s,a)$ and $V_{h+1}$"),
         ("2^\u2212f, 2^63, 10^\u22120.5", "$2^{-f}$, $2^{63}$, $10^{-0.5}$"),
         ("2THε_r, Σ_s' min_i P̂^c v_k²", r"2TH$ε_{r}$, $Σ_{s'}$ $\text{min}_{i}$ $\hat{P}^{c}$ $v_{k}^{2}$"),
-        ("V^{i,π_t}(s^i_t) at (1 + p)^H", "$V^{i,π_{t}}$($s^{i}_{t}$) at (1 + $p$)[$H$]"),
-        ("A node's N = S, i.e. P-256; (h,s,a)", "A node's $N$ = $S$, i.e. P-256; ($h$,$s$,$a$)"),
+        ("V^{i,π_t}(s^i_t) at (1 + p)^H", "$V^{i,π_{t}}(s^{i}_{t})$ at (1 + $p$)[$H$]"),
+        ("A node's N = S, i.e. P-256; (h,s,a)", "A node's $N$ = $S$, i.e. P-256; $(h,s,a)$"),
         ("eps_p, own_algorithm, Run.regret_at, x_own_y", "eps_p, own_algorithm, Run.regret_at, x_own_y"),
     ],
 )
@@ -113,8 +113,8 @@ def test_marks_become_formulas_and_names_stay(text: str, shown: str) -> None:
         inner = "".join(map(drawn, node.children)) or node.astext()
         return {"superscript": f"[{inner}]", "math": f"${inner}$"}.get(type(node).__name__, inner)
 
-    pieces = runpy.run_path(str(DOCS / "extensions" / "scripts.py"))["pieces"]
-    assert "".join(map(drawn, pieces(text))) == shown
+    tool = runpy.run_path(str(DOCS / "extensions" / "scripts.py"))
+    assert "".join(map(drawn, tool["_joined"](list(tool["pieces"](text))))) == shown
 
 
 def test_the_landing_page_says_how_to_install_and_has_a_run_that_works(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,7 @@ def test_a_default_run_that_has_learnt_says_nothing(make: Callable[[], Federatio
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_five_shops_with_defaults_are_advised_in_euro() -> None:
     """As published they learn next to nothing in 300 months, with Fed-KL-UCBVI most of what there is."""
     result = run(FedUCBVI(), shops.shops(), 300)

@@ -12,7 +12,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -86,6 +86,8 @@ class Processes:
         certs: a folder with certificates; none: insecure.
         secure_sums: nodes require them.
         problem: what the server is told of the problem, by default all of it.
+        nodes: first agent and number of agents of each; then with Fed-KL-UCBVI, as with secure sums.
+        joining: further arguments of all nodes.
     """
 
     def __init__(
@@ -95,9 +97,12 @@ class Processes:
         certs: Path | None = None,
         secure_sums: bool = False,
         problem: Sequence[str] = ("--agents", "3", *PROBLEM),
+        nodes: Mapping[str, tuple[int, int]] | None = None,
+        joining: Sequence[str] = (),
     ) -> None:
-        self._problem = problem
-        self._nodes, self._secure = (THREE, True) if secure_sums else (AGENTS, False)
+        self._problem, self._joining = problem, joining
+        self._nodes, self._secure = nodes or (THREE if secure_sums else AGENTS), secure_sums
+        self._increments = secure_sums or nodes is not None
         self.folder, self._rules = folder, rules
         self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
         self.port = 0
@@ -136,7 +141,7 @@ class Processes:
                 *self._tls_files,
             ),
             *("--nodes", ",".join(self._nodes), "--episodes", str(T), "--seed", str(SEED), *self._problem),
-            *(("--algorithm", "fed-kl-ucbvi") if self._secure else ("--option", "synchronisation=local")),
+            *(("--algorithm", "fed-kl-ucbvi") if self._increments else ("--option", "synchronisation=local")),
             *("--checkpoint", str(self.folder / "checkpoint")),
             *("--out", str(self.folder / "run"), "--json", "--quiet", *self._rules),
             *(("--secure-sums",) if self._secure else ()),
@@ -149,6 +154,7 @@ class Processes:
             *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name), "--json"),
             *(("--require-secure-sums",) if self._secure else ()),
             *(("--logs", str(self.logs[name])) if name in self.logs else ()),
+            *self._joining,
         )
 
     def kill(self, *names: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import os
 import select
@@ -16,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 MODULES = (
@@ -131,7 +133,7 @@ def _bury(children: dict[int, int]) -> None:
 
 
 def _become(arguments: list[str], given: list[int], others: list[int]) -> None:
-    """In the child: run the command with these outputs, and end."""
+    """In the child: run the command with these outputs, and end; ``@module:function`` is called instead of it."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for place, output in enumerate(given[:2], start=1):
@@ -140,10 +142,14 @@ def _become(arguments: list[str], given: list[int], others: list[int]) -> None:
         os.close(number)
     from fed_ucbvi.command_line import main
 
+    command: Callable[[], None] = main
+    if arguments[0].startswith("@"):
+        module, _, name = arguments.pop(0)[1:].partition(":")
+        command = functools.partial(getattr(importlib.import_module(module), name), arguments)
     sys.argv = ["fed-ucbvi", *arguments]
     code: object = 1
     try:
-        main()
+        command()
         code = 0
     except SystemExit as end:
         code = end.code

@@ -175,12 +175,15 @@ def federate(
     spec: Annotated[
         RunSpec,
         fields(
-            f"{TABLES} algorithm parameters seed secure_sums out overwrite",
+            f"{TABLES} algorithm parameters seed incumbent loss secure_sums out overwrite",
             agents={"help": "Agents on all nodes.", "default": "one each, or the size of a custom federation"},
         ),
     ],
     output: Annotated[Output, fields(f"log_format {PAGE} as_json quiet")],
     nodes: int = option(4, "N", "Nodes, each a process.", NETWORK),
+    logs: str | None = option(
+        None, "FILES", "The nodes' logs: a file each, with {} in place of the node's number, from 0.", NETWORK
+    ),
     folder: Path | None = option(
         None, "DIR", "Keep certificates, checkpoint and states here; the same command resumes from there.", OUTPUT
     ),
@@ -191,10 +194,14 @@ def federate(
     from fed_ucbvi.core import defaults
     from fed_ucbvi.network.local import run_locally, work_folder
 
+    files = [] if logs is None else [logs.replace("{}", str(node)) for node in range(nodes)]
+    for file in files:
+        if not Path(file).is_file():
+            raise InputError(f"{file} is no file; --logs needs one for each node, with {{}} for its number.")
     agents = spec.make_federation(nodes).agents if spec.agents is None else spec.agents
     environment = spec.environment or defaults.ENVIRONMENT
     problem = ["--env", environment, *arguments_of(spec, "eps_p env_seed environment_options")]
-    run = arguments_of(spec, "episodes algorithm parameters seed secure_sums out overwrite")
+    run = arguments_of(spec, "episodes algorithm parameters seed incumbent loss secure_sums out overwrite")
     shown = arguments_of(output, f"log_format {PAGE} as_json quiet")
     own = ["--algorithm", spec.algorithm, "--send-trajectories", "--log-format", output.log_format]
     own += ["--require-secure-sums"] if spec.secure_sums else []
@@ -204,7 +211,7 @@ def federate(
             agents=agents,
             nodes=nodes,
             server_arguments=[*problem, *run, *shown],
-            node_arguments=[*problem, *own],
+            node_arguments=lambda node: [*problem, *own, *(["--logs", files[node]] if files else [])],
         )
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)  # a server that was killed, as a shell says it

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,9 +41,9 @@ def run_locally(
     agents: int,
     nodes: int,
     server_arguments: Sequence[str],
-    node_arguments: Sequence[str],
+    node_arguments: Callable[[int], Sequence[str]],
 ) -> int:
-    """Start everything, wait for the server to end, and give its exit code."""
+    """Start everything, wait for the server to end, and give its exit code; node i has arguments of its own."""
     shares = split_agents(agents, nodes)
     names = [f"node-{i}" for i in range(nodes)]
     certificates = folder / "certs"
@@ -59,9 +59,9 @@ def run_locally(
     running = []
     try:
         address = f"127.0.0.1:{_wait_for_port(port_file, server)}"
-        for name, (first, count) in zip(names, shares, strict=True):
+        for i, (name, (first, count)) in enumerate(zip(names, shares, strict=True)):
             own = ("--name", name, "--first-agent", str(first), "--agents", str(count), "--state", str(folder / name))
-            running.append(start_command("join", address, *tls_files, *own, *node_arguments, quiet=True))
+            running.append(start_command("join", address, *tls_files, *own, *node_arguments(i), quiet=True))
         return server.wait()
     except BaseException:
         for process in (server, *running):

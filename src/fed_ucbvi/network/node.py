@@ -82,11 +82,13 @@ class RoundInPlay:
     """The round the server has started, and how far it is.
 
     ``length`` is known once it is stopped, and ``paid`` once the agents have counted it. ``owed`` is what the
-    episodes before it paid that no confirmed report has; the server does not know of ``before`` of these.
+    episodes before it paid that no confirmed report has, all played after round ``since``; the server does not know
+    of ``before`` of these.
     """
 
     start: Start
     owed: Paid
+    since: int
     before: int = 0
     told: bool = False
     length: int | None = None
@@ -156,6 +158,8 @@ class Node:
         self.finished = False
         self.policy: LearntPolicy | None = None
         """The policy to deploy, once the server has sent it with the end of the run."""
+        self.secret = logs is not None
+        """Whether the server is to learn nothing of this node alone, not even from its errors."""
         self._round: RoundInPlay | None = None
         self._live = False
         self.transcript = NOBODY
@@ -209,11 +213,6 @@ class Node:
         """Take part with this certificate, which secure sums need, in a run of ``server``."""
         self._tls_files, self._server = tls_files, server
 
-    @property
-    def secret(self) -> bool:
-        """Whether the server is to learn nothing of this node alone, not even from its errors."""
-        return self._source_of_logs is not None or (self.welcome is not None and self._plan.secure_sums)
-
     def enter(self, welcome: Welcome) -> Joining:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
         spec = read_spec(welcome.spec, self._only_name)
@@ -230,6 +229,8 @@ class Node:
         if spec.secure_sums:  # the certificate may have been renewed
             assert self._tls_files is not None
             self._credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
+            if self._round is not None:
+                self._round.ready = None  # its key is gone
         units = self.units
         return Joining(
             *(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale),
@@ -264,6 +265,7 @@ class Node:
     def _build(self, welcome: Welcome, spec: RunSpec) -> None:
         self._live = spec.collection == LIVE
         self._check_sharing(spec)
+        self.secret = self.secret or spec.secure_sums  # before environments are made
         self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
         hosted = self._hosted = self._host(welcome, spec)
         if hosted.sizes != spec.sizes:
@@ -287,7 +289,8 @@ class Node:
             "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
-        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures)
+        least = spec.least_episodes, spec.least_members
+        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures, least, self._members)
 
     def _make_party(self, welcome: Welcome, spec: RunSpec) -> Setting:
         """The agents, which have seen nothing, and the setting of the run."""
@@ -441,14 +444,15 @@ class Node:
         self._generations.return_to(base)
         owed = Paid(0, 0.0, np.zeros(self._plan.setting.states, dtype=np.int64))
         self._algorithm.settle_report(self.state, start.arrays, used=used)
-        if used:
-            self._sent.confirm(start.confirmed, start.roster)
-        elif kept is not None or self._plan.secure_sums:
+        if not used and (kept is not None or self._plan.secure_sums):
             kept = kept or self._generations.find(base)
             owed = owed if kept is None or "owed" not in kept.note else _paid(kept.note["owed"])
         owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
+        since = start.confirmed if used or kept is None else int(kept.note.get("confirmed", start.confirmed))
+        if self._plan.secure_sums:
+            self._sent.begin(start.round, start.confirmed, start.roster, since)
         self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
-        return RoundInPlay(start, owed, before)
+        return RoundInPlay(start, owed, since, before)
 
     def _closed_without(self, start: Start) -> Generation | None:
         """What a live node has kept of rounds after ``base`` that the server has closed without it."""
@@ -547,10 +551,12 @@ class Node:
         if now.paid is None:
             self._party.stop(length)
             now.paid = self._paid_in(now.start)
-        note: dict[str, Any] = {"owed": _listed(self._owed(now))} if self._plan.secure_sums or self._live else {}
+        note: dict[str, Any] = {}
+        if self._plan.secure_sums or self._live:
+            note = {"owed": _listed(self._owed(now)), "confirmed": now.since}
         if self._live:
             clock = now.start.first + now.before + length
-            note |= {"start": _key(now.start), "played": length, "confirmed": now.start.confirmed, "clock": clock}
+            note |= {"start": _key(now.start), "played": length, "clock": clock}
         self._generations.keep(now.start.round, note, self._party.counts() if self._live else None)
         now.length = length
 
@@ -611,7 +617,7 @@ class Node:
                 least_members=least[1],
                 members=self._members,
             )
-            tell = self._rewards and tells_rewards(roster, *least)
+            tell = self._rewards and tells_rewards(roster, *least, self._members)
             counts = () if now.start.playing == EVALUATING else self._own_report((), 0)
             own = (*counts, self._told(now, tell=tell))
             failures = self._sent.failures

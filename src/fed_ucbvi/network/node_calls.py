@@ -142,13 +142,14 @@ class NodeCalls:
         ends: list[bytes] = []
         while member.status == HERE:
             stream = member.stream
-            left = rules.patience if away_since is None else away_since + rules.patience - time.monotonic()
+            patience = self._patience
+            left = patience if away_since is None else away_since + patience - time.monotonic()
             if left <= 0:
                 await self._stayed_away(member)
                 continue
             if stream is None:
                 away_since = away_since or time.monotonic()
-                await self._registry.wait_until(lambda: member.stream is not None or member.out, left)
+                await self._registry.wait_until(self._changed(member, patience), left)
                 continue
             try:
                 script, began = call.script(member, stream), time.perf_counter()
@@ -192,9 +193,24 @@ class NodeCalls:
             answer.cancel()
             halting.cancel()
 
+    def _changed(self, member: Member, patience: float) -> Callable[[], bool]:
+        """Whether a node that was away is back or out, or is to be waited for less than so long."""
+        return lambda: member.stream is not None or member.out or self._patience < patience
+
+    @property
+    def _patience(self) -> float:
+        """Seconds to wait for a node: few if this round lacks a quorum that is there by now, for the next one."""
+        rules, here = self._rules, sum(member.stream is not None for member in self._registry.present)
+        some_back = rules.quorum is not None and here < rules.quorum <= self._registry.connected
+        return min(rules.wait, rules.patience) if some_back else rules.patience
+
     async def _stayed_away(self, member: Member) -> None:
         """Do what the policy says about a node that has not come back."""
         rules = self._rules
+        if rules.quorum is not None and rules.quorum <= self._registry.connected:
+            member.status = AWAY
+            self.note(member, "is away, and others are back", "the round closes without it")
+            return
         if rules.away == "wait":
             raise FederationStoppedError(
                 f"'{member.name}' has stayed away, or has not answered, for {rules.patience:g} s in round "

@@ -59,6 +59,7 @@ class NodeStream:
         self.farewell = ""
         self.prepared, self.stopped = -1, False
         self._sent, self._taken = DeltaCache(), DeltaCache()
+        self._sending = asyncio.Lock()
 
     @property
     def certificate(self) -> bytes:
@@ -70,19 +71,20 @@ class NodeStream:
         self.closed.set()
 
     async def send(self, message: Down | ToMany) -> None:
-        """Put one message on the stream."""
-        self._check_open()
-        data = message.encode(self._sent) if isinstance(message, ToMany) else encode(message, self._sent)
-        for count in self.counts:
-            count.messages_down += 1
-            count.bytes_down += len(data) + FRAME
-        self.conversation.sent(message.message if isinstance(message, ToMany) else message, data)
-        await self.write(data)
-        match message.message if isinstance(message, ToMany) else message:
-            case Start() as start:
-                self.prepared, self.stopped = start.round, False
-            case Stop():
-                self.stopped = True
+        """Put one message on the stream, after those that are being sent."""
+        async with self._sending:
+            self._check_open()
+            data = message.encode(self._sent) if isinstance(message, ToMany) else encode(message, self._sent)
+            for count in self.counts:
+                count.messages_down += 1
+                count.bytes_down += len(data) + FRAME
+            self.conversation.sent(message.message if isinstance(message, ToMany) else message, data)
+            await self.write(data)
+            match message.message if isinstance(message, ToMany) else message:
+                case Start() as start:
+                    self.prepared, self.stopped = start.round, False
+                case Stop():
+                    self.stopped = True
 
     async def write(self, data: bytes) -> None:
         """Put bytes on the line, also if the stream is closed."""

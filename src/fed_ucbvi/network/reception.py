@@ -251,6 +251,8 @@ class Reception:
         member = self._registry.members.get(hello.node)
         if member is None or not self._run.begun:
             raise RejectedError(f"'{hello.node}' does not take part in this run; there is nothing to leave")
+        if self._run.done and member.status != LEFT:
+            raise RejectedError("this run is over; there is nothing to leave")
         if member.status == GONE:
             raise RejectedError(f"'{hello.node}' has been excluded from this run")
         try:

@@ -52,10 +52,20 @@ def contributions(roster: Roster) -> list[Contribution]:
     ]
 
 
-def tells_rewards(roster: Roster, least_episodes: int, least_members: int) -> bool:
-    """Whether enough nodes with new episodes tell their rewards; from the sum of fewer one could be known."""
+def counts(name: str, certificate: bytes, members: Collection[str] | None) -> bool:
+    """Whether a node is among ``members``, names or fingerprints of certificates; None: all are."""
+    return members is None or name in members or certificate_fingerprint(certificate) in members
+
+
+def tells_rewards(
+    roster: Roster, least_episodes: int, least_members: int, members: Collection[str] | None = None
+) -> bool:
+    """Whether enough nodes that count, with new episodes, tell their rewards; of fewer one could be known."""
     told = (
-        entry.ready.rewards and entry.ready.episodes + roster.length >= least_episodes for entry in roster.entries
+        entry.ready.rewards
+        and entry.ready.episodes + roster.length >= least_episodes
+        and counts(entry.name, entry.certificate, members)
+        for entry in roster.entries
     )
     return sum(told) >= least_members
 
@@ -243,8 +253,7 @@ class Credentials:
             if entry.name != self._name:
                 self.authority.check(entry, self._run, roster.round)
         known = (
-            one.episodes >= least_episodes
-            and (members is None or one.name in members or certificate_fingerprint(entry.certificate) in members)
+            one.episodes >= least_episodes and counts(one.name, entry.certificate, members)
             for one, entry in zip(contributions(roster), roster.entries, strict=True)
         )
         if (count := sum(known)) < least_members:

@@ -357,7 +357,7 @@ class Agreement(NamedTuple):
 def compare_transcripts(one: Path, other: Path, authority: Authority | None = None) -> Agreement:
     """Raise unless a server's transcript and a node's agree: what arrived is what was sent, in order.
 
-    On a stream that breaks the last messages may be lost on the way, and a node that is turned away before its hello
+    On a stream that breaks the last messages may be lost on the way, and a node that is rejected before its hello
     is read has a stream that the server's transcript lacks. Everything else is told as a
     :class:`BrokenTranscriptError`.
     """

@@ -1,0 +1,168 @@
+"""A storm over a federation of processes: kills, freezes and partitions by seeded chance, and then the accounts."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fed_ucbvi import Run
+from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.network.replay import replay
+from federation_processes import PROBLEM, SECONDS, SERVER, SIZES, THREE, Line, Processes, simulated
+from network import assert_same_but_for_requests
+from saved_states import saved_in
+
+FIVE = {f"node-{i}": (i, 1) for i in range(5)}
+QUORUM = ("--collection", "live", "--quorum", "3", "--wait", "0.3")
+
+
+class Kind(NamedTuple):
+    """A federation: its nodes, whether with secure sums, and the server's rules."""
+
+    nodes: dict[str, tuple[int, int]]
+    secure_sums: bool
+    rules: tuple[str, ...]
+
+
+KINDS = {
+    "plain, quorum": Kind(FIVE, False, QUORUM),
+    "secure, lockstep": Kind(THREE, True, ()),
+    "secure, quorum": Kind(FIVE, True, QUORUM),
+}
+
+
+class Storm:
+    """One federation in a storm of so many blows; it ends when the run is over.
+
+    Args:
+        kind: of the federation, a key of :data:`KINDS`.
+        folder: an empty one.
+        seed: of what happens when.
+    """
+
+    def __init__(self, kind: str, folder: Path, seed: int) -> None:
+        self._kind, self._folder, self._chance = KINDS[kind], folder, random.Random(seed)
+        self.blows: Counter[str] = Counter()
+
+    def blow(self, blows: int) -> dict[str, Any]:
+        """Let it blow, wait for the end, and check the accounts; figures about it."""
+        kind, certs, began = self._kind, self._folder / "certs", time.monotonic()
+        make_certificates(certs, server=SERVER, nodes=list(kind.nodes))
+        rules = ("--deadline", "2", "--patience", "60", *kind.rules)
+        with ExitStack() as stack:
+            self._processes = stack.enter_context(
+                Processes(
+                    self._folder,
+                    *rules,
+                    certs=certs,
+                    secure_sums=kind.secure_sums,
+                    nodes=kind.nodes,
+                    problem=("--agents", str(len(kind.nodes)), *PROBLEM),
+                    joining=("--most-failures", "1000") if kind.secure_sums else (),
+                )
+            )
+            self._processes.start(SERVER)
+            self._lines = {name: stack.enter_context(Line(self._processes.port)) for name in kind.nodes}
+            self._start(*kind.nodes)
+            happenings = self._happenings()
+            for _ in range(blows):
+                if self._over_by(self._processes.round() + self._chance.randrange(1, 10)):
+                    break
+                time.sleep(self._chance.uniform(0.0, 0.05))
+                name = self._chance.choice(list(happenings))
+                happenings[name]()
+                self.blows[name] += 1
+            assert self._server.end() == 0
+            for name in kind.nodes:  # one that was away at the end would look for the server
+                self._processes.parties[name].kill()
+            summary = json.loads("".join(self._server.said["stdout"]))
+            assert self._processes.leftovers() == []
+        return {**self._accounts(summary), "blows": dict(self.blows), "seconds": time.monotonic() - began}
+
+    @property
+    def _server(self) -> Any:
+        return self._processes.parties[SERVER]
+
+    def _over_by(self, number: int) -> bool:
+        """Wait for a round to be on record; whether the server has ended before."""
+        end = time.monotonic() + SECONDS
+        while self._processes.round() < number and self._server.process.poll() is None:
+            assert time.monotonic() < end, f"waited in vain for round {number}"
+            time.sleep(0.02)
+        return self._server.process.poll() is not None
+
+    def _start(self, *names: str) -> None:
+        for name in names:
+            self._processes.start(name, port=None if name == SERVER else self._lines[name].port)
+
+    def _some(self) -> list[str]:
+        """Some nodes."""
+        return self._chance.sample(list(self._kind.nodes), self._chance.randrange(1, len(self._kind.nodes)))
+
+    def _happenings(self) -> dict[str, Callable[[], None]]:
+        def kill(*names: str) -> None:
+            self._processes.kill(*names)
+            time.sleep(self._chance.uniform(0.0, 1.0))
+            self._start(*self._chance.sample(names, len(names)))
+
+        def freeze(name: str) -> None:
+            self._processes.signal(name, signal.SIGSTOP)
+            time.sleep(self._chance.uniform(0.1, 3.0))
+            self._processes.signal(name, signal.SIGCONT)
+
+        def part(*names: str) -> None:
+            for name in names:
+                self._lines[name].stall()
+            time.sleep(self._chance.uniform(0.1, 3.0))
+            for name in names:
+                self._lines[name].restore()
+
+        def cut(*names: str) -> None:
+            for name in names:
+                self._lines[name].cut()
+
+        return {
+            "nodes killed": lambda: kill(*self._some()),
+            "server killed": lambda: kill(SERVER),
+            "all killed": lambda: kill(SERVER, *self._kind.nodes),
+            "node frozen": lambda: freeze(self._some()[0]),
+            "server frozen": lambda: freeze(SERVER),
+            "nodes parted": lambda: part(*self._some()),
+            "lines cut": lambda: cut(*self._some()),
+        }
+
+    def _accounts(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """Every episode that a node has counted is in the server's table or still to be reported, and none twice.
+
+        The server's log gives the run again, bit for bit; in lockstep the run is the simulation's.
+        """
+        again, server = replay(self._folder / "checkpoint"), saved_in(self._folder / "checkpoint")
+        assert again.differs == [], again.differs
+        H, in_table, kept = SIZES["horizon"], int(server.arrays["server.visits"].sum()), 0
+        for member in server.about["members"]:
+            node = saved_in(self._folder / member["name"])
+            played, new = (
+                int(node.arrays[f"state.agents.{name}"].sum()) // H for name in ("own_visits", "new_visits")
+            )
+            unreported = 0 if member["confirmed"] == node.round else new
+            assert member["agents"] * member["reported"] + unreported == played, (member, played, new, node.round)
+            kept += unreported
+        assert in_table == H * sum(member["agents"] * member["reported"] for member in server.about["members"])
+        if not self._kind.rules:
+            assert_same_but_for_requests(Run.load(self._folder / "run"), simulated(secure=True))
+            assert summary["events"] == []
+        failed = sum("synchronisation failed" in event["what"] for event in summary["events"])
+        return {
+            "rounds": again.rounds,
+            "episodes": in_table // H + kept,
+            "in_table": in_table // H,
+            "closed_without": sum("closes without it" in event["done"] for event in summary["events"]),
+            "failed": failed,
+        }
