@@ -183,7 +183,7 @@ class Ready(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Under secure sums: that a node is ready to be summed with others, signed with the key of its certificate.
 
     Attributes:
-        binding: the digest of the welcome, the round and the broadcast that the node was sent.
+        binding: the digest of the run, the epoch, the support, the round and the broadcast that the node was sent.
         episodes: of each of its agents that no confirmed report has; in lockstep without those of this round, whose
             length the roster says. In round 0, those of its logs.
         rewards: whether it tells what they paid.

@@ -63,7 +63,7 @@ from fed_ucbvi.network.query_guard import QueryGuard
 from fed_ucbvi.network.rewards import RewardGrid, added
 from fed_ucbvi.network.roster import Credentials, binding_of, fingerprint, tells_rewards
 from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
-from fed_ucbvi.network.secure_sums import MIN_NODES, masked
+from fed_ucbvi.network.secure_sums import MIN_NODES, framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, check_room, host
 from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
@@ -226,7 +226,8 @@ class Node:
             raise InputError("the server has changed the run since this node joined; start the node again.")
         self._generations.meet(welcome.epoch)
         self.welcome, self._spec = welcome, spec
-        self._welcomed = hashlib.sha256(encode(welcome)).digest()
+        about = f"{welcome.run} {welcome.epoch}".encode()
+        self._welcomed = hashlib.sha256(framed(about, welcome.support)).digest()
         self._questions.begin(str(welcome.epoch).encode())
         if spec.secure_sums:  # the certificate may have been renewed
             assert self._tls_files is not None

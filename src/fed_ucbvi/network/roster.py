@@ -77,10 +77,10 @@ def fingerprint(roster: Roster) -> bytes:
 
 
 def binding_of(welcome: bytes, start: Start) -> bytes:
-    """What a node was sent: the digest of the welcome's digest, the round, the broadcast, and what is judged.
+    """What a node was sent: a digest of run, epoch and support, the round, the broadcast, and what is judged.
 
-    The welcome has the run and the epoch, and how numbers are listed and scaled: were that another for one node, its
-    numbers would stand where nobody else has any.
+    Were the support, by which numbers are listed, another for one node, its numbers would stand where nobody else
+    has any.
     """
     broadcast, about = start.arrays, (start.round, start.playing, *start.judged)
     arrays = [part for a in broadcast for part in (f"{a.dtype.str} {a.shape}".encode(), a.tobytes())]
