@@ -289,7 +289,7 @@ def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_o
     )
     plan = plan_for(algorithm, world, LONG, seed=SEED, without=("node-1",), **rest)
     outcome = serve(plan, make_nodes(world, [3, 1], tmp_path)[:1], tmp_path / "server")
-    done = f"its counts {'stay' if algorithm.server_counts else 'go'}"
+    done = f"its counts are {'kept' if algorithm.server_counts else 'dropped'}"
     assert [(event["what"], event["done"]) for event in outcome.events] == [("left for good", done)]
     first = plan_for(algorithm, world, SHORT, seed=SEED).setting
     second = extended_setting(algorithm, first, episodes=LONG)

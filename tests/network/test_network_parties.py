@@ -297,6 +297,7 @@ def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_pat
     """Also after rounds it missed; and, with a folder, every round before, but none of a course that was left."""
     state = Counter()
     kept = NodeStateStore(state, {"run": "r"}, tmp_path)
+    kept.meet(1)
     for number in (1, 2, 3, 7, 8):
         kept.return_to(kept.current)
         state.count += number

@@ -149,7 +149,7 @@ class Storm:
         for member in server.about["members"]:
             node = saved_in(self._folder / member["name"])
             played, new = (
-                int(node.arrays[f"state.agents.{name}"].sum()) // H for name in ("own_visits", "new_visits")
+                int(node.arrays[f"state.agents.{name}"].sum()) // H for name in ("own_visits", "new_transitions")
             )
             unreported = 0 if member["confirmed"] == node.round else new
             assert member["agents"] * member["reported"] + unreported == played, (member, played, new, node.round)

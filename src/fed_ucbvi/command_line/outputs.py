@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fed_ucbvi.command_line.options import Output
-from fed_ucbvi.command_line.program import INTERRUPTED, plain_reason, say
+from fed_ucbvi.command_line.program import INTERRUPTED, say
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free
 from fed_ucbvi.problem.units import Units
@@ -261,7 +261,7 @@ def save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | None
         run.save(out, overwrite=overwrite)
         return out, None
     except OSError as error:
-        reason = plain_reason(error).rstrip(".")
+        reason = (error.strerror or str(error)).rstrip(".")
     for place in (Path(tempfile.gettempdir()), Path.cwd()):
         elsewhere = place / f"fed-ucbvi-run-{os.getpid()}"
         try:

@@ -43,7 +43,8 @@ def naming(path: Path, draft: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None or (draft is not None and str(error.filename).startswith(str(draft))):
+        unnamed = error.filename is None or (draft is not None and str(error.filename).startswith(str(draft)))
+        if unnamed and error.errno is not None:
             error.filename = str(path)
         raise
 

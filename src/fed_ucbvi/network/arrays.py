@@ -28,6 +28,7 @@ with needed("msgspec"):
 
 DTypeName = Literal["b1", "i1", "i4", "i8", "f8"]
 MAX_AXES = 6
+FROM_ZEROS = -1
 LONG_BYTES = 512
 """Marks of what has changed that are longer than this are packed."""
 WORD = np.dtype("<u8")
@@ -81,11 +82,11 @@ class Changes(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda nam
 
     All arrays are laid end to end, as they are in memory (truth values a byte each), each filled up with zeros to
     whole words of 64 bits. Bit i % 8 of byte i / 8 of ``changed`` says whether word i has changed (zeros at the end
-    are left out, and long ones are ``packed`` by zlib), and ``data`` has the words that have. Since round 0 means:
-    from zeros, of the shapes and types of the last message of its kind.
+    are left out, and long ones are ``packed`` by zlib), and ``data`` has the words that have. Since
+    :data:`FROM_ZEROS` means: from zeros, of the shapes and types of the last message of its kind.
     """
 
-    since: Natural
+    since: Annotated[int, Meta(ge=FROM_ZEROS)]
     changed: bytes
     data: bytes
     packed: bool = False
@@ -96,7 +97,7 @@ class Changes(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda nam
         words = _to_words(arrays)
         changed = words != _to_words(before)
         if np.count_nonzero(words) < np.count_nonzero(changed):
-            since, changed = 0, words != 0
+            since, changed = FROM_ZEROS, words != 0
         bits = np.packbits(changed, bitorder="little").tobytes().rstrip(b"\0")
         packed = len(bits) > LONG_BYTES
         return cls(since, zlib.compress(bits, 1) if packed else bits, words[changed].tobytes(), packed)
@@ -108,7 +109,8 @@ class Changes(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda nam
 
     def made_to(self, before: Message) -> Message:
         """New arrays, of which :meth:`of` has given these changes; raises :class:`WireError` where it cannot have."""
-        words = _to_words(before) if self.since else np.zeros(sum(map(_padded_bytes, before)) // WORD.itemsize, WORD)
+        size = sum(map(_padded_bytes, before)) // WORD.itemsize
+        words = np.zeros(size, WORD) if self.since == FROM_ZEROS else _to_words(before)
         bits = self.changed
         if self.packed:
             try:
@@ -185,7 +187,7 @@ class DeltaCache:
             WireError: if that is not here.
         """
         kept = self._kept.get(slot)
-        if kept is not None and (kept.round == since or (since == 0 and round_number >= kept.round)):
+        if kept is not None and (kept.round == since or (since == FROM_ZEROS and round_number >= kept.round)):
             return kept
         if kept is not None and since < round_number <= kept.round:
             return CachedMessage(since, ())

@@ -360,16 +360,14 @@ class _Rows:
             **dict.fromkeys((Meaning.SUM_OF_REWARDS, Meaning.GRID_REWARD), (0.0, scale)),
             Meaning.SUM_OF_SQUARED_REWARDS: (0.0, scale * scale),
         }
-        counts = report[0]
-        n = counts
-        if forms[0].meaning is Meaning.NEW_TRANSITIONS:
-            n = self._by_cell(counts)
+        counts, by_next_state = report[0], forms[0].meaning is Meaning.NEW_TRANSITIONS
+        n = self._by_cell(counts) if by_next_state else counts
         for form, array in zip(forms, report, strict=True):
             if form.meaning not in ranges or not array.size:
                 continue
             least, most = ranges[form.meaning]
             times = n if form.meaning in SUMS_OVER_VISITS else np.broadcast_to(_column(self.agents, n), n.shape)
-            times = counts if array.shape[:-1] == counts.shape else times  # sums by next state
+            times = counts if by_next_state and array.shape[:-1] == counts.shape else times
             self._refuse(array < 0, form.name, "negative", array)
             if array.shape[-1] > 1:
                 words = array[..., 0]

@@ -10,11 +10,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fed_ucbvi.algorithms import algorithm_name, parameters_of
+from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
 from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts
 from fed_ucbvi.algorithms.exact_sums import Grid
-from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.algorithms.increments import increments_of
 from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.errors import (
@@ -366,7 +365,7 @@ def plan_of(
     rest |= {name: getattr(spec, name) for name in (*TOLD, "without")}
     algorithm, federation = spec.make_algorithm(), None
     if evaluated is not None:
-        algorithm = FedKLUCBVI()  # in which any policy can be played; nobody learns
+        algorithm = next(kind for kind in ALGORITHMS.values() if kind.plays_any_policy)()  # nobody learns
     if spec.environment is not None:
         if spec.random_rewards:
             raise InputError("--random-rewards goes with --sizes; an environment says itself whether rewards are.")

@@ -165,8 +165,9 @@ class InMemoryServer:
         finally:
             own.end()
             session.cancel()
-            with suppress(asyncio.CancelledError):
-                await session
+            await asyncio.wait([session])  # whoever cancels the node meanwhile is not missed
+            if not session.cancelled() and (error := session.exception()) is not None:
+                raise error
 
     async def _serve(self, end: _MemoryEnd) -> None:
         try:
