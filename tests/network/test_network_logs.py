@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -207,6 +208,14 @@ def test_logs_of_a_node_that_is_late_come_with_its_next_report(
     world = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
     logs = [write_log(tmp_path / f"{i}.csv", world, 20, i) for i in range(4)]
 
+    class Slow(Node):
+        """Takes its time, so that the run is not over before the other one is back."""
+
+        def answer(self, message: Down) -> Up | None:
+            if isinstance(message, Start):
+                time.sleep(0.03)
+            return super().answer(message)
+
     class Late(Node):
         """Forgets to answer in round 0, once."""
 
@@ -221,7 +230,7 @@ def test_logs_of_a_node_that_is_late_come_with_its_next_report(
     kept = ServerCheckpoint(tmp_path / "server")
     rules = Rules(quorum=3, wait=0.2)
     plan = kept.adopt(plan_for(FedKLUCBVI(), world, T, seed=SEED, secure_sums=secure, rules=rules))
-    kinds = [Node, Node, Node, Late]
+    kinds = [Slow, Slow, Slow, Late]
     nodes = [kind(f"node-{i}", lambda M: world, i, 1, logs=logs[i], most_failures=20) for i, kind in enumerate(kinds)]
     outcome = federate(plan, nodes, certs if secure else None, kept)
     assert Late.missed
