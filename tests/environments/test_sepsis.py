@@ -82,6 +82,7 @@ def test_hospitals_as_processes_learn_with_secure_sums_what_a_simulation_from_th
     """The example, with tables as in the package but with two doses."""
     assets = tmp_path / "packages" / "icu_sepsis" / "envs" / "assets"
     assets.mkdir(parents=True)
+    (assets.parents[1] / "__init__.py").touch()  # or an installed package of that name comes first
     np.savez(assets / "dynamics.npz", **made_up)  # type: ignore[arg-type]
     few = ("--network", "--hospitals", "3", "--logged", "30", "--online", "20", "--folder", "kept")
     done = subprocess.run(
