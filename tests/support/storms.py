@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fed_ucbvi import Run
 from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.replay import replay
@@ -145,7 +147,8 @@ class Storm:
         """
         again, server = replay(self._folder / "checkpoint"), saved_in(self._folder / "checkpoint")
         assert again.differs == [], again.differs
-        H, in_table, kept = SIZES["horizon"], int(server.arrays["server.visits"].sum()), 0
+        held = server.arrays.get("held.0", np.zeros(0))  # reported in a round without a request: for the next one
+        H, in_table, kept = SIZES["horizon"], int(server.arrays["server.visits"].sum() + held.sum()), 0
         for member in server.about["members"]:
             node = saved_in(self._folder / member["name"])
             played, new = (
