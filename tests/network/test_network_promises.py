@@ -13,7 +13,7 @@ import pytest
 
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, evaluate, gridworld, run
 from fed_ucbvi.algorithms.base import Message, Setting
-from fed_ucbvi.core.types import IndexArray
+from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.assurance import Assurance, Promises
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.gymnasium_environments import TabularEnv
@@ -62,6 +62,11 @@ def test_nodes_keep_the_promises_of_a_simulation_round_by_round(asked: dict[str,
         assert node.policy.guarantee == over_the_network.certificate
 
 
+def chances() -> FloatArray:
+    """An incumbent that draws its actions."""
+    return np.random.default_rng(2).dirichlet(np.ones(SIZES[2]), SIZES[1])
+
+
 @pytest.fixture(scope="module")
 def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFiles]:
     folder = tmp_path_factory.mktemp("certs")
@@ -72,7 +77,11 @@ def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFi
 @pytest.mark.parametrize(
     "asked",
     [
-        {"incumbent": np.ones(SIZES[1:], dtype=np.bool_), "loss": 0.1, "return_range": (0, 8)},
+        {
+            "incumbent": chances(),
+            "loss": 0.1,
+            "return_range": (0, 8),
+        },
         {"incumbent": incumbent(), "until_gap": 1.5},
     ],
 )

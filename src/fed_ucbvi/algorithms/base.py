@@ -39,7 +39,7 @@ from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.parameters import check_parameters
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 
 SUMS, ROWS = "sums", "rows"
 """What a server takes of the agents' reports."""
@@ -632,9 +632,9 @@ def all_finite(array: FloatArray) -> bool:
     return not wrong
 
 
-def as_sets(policy: PolicyArray, actions: int) -> MaskArray:
-    """A policy as sets of actions, ``(H, S, A)``."""
-    return policy.astype(np.bool_) if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
+def as_sets(policy: PolicyArray, actions: int) -> PolicyArray:
+    """A policy as sets, or weights, of actions, ``(H, S, A)``."""
+    return policy if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
 
 
 def added_up(report: Message) -> Message:

@@ -328,7 +328,7 @@ def leaderboard(
     Without options nothing is run. See docs/leaderboard.md.
     """
     from fed_ucbvi.algorithms import ALGORITHMS
-    from fed_ucbvi.command_line.outputs import print_json
+    from fed_ucbvi.command_line.outputs import print_json, warn
     from fed_ucbvi.paper import leaderboard as comparison
     from fed_ucbvi.paper import table1
 
@@ -336,12 +336,15 @@ def leaderboard(
         table1.check_names(algorithms)
     if again and quick:
         raise InputError("--again and --quick both make all runs; pass one of them.")
-    board = comparison.LeaderboardPlan.standing().without(leave_out or ())
+    board = comparison.LeaderboardPlan.standing().without(dict.fromkeys(leave_out or (), "by request"))
     if quick:
         board = board.quick()
     anew = [*ALGORITHMS] if again or quick else []
-    rows = [] if anew else [row for row in comparison.standing_rows() if row.environment in board.episodes]
     wanted = list(dict.fromkeys([*anew, *(algorithms or [])]))
+    if missing := board.missing(wanted):
+        board = board.without(missing)
+        warn("; ".join(f"{name} is left out: {reason}." for name, reason in missing.items()))
+    rows = [] if anew else [row for row in comparison.standing_rows() if row.environment in board.episodes]
     if not wanted and (store is not None or jobs is not None):
         raise InputError(
             "--store and --jobs are about runs, and none are to be made; add --algorithm, --again or --quick."

@@ -429,7 +429,9 @@ class Node:
 
     def _start(self, start: Start) -> Played | None:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
-        if _forms(start.arrays) != self._broadcast or start.first + start.most > self._plan.setting.episodes:
+        policy, *others = self._broadcast
+        forms = [self._broadcast, [(policy[0], np.dtype(np.int8)), *others]][: 1 + bool(start.playing)]
+        if _forms(start.arrays) not in forms or start.first + start.most > self._plan.setting.episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
         if len(start.judged) not in (0, 2) or (start.playing and _judged(start) == 0):
             raise InputError(f"the server's start of round {start.round} does not say which policy is judged.")

@@ -17,6 +17,7 @@ from fed_ucbvi.core.sampling.philox import unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, drop_untouched, one_if_shared
 from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for
+from fed_ucbvi.problem.dynamic_programming import tied
 
 STEPS_PER_CALL = 1 << 24
 """The most that one compiled call does, so that Ctrl-C and the progress bar are served in between."""
@@ -57,7 +58,7 @@ class EpisodesDriver(FleetDriver):
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
-        who = (*self._world, *_actions_of(policy), limits.reshape(-1), asking)
+        who = (*self._world, *actions_of(policy), limits.reshape(-1), asking)
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
             now = min(chunk, most - played)
@@ -71,14 +72,14 @@ class EpisodesDriver(FleetDriver):
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        who = (*self._world, *_actions_of(policy), limits.reshape(-1), True)
+        who = (*self._world, *actions_of(policy), limits.reshape(-1), True)
         _play(*who, 0, self._agents, first, count, -1, *self._counts)
         _, visits, _, cells, numbers = self._counts
         drop_untouched(0, self._agents, visits, cells, numbers)
 
 
-def _actions_of(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
-    """The policy's actions, flat, or lists ``(H S, A)``, and how long lists are; code is compiled for each."""
+def actions_of(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
+    """The policy's actions, flat, or lists ``(H S, W)``, and how long lists are; code is compiled for each."""
     if policy.ndim == 2:
         return policy.reshape(-1), _NO_TIES
     actions, ties = listed(policy)
@@ -90,15 +91,23 @@ _NO_TIES = np.zeros(0, dtype=np.int32)
 
 @compiled
 def listed(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
-    """The sets of a mask ``(H, S, A)`` as lists of actions ``(H, S, A)``, and how long these are ``(H, S)``."""
+    """Weights of actions ``(H, S, A)`` as lists of equally likely ones ``(H, S, W)``, and their lengths ``(H, S)``.
+
+    W is A, and more where the weights of a state come to more.
+    """
     H, S, A = policy.shape
-    actions, ties = np.empty((H, S, A), dtype=np.int32), np.empty((H, S), dtype=np.int32)
+    most = A
+    for h in range(H):
+        for s in range(S):
+            most = max(most, int(tied(policy, h, s, A)))
+    actions, ties = np.empty((H, S, most), dtype=np.int32), np.empty((H, S), dtype=np.int32)
     for h in range(H):
         for s in range(S):
             number = 0
             for a in range(A):
-                actions[h, s, number] = a  # without a branch; the next action of the set replaces others
-                number += policy[h, s, a]
+                for _ in range(int(policy[h, s, a])):
+                    actions[h, s, number] = a
+                    number += 1
             ties[h, s] = number
     return actions, ties
 

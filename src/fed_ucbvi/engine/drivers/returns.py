@@ -9,7 +9,7 @@ from fed_ucbvi.core.compiling import compiled, inlined
 from fed_ucbvi.core.sampling.philox import unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, one_if_shared
-from fed_ucbvi.engine.drivers.episodes import cumulative, listed
+from fed_ucbvi.engine.drivers.episodes import actions_of, cumulative
 from fed_ucbvi.engine.drivers.rewards import payments_of
 from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
 from fed_ucbvi.problem.federation import Federation
@@ -53,8 +53,7 @@ class SimulatedReturns:
         """Add the returns of all agents in ``length`` episodes from number ``first`` on, to lie ``within``."""
         H = self._horizon
         low, high = within or (0.0, float(H))
-        actions, ties = listed(policy)
-        rows = actions.reshape((-1, policy.shape[2])), ties.reshape(-1)
+        rows = actions_of(policy)
         m, chunk = self._agents, max(1, STEPS_PER_CALL // (self._agents * self._horizon))
         for begin in range(first, first + length, chunk):
             returns = np.empty((min(chunk, first + length - begin), m))
