@@ -238,6 +238,7 @@ def test_what_cannot_be_promised_is_refused() -> None:
         (FedKLUCBVI(), {"incumbent": policy + 2}, "the incumbent takes actions from"),
         (FedKLUCBVI(), {"incumbent": lambda step, state: 1 // step}, "the incumbent fails for some step and state"),
         (FedKLUCBVI(), {"incumbent": policy, "fleets": "ray"}, "are for agents in this process"),
+        (FedKLUCBVI(), {"incumbent": policy, "driver": "cuda"}, "are for agents in this process"),
     )
     for algorithm, options, reason in cases:
         with pytest.raises(InputError, match=reason):

@@ -228,8 +228,9 @@ def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, n
     >>> policy_sets([[0.5, 0.5, 0], [0, 0.1, 0.9]], 1, 2, 3, name="the rule", ends=False).tolist()
     [[[60, 60, 0], [0, 12, 108]]]
     """
+    asked = _asked(given, horizon, states - ends, name)
     try:
-        table = np.asarray(_asked(given, horizon, states - ends, name))
+        table = np.asarray(asked)
     except ValueError:
         table = np.asarray("no table")
     rows_are_one = table.dtype.kind == "f" and table.ndim == 2 and _are_one(table.sum(axis=1))
@@ -293,8 +294,9 @@ def policy_table(
     >>> policy_table(lambda step, state: step + state, 2, 2, 3).tolist()
     [[0, 1], [1, 2]]
     """
+    asked = _asked(given, horizon, states - ends, name)
     try:
-        table = np.asarray(_asked(given, horizon, states - ends, name))
+        table = np.asarray(asked)
         whole = np.array_equal(table, table.astype(np.int32))
     except (TypeError, ValueError):
         table, whole = np.zeros(0), False
