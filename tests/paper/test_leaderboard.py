@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,7 +149,7 @@ def test_an_environment_whose_package_is_missing_is_left_out_with_a_note(
 
     monkeypatch.setattr(sepsis, "_tables_file", missing)
     sepsis.sepsis_tables.cache_clear()
-    options = {"options": {"fed-ucbvi": {}}}
+    options: dict[str, Any] = {"options": {"fed-ucbvi": {}}}
     reasons, lengths = {"others on icu_sepsis": "a test"}, {"chain": 20, "icu_sepsis": 5}
     board = LeaderboardPlan(2, 0.1, 2, lengths, reasons, apart={"icu_sepsis": options})
     monkeypatch.setattr(LeaderboardPlan, "standing", lambda: board)

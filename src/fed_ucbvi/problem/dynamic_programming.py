@@ -30,7 +30,8 @@ def weight(policy: PolicyArray, h: int, s: int, a: int) -> float:
     """In which proportion ``policy`` takes action a at (h,s)."""
     if policy.ndim == 2:
         return 1.0 if policy[h, s] == a else 0.0
-    return 0.0 + policy[h, s, a]
+    share: float = 0.0 + policy[h, s, a]
+    return share
 
 
 @inner
