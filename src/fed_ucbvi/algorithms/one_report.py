@@ -272,9 +272,6 @@ class EveryEpisode(OneReport[EstimatesT, RuleT, Trajectories], Generic[Estimates
     report_type: ClassVar[type[Any]] = Trajectories
     sends_trajectories: ClassVar[bool] = True
 
-    def broadcast(self, server: TableServer[EstimatesT, RuleT]) -> PolicyAlone:
-        return PolicyAlone(server.estimates.policy)
-
     def budgets(self, agents: RoundAgents[Trajectories], broadcast: Message) -> Budgets:
         agents.budgets.limits.fill(1)
         return agents.budgets

@@ -61,7 +61,6 @@ def wait_for(line: str, *, types: str = "") -> None:
 
 
 def stop() -> None:
-    """End the second process, if there is one."""
     global _process
     if _process is not None:
         _process.terminate()
