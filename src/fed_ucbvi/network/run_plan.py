@@ -177,9 +177,8 @@ class RunPlan:
 
     def _check_secure(self) -> None:
         """Raise where sums cannot be all that the server learns."""
-        named = self.setting.agents if self.names is None else len(set(self.names))
         check_integer("least_members", self.least_members, at_least=MIN_NODES)
-        if min(named, self.setting.agents) < self.least_members:
+        if self.most_nodes < self.least_members:
             raise InputError(
                 f"secure sums need at least {self.least_members} nodes, each with an agent or more: from the sum of "
                 "two, each would know the other's numbers."
@@ -195,6 +194,12 @@ class RunPlan:
                 "different nodes differ by one node's history, so secure sums would hide nothing. Use fed-ucbvi with "
                 "weights by visits, or fed-kl-ucbvi: they report what is new."
             )
+
+    @property
+    def most_nodes(self) -> int:
+        """How many nodes can take part: each has an agent or more."""
+        M = self.setting.agents
+        return M if self.names is None else min(M, len(set(self.names)))
 
     @property
     def shape(self) -> tuple[int, int, int]:
