@@ -44,7 +44,7 @@ log = logging.getLogger("fed_ucbvi.federation")
 HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
 """Time until the hello, and until a node has joined; it may have to build a large problem and compile first."""
 MAX_HANDSHAKES, MAX_STREAMS = 64, 8
-"""Streams at one time: in the handshake, besides one for each node that may come, and with certificates of one name."""
+"""Streams at one time: in the handshake, besides one for each node that is expected, and of one name."""
 MAX_NODES_AT_ONCE = 1024
 """Nodes for which there is room in the handshake at one time."""
 MAX_ATTEMPTS, ATTEMPTS_SECONDS = 120, 60.0
