@@ -59,13 +59,11 @@ def policy_values(
     V = np.zeros((horizon + 1, S))
     for h in range(horizon - 1, -1, -1):
         hk, hr = _steps_of(successors, rewards, h)
-        terms, values = probabilities[hk] * V[h + 1][successors[hk]], np.array(rewards[hr])
-        for k in range(K):
-            values += terms[:, :, k]
-        total = np.zeros(S)
-        for a in range(A):
-            total += np.where(played[h, :, a], values[:, a], 0.0)
-        V[h] = total / played[h].sum(axis=1)
+        pairs = np.nonzero(played[h])
+        terms, values = probabilities[hk][pairs] * V[h + 1][successors[hk][pairs]], rewards[hr][pairs]
+        for k in range(K):  # in this order, as compiled code adds
+            values += terms[:, k]
+        V[h] = np.bincount(pairs[0], values, S) / played[h].sum(axis=1)
     return V
 
 
