@@ -142,7 +142,7 @@ def test_no_kernels_at_all_are_not_aligned() -> None:
         align([])
 
 
-def with_row(h: int, s: int, a: int, row: Any) -> FloatArray:
+def with_row(h: int, s: int, a: int, row: list[float]) -> FloatArray:
     table = uniform_table()
     table[h, s, a] = row
     return table

@@ -35,11 +35,11 @@ from fed_ucbvi.algorithms.base import (
 )
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.fields import Meaning, Number, PairTable, Policy, Shape, Values, new_tables
-from fed_ucbvi.algorithms.indexing import reward_at, shared
 from fed_ucbvi.algorithms.kernels import Choice, NextValues, Ties, act_greedily, first_policy, first_values
 from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
 from fed_ucbvi.core.colours import INDIGO
 from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.indexing import reward_at, shared
 from fed_ucbvi.core.parameters import Bounds, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.problem.liars import NEVER

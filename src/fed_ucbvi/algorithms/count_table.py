@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.exact_sums import COUNT_BITS, MAX_BITS, Grid, divide_up, plus, read_words
-from fed_ucbvi.algorithms.indexing import shared
 from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading_npz
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, WordArray
 
 FORMAT = "fed-ucbvi/counts"

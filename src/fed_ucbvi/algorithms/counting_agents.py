@@ -34,7 +34,6 @@ from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_counts, 
 from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
 from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
-from fed_ucbvi.algorithms.indexing import reward_at
 from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import (
     Doubling,
@@ -45,6 +44,7 @@ from fed_ucbvi.algorithms.synchronisation_rules import (
     local_limit,
 )
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 

@@ -30,10 +30,10 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     optimistic,
     unvisited,
 )
-from fed_ucbvi.algorithms.indexing import reward_at, shared
 from fed_ucbvi.algorithms.kernels import variance_of
 from fed_ucbvi.algorithms.synchronisation_rules import SynchronisationRule
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import reward_at, shared
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 

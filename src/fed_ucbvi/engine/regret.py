@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray, PolicyArray
 from fed_ucbvi.problem.agent_tables import AgentTables, no_policy, reachable_states, update_values
 from fed_ucbvi.problem.federation import Federation
@@ -113,7 +114,7 @@ def _paid(visits: CountArray, rewards: FloatArray, policy: PolicyArray) -> float
     H, S, W = visits.shape
     paying, number, total = np.empty(S, dtype=np.int64), 0, 0.0
     for h in range(H):
-        hr = h if rewards.shape[0] > 1 else 0
+        hr = shared(h, rewards.shape[0])
         if h == 0 or hr > 0:
             number = _paying_states(rewards[hr], paying)
         for s in paying[:number]:
