@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 
 WEIGHTS = 120
@@ -96,7 +97,7 @@ def state_occupancy(
     for s in range(S):  # not d[0] = initial, which takes Numba seconds to compile
         d[0, s] = initial[s]
     for h in range(horizon - 1):
-        hk = h if kernel_steps > 1 else 0
+        hk = shared(h, kernel_steps)
         for s in range(S):
             if d[h, s] > 0.0:
                 share = d[h, s] / tied(policy, h, s, A)
