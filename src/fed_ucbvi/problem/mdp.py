@@ -151,7 +151,7 @@ class MDP:
 
     def _checked_policy(self, policy: npt.ArrayLike) -> PolicyArray:
         sets = np.asarray(policy)
-        if sets.ndim == 3 and sets.dtype.kind in "bif":
+        if sets.ndim == 3 and (sets.dtype.kind in "bf" or sets.dtype == np.int8):
             shape = (self.horizon, self.states, self.actions)
             if sets.shape != shape:
                 raise InputError(f"a policy's sets of actions must have shape (H, S, A) = {shape}, got {sets.shape}.")
