@@ -29,6 +29,7 @@ from fed_ucbvi import (
     UCBVI,
     FedUCBVI,
     Run,
+    Sweep,
     __version__,
     compare_runs,
     gridworld,
@@ -42,6 +43,7 @@ from fed_ucbvi import (
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.parameters import converted
 from matrices import first_of
+from sweeps import made_sweep
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
@@ -347,12 +349,9 @@ def test_show_compares_several_runs_in_every_format(tmp_path: Path) -> None:
 
 
 def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
-    (tmp_path / "sweep.toml").write_text(
-        'name = "two"\n[[grids]]\nalgorithms = ["fed-ucbvi", "fedq-hoeffding"]\nenvironments = ["synthetic"]\n'
-        "agents = [2]\neps_p = [0.0]\nepisodes = [60]\nseeds = 2\n"
-    )
-    assert call("sweep", tmp_path / "sweep.toml", "--out", tmp_path / "sweep", "--jobs", "1").exit_code == 0
-    runs = [one for _, one in load_runs(tmp_path / "sweep")]
+    grid = {"algorithms": ["fed-ucbvi", "fedq-hoeffding"], "environments": ["synthetic"], "agents": [2]}
+    sweep = Sweep(name="two", grids=[{**grid, "episodes": [60], "seeds": 2}])
+    runs = [one for _, one in load_runs(made_sweep(tmp_path / "sweep", sweep))]
     assert call("show", tmp_path / "sweep").stdout == compare_runs(runs).to_markdown()
     assert call("show", tmp_path / "sweep", "--format", "csv").stdout == compare_runs(runs).frame.write_csv()
     latex = call(
