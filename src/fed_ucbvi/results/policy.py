@@ -114,16 +114,11 @@ class LearntPolicy:
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "horizon": self.horizon,
-            "states": self.states,
-            "actions": self.actions,
+            **{name: getattr(self, name) for name in ("horizon", "states", "actions")},
             "environment": dict(self.environment),
             "units": asdict(self.units),
             "value": None if np.isnan(self.value) else self.value,
-            "run": self.run,
-            "rounds": self.rounds,
-            "episodes": self.episodes,
-            "final": self.final,
+            **{name: getattr(self, name) for name in ("run", "rounds", "episodes", "final")},
             "policy_sha256": self.digest,
             **({} if self.guarantee is None else {"guarantee": self.guarantee.to_data()}),
         }
@@ -213,6 +208,7 @@ def policy_of_bytes(
 
 
 PolicyLike = LearntPolicy | npt.ArrayLike | Callable[[int, int], int]
+"""A policy as callers may give it."""
 
 
 def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, name: str, ends: bool) -> PolicyArray:
@@ -229,9 +225,6 @@ def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, n
             f"got sets of shape {table.shape}{'' if sets.any(axis=-1).all() else ', some of them empty'}."
         )
     return np.ascontiguousarray(sets)
-
-
-"""A policy as callers may give it."""
 
 
 def policy_table(
