@@ -492,3 +492,35 @@ def test_a_server_of_masked_counts_has_their_sum_for_a_later_run(
         counts_in(tmp_path / "other")
     with pytest.raises(InputError, match="fed-ucbvi counts DIR --out FILE"):
         load_counts(tmp_path / "other")
+
+
+def test_a_secure_sum_that_waits_for_a_request_outlasts_an_extension_to_more_transitions(
+    tmp_path: Path, tls_files: Callable[[str], TLSFiles]
+) -> None:
+    """Reports list the transitions that can be; what the server holds of them is not bound to that list."""
+
+    def world(kernel: Any, agents: int) -> Federation:
+        about = {"name": "lane", "agents": agents}
+        return Federation.mixture(
+            kernel, [kernel] * agents, 0.0, rewards=np.eye(3)[:, :2], initial=0, horizon=3, description=about
+        )
+
+    lane = np.repeat((np.eye(3, k=1) + np.diag([0, 0, 1]))[:, None], 2, axis=1)
+    narrow, wide = world(lane, 3), world(np.ones((3, 2, 3)) / 3, 4)
+    about: dict[str, Any] = {"seed": SEED, "secure_sums": True}
+    first = plan_for(FedKLUCBVI(), narrow, 5, **about)
+    serve(first, make_nodes(narrow, [1, 1, 1]), tmp_path / "server", tls_files)
+    used = counts_in(tmp_path / "server")
+    kept = ServerCheckpoint(tmp_path / "server")
+    plan = kept.adopt(plan_for(FedKLUCBVI(), wide, LONG, **about))
+    held = coordinator_module.Coordinator(plan, kept).engine.held
+    kept.close()
+    assert plan.support.numbers > first.support.numbers
+    assert held is not None
+    assert held.visits.sum() > 0
+    assert (held.visits + used.visits).sum() == 3 * 5 * 3
+    both = held.visits + 3
+    more = plan.read_counts(
+        (np.ones((1, plan.support.numbers), dtype=np.int64), np.zeros((1, 3, 3, 2, 1), dtype=np.int64))
+    )
+    assert np.array_equal(plan.with_counts(more, held).visits, both)

@@ -49,10 +49,11 @@ def run(
     Ctrl-C ends the run early; with --out the result so far is saved. 'fed-ucbvi algorithms NAME' lists the parameters
     that --option sets, 'fed-ucbvi environments NAME' those of --env-option.
     """
-    from fed_ucbvi.core import second_process
+    from fed_ucbvi.core.compiling import compile_beside
 
     if spec.driver == "auto" and spec.fleets == "local":
-        second_process.start("fed_ucbvi.engine.compile_rounds", "counts._collect")
+        slowest = ("auto._looks_longer", "episodes._play", "counts._collect")
+        compile_beside("fed_ucbvi.engine.compile_rounds", slowest)
     from fed_ucbvi.command_line.page import live_page, state_of_run, tracking
     from fed_ucbvi.engine.run import run as simulate
     from fed_ucbvi.engine.simulation import Interrupted

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Message
+from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, MaskArray
 from fed_ucbvi.engine.rounds import Engine
 from fed_ucbvi.engine.state_store import SavedState, named
@@ -34,9 +35,9 @@ class NetworkEngine(Engine):
         """The number of each agent's first episode: 0, but for agents that came later to a run in lockstep."""
         self.left: MaskArray = np.zeros(plan.setting.agents, dtype=np.bool_)
         """Which agents have left for good; no more episodes are planned for them."""
-        self.held: Message = ()
+        self.held: CountTable | None = None
         """Under secure sums: what nodes have reported in rounds without a request, for the next synchronisation."""
-        self._bins = plan.bins
+        self._plan = plan
 
     @property
     def planned_episodes(self) -> int:
@@ -47,7 +48,8 @@ class NetworkEngine(Engine):
     def saved(self) -> SavedState:
         saved = super().saved()
         saved.arrays.update({"joined": self.joined, "left": self.left})
-        saved.arrays.update({f"{HELD}{place}": array for place, array in enumerate(self.held)})
+        if self.held is not None:
+            saved.arrays.update({HELD + name: array for name, array in self.held.listed().items()})
         return saved
 
     def restore(self, saved: SavedState) -> None:
@@ -58,7 +60,7 @@ class NetworkEngine(Engine):
             own[:before] = _short(arrays.get(name), own[:before])
             arrays[name] = own
         held = named(HELD, arrays)
-        self.held = tuple(np.array(held[str(place)]) for place in range(len(held)))
+        self.held = self._plan.table_of(held) if held else None
         super().restore(saved._replace(arrays=arrays))
 
     def result(self) -> Run:
@@ -67,7 +69,7 @@ class NetworkEngine(Engine):
         Its environment's description has the units of rewards, and the bins, without which its states mean nothing.
         """
         made = super().result()
-        bins = {} if self._bins is None else {"bins": json.loads(self._bins.text)}
+        bins = {} if self._plan.bins is None else {"bins": json.loads(self._plan.bins.text)}
         about = {**made.about.environment, **bins, **self.units.description()}
         return replace(made, about=replace(made.about, environment=about))
 

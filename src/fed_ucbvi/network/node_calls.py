@@ -142,13 +142,13 @@ class NodeCalls:
         ends: list[bytes] = []
         while member.status == HERE:
             stream = member.stream
-            patience = self._patience
-            left = patience if away_since is None else away_since + patience - time.monotonic()
-            if left <= 0:
-                await self._stayed_away(member)
-                continue
+            if stream is None or away_since is not None:
+                away_since, patience = away_since or time.monotonic(), self._patience
+                left = away_since + patience - time.monotonic()
+                if left <= 0:
+                    await self._stayed_away(member)
+                    continue
             if stream is None:
-                away_since = away_since or time.monotonic()
                 await self._registry.wait_until(self._changed(member, patience), left)
                 continue
             try:

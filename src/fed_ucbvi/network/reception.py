@@ -44,7 +44,9 @@ log = logging.getLogger("fed_ucbvi.federation")
 HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
 """Time until the hello, and until a node has joined; it may have to build a large problem and compile first."""
 MAX_HANDSHAKES, MAX_STREAMS = 64, 8
-"""Streams at one time: in the handshake, and with certificates of one name."""
+"""Streams at one time: in the handshake, besides one for each node that is expected, and of one name."""
+MAX_NODES_AT_ONCE = 1024
+"""Nodes for which there is room in the handshake at one time."""
 MAX_ATTEMPTS, ATTEMPTS_SECONDS = 120, 60.0
 """Streams that one name may open in this time; an honest node pauses too long between attempts to reach it."""
 REVOKED_SECONDS = 1.0
@@ -132,7 +134,8 @@ class Reception:
                 raise RejectedError(f"too many streams in {ATTEMPTS_SECONDS:g} s", retry=True)
             attempts.append(now)
             own = sum(other is not None and other.name == certified.name for other in self._streams.values())
-        if own >= MAX_STREAMS or self._handshakes >= MAX_HANDSHAKES:
+        room = MAX_HANDSHAKES + min(self._plan.most_nodes, MAX_NODES_AT_ONCE)
+        if own >= MAX_STREAMS or self._handshakes >= room:
             raise RejectedError("too many streams at one time", retry=True)
 
     async def watch(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms import recorded_algorithm
 from fed_ucbvi.algorithms.base import Array, Setting
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, table_of_lists
+from fed_ucbvi.algorithms.count_table import NewCounts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, manifest_digest, read_manifest, reading
 from fed_ucbvi.core.types import MaskArray
@@ -79,8 +79,7 @@ def listed_sums(plan: RunPlan, sums: Mapping[bool, NewCounts]) -> dict[str, Arra
     """What reports add up to, for the log: what was visited, so that it can be read without the problem."""
     listed: dict[str, Array] = {}
     for planning, new in sums.items():
-        table = CountTable.empty(*plan.shape, bits=_bits(plan), by_slot=len(new.paid) > 0).plus(new)
-        listed |= {f"sum.{planning:d}.{name}": array for name, array in table.listed().items()}
+        listed |= {f"sum.{planning:d}.{name}": array for name, array in plan.with_counts(new).listed().items()}
     return listed
 
 
@@ -123,13 +122,6 @@ def _copied(saved: SavedState) -> SavedState:
     return saved._replace(arrays={name: np.array(array) for name, array in saved.arrays.items()})
 
 
-def _bits(plan: RunPlan) -> int:
-    """After the point of rewards."""
-    grid = plan.algorithm.grid(plan.setting)
-    assert grid is not None
-    return grid.bits
-
-
 def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
     """One round of the engine, answered from the log."""
     about, arrays = state.about, state.arrays
@@ -157,7 +149,7 @@ def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool)
     """What the reports of a round add up to, if there were any."""
     listed = named(f"sum.{planning:d}.", state.arrays)
     if listed:
-        plan.algorithm.add_counts(server, table_of_lists(plan.shape, _bits(plan), listed).as_new())
+        plan.algorithm.add_counts(server, plan.table_of(listed).as_new())
 
 
 def _differences(now: SavedState, kept: SavedState) -> list[str]:

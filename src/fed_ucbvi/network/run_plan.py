@@ -12,7 +12,7 @@ from typing import Any
 
 from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts, table_of_lists
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.increments import increments_of
 from fed_ucbvi.algorithms.support import Support
@@ -177,9 +177,8 @@ class RunPlan:
 
     def _check_secure(self) -> None:
         """Raise where sums cannot be all that the server learns."""
-        named = self.setting.agents if self.names is None else len(set(self.names))
         check_integer("least_members", self.least_members, at_least=MIN_NODES)
-        if min(named, self.setting.agents) < self.least_members:
+        if self.most_nodes < self.least_members:
             raise InputError(
                 f"secure sums need at least {self.least_members} nodes, each with an agent or more: from the sum of "
                 "two, each would know the other's numbers."
@@ -195,6 +194,12 @@ class RunPlan:
                 "different nodes differ by one node's history, so secure sums would hide nothing. Use fed-ucbvi with "
                 "weights by visits, or fed-kl-ucbvi: they report what is new."
             )
+
+    @property
+    def most_nodes(self) -> int:
+        """How many nodes can take part: each has an agent or more."""
+        M = self.setting.agents
+        return M if self.names is None else min(M, len(set(self.names)))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -236,6 +241,15 @@ class RunPlan:
     def read_counts(self, report: Message) -> NewCounts:
         """What is new, from the sum of reports."""
         return listed_counts(self.support, self._grid, *report)
+
+    def with_counts(self, new: NewCounts, table: CountTable | None = None) -> CountTable:
+        """What is new, added to a table, or as a table of its own; it does not depend on the support."""
+        by_slot = len(new.paid) > 0
+        return (table or CountTable.empty(*self.shape, bits=self._grid.bits, by_slot=by_slot)).plus(new)
+
+    def table_of(self, listed: dict[str, Any]) -> CountTable:
+        """A table from what is listed of it."""
+        return table_of_lists(self.shape, self._grid.bits, listed)
 
     @property
     def units(self) -> Units | None:

@@ -47,7 +47,7 @@ from fed_ucbvi.results.round_record import EXPLORING
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 REPORT = "report."
 HISTORY = "history"
 NOTHING_YET: dict[str, Any] = {"new": True}

@@ -72,8 +72,7 @@ class Synchronisation:
     async def settle(self, now: NetworkRound, policy: PolicyArray, collected: Collected) -> None:
         """End a round without a request: all nodes have counted it once they have said what it paid."""
         if self._plan.secure_sums:  # they report everything at once, so the counts wait here for a request
-            total = await self._sum_of_nodes(now, policy, collected)
-            self._engine.held = self._with_held(total)
+            self._hold(await self._sum_of_nodes(now, policy, collected))
             return
         query = Query(now.number, REWARDS_ALONE, (), rewards=True)
         self._take_rewards(now, await self._node_calls.ask_all(ExchangeCall(now, query, None)))
@@ -91,9 +90,10 @@ class Synchronisation:
         plan, fresh = self._plan, defaultdict[str, dict[int, Message]](dict)
         if plan.secure_sums:
             total = None if planning else await self._sum_of_nodes(now, policy, collected)
-            if (planning or total is not None) and (known := self._with_held(total)):
-                self._add(server, known, planning=planning)
-                self._engine.held = self._engine.held if planning else ()
+            self._hold(total)
+            if (planning or total is not None) and self._engine.held is not None:
+                self._add(server, self._engine.held.as_new(), planning=planning)
+                self._engine.held = self._engine.held if planning else None
             return fresh
         for exchange in range(plan.exchanges):
             arrays = tuple(np.array(array) for array in plan.algorithm.query(server, exchange))
@@ -102,17 +102,17 @@ class Synchronisation:
                 fresh[name][exchange] = report
             everyone = self._report_schema.assemble(self._rows(reports, arrays, exchange, planning))
             if plan.algorithm.server_counts:
-                self._add(server, added_up(everyone), planning=planning)
+                self._add(server, plan.read_counts(added_up(everyone)), planning=planning)
             else:
                 plan.algorithm.aggregate(server, everyone, exchange)
         if not planning:
             self.used = dict.fromkeys(fresh, "")
         return fresh
 
-    def _add(self, server: Any, total: Message, *, planning: bool) -> None:
+    def _add(self, server: Any, new: NewCounts, *, planning: bool) -> None:
         """Add what is new to what a server, or a planner, knows."""
-        self.sums[planning] = self._plan.read_counts(total)
-        self._plan.algorithm.add_counts(server, self.sums[planning])
+        self.sums[planning] = new
+        self._plan.algorithm.add_counts(server, new)
 
     async def _ask(
         self,
@@ -225,10 +225,10 @@ class Synchronisation:
         entries = [now.entry(member, signed) for member, signed in ready]
         return make_roster(now.number, length, entries, self._denials)
 
-    def _with_held(self, total: Message | None) -> Message:
-        """A sum, together with what no synchronisation has used yet."""
-        parts = [part for part in (self._engine.held, total) if part]
-        return summed(parts) if parts else ()
+    def _hold(self, total: Message | None) -> None:
+        """Put a sum to what no synchronisation has used yet."""
+        if total:
+            self._engine.held = self._plan.with_counts(self._plan.read_counts(total), self._engine.held)
 
     def _checked_sum(
         self, now: NetworkRound, roster: Roster, reports: dict[str, Message], expected: Expected | None

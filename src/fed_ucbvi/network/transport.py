@@ -42,6 +42,8 @@ ANSWER_SECONDS = 60.0
 """For the server's certificate, and for the policy."""
 KEEP_ALIVE_SECONDS = 10
 KEEP_ALIVE_PATIENCE_SECONDS = 5
+AHEAD = 4
+"""Messages that a node reads before it has taken them; an honest server has fewer under way."""
 GRACE = 2.0
 """Seconds that nodes have to hear of the end before the server exits."""
 
@@ -217,34 +219,29 @@ class _NodeEnd:
 
     def __init__(self, stream: Any, peer: str, certificate: bytes) -> None:
         self._stream, self.peer, self.certificate = stream, peer, certificate
-        self._reading: asyncio.Task[bytes] | None = None
+        self._arrived: asyncio.Queue[bytes | ConnectionLostError] = asyncio.Queue(AHEAD)
+        self._reading = asyncio.ensure_future(self._read_ahead())
 
     async def read(self) -> bytes:
-        data = await asyncio.shield(self._next())
-        self._reading = None
-        self._next()
-        await asyncio.sleep(0)  # the next read begins before the node does whatever takes long
+        data = await self._arrived.get()
+        if isinstance(data, ConnectionLostError):
+            self._arrived.put_nowait(data)
+            raise data
         return data
 
-    def _next(self) -> asyncio.Task[bytes]:
-        if self._reading is None:
-            self._reading = asyncio.ensure_future(self._read())
-            self._reading.add_done_callback(lambda task: task.cancelled() or task.exception())  # it may be the last
-        return self._reading
-
     def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
+        self._reading.cancel()
 
-    async def _read(self) -> bytes:
+    async def _read_ahead(self) -> None:
         try:
-            data = await self._stream.read()
-            if data is not grpc.aio.EOF:
-                return bytes(data)
-            reason = await self._stream.details()
+            while (data := await self._stream.read()) is not grpc.aio.EOF:
+                await self._arrived.put(bytes(data))
+            lost: ConnectionLostError = ConnectionEndedError(
+                await self._stream.details() or "the server has closed the stream"
+            )
         except BROKEN as error:
-            raise ConnectionLostError(_reason(error)) from error
-        raise ConnectionEndedError(reason or "the server has closed the stream")
+            lost = ConnectionLostError(_reason(error))
+        await self._arrived.put(lost)
 
     async def write(self, data: bytes) -> None:
         try:
