@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from commands import PROGRAM, SMALL, call, refusal
+from commands import PROGRAM, SMALL, call, executed, refusal
 from fed_ucbvi import (
     UCBVI,
     FedUCBVI,
@@ -107,12 +107,12 @@ def test_quiet_says_nothing_but_json_and_warnings() -> None:
 
 
 def test_json_is_on_standard_output_and_warnings_on_standard_error() -> None:
-    process = start("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--option", "nu=50", "--json")
-    stdout, stderr = process.communicate(timeout=300)
-    assert process.returncode == 0
-    assert json.loads(stdout)["warnings"]
-    assert stderr.startswith("warning: the global rule cannot fire: it needs N >= nu = 50")
-    assert len(stderr.splitlines()) == 1
+    few = ("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--option", "nu=50", "--json")
+    ended = executed(PROGRAM, *few)
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout)["warnings"]
+    assert ended.stderr.startswith("warning: the global rule cannot fire: it needs N >= nu = 50")
+    assert len(ended.stderr.splitlines()) == 1
 
 
 def test_episodes_may_be_written_in_powers_of_ten() -> None:
@@ -565,8 +565,8 @@ def test_inspect_prints_and_draws_the_heterogeneity_of_an_environment(tmp_path: 
 
 
 def loaded_after(statement: str) -> set[str]:
-    code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    result = executed(f"import sys; {statement}; print('\\n'.join(sys.modules))")
+    assert result.returncode == 0, result.stderr
     return set(result.stdout.split())
 
 
@@ -591,7 +591,6 @@ def test_what_renders_pictures_is_imported_when_one_is_saved(tmp_path: Path) -> 
 
 
 def test_the_installed_program_ends_with_2_on_bad_input() -> None:
-    process = start("run", "--eps-p", "2")
-    stdout, stderr = process.communicate(timeout=300)
-    assert (process.returncode, stdout) == (2, "")
-    assert stderr == "error: eps_p must be a number in [0, 1) (Assumption 1), got 2.0.\n"
+    ended = executed(PROGRAM, "run", "--eps-p", "2")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "error: eps_p must be a number in [0, 1) (Assumption 1), got 2.0.\n"

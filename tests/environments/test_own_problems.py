@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from commands import anew, call, refusal
+from commands import anew, call, executed, refusal
 from fed_ucbvi import (
     MDP,
     Federation,
@@ -402,10 +402,8 @@ def test_a_sweep_over_ones_own_is_read_where_the_code_is_not(here: Path) -> None
     assert reported.returncode == 0, reported.stderr
     assert (elsewhere / "report" / "index.html").is_file()
     program = "from fed_ucbvi import load_runs; import sys; print(len(load_runs(sys.argv[1])))"
-    source = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    counted = subprocess.run(
-        [sys.executable, "-P", "-c", program, here / "out"], cwd=elsewhere, capture_output=True, text=True, env=source
-    )
+    alone = {"PYTHONPATH": str(ROOT / "src"), "PYTHONSAFEPATH": "1"}
+    counted = executed(program, here / "out", cwd=elsewhere, env=alone)
     assert counted.stdout == "9\n", counted.stderr
     again = anew(*SWEEP, "--resume", "--json", cwd=here)
     assert json.loads(again.stdout)["skipped"] == 9
