@@ -56,9 +56,8 @@ def render_page(report: PageContent) -> str:
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     drawn = {one.colour.upper() for figure in report.figures for panel in figure.panels for one in panel.series}
-    judged = [(section, verdict) for section in report.sections for verdict in section.verdicts]
     claims = [
-        (id_, title, [pair for pair in judged if pair[1].ours is ours])
+        (id_, title, [pair for pair in report.judged if pair[1].ours is ours])
         for id_, title, ours in (("claims", "The paper's claims", False), ("ours", "Our own claims", True))
     ]
     return environment.from_string(_asset("page.html")).render(
