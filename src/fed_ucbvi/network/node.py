@@ -342,7 +342,7 @@ class Node:
         )
         self._party.close()
         self._questions.change(self._make_party(welcome, spec))
-        self._generations.hand_over(self._party)
+        self._generations.party = self._party
         self._round = None
 
     def _check_sharing(self, spec: RunSpec) -> None:
@@ -419,7 +419,8 @@ class Node:
         now = self._round
         if now is None:
             return None
-        self._extend(now, self._party.played + 1)
+        if now.length is None:
+            self._party.play(min(self._party.played + 1, now.most))
         return self._end(now) if self._party.asked or self._party.played >= now.most else None
 
     def _in_play(self, number: int) -> RoundInPlay:
@@ -502,12 +503,9 @@ class Node:
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
-        self._extend(now, chunk)
-        return self._played(now)
-
-    def _extend(self, now: RoundInPlay, chunk: int) -> None:
         if now.length is None:
             self._party.play(min(chunk, now.most))
+        return self._played(now)
 
     def _end(self, now: RoundInPlay) -> Played:
         self._stop(now, self._party.played)
@@ -580,7 +578,8 @@ class Node:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
         assert now.paid is not None
         rewards = (self._told(now, tell=self._rewards),) if query.rewards else ()
-        own = rewards if self._about_rewards(query) else (*self._answer_of(query), *rewards)
+        alone = query.rewards and query.exchange == REWARDS_ALONE and not query.arrays
+        own = rewards if alone else (*self._answer_of(query), *rewards)
         self._questions.check(query.round, query.exchange, query.arrays, own, E)
         return Report(query.round, query.exchange, own)
 
@@ -593,10 +592,6 @@ class Node:
         if now.length is None:
             raise InputError(f"the server asks about round {number}, which it has not stopped.")
         return now
-
-    def _about_rewards(self, query: Query) -> bool:
-        """Whether a query asks for rewards and nothing else."""
-        return query.rewards and query.exchange == REWARDS_ALONE and not query.arrays
 
     def _answer_of(self, query: Query) -> Message:
         """The agents' answer to a query, rewards aside, if it fits the run."""
