@@ -4,8 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 READY := $(VENV)/ready
+COMPILED := $(VENV)/compiled
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 FLOWER := .venv-flower
+# Modules are compiled when they are first imported, and kept, also where the environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python tests/support/run_tests.py
+# In a fresh clone one core installs what tests need while the other compiles what algorithms need.
+PREPARE = @$(MAKE) --no-print-directory --jobs=2 $(READY) $(COMPILED)
 
 .PHONY: reproduce test test-all test-fast test-gpu lint types check dist check-dist benchmark leaderboard leaderboard-document architecture docs check-docs flower-venv clean
 
@@ -14,7 +20,8 @@ reproduce: $(INSTALLED)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
 
 # Everything but what is marked full, of most of which it runs a part; up to three tests that fail get a second try.
-test: $(READY)
+test: $(INSTALLED)
+	$(PREPARE)
 	$(PYTEST) -m "not full"
 
 # What make test leaves out comes on top; continuous integration runs this.
@@ -22,7 +29,8 @@ test-all: test
 	$(PYTEST) -m full
 
 # What can be run after every change, in about two minutes.
-test-fast: $(READY)
+test-fast: $(INSTALLED)
+	$(PREPARE)
 	$(PYTEST) -m "not full and not slow and not network and not browser and not flower"
 
 # The cuda driver on a real GPU; where there is none, it skips and says so.
@@ -77,13 +85,17 @@ architecture: $(READY)
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"fed-ucbvi needs Python 3.11 or newer; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(PIP) --editable .
+	touch $@
+
+$(COMPILED): $(INSTALLED)
+	$(BIN)/python tests/support/compile_first.py
 	touch $@
 
 # Of icu-sepsis one file of tables is read, so that gym and others it asks for are left out; no extra can say that.
 $(READY): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps icu-sepsis
+	$(PIP) --editable '.[dev]'
+	-$(PIP) --no-deps icu-sepsis
 	touch $@
 
 # Flower has bounds of its own on packages this one uses too, so it lives apart; tests/flower/test_flower.py makes this itself.

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from _pytest.assertion import rewrite
 from hypothesis import settings
-
-from fed_ucbvi.core.compiling import must_compile
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50, database=None)
 settings.load_profile("repeatable")
@@ -23,19 +19,16 @@ HERE = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """In a fresh clone, do once what several test processes would each do: compile kernels, and rewrite asserts."""
-    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None) or not must_compile():
+    """In a fresh clone, rewrite the tests' asserts once instead of once in each of several processes."""
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         return
-    command = [sys.executable, str(HERE / "support" / "compile_first.py")]
-    compiling = [subprocess.Popen([*command, str(part)]) for part in (0, 1)]
     for file in HERE.rglob("test_*.py"):
         folder = rewrite.get_cache_dir(file)
-        folder.mkdir(exist_ok=True)
-        digest, code = rewrite._rewrite_test(file, config)
         place = folder / (file.stem + rewrite.PYC_TAIL)
-        rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, digest, place)
-    for process in compiling:
-        process.wait()
+        if not place.exists():
+            folder.mkdir(exist_ok=True)
+            digest, code = rewrite._rewrite_test(file, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, digest, place)
 
 
 @pytest.hookimpl(optionalhook=True)  # without xdist, as in the GPU simulator, nobody asks

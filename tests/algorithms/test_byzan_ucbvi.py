@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import ByzanUCBVI, FedUCBVI, gridworld, run
-from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
+from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.byzan_ucbvi import ByzanReport
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
@@ -68,16 +67,6 @@ def test_an_agent_asks_when_a_count_has_doubled_and_not_before() -> None:
         simulation.advance()
         doubled = (simulation.driver.visits > 0) & (simulation.driver.visits >= before)
         np.testing.assert_array_equal(simulation.agents.out.asked[:, 0], doubled.any(axis=(1, 2)))
-
-
-def test_one_process_equals_message_by_message_to_the_last_bit() -> None:
-    f = random_federation(np.random.default_rng(3), agents=6)
-    simulation = finished(ByzanUCBVI(log_term=0.01, ties="random"), f, 500, 0, "auto")
-    one, other = copy.deepcopy(simulation.server), copy.deepcopy(simulation.server)
-    simulation.algorithm.synchronise(one, simulation.agents)
-    exchange_messages(simulation.algorithm, other, simulation.agents, simulation.setting)
-    for name, array in one.arrays().items():
-        np.testing.assert_array_equal(array, other.arrays()[name])
 
 
 def test_a_billion_episodes_take_no_longer_than_their_rounds() -> None:

@@ -19,7 +19,6 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.fed_kl_server import Estimates, Server
 from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray
-from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import random_federation
@@ -132,26 +131,6 @@ def same_bits(one: Any, other: Any) -> bool:
         and array.tobytes() == theirs[name].tobytes()
         for name, array in mine.items()
     )
-
-
-@every_case
-@pytest.mark.parametrize("driver", list(DRIVERS))
-def test_one_table_for_all_agents_and_each_agent_by_itself_give_the_same_bits(
-    world: str, kind: str, driver: str
-) -> None:
-    together, apart = (
-        Simulation(VARIANTS[kind], WORLDS[world], 300, 7, driver, apart=alone) for alone in (False, True)
-    )
-    while not together.done:
-        together.advance()
-        apart.advance()
-        assert same_bits(together.server, apart.server)
-    assert together.rounds > 10
-    mine, theirs = together.result(), apart.result()
-    assert np.array_equal(mine.policy, theirs.policy)
-    for column in ("start", "length", "requests", "agent", "step", "state", "action", "bytes_up", "bytes_down"):
-        assert np.array_equal(mine.records[column], theirs.records[column]), column
-    np.testing.assert_allclose(mine.records["regret"], theirs.records["regret"], rtol=1e-12)
 
 
 @every_case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedQBernstein, FedQHoeffding, gridworld, run, synthetic
+from fed_ucbvi import FedQBernstein, FedQEarlySettled, FedQHoeffding, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fedq import Broadcast
 from fed_ucbvi.engine.simulation import Simulation
@@ -173,10 +173,10 @@ def test_with_the_published_bonus_values_stay_above_the_optimal_ones(algorithm: 
     assert below_the_start, "the bonus must have shrunk for the claim to mean anything"
 
 
-@variants
+@pytest.mark.parametrize("algorithm", [*VARIANTS, FedQEarlySettled()], ids=repr)
 @pytest.mark.parametrize("driver", ["counts", "auto"])
 def test_a_thousand_million_episodes_leave_finite_values_near_the_optimal_ones(
-    algorithm: FedQHoeffding, driver: str
+    algorithm: FedQHoeffding | FedQEarlySettled, driver: str
 ) -> None:
     federation = synthetic(agents=2, states=2, actions=2, horizon=2)
     simulation = finished(algorithm, federation, 10**9, 0, driver)

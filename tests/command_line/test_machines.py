@@ -16,9 +16,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from commands import PROGRAM, SMALL, call, refusal
+from events import events_in
 from fed_ucbvi import FedUCBVI, RoundRecord, run, synthetic
 from fed_ucbvi.command_line import page
 from fed_ucbvi.command_line.page import tracking
@@ -199,8 +199,7 @@ def test_a_run_is_tracked_by_the_command_line(tmp_path: Path, monkeypatch: pytes
     assert result.stderr.count("a tracker's own words") == 2
     summary = json.loads(result.stdout)
     for place in places:
-        events = EventAccumulator(str(place), size_guidance={"scalars": 0})
-        events.Reload()
+        events = events_in(place)
         rounds = [int(one.value) for one in events.Scalars("round")]
         assert rounds[:3] == [1, 6, 11]
         assert events.Scalars("regret")[-1].value == pytest.approx(summary["regret"], rel=1e-6)

@@ -78,6 +78,7 @@ def test_without_any_place_everything_works_and_one_line_says_that_nothing_is_ke
     assert "compiled anew in every process" in ended.stderr
 
 
+@pytest.mark.full
 def test_a_temporary_folder_that_others_can_write_is_not_trusted(sealed: Path) -> None:
     temporary = sealed.parent / "temporary"
     folder = temporary / f"fed-ucbvi-{os.getuid()}"
@@ -89,6 +90,7 @@ def test_a_temporary_folder_that_others_can_write_is_not_trusted(sealed: Path) -
     assert not list(folder.iterdir())
 
 
+@pytest.mark.full
 def test_a_cache_folder_of_ones_own_that_cannot_be_written_is_replaced_with_a_line(sealed: Path) -> None:
     settings = {"NUMBA_CACHE_DIR": "/dev/null/here", "TMPDIR": str(sealed.parent / "temporary")}
     ended = execute(VISITS, PYTHONPATH=str(sealed), **settings)
@@ -98,7 +100,7 @@ def test_a_cache_folder_of_ones_own_that_cannot_be_written_is_replaced_with_a_li
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    first_of([("NUMBA_NUM_THREADS", "0"), ("NUMBA_DISABLE_JIT", "1"), ("NUMBA_NUM_THREADS", "-3")], 2),
+    first_of([("NUMBA_NUM_THREADS", "0"), ("NUMBA_DISABLE_JIT", "1"), ("NUMBA_NUM_THREADS", "-3")]),
 )
 def test_settings_of_numba_that_cannot_work_give_one_line(name: str, value: str) -> None:
     ended = execute(PROGRAM, "run", "--episodes", "5", **{name: value})

@@ -8,10 +8,8 @@ import io
 import math
 from typing import Any
 
-import nbformat
 import numpy as np
 import pytest
-from nbclient import NotebookClient
 from PIL import Image
 
 from fed_ucbvi import MDP, FedUCBVI, gridworld, run
@@ -48,6 +46,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationW
 @pytest.fixture(scope="module")
 def outputs() -> dict[str, list[Any]]:
     """The outputs of each cell."""
+    import nbformat
+    from nbclient import NotebookClient
+
     cells = [nbformat.v4.new_code_cell(source.strip().replace("\\n", "\n")) for source in CELLS.values()]
     notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
@@ -90,7 +91,8 @@ def test_a_table_escapes_what_it_is_given() -> None:
 def test_a_figure_shows_itself(outputs: dict[str, list[Any]], name: str) -> None:
     (shown,) = outputs[name]
     assert shown["data"]["text/plain"].startswith("<Picture ")
-    assert "<iframe srcdoc=" in shown["data"]["text/html"]
+    assert shown["data"]["text/html"].startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    assert 'sandbox="allow-scripts"' in shown["data"]["text/html"]
     with Image.open(io.BytesIO(base64.b64decode(shown["data"]["image/png"]))) as image:
         assert image.format == "PNG"
 

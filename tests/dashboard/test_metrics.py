@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from commands import refusal
+from events import events_in
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, RoundRecord, run, synthetic
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address, serving
@@ -216,8 +216,7 @@ def test_a_server_of_its_own_process_serves_metrics_logs_json_and_is_tracked(tmp
     lost = [line for line in lines if line["level"] == "warning"]
     assert lost[0].items() >= {"logger": "fed_ucbvi.federation", "node": "node-1"}.items()
     assert "stopped after" in lines[-1]["message"]
-    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"scalars": 0})
-    events.Reload()
+    events = events_in(tmp_path / "events")
     assert [one.value for one in events.Scalars("round")] == list(range(1, len(events.Scalars("round")) + 1))
     assert events.Scalars("synchronisations")[-1].value == summary["rounds"]
     assert events.Scalars("final_wall_seconds")

@@ -1,29 +1,34 @@
-"""A second process compiles for a first run: it is started only then, waited for, and changes no result."""
+"""A second process compiles for a first run: it is started only then, waited for, and not in vain."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fed_ucbvi import Federation, FedUCBVI, gridworld, run
-from fed_ucbvi.core import compiling, second_process
+from fed_ucbvi import FedUCBVI, gridworld, run
+from fed_ucbvi.core import compiling
+from fed_ucbvi.core.compiling import compile_beside
 from fed_ucbvi.engine import compile_rounds
-from fed_ucbvi.engine.drivers import counts
-from fed_ucbvi.engine.drivers.auto import LONG_ROUNDS, SHORT_ROUNDS, AutoDriver
-from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.engine.drivers import auto, counts, episodes
 
 MODULE, LAST = "fed_ucbvi.engine.compile_rounds", "counts._collect"
-TYPES = "types"
+SAVE = """
+from fed_ucbvi.core.compiling import _LockedFile
+import time
+_LockedFile({folder!r}, {base!r}, "stamp").save("our types", "code")
+time.sleep(600)
+"""
 
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(second_process, "_cores", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     yield
-    second_process.stop()
+    compiling.stop_compiling_beside()
 
 
 @pytest.fixture
@@ -34,24 +39,17 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def said() -> list[str] | None:
-    """What the second process has said up to now; None if there is none."""
-    return None if second_process._process is None else list(second_process._said)
+def index_of(folder: Path, function: str) -> Any:
+    return compiling._LockedFile(str(folder), f"{function}-130-digest.py311", "stamp")
 
 
-def driver_of(federation: Federation, episodes: int, **parameters: Any) -> AutoDriver:
-    driver = Simulation(FedUCBVI(**parameters), federation, episodes, 0, "auto").driver
-    assert isinstance(driver, AutoDriver)
-    return driver
-
-
-def test_functions_are_compiled_for_the_types_of_usual_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_functions_are_compiled_for_the_types_of_usual_runs() -> None:
+    functions: list[Any] = [auto._looks_longer, episodes._play, counts._collect]
     compile_rounds.main()
-    types, *compiled = capsys.readouterr().out.splitlines()
-    assert compiled == [SHORT_ROUNDS, LONG_ROUNDS]
-    for usual in (driver_of(gridworld(agents=20), 30_000), driver_of(gridworld(agents=3, eps_p=0.1), 100)):
-        assert usual.types == types
-    assert driver_of(gridworld(agents=2), 10**12).types != types  # counters of 64 bits
+    known = [list(function.signatures) for function in functions]
+    for world, T in ((gridworld(agents=20), 30_000), (gridworld(agents=3, eps_p=0.1), 100)):
+        run(FedUCBVI(), world, T, progress=False)
+    assert [list(function.signatures) for function in functions] == known
 
 
 def test_it_is_not_started_where_the_cache_has_what_it_compiles_or_there_is_one_core(
@@ -61,53 +59,40 @@ def test_it_is_not_started_where_the_cache_has_what_it_compiles_or_there_is_one_
     digest = compiling.code_digest(Path(counts.__file__))
     index = elsewhere / "drivers_0" / f"{LAST}-130-{digest}.py311.nbi"
     index.touch()
-    second_process.start(MODULE, LAST)
-    assert said() is None
+    compile_beside(MODULE, [LAST])
+    assert compiling._beside is None
     index.unlink()
-    monkeypatch.setattr(second_process, "_cores", lambda: 1)
-    second_process.start(MODULE, LAST)
-    assert said() is None
-    monkeypatch.setattr(second_process, "_cores", lambda: 2)
-    second_process.start(MODULE, LAST)
-    assert said() == []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    compile_beside(MODULE, [LAST])
+    assert compiling._beside is None
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    compile_beside(MODULE, [LAST])
+    assert compiling._beside is not None
 
 
 def test_the_index_it_looks_for_is_the_one_that_numba_writes() -> None:
     run(FedUCBVI(), gridworld(agents=2), 10_000, progress=False)
-    second_process.start(MODULE, LAST)
-    assert said() is None
+    compile_beside(MODULE, [LAST])
+    assert compiling._beside is None
 
 
-def test_a_run_that_waits_for_it_has_the_same_result() -> None:
-    alone = run(FedUCBVI(), gridworld(agents=2), 10_000, progress=False)
-    second_process.start(MODULE, "no such function")
-    assert said() == []
-    beside = run(FedUCBVI(), gridworld(agents=2), 10_000, progress=False)
-    heard = said()
-    assert heard is not None
-    assert heard[1:] == [SHORT_ROUNDS, LONG_ROUNDS]
-    assert (alone.rounds, alone.regret) == (beside.rounds, beside.regret)
-
-
-@pytest.mark.parametrize(
-    ("code", "types"),
-    [("raise SystemExit(1)", TYPES), ("print('types')", TYPES), ("input(print('others', flush=True))", TYPES)],
-    ids=["fails at once", "ends early", "has other types"],
-)
-def test_it_is_not_waited_for_in_vain(elsewhere: Path, code: str, types: str) -> None:
+@pytest.mark.parametrize("end", ["", "raise SystemExit(1)"], ids=["compiles nothing", "fails"])
+def test_it_is_waited_for_until_it_ends_and_only_for_its_functions(elsewhere: Path, end: str) -> None:
+    code = f"import time, pathlib; time.sleep(1); pathlib.Path({str(elsewhere)!r}, 'ended').touch()\n{end}"
     (elsewhere / "beside.py").write_text(code)
-    second_process.start("beside", LAST)
-    assert said() == []
-    second_process.wait_for(SHORT_ROUNDS, types=types)
-    assert said() is None
-    second_process.wait_for(LONG_ROUNDS, types=types)
+    compile_beside("beside", ["auto._looks_longer", LAST])
+    assert index_of(elsewhere, "base._clear").load("our types") is None
+    assert compiling._beside is not None
+    assert index_of(elsewhere, "auto._looks_longer").load("our types") is None
+    assert (elsewhere / "ended").exists()
+    assert compiling._beside is None
 
 
-def test_what_it_has_said_once_is_not_waited_for_again(elsewhere: Path) -> None:
-    (elsewhere / "beside.py").write_text("import time; print('types\\nshort', flush=True); time.sleep(600)")
-    second_process.start("beside", LAST)
-    for _ in range(2):
-        second_process.wait_for("short", types=TYPES)
-        assert said() == [TYPES, "short"]
-    second_process.stop()
-    assert said() is None
+def test_what_it_has_compiled_is_found_and_where_it_is_for_other_types_it_is_ended(elsewhere: Path) -> None:
+    index = index_of(elsewhere, LAST)
+    (elsewhere / "beside.py").write_text(SAVE.format(folder=str(elsewhere), base=f"{LAST}-130-digest.py311"))
+    compile_beside("beside", [LAST])
+    assert index.load("our types") == "code"
+    assert compiling._beside is not None
+    assert index.load("other types") is None
+    assert compiling._beside is None

@@ -150,10 +150,3 @@ def test_a_live_checkpoint_of_which_nothing_can_be_read_is_refused(tmp_path: Pat
         file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(InputError, match="is damaged"):
         resume(tmp_path / "checkpoint", World().live(), progress=False)
-
-
-@pytest.mark.parametrize("every", [0, -1, 1.5])
-def test_checkpoint_every_must_be_a_positive_whole_number(every: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="checkpoint_every"):
-        run(FedUCBVI(), World().live(), 5, checkpoint=tmp_path / "checkpoint", checkpoint_every=every)
-    assert not (tmp_path / "checkpoint").exists()

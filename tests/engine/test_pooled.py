@@ -213,10 +213,10 @@ def test_counters_have_room_for_the_budgets_that_a_warm_start_brings() -> None:
 def test_agents_alike_are_evaluated_once_and_the_value_is_the_same_to_the_last_bit() -> None:
     alike = gridworld(agents=6, eps_p=0.0)
     simulation = Simulation(FedUCBVI(), alike, 50, 1, "episodes")
-    assert Scorer(simulation.federation)._evaluations_of(0)[1].V.shape[2] == 1
+    assert Scorer(simulation.federation)._new_evaluations(0)[1].V.shape[2] == 1
     while not simulation.done:
         policy = simulation.server.policy.copy()
         simulation.advance()
         value = sum(float(alike.initial[i] @ alike.agent(i).evaluate(policy)[0]) for i in range(6)) / 6
         assert simulation.records()["value"][-1] == pytest.approx(value, rel=1e-14)
-    assert Scorer(gridworld(agents=3, eps_p=0.2))._evaluations_of(0)[1].V.shape[2] == 3
+    assert Scorer(gridworld(agents=3, eps_p=0.2))._new_evaluations(0)[1].V.shape[2] == 3

@@ -96,13 +96,14 @@ def test_sets_of_one_action_are_a_deterministic_policy_to_the_last_bit() -> None
             assert scores[0] == scores[1]
 
 
-def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit() -> None:
+@pytest.mark.parametrize("sets", [False, True])
+def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit(sets: bool) -> None:
     rng = np.random.default_rng(35)
     for federation in federations():
         H, S, A, M = federation.horizon, federation.states, federation.actions, federation.agents
         tables = federation.agent_tables
         V, last = np.zeros((H + 1, S, M)), no_policy(H, S, A)
-        policy: PolicyArray = random_sets(rng, H, S, A)
+        policy: PolicyArray = random_sets(rng, H, S, A) if sets else random_policy(rng, federation.common)
         for turn in range(30):
             update_values(tables, policy, last, V)
             anew, nothing = np.zeros_like(V), no_policy(H, S, A)
@@ -119,8 +120,8 @@ def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit() -> 
             assert mean_value(tables.initial, V) == pytest.approx(worth, abs=1e-13)
             policy = policy.copy()
             h, s = rng.integers(H), rng.integers(S)
-            policy[h, s] = random_sets(rng, 1, 1, A)[0, 0]
-            if turn % 10 == 9:  # from sets to one action each and back
+            policy[h, s] = random_sets(rng, 1, 1, A)[0, 0] if sets else rng.integers(A)
+            if sets and turn % 10 == 9:  # from sets to one action each and back
                 policy = random_policy(rng, federation.common)
                 update_values(tables, policy, last, V)
                 fresh = federation.agent(0).evaluate(policy)

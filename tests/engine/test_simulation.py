@@ -148,16 +148,6 @@ def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
 # ------------------------------------------------------------------------------------------------------- seeds
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_the_seed_decides_everything(driver: str) -> None:
-    federation = gridworld(agents=4, eps_p=0.2)
-    one, again, other = (run(LOCAL, federation, 2000, seed=seed, driver=driver) for seed in (8, 8, 9))
-    assert one.same_outcome(again)
-    assert not one.same_outcome(other)
-    assert one.regret != other.regret
-    assert not np.array_equal(one.records["length"], other.records["length"])
-
-
 def test_the_largest_seed_is_a_seed() -> None:
     assert run(LOCAL, synthetic(agents=1), 5, seed=2**64 - 1).about.seed == 2**64 - 1
 
@@ -313,11 +303,6 @@ def test_more_visits_than_can_be_counted_exactly_are_refused() -> None:
 def test_seeds_outside_the_range_are_refused(seed: object) -> None:
     with pytest.raises(InputError, match="seed"):
         run(LOCAL, synthetic(agents=1), 10, seed=seed)  # type: ignore[arg-type]
-
-
-def test_an_unknown_driver_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(InputError, match="unknown driver 'count'; did you mean 'counts'"):
-        run(LOCAL, synthetic(agents=1), 10, driver="count")
 
 
 # ------------------------------------------------------------------------------------- progress and interruption

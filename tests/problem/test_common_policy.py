@@ -15,7 +15,6 @@ from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.problem.agent_tables import mean_value, no_policy, occupancies, update_values
 from fed_ucbvi.problem.common_policy import MIN_PASS, WORK, ascend, starting_policies
 from fed_ucbvi.problem.sharing_bounds import AllowedArray, flow_floor, own_optima, tighten
 from matrices import first_of
@@ -322,28 +321,6 @@ def test_with_one_action_everywhere_the_flow_floor_is_the_loss() -> None:
         assert flow_floor(tables, allowed, V, W, cost, policy, regrets) == 0.0
         assert np.array_equal(policy, chosen)
         assert own == pytest.approx(values_of(federation, chosen[None]).sum(), abs=1e-12)
-
-
-def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit() -> None:
-    rng = np.random.default_rng(7)
-    for federation in (gridworld(4, 0.3, horizon=6), synthetic(3, 0.2, eps_r=0.5), parity_federation()):
-        H, S, M = federation.horizon, federation.states, federation.agents
-        tables = federation.agent_tables
-        V, last = np.zeros((H + 1, S, M)), no_policy(H, S, federation.actions)
-        policy = rng.integers(federation.actions, size=(H, S), dtype=np.int32)
-        for _ in range(30):
-            update_values(tables, policy, last, V)
-            sets = policy[..., None] == np.arange(federation.actions)
-            assert np.array_equal(last[tables.reachable], sets[tables.reachable])
-            for i in range(M):
-                fresh = federation.agent(i).evaluate(policy)
-                assert np.array_equal(V[:H, :, i][tables.reachable], fresh[:H][tables.reachable])
-                d = federation.agent(i).occupancy(policy)
-                assert (d[~tables.reachable] == 0.0).all()
-                assert occupancies(tables, policy)[:, :, i] == pytest.approx(d, abs=1e-15)
-            assert mean_value(tables.initial, V) == pytest.approx(values_of(federation, policy[None]).mean())
-            policy = policy.copy()
-            policy[rng.integers(H), rng.integers(S)] = rng.integers(federation.actions)
 
 
 def test_reachable_is_where_some_policy_takes_some_agent() -> None:

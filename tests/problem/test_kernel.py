@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,77 +142,58 @@ def test_no_kernels_at_all_are_not_aligned() -> None:
         align([])
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_value_that_is_no_number_is_refused_with_its_row(value: float) -> None:
+def with_row(h: int, s: int, a: int, row: list[float]) -> FloatArray:
     table = uniform_table()
-    table[1, 2, 0, 1] = value
-    with pytest.raises(InputError, match=re.escape("row (h=1, s=2, a=0)") + ".*not a finite number"):
+    table[h, s, a] = row
+    return table
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        *(
+            (with_row(1, 2, 0, [0.0, x, 0.0]), "row (h=1, s=2, a=0) of the kernel holds a value that is not a finite")
+            for x in (np.nan, np.inf, -np.inf)
+        ),
+        (with_row(1, 0, 1, [-0.1, 0.6, 0.5]), "row (h=1, s=0, a=1) of the kernel holds a negative"),
+        *(
+            (with_row(0, 2, 1, row), f"row (h=0, s=2, a=1) of the kernel sums to {sum(row):.9g}, not to 1; divide")
+            for row in ([0.5, 0.4, 0.0], [0.5, 0.5, 1e-8], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
+        ),
+        *(
+            (np.full(shape, 0.5), f"(H, S, A, S) if it depends on the step; got {shape}")
+            for shape in ((), (3,), (3, 3), (3, 2, 2), (2, 3, 2, 2), (1, 2, 3, 2, 3))
+        ),
+        *(
+            (np.zeros(shape), f"at least one state and one action, got shape {shape}")
+            for shape in ((0, 2, 0), (3, 0, 3), (0, 3, 2, 3))
+        ),
+    ],
+)
+def test_a_table_that_is_no_kernel_is_refused_with_its_row_or_shape(table: FloatArray, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
         Kernel.from_dense(table)
 
 
-def test_a_negative_probability_is_refused_with_its_row() -> None:
-    table = uniform_table()
-    table[1, 0, 1] = [-0.1, 0.6, 0.5]
-    with pytest.raises(InputError, match=re.escape("row (h=1, s=0, a=1)") + ".*negative"):
-        Kernel.from_dense(table)
+HALVES = np.full((1, 2, 1, 2), 0.5)
 
 
-@pytest.mark.parametrize("row", [[0.5, 0.4, 0.0], [0.5, 0.5, 1e-8], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
-def test_a_row_that_does_not_sum_to_one_is_refused_with_its_place_and_sum(row: list[float]) -> None:
-    table = uniform_table()
-    table[0, 2, 1] = row
-    place = re.escape("row (h=0, s=2, a=1)")
-    with pytest.raises(InputError, match=f"{place} of the kernel sums to {sum(row):.9g}, not to 1; divide"):
-        Kernel.from_dense(table)
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (3, 3), (3, 2, 2), (2, 3, 2, 2), (1, 2, 3, 2, 3)])
-def test_a_table_of_the_wrong_shape_is_refused_with_its_shape(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match=re.escape(f"(H, S, A, S) if it depends on the step; got {shape}")):
-        Kernel.from_dense(np.full(shape, 0.5))
-
-
-@pytest.mark.parametrize("shape", [(0, 2, 0), (3, 0, 3), (0, 3, 2, 3)])
-def test_an_empty_table_is_refused_with_its_shape(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="at least one state and one action.*" + re.escape(str(shape))):
-        Kernel.from_dense(np.zeros(shape))
-
-
-def test_an_empty_support_is_refused_with_its_shape() -> None:
-    with pytest.raises(InputError, match=re.escape("(1, 2, 2, 0)")):
-        Kernel(np.zeros((1, 2, 2, 0), dtype=np.int32), np.zeros((1, 2, 2, 0)))
-
-
-@pytest.mark.parametrize("shapes", [((1, 2, 1, 2), (1, 2, 1, 1)), ((2, 1, 2), (2, 1, 2))])
-def test_support_and_probabilities_of_unlike_shapes_are_refused_with_both(
-    shapes: tuple[tuple[int, ...], tuple[int, ...]],
-) -> None:
-    with pytest.raises(InputError, match=re.escape(f"got {shapes[0]} and {shapes[1]}")):
-        Kernel(np.zeros(shapes[0], dtype=np.int32), np.ones(shapes[1]))
-
-
-@pytest.mark.parametrize("row", [[1, 0], [0, 0], [1, 1]])
-def test_descending_or_repeated_successors_are_refused(row: list[int]) -> None:
-    successors = np.array([[[[0, 1]], [row]]], dtype=np.int32)
-    with pytest.raises(InputError, match="must ascend, without repeats"):
-        Kernel(successors, np.full((1, 2, 1, 2), 0.5))
-
-
-@pytest.mark.parametrize("successor", [-1, 2])
-def test_successors_that_are_no_states_are_refused(successor: int) -> None:
-    successors = np.array([[[[0]], [[successor]]]], dtype=np.int32)
-    with pytest.raises(InputError, match=re.escape("states 0..1")):
-        Kernel(successors, np.ones((1, 2, 1, 1)))
-
-
-def test_bad_rows_of_a_kernel_given_by_support_are_refused_with_their_place() -> None:
-    successors = np.broadcast_to(np.array([0, 1], dtype=np.int32), (2, 2, 1, 2))
-    probabilities = np.full((2, 2, 1, 2), 0.5)
-    probabilities[1, 1, 0] = [0.7, 0.7]
-    with pytest.raises(InputError, match=re.escape("row (h=1, s=1, a=0) of the kernel sums to 1.4")):
-        Kernel(successors, probabilities)
-
-
-def test_fractional_successors_are_refused() -> None:
-    with pytest.raises(InputError):
-        Kernel(np.array([[[[0.0]], [[0.7]]]]), np.ones((1, 2, 1, 1)))
+@pytest.mark.parametrize(
+    ("successors", "probabilities", "message"),
+    [
+        (np.zeros((1, 2, 2, 0)), np.zeros((1, 2, 2, 0)), "(1, 2, 2, 0)"),
+        (np.zeros((1, 2, 1, 2)), np.ones((1, 2, 1, 1)), "got (1, 2, 1, 2) and (1, 2, 1, 1)"),
+        (np.zeros((2, 1, 2)), np.ones((2, 1, 2)), "got (2, 1, 2) and (2, 1, 2)"),
+        *(([[[[0, 1]], [row]]], HALVES, "must ascend, without repeats") for row in ([1, 0], [0, 0], [1, 1])),
+        *(([[[[0]], [[state]]]], np.ones((1, 2, 1, 1)), "states 0..1") for state in (-1, 2)),
+        (
+            [[[[0, 1]], [[0, 1]]]],
+            HALVES + np.array([[[[0.0]], [[0.2]]]]),
+            "row (h=0, s=1, a=0) of the kernel sums to 1.4",
+        ),
+        ([[[[0.0]], [[0.7]]]], np.ones((1, 2, 1, 1)), "whole numbers only"),
+    ],
+)
+def test_a_support_that_is_no_kernel_is_refused(successors: Any, probabilities: FloatArray, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        Kernel(np.asarray(successors), probabilities)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,22 +139,21 @@ def test_a_horizon_that_is_no_positive_whole_number_is_refused(horizon: int) -> 
         MDP(TWO_STATES, TWO_REWARDS, 0, horizon)
 
 
-@pytest.mark.parametrize("shape", [(), (2,), (2, 3), (3, 2), (1, 2, 2, 2)])
-def test_rewards_of_the_wrong_shape_are_refused_with_both_shapes(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match=re.escape("(S, A) = (2, 2)") + ".*" + re.escape(f"got {shape}")):
-        MDP(TWO_STATES, np.zeros(shape), 0, 2)
-
-
-@pytest.mark.parametrize(("value", "span"), [(-0.1, "[-0.1, 1]"), (1.5, "[0, 1.5]")])
-def test_rewards_outside_the_unit_interval_are_refused_with_their_span(value: float, span: str) -> None:
-    with pytest.raises(InputError, match=re.escape(f"span {span}") + ".*Rescale"):
-        MDP(TWO_STATES, [[0.0, value], [1.0, 0.5]], 0, 2)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_rewards_that_are_no_numbers_are_refused(value: float) -> None:
-    with pytest.raises(InputError, match="rewards hold a value that is not a finite number"):
-        MDP(TWO_STATES, [[0.0, value], [1.0, 0.5]], 0, 2)
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [
+        *(
+            (np.zeros(shape), re.escape("(S, A) = (2, 2)") + ".*" + re.escape(f"got {shape}"))
+            for shape in ((), (2,), (2, 3), (3, 2), (1, 2, 2, 2))
+        ),
+        ([[0.0, -0.1], [1.0, 0.5]], re.escape("span [-0.1, 1]") + ".*Rescale"),
+        ([[0.0, 1.5], [1.0, 0.5]], re.escape("span [0, 1.5]") + ".*Rescale"),
+        *(([[0.0, x], [1.0, 0.5]], "rewards hold a value that is not a finite number") for x in (np.nan, np.inf)),
+    ],
+)
+def test_bad_rewards_are_refused_with_the_reason(rewards: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        MDP(TWO_STATES, rewards, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -176,28 +176,19 @@ def test_bad_initial_distributions_are_refused_with_the_reason(initial: list[flo
         MDP(TWO_STATES, TWO_REWARDS, initial, 2)
 
 
-@pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 2), (1, 2, 2)])
-def test_a_policy_of_the_wrong_shape_is_refused_with_both_shapes(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        *((np.zeros(shape), f"(H, S) = (2, 2), got {shape}") for shape in ((2,), (2, 3), (3, 2), (1, 2, 2))),
+        *(([[0, 1], [action, 0]], "actions must be 0..1") for action in (-1, 2, 2**32)),
+        (np.full((2, 2), 0.9), "a policy must hold whole numbers only"),
+    ],
+)
+def test_a_bad_policy_is_refused_with_the_reason(policy: Any, message: str) -> None:
     mdp = MDP(TWO_STATES, TWO_REWARDS, 0, 2)
-    expected = re.escape(f"(H, S) = (2, 2), got {shape}")
-    with pytest.raises(InputError, match=expected):
-        mdp.evaluate(np.zeros(shape, dtype=np.int32))
-    with pytest.raises(InputError, match=expected):
-        mdp.occupancy(np.zeros(shape, dtype=np.int32))
-
-
-@pytest.mark.parametrize("action", [-1, 2])
-def test_a_policy_with_an_unknown_action_is_refused(action: int) -> None:
-    mdp = MDP(TWO_STATES, TWO_REWARDS, 0, 2)
-    with pytest.raises(InputError, match=re.escape("actions must be 0..1")):
-        mdp.evaluate([[0, 1], [action, 0]])
-
-
-@pytest.mark.parametrize("action", [0.9, 2**32])
-def test_a_policy_that_is_changed_by_the_cast_to_integers_is_refused(action: float) -> None:
-    mdp = MDP(TWO_STATES, TWO_REWARDS, 0, 2)
-    with pytest.raises(InputError):
-        mdp.evaluate(np.full((2, 2), action))
+    for use in (mdp.evaluate, mdp.occupancy):
+        with pytest.raises(InputError, match=re.escape(message)):
+            use(policy)
 
 
 def test_a_bad_kernel_is_refused_with_its_row() -> None:

@@ -1,19 +1,27 @@
-"""``python tests/support/compile_first.py PART``: compile what half of the algorithms need, with every driver."""
+"""``python tests/support/compile_first.py``: compile what the algorithms need, with every driver, on two cores."""
 
 from __future__ import annotations
 
-import sys
 import warnings
+from multiprocessing import get_context
 
 from fed_ucbvi import gridworld, run
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.engine.drivers import DRIVERS, episodes
 
-if __name__ == "__main__":
+
+def compile_for(name: str) -> None:
+    """Run an algorithm with every driver."""
     warnings.simplefilter("ignore")
+    agents = 1 if make_algorithm(name, {}).single_agent else 3
+    for driver in DRIVERS:
+        run(name, gridworld(agents=agents, eps_p=0.1), 40, driver=driver, progress=False)
+
+
+if __name__ == "__main__":
+    first, *others = ALGORITHMS
     usual, episodes.STEPS_BEFORE_THREADS = episodes.STEPS_BEFORE_THREADS, 1  # the first also plays on threads
-    for name in list(ALGORITHMS)[int(sys.argv[1]) :: 2]:
-        agents = 1 if make_algorithm(name, {}).single_agent else 3
-        for driver in DRIVERS:
-            run(name, gridworld(agents=agents, eps_p=0.1), 40, driver=driver, progress=False)
-        episodes.STEPS_BEFORE_THREADS = usual
+    compile_for(first)  # and what all need; each process would compile it for itself
+    episodes.STEPS_BEFORE_THREADS = usual
+    with get_context("spawn").Pool(2) as processes:
+        processes.map(compile_for, others, chunksize=1)

@@ -147,7 +147,7 @@ class Storm:
         """
         again, server = replay(self._folder / "checkpoint"), saved_in(self._folder / "checkpoint")
         assert again.differs == [], again.differs
-        held = server.arrays.get("held.transitions", np.zeros(0))  # reported in rounds without a request
+        held = server.arrays.get("held.transitions", np.zeros(0))  # for the next round that has a request
         H, in_table, kept = SIZES["horizon"], int(server.arrays["server.visits"].sum() + held.sum()), 0
         for member in server.about["members"]:
             node = saved_in(self._folder / member["name"])

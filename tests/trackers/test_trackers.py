@@ -10,10 +10,8 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams import metadata
-from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
+from events import events_in
 from fed_ucbvi import FedUCBVI, InputError, RoundRecord, Run, make_tracker, run, synthetic
 from fed_ucbvi.results.subscriber import CallbackList
 from fed_ucbvi.trackers.tracker import FIGURES, Tracker
@@ -84,8 +82,10 @@ def test_a_run_that_fails_leaves_the_last_round_and_says_so() -> None:
 
 def test_tensorboard_reads_back_figures_and_parameters(tmp_path: Path) -> None:
     result, seen = tracked(make_tracker(f"tensorboard:{tmp_path / 'first'}"))
-    events = EventAccumulator(str(tmp_path / "first"), size_guidance={"scalars": 0})
-    events.Reload()
+    from tensorboard.plugins.hparams import metadata
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    events = events_in(tmp_path / "first")
     for name in ("regret", "gap", "bytes_up", "round"):
         read = events.Scalars(name)
         assert [one.step for one in read] == [record.episodes for record in seen]

@@ -111,7 +111,6 @@ def known_class(name: str) -> type[Algorithm[Any, Any]] | None:
 
 
 def class_of(name: str) -> type[Any]:
-    """The class of parameters that ``name`` stands for."""
     found = find_algorithm(name)
     return found if isinstance(found, type) else type(found)
 

@@ -287,7 +287,6 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
         return self.estimates(setting, remaining=remaining, reference_remaining=remaining)
 
     def broadcast(self, server: Server) -> Broadcast:
-        """The policy, the values, the reference, and where the stages of the triplets to be played stand."""
         _, y, y_previous, _, _, _, V, V_ref, _, policy, _ = server.estimates
         return Broadcast(policy, V, V_ref, *_at_policy(policy, y, y_previous))
 
@@ -301,7 +300,6 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
         fill_means(counts, tables, (V, V_ref, V_ref**2, V - V_ref, (V - V_ref) ** 2), out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """Server side: add up the reports, end the stages that have reached their length."""
         _aggregate(len(report[0]), FedQAdvantageReport(*report), server.rule, server.estimates)
 
 
@@ -422,7 +420,6 @@ class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rul
         return self.estimates(setting, remaining=True, reference_remaining=False)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """Server side: feed the trajectories to the algorithm, in agent order."""
         _feed(Trajectories(*report), self.discards, server.rule, server.estimates)
 
 

@@ -36,7 +36,6 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
-from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.parameters import check_parameters
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
@@ -271,19 +270,8 @@ class ServerState(State, Protocol):
         ...
 
 
-class Tables(Protocol):
-    """Named arrays, the policy ``(H, S)`` and the values ``(H+1, S)`` among them; a NamedTuple does."""
-
-    @property
-    def policy(self) -> IndexArray: ...
-
-    @property
-    def V(self) -> FloatArray: ...
-
-    def _asdict(self) -> dict[str, Any]: ...
-
-
-EstimatesT = TypeVar("EstimatesT", bound=Tables)
+EstimatesT = TypeVar("EstimatesT", bound=Any)
+"""A NamedTuple of arrays, the policy ``(H, S)`` and the values ``V (H+1, S)`` among them."""
 RuleT = TypeVar("RuleT")
 
 
@@ -296,11 +284,11 @@ class TableServer(Generic[EstimatesT, RuleT]):
 
     @property
     def policy(self) -> PolicyArray:
-        return self.estimates.policy
+        return np.asarray(self.estimates.policy)
 
     @property
     def V(self) -> FloatArray:
-        return self.estimates.V
+        return np.asarray(self.estimates.V)
 
     def arrays(self) -> dict[str, Array]:
         return _flat(self.estimates)
@@ -580,12 +568,8 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """Counts of a node's logs, to be reported with what is new (:attr:`server_counts`)."""
         raise InputError(f"{self.name} takes no logs of nodes; use fed-kl-ucbvi, or plan from the logs alone.")
 
-    def empty_report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
-        """Arrays as large as those of a report, whatever is in them, for counting bytes."""
-        return self.report(agents, query, exchange)
-
     def report_bytes(self, setting: Setting, episodes: int) -> int | None:
-        """The most bytes of one agent's report of so many episodes; by default those of an :meth:`empty_report`."""
+        """The most bytes of one agent's report of so many episodes; by default those of a report of nothing."""
         return None
 
     def experience_of(self, agents: AgentsT) -> Any:
@@ -606,7 +590,7 @@ def check_message(name: str, what: str, message: Message) -> None:
     array: Any
     for array in message:
         kind = array.dtype.kind if type(array) is np.ndarray else ""
-        if (kind and kind in "ibu") or (kind == "f" and all_finite(array)):
+        if (kind and kind in "ibu") or (kind == "f" and np.isfinite(array).all()):
             continue
         if kind != "f":
             raise InputError(f"{name}: {what} must consist of arrays of numbers, got {type(array).__name__}.")
@@ -621,15 +605,6 @@ def check_report(algorithm: Algorithm[Any, Any], report: Message) -> None:
     """Raise unless a server can use what agents report."""
     if algorithm.checked:
         check_message(algorithm.name, "report()", report)
-
-
-@compiled
-def all_finite(array: FloatArray) -> bool:
-    """Whether no number is NaN or infinite."""
-    wrong = False
-    for x in array.ravel():
-        wrong |= x - x != 0.0  # no way out of the loop: so it takes several numbers at a time
-    return not wrong
 
 
 def as_sets(policy: PolicyArray, actions: int) -> MaskArray:

@@ -35,11 +35,11 @@ from fed_ucbvi.algorithms.base import (
 )
 from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
 from fed_ucbvi.algorithms.fields import Meaning, Number, PairTable, Policy, Shape, Values, new_tables
-from fed_ucbvi.algorithms.indexing import reward_at, shared
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values
+from fed_ucbvi.algorithms.kernels import Choice, NextValues, Ties, act_greedily, first_policy, first_values
 from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
 from fed_ucbvi.core.colours import INDIGO
 from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.indexing import reward_at, shared
 from fed_ucbvi.core.parameters import Bounds, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.problem.liars import NEVER
@@ -55,12 +55,6 @@ class Broadcast(NamedTuple):
 
     policy: IndexArray
     served: CountArray
-
-
-class Query(NamedTuple):
-    """Down, for step h: ``V_{h+1}[S]``."""
-
-    V_next: FloatArray
 
 
 class ByzanReport(NamedTuple):
@@ -218,7 +212,6 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
         return Agents(no_experience(setting, tables), out, budgets, served_at_most(setting), tables.first_agent)
 
     def broadcast(self, server: Server) -> Broadcast:
-        """The policy, and which agents have had their share of synchronisations."""
         return Broadcast(server.estimates.policy, server.estimates.served)
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
@@ -239,9 +232,9 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
     def query_values(self, query: Message) -> FloatArray:
         return query[0]
 
-    def query(self, server: Server, exchange: int) -> Query:
+    def query(self, server: Server, exchange: int) -> NextValues:
         """``V_{h+1}`` for ``h = H-1-exchange``."""
-        return Query(server.V[server.policy.shape[0] - exchange])
+        return NextValues(server.V[server.policy.shape[0] - exchange])
 
     def report(self, agents: Agents, query: Message, exchange: int) -> ByzanReport:
         """Agent side of step ``h = H-1-exchange``; ``x = 0`` where ``n = 0``."""
@@ -250,7 +243,6 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
         return ByzanReport(x, n, asked if exchange == 0 else asked[:, :0])
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """Server side of step ``h = H-1-exchange``."""
         x, n, asked = report
         if exchange == 0:
             _begin(asked, server.rule.cap, server.estimates)
@@ -288,7 +280,6 @@ def _budgets(visits: Counters, policy: IndexArray, served: CountArray, cap: floa
 
 @compiled
 def _note_requests(visits: CountArray, budgets: CountArray, asked: FlagArray) -> None:
-    """Who reached a budget in the round."""
     m, H, S = visits.shape
     for i in range(m):
         asked[i, 0] = 0
@@ -351,7 +342,6 @@ def _aggregate(h: int, x: FloatArray, n: CountArray, rule: UpdateRule, estimates
 
 @compiled
 def _synchronise(experience: Experience, out: ByzanReport, rule: UpdateRule, estimates: Estimates) -> None:
-    """All exchanges, with the same functions as message by message."""
     x, n, asked = out
     _begin(asked, rule.cap, estimates)
     for h in range(estimates.policy.shape[0] - 1, -1, -1):

@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.exact_sums import COUNT_BITS, MAX_BITS, Grid, divide_up, plus, read_words
-from fed_ucbvi.algorithms.indexing import shared
 from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading_npz
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, WordArray
 
 FORMAT = "fed-ucbvi/counts"
@@ -152,7 +152,6 @@ class CountTable(NamedTuple):
         return self._replace(**wider)
 
     def copy(self) -> CountTable:
-        """A table of its own with the same counts."""
         return CountTable._make(array.copy() for array in self)
 
     def plus(self, new: NewCounts) -> CountTable:
@@ -207,12 +206,11 @@ class CountTable(NamedTuple):
             return self
         paid = _shifted(self.paid.astype(object), more).astype(np.int64)
         rewards, squares = (
-            to_words(_shifted(_integers(x), d * more)) for x, d in ((self.rewards, 1), (self.squares, 2))
+            to_words(_shifted(integers(x), d * more)) for x, d in ((self.rewards, 1), (self.squares, 2))
         )
         return self._replace(rewards=rewards, paid=paid, squares=squares, bits=np.array([bits]))
 
     def over_all_steps(self) -> CountTable:
-        """All steps counted together."""
         steps, S, A = self.visits.shape
         table = CountTable.empty(1, S, A, self.width, bits=int(self.bits[0]), by_slot=self.by_slot)
         for h in range(steps):
@@ -371,7 +369,7 @@ def table_of_lists(sizes: tuple[int, int, int], bits: int, listed: dict[str, Any
 # ------------------------------------------------------------------------------ numbers of two words, exactly
 
 
-def _integers(words: WordArray) -> Integers:
+def integers(words: WordArray) -> Integers:
     """Numbers from high and low words of 64 bits."""
     high, low = (words[..., i].astype(object) for i in (0, 1))
     number: Integers = high * (1 << 64) + low
@@ -481,7 +479,6 @@ def note_visit(
 
 @compiled
 def slot_of(state: int, successors: IndexArray, seen: int) -> int:
-    """Where a next state stands, or -1."""
     low, high = 0, int(seen)
     while low < high:
         middle = (low + high) // 2
@@ -494,7 +491,6 @@ def slot_of(state: int, successors: IndexArray, seen: int) -> int:
 
 @compiled
 def insert_slot(state: int, successors: IndexArray, transitions: CountArray, seen: int) -> int:
-    """Make room for a next state in its place."""
     slot = int(seen)
     while slot > 0 and successors[slot - 1] > state:
         successors[slot], transitions[slot] = successors[slot - 1], transitions[slot - 1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from fed_ucbvi.algorithms.base import (
     FleetTables,
     Message,
     RewardSums,
-    ServerState,
     Setting,
     VisitedCells,
     added_up,
@@ -35,7 +34,6 @@ from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_counts, 
 from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
 from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
-from fed_ucbvi.algorithms.indexing import reward_at
 from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import (
     Doubling,
@@ -46,6 +44,7 @@ from fed_ucbvi.algorithms.synchronisation_rules import (
     local_limit,
 )
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 
@@ -137,7 +136,6 @@ class CountingAgents:
         )
 
     def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
         arrays: dict[str, Array] = {"own": self.own_visits, "taken": self.taken[0], "taken_squares": self.taken[1]}
         if self.table is not None:
             return arrays | self.table._asdict()
@@ -188,7 +186,6 @@ class CountingAgents:
             self.confirmed[0] = completed
 
     def drop(self) -> None:
-        """Nothing is new."""
         _forget(self.number, self.new)
 
     def new_counts(self) -> NewCounts:
@@ -227,7 +224,6 @@ class CountingAgents:
         return cells
 
     def _update_limits(self, touched: VisitedCells | None, own: Counters, N: CountArray) -> None:
-        """Limits by (h,s,a)."""
         limits = self.asks.limits
         if self.current and touched is not None:  # N has changed only where these agents were, as there are no others
             cells: IndexArray = touched.all_cells[: touched.number[0]]
@@ -263,19 +259,16 @@ class Confirmed(NamedTuple):
     confirmed: CountArray
 
 
-class CountingServer(ServerState, Protocol):
-    """A server that keeps all counts in a table."""
+class CountedBroadcast(NamedTuple):
+    """Down, at the start of a round: the policy, N ``[H or 1,S,A]``, and what :meth:`Counted.completed` says."""
 
-    table: CountTable
-    grid: Grid
-
-    def update(self) -> None:
-        """Complete a synchronisation: values and policy from the table."""
-        ...
+    policy: PolicyArray
+    N: CountArray
+    confirmed: CountArray
 
 
 ServerT = TypeVar("ServerT", bound=Any)
-"""A :class:`CountingServer`."""
+"""A server that keeps all counts in a ``table``, whose ``update`` makes values and policy from it."""
 
 
 class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
@@ -311,14 +304,12 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         agents.confirmed[:] = broadcast[2]
 
     def absorb(self, agents: CountingAgents, policy: Any, transitions: CountArray, visits: CountArray) -> None:
-        """Add the round's counts to what is new."""
         agents.absorb(policy, transitions, visits)
 
     def experience_of(self, agents: CountingAgents) -> Experience | None:
         return agents.experience
 
     def query(self, server: ServerT, exchange: int) -> Confirmed:
-        """What is confirmed."""
         return Confirmed(self.completed(server))
 
     def new_counts(self, agents: CountingAgents, query: Message) -> NewCounts:
@@ -328,16 +319,13 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         return agents.new_counts()
 
     def add_counts(self, server: ServerT, new: NewCounts) -> None:
-        """Add what is new, and complete the synchronisation."""
         server.table = server.table.plus(new)
         server.update()
 
     def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments | IncrementsByState:
-        """What is new, of all transitions."""
         return increments_of(self.new_counts(agents, query), Support.full(agents.shape), agents.grid)
 
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
-        """Add what is new, and complete the synchronisation."""
         steps, S, A = server.table.visits.shape
         self.add_counts(server, listed_counts(Support.full((steps, S, A)), server.grid, *added_up(report)))
 
@@ -368,7 +356,6 @@ Payments = tuple[FloatArray, RewardSums, CountArray, WordArray]
 
 @compiled
 def _forget(number: CountArray, new: NewCounts) -> None:
-    """Zeros in all cells with something new."""
     cells, _, transitions, rewards, paid, squares = new
     for j in range(number[0]):
         cell = cells[j]

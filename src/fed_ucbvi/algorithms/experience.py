@@ -35,7 +35,6 @@ class Experience(NamedTuple):
 
 
 def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = False) -> Experience:
-    """No visits yet."""
     S, A, K = setting.states, setting.actions, tables.successors.shape[3]
     steps = 1 if stationary else setting.horizon
     visits, transitions = (
@@ -128,7 +127,6 @@ class OwnCounts:
 
     @property
     def visits(self) -> CountArray:
-        """``(steps, S, A)``."""
         return np.asarray(self.transitions.sum(axis=-1))
 
     @classmethod

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Array
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, mean_reward
+from fed_ucbvi.algorithms.count_table import CountTable, mean_reward
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.kl_bound import largest_rate, parts_of_largest_mean
 from fed_ucbvi.core.compiling import compiled, inner
@@ -98,24 +98,16 @@ class Server:
 
     @property
     def V(self) -> FloatArray:
-        """The optimistic values, ``(H+1, S)``."""
         return self.estimates.V
 
     def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
         return {**self.table._asdict(), **self.estimates._asdict()}
 
     def make_room(self, arrays: Mapping[str, Array]) -> None:
         """Have tables as wide as those that were saved."""
         self.table = self.table.widened(arrays["transitions"].shape[3])
 
-    def take(self, new: NewCounts) -> None:
-        """Add counts and complete the synchronisation."""
-        self.table = self.table.plus(new)
-        self.update()
-
     def update(self) -> None:
-        """The backward induction over all counts."""
         induct(self.table, self.rule, self.estimates)
 
 
@@ -281,7 +273,6 @@ def _fill_radii(rule: Rule) -> None:
 
 @inner
 def _beta_by_clock(hc: int, table: CountTable, rule: Rule) -> float:
-    """Beta by the clock: of all visits at the step."""
     total = 0
     for j in range(table.numbers[hc]):
         for a in range(table.visits.shape[2]):

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, FleetTables, RunExtension, Setting, TableRow
 from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
-from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
+from fed_ucbvi.algorithms.counting_agents import Counted, CountedBroadcast, CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, Server
 from fed_ucbvi.algorithms.pessimism import pessimistic_values
@@ -36,22 +36,10 @@ from fed_ucbvi.core.colours import ROSE, TEAL, Marker
 from fed_ucbvi.core.elementary import log
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import NonNegative, Positive, Probability
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 MANY_CELLS, GROWTH_OF_MANY = 100_000, 0.001
 """Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
-
-
-class Broadcast(NamedTuple):
-    """Down, at the start of a round: sets of actions ``[H,S,A]``, ``N[H or 1,S,A]``, and what is confirmed.
-
-    ``confirmed[1]`` is the number of synchronisations that the server has completed. What agents counted while they
-    knew of fewer was part of one of them.
-    """
-
-    policy: MaskArray
-    N: CountArray
-    confirmed: CountArray
 
 
 @dataclass(frozen=True)
@@ -108,52 +96,44 @@ class FedKLUCBVI(Counted[Server]):
         )
 
     def largest_value(self, setting: Setting, step: int) -> float:
-        """What is left of the horizon."""
         return float(setting.horizon - step)
 
-    def _grid(self, setting: Setting) -> Grid:
+    def grid(self, setting: Setting) -> Grid:
         visits = setting.agents * setting.episodes * (setting.horizon if self.stationary else 1)
         visits += setting.earlier_visits
         rows = setting.agents + (setting.earlier_visits > 0)
         return make_grid(rows, visits, 1, random_rewards=setting.random_rewards, kept=setting.grid_bits)
 
-    def grid(self, setting: Setting) -> Grid | None:
-        return self._grid(setting)
-
     def reward_grid(self, setting: Setting) -> Grid | None:
-        """The grid of sums of random rewards."""
-        return self._grid(setting) if setting.random_rewards else None
+        return self.grid(setting) if setting.random_rewards else None
 
     def rule(self, setting: Setting) -> Rule:
         S, H, random = setting.states, setting.horizon, setting.random_rewards
         events = S * (2 * H - 1) if random else max(1, S * (H - 1))
         log_union = log(2.0 * events / self.delta)
-        bits = self._grid(setting).bits
+        bits = self.grid(setting).bits
         return Rule.new(float(self.radius), log_union, random_rewards=random, bits=bits)
 
     def new_server(self, setting: Setting) -> Server:
         """Nothing is known: all actions are equally good everywhere."""
         H, S, A = setting.horizon, setting.states, setting.actions
-        grid = self._grid(setting)
+        grid = self.grid(setting)
         table = CountTable.empty(self.counting.shape(H, S, A)[0], S, A, bits=grid.bits)
         return Server(table, Estimates.start(H, S, A, plain=False), self.rule(setting), grid)
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
-        """No visits yet."""
         if self.stationary:
             tables.check_stationary()
         rule = self.synchronisation_rule(setting)
-        return CountingAgents.new_fleet(setting, tables, self.counting, self._grid(setting), rule)
+        return CountingAgents.new_fleet(setting, tables, self.counting, self.grid(setting), rule)
 
     def completed(self, server: Server) -> CountArray:
         return server.estimates.completed
 
-    def broadcast(self, server: Server) -> Broadcast:
-        """Sets of actions, visits, and what is confirmed."""
-        return Broadcast(server.estimates.best, server.table.visits, server.estimates.completed)
+    def broadcast(self, server: Server) -> CountedBroadcast:
+        return CountedBroadcast(server.estimates.best, server.table.visits, server.estimates.completed)
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
-        """The global doubling rule."""
         growth = self.min_round_growth
         if growth is None:
             cells = math.prod(self.counting.shape(setting.horizon, setting.states, setting.actions))
@@ -162,7 +142,7 @@ class FedKLUCBVI(Counted[Server]):
 
     def logged_counts(self, setting: Setting, counts: CountTable) -> NewCounts:
         """Without rewards by next state, which nobody needs here."""
-        return NewCounts(*counts.with_bits(self._grid(setting).bits).as_new()[:4])
+        return NewCounts(*counts.with_bits(self.grid(setting).bits).as_new()[:4])
 
     def report_bytes(self, setting: Setting, episodes: int) -> int:
         """At most: a number and a count for each transition that an agent has seen in the round, and its rewards."""
@@ -190,7 +170,6 @@ class FedKLUCBVI(Counted[Server]):
         return replace(self, delta=min(self.delta, 0.5 * delta))
 
     def pessimistic_values(self, setting: Setting, server: Server, policy: IndexArray, delta: float) -> FloatArray:
-        """By the worst kernel of a ball that contains the truth."""
         return pessimistic_values(server.table, policy.copy(), setting.random_rewards, delta, setting.states)
 
     def cautious_plan(self, setting: Setting, planner: Server) -> tuple[IndexArray, FloatArray]:

@@ -28,12 +28,12 @@ from fed_ucbvi.algorithms.base import (
     Tuning,
 )
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
+from fed_ucbvi.algorithms.counting_agents import Counted, CountedBroadcast, CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.experience import Experience
 from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows, report_of
 from fed_ucbvi.algorithms.fed_ucbvi_server import Estimates, Means, Server, Sums, UpdateRule, add_up, induct
-from fed_ucbvi.algorithms.kernels import Choice, Ties, first_policy, first_values
+from fed_ucbvi.algorithms.kernels import Choice, NextValues, Ties, first_policy, first_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.parameters import NonNegative, Probability
@@ -54,12 +54,6 @@ class Broadcast(NamedTuple):
 
 Agents = CountingAgents | RowAgents
 """One table for all agents of a fleet, or each agent's own counts."""
-
-
-class Query(NamedTuple):
-    """Down, for step h: ``V_{h+1}[S]``, multiples of ``2^-f`` where reports are sums."""
-
-    V_next: FloatArray
 
 
 @dataclass(frozen=True)
@@ -153,7 +147,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return RunExtension("", fixed, fixed)
 
     def grid(self, setting: Setting) -> Grid | None:
-        """The grid of X, Y and Z."""
         return self._grid(setting)
 
     def _grid(self, setting: Setting) -> Grid:
@@ -167,7 +160,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return self._grid(setting) if setting.random_rewards else None
 
     def with_agent_reports(self) -> FedUCBVI:
-        """This algorithm with one row of means for each agent."""
         return _in_form(FedUCBVIByRows, self)
 
     def with_increments(self) -> FedUCBVI:
@@ -175,7 +167,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return _in_form(FedUCBVIByIncrements, self) if self.pools else self
 
     def exchanges(self, setting: Setting) -> int:
-        """H, one for each step."""
         return setting.horizon
 
     def update_rule(self, setting: Setting) -> UpdateRule:
@@ -205,11 +196,9 @@ class FedUCBVI(Algorithm[Server, Agents]):
         return Server(known, self.update_rule(setting))
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
-        """When agents request a synchronisation."""
         return DoublingRule.named(self.synchronisation, self.threshold(setting), strict=self.strict)
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        """No visits yet."""
         rule, grid = self.synchronisation_rule(setting), self._grid(setting)
         if tables.touched is None:
             return RowAgents.new(setting, tables, rule, grid, self._form)
@@ -245,10 +234,9 @@ class FedUCBVI(Algorithm[Server, Agents]):
 
     def query(self, server: Server, exchange: int) -> Message:
         """``V_{h+1}`` for ``h = H-1-exchange``."""
-        return Query(server.V[len(server.policy) - exchange])
+        return NextValues(server.V[len(server.policy) - exchange])
 
     def report(self, agents: Agents, query: Message, exchange: int) -> Message:
-        """Agent side of step ``h = H-1-exchange``."""
         if isinstance(agents, RowAgents):
             return agents.report(len(agents.asks.rule) - 1 - exchange, query[0])
         assert agents.table is not None
@@ -263,7 +251,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         add_up(h, rows, server.rule, server.estimates)
 
     def counts_of(self, server: Server, agents: Agents | None) -> CountTable:
-        """What the agents have counted."""
         if isinstance(agents, RowAgents):
             return self._empty_table(server).plus(agents.counts(server.rule.grid.bits))
         assert agents is not None
@@ -315,17 +302,6 @@ def _in_form(form: type[FedUCBVI], algorithm: FedUCBVI) -> FedUCBVI:
     return kind(**{field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)})
 
 
-class ConfirmedBroadcast(NamedTuple):
-    """Down, at the start of a round: the policy ``[H,S]``, ``N[H,S,A]``, and how many synchronisations are completed.
-
-    What agents counted while they knew of fewer was part of one of them.
-    """
-
-    policy: IndexArray
-    N: CountArray
-    confirmed: CountArray
-
-
 @dataclass(frozen=True)
 class FedUCBVIByIncrements(Counted[Server], FedUCBVI):  # type: ignore[misc]
     """Fed-UCBVI whose agents report what is new, once a synchronisation; the server keeps a table of all counts.
@@ -344,21 +320,18 @@ class FedUCBVIByIncrements(Counted[Server], FedUCBVI):  # type: ignore[misc]
         return server.estimates.updates
 
     def new_server(self, setting: Setting) -> Server:
-        """With a table."""
         server = FedUCBVI.new_server(self, setting)
         return Server(server.estimates, server.rule, self._empty_table(server), keeps=True)
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
-        """No visits yet."""
         rule, grid = self.synchronisation_rule(setting), self._grid(setting)
         return CountingAgents.new_fleet(setting, tables, self.counting, grid, rule, by_slot=setting.random_rewards)
 
     def broadcast(self, server: Server) -> Message:
-        """The policy, ``N``, and what is confirmed."""
-        return ConfirmedBroadcast(server.policy, server.estimates.N, server.estimates.updates)
+        return CountedBroadcast(server.policy, server.estimates.N, server.estimates.updates)
 
     def query_values(self, query: Message) -> None:
-        """None."""
+        return None
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """From all counts of the server; reports to it are added to a copy of them."""
@@ -388,9 +361,6 @@ class FedUCBVIByRows(FedUCBVI):
     @property
     def _form(self) -> type[Rows]:
         return Rows
-
-    def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
-        return agents.out if isinstance(agents, RowAgents) else self.report(agents, query, exchange)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``, in agent order."""

@@ -91,7 +91,6 @@ class Server(TableServer[Estimates, UpdateRule]):
     keeps: bool = False
 
     def arrays(self) -> dict[str, Array]:
-        """What changes during a run."""
         table = {} if self.table is None or not self.keeps else self.table._asdict()
         return {**super().arrays(), **{f"table_{name}": array for name, array in table.items()}}
 
@@ -105,7 +104,6 @@ class Server(TableServer[Estimates, UpdateRule]):
         return self.rule.grid
 
     def update(self) -> None:
-        """All steps of a synchronisation, from the table."""
         assert self.table is not None
         induct(self.table, self.rule, self.estimates)
 

@@ -169,7 +169,6 @@ class FedQHoeffding(QLearning[Estimates, UpdateRule, BernsteinReport]):
         return agents.out if self.bernstein else HoeffdingReport(*agents.out[:3])
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """One update of Q, V and the policy where someone has been."""
         n, r, v = report[:3]
         _aggregate(n, r, v, report[3] if self.bernstein else v, server.rule, server.estimates)
 

@@ -149,7 +149,6 @@ class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
         return math.log(setting.states * setting.actions * steps / self.delta)
 
     def facts(self, setting: Setting) -> dict[str, float]:
-        """``i_0``, where the update changes, and the logarithm in the bonuses."""
         return {"i_0": float(second_case(setting)), "iota": self.logarithm(setting)}
 
     def cautions(self, setting: Setting) -> list[str]:
@@ -192,7 +191,6 @@ class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
         fill_means(counts, tables, (V, V_lower, V_reference, V_reference**2, (V - V_reference) ** 2), out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """One update where someone has been."""
         _aggregate(EarlySettledReport(*report), server.rule, server.estimates)
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from fed_ucbvi.algorithms.count_table import NewCounts, slot_of
 from fed_ucbvi.algorithms.exact_sums import Grid, write_words
 from fed_ucbvi.algorithms.fields import Meaning
-from fed_ucbvi.algorithms.indexing import shared
 from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, IndexArray
 
 

@@ -20,6 +20,12 @@ ROUNDING = 1e-14
 """A variance below this share of the second moment is rounding error and counts as zero."""
 
 
+class NextValues(NamedTuple):
+    """Down, for step h: ``V_{h+1}[S]``, multiples of ``2^-f`` where reports are sums."""
+
+    V_next: FloatArray
+
+
 class Ties(NamedTuple):
     """How an action is chosen among equals: the first, or one drawn from the run's seed."""
 

@@ -159,7 +159,6 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
         ]
 
     def reward_grid(self, setting: Setting) -> Grid:
-        """One for sums of r and r^2, which are needed where rewards are random."""
         return make_grid(setting.agents, setting.episodes, setting.horizon, random_rewards=True)
 
     def update_rule(self, setting: Setting) -> UpdateRule:
@@ -172,7 +171,6 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
         return fields.new_tables(Estimates, setting, Q=Q, V=V, policy=first_policy(setting, self.initial_policy))
 
     def broadcast(self, server: Server) -> Broadcast:
-        """The policy, and the visits that its triplets lack."""
         N = np.take_along_axis(server.estimates.totals.N, server.policy[..., None], axis=2)[..., 0]
         return Broadcast(server.estimates.policy, _next_target(N) - N)
 
@@ -205,7 +203,6 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
         agents.before[:], agents.squares_before[:] = sums, words
 
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: MVPReport) -> None:
-        """An agent adds up its round."""
         rewards = counts.rewards(tables)
         out.n[:], out.moves[:] = counts.visits, counts.next_states(tables)
         out.paid[:], out.squares[:] = counts.visits * rewards, counts.visits * rewards**2

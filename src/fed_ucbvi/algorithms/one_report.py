@@ -27,9 +27,9 @@ from fed_ucbvi.algorithms.base import (
     TableServer,
 )
 from fed_ucbvi.algorithms.fields import Meaning, Shape, new_tables
-from fed_ucbvi.algorithms.indexing import reward_at, shared
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.indexing import reward_at, shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 ReportT = TypeVar("ReportT", bound=Any)
@@ -271,9 +271,6 @@ class EveryEpisode(OneReport[EstimatesT, RuleT, Trajectories], Generic[Estimates
     broadcast_type: ClassVar[type[Any]] = PolicyAlone
     report_type: ClassVar[type[Any]] = Trajectories
     sends_trajectories: ClassVar[bool] = True
-
-    def broadcast(self, server: TableServer[EstimatesT, RuleT]) -> PolicyAlone:
-        return PolicyAlone(server.estimates.policy)
 
     def budgets(self, agents: RoundAgents[Trajectories], broadcast: Message) -> Budgets:
         agents.budgets.limits.fill(1)

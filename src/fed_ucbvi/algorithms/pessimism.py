@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from fed_ucbvi.algorithms.count_table import CountTable, mean_reward
-from fed_ucbvi.algorithms.indexing import shared
 from fed_ucbvi.algorithms.kl_bound import largest_mean, largest_rate
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.elementary import log
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import FloatArray, IndexArray
 
 NOTHING = 1e-100

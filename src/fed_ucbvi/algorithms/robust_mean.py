@@ -51,7 +51,6 @@ class Workspace(NamedTuple):
 
 @compiled
 def workspace(agents: int) -> Workspace:
-    """Buffers for this many agents."""
     counts, ends = np.zeros((2, agents), dtype=np.int64), np.zeros((4, agents))
     return Workspace(counts[0], counts[1], ends[0], ends[1], ends[2], ends[3], np.zeros(agents, dtype=np.bool_))
 

@@ -153,7 +153,6 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
         return new_tables(Estimates, setting, Q=Q, V=V, policy=first_policy(setting, self.initial_policy))
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        """Add the trajectories to the counts, in agent order, and plan."""
         states, rewards = report
         _count(states, rewards, server.estimates)
         _plan(server.rule, server.estimates)
@@ -203,7 +202,6 @@ def _count(states: IndexArray, rewards: FloatArray, estimates: Estimates) -> Non
 
 @compiled
 def _cap(h: int, H: int, clip: int) -> float:
-    """The largest Q at step h."""
     if clip == 0:
         return float(H)
     return float(H - h) if clip == 1 else math.inf

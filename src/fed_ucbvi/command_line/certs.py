@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from fed_ucbvi.command_line.options import JSON, argument, option
+from fed_ucbvi.command_line.outputs import print_result
 from fed_ucbvi.core.errors import InputError
 
 DAYS = option(365.0, "N", "How long they are valid.")
@@ -53,7 +54,8 @@ def certs(
         certificates.revoke_replaced(out, revoke_replaced)
     lines = [f"revoked: {name}" for name in revoke or ()]
     lines += [f"revoked, but for the newest certificate: {name}" for name in revoke_replaced or ()]
-    _tell(written, lines, as_json, revoked=certificates.revoked_names(out))
+    content = {"written": _texts(written), "revoked": certificates.revoked_names(out)}
+    print_result(as_json, content, *_texts(written), *lines)
 
 
 def request(
@@ -65,8 +67,7 @@ def request(
     from fed_ucbvi.network.certificates import read_request, write_request
 
     written = write_request(out, name)
-    fingerprint = read_request(written[0].read_bytes()).fingerprint
-    _tell(written, [f"fingerprint of the key: {fingerprint}"], as_json, name=name, fingerprint=fingerprint)
+    _tell(written, name, read_request(written[0].read_bytes()).fingerprint, as_json)
 
 
 def sign(
@@ -86,8 +87,7 @@ def sign(
     _check_days(days)
     asked = read_request(request_file.read_bytes())
     written = sign_request(out, asked, server=server, hosts=host or (), days=days, renew=renew)
-    lines = [f"fingerprint of the key: {asked.fingerprint}"]
-    _tell(written, lines, as_json, name=asked.name, fingerprint=asked.fingerprint)
+    _tell(written, asked.name, asked.fingerprint, as_json)
 
 
 def _check_days(days: float) -> None:
@@ -95,12 +95,10 @@ def _check_days(days: float) -> None:
         raise InputError(f"days must be above 0, got {days:g}.")
 
 
-def _tell(written: Sequence[Path], lines: Sequence[str], as_json: bool, **rest: object) -> None:
-    """Say what was written, and more."""
-    from fed_ucbvi.command_line.outputs import print_json
+def _tell(written: Sequence[Path], name: str, fingerprint: str, as_json: bool) -> None:
+    content = {"written": _texts(written), "name": name, "fingerprint": fingerprint}
+    print_result(as_json, content, *_texts(written), f"fingerprint of the key: {fingerprint}")
 
-    if as_json:
-        print_json({"written": [str(path) for path in written], **rest})
-        return
-    for line in (*map(str, written), *lines):
-        typer.echo(line)
+
+def _texts(paths: Sequence[Path]) -> list[str]:
+    return [str(path) for path in paths]

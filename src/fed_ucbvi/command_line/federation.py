@@ -24,6 +24,7 @@ from fed_ucbvi.command_line.options import (
     fields,
     option,
 )
+from fed_ucbvi.command_line.outputs import check_kept, print_json, print_rows, save_somewhere, summary_rows, warn
 from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log, writes_json
 from fed_ucbvi.command_line.running import TABLES
 from fed_ucbvi.core.errors import InputError
@@ -71,7 +72,6 @@ def serve(
     import asyncio
 
     write_log(output.log_format, logging.WARNING if output.quiet else logging.INFO)
-    from fed_ucbvi.command_line.outputs import check_kept, warn
     from fed_ucbvi.command_line.page import live_page, state_of_federation, tracking
     from fed_ucbvi.command_line.running import incumbent_at
     from fed_ucbvi.core.files import new_file
@@ -222,7 +222,6 @@ def replay(
     as_json: bool = JSON,
 ) -> None:
     """Recompute a run from its server's log, which says whose reports were in which round, and compare."""
-    from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.network.replay import replay as replayed
 
     found = replayed(folder)
@@ -248,7 +247,6 @@ def transcript(
     """Show or verify the transcript of a server or a node: who has sent what to whom, as digests in a chain."""
     import json
 
-    from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.core.errors import check_choice
     from fed_ucbvi.network.roster import Authority
     from fed_ucbvi.network.transcript import (
@@ -342,7 +340,6 @@ def federation_summary(outcome: Outcome) -> dict[str, Any]:
 
 def finish_federation(outcome: Outcome, spec: RunSpec, output: Output, failure: InputError | None) -> None:
     """Save a run over the network, unless it can be resumed, and print it; a failure is printed last."""
-    from fed_ucbvi.command_line.outputs import print_json, print_rows, save_somewhere, summary_rows
     from fed_ucbvi.core.numbers import byte_count
 
     run, checkpoint = outcome.run, spec.checkpoint

@@ -19,6 +19,7 @@ from fed_ucbvi.command_line.options import (
     fields,
     option,
 )
+from fed_ucbvi.command_line.outputs import print_result
 from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log
 from fed_ucbvi.core.errors import InputError, check_integer
 from fed_ucbvi.run_spec import ALGORITHM, NETWORK, OUTPUT, PROBLEM, RunSpec, algorithm_names
@@ -95,7 +96,6 @@ def join(
     from contextlib import closing
 
     write_log(output.log_format, logging.WARNING)
-    from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.network.client import run_node
     from fed_ucbvi.network.failures import LeftError
     from fed_ucbvi.network.node import Node
@@ -139,10 +139,8 @@ def join(
         with interruptible(), closing(node):
             ended = asyncio.run(run_node(node, server, patience=patience, result=result))
     except LeftError:
-        if output.as_json:
-            print_json({**about, "run": node.run, "rounds": node.rounds, "left": True})
-        else:
-            typer.echo(f"{name}: has left run {node.run} for good, after {node.rounds:,} rounds")
+        told = f"{name}: has left run {node.run} for good, after {node.rounds:,} rounds"
+        print_result(output.as_json, {**about, "run": node.run, "rounds": node.rounds, "left": True}, told)
         return
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to rejoin"
@@ -153,17 +151,16 @@ def join(
     if out is not None and policy is not None:
         policy.save(out)
     found = None if advice is None else advise_node(node, advice)
-    if output.as_json:
-        summary = None if policy is None else policy_summary(policy, out)
-        print_json({**about, "run": run, "rounds": rounds, "policy": summary, "advice": found})
-        return
+    summary = None if policy is None else policy_summary(policy, out)
     took = f"took part in run {run} to its end" if ended is None else f"run {run} is over, as {result} says"
     received = "" if policy is None else "; received the recommended policy"
-    typer.echo(f"{name}: {took}, {rounds:,} rounds{received}")
-    if out is not None and policy is not None:
-        typer.echo(policy_line(policy, out))
-    for line in () if found is None else advice_lines(found):
-        typer.echo(line)
+    print_result(
+        output.as_json,
+        {**about, "run": run, "rounds": rounds, "policy": summary, "advice": found},
+        f"{name}: {took}, {rounds:,} rounds{received}",
+        *([] if out is None or policy is None else [policy_line(policy, out)]),
+        *(() if found is None else advice_lines(found)),
+    )
 
 
 def read_members(file: Path) -> frozenset[str]:
@@ -187,7 +184,6 @@ def leave(
     """Leave a federation for good: the others continue without this node, and it cannot come back."""
     import asyncio
 
-    from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.network.client import leave_run
     from fed_ucbvi.results.policy import check_policy_file
 
@@ -198,12 +194,9 @@ def leave(
         policy = asyncio.run(leave_run(name, server, patience=patience))
     if out is not None and policy is not None:
         policy.save(out)
-    if as_json:
-        print_json({"node": name, "left": True, "policy": None if policy is None else policy_summary(policy, out)})
-        return
-    typer.echo(f"{name}: has left the run for good")
-    if out is not None and policy is not None:
-        typer.echo(policy_line(policy, out))
+    content = {"node": name, "left": True, "policy": None if policy is None else policy_summary(policy, out)}
+    lines = [] if out is None or policy is None else [policy_line(policy, out)]
+    print_result(as_json, content, f"{name}: has left the run for good", *lines)
 
 
 def policy(
@@ -221,7 +214,6 @@ def policy(
     """Ask the server of a federation for the policy that it recommended last; the run is not disturbed."""
     import asyncio
 
-    from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.network.certificates import check_name
     from fed_ucbvi.network.client import ask_policy
     from fed_ucbvi.results.policy import check_policy_file
@@ -234,10 +226,7 @@ def policy(
     with interruptible():
         found = asyncio.run(ask_policy(connection.server(address)))
     found.save(out)
-    if as_json:
-        print_json(policy_summary(found, out))
-    else:
-        typer.echo(policy_line(found, out))
+    print_result(as_json, policy_summary(found, out), policy_line(found, out))
 
 
 def policy_summary(found: LearntPolicy, out: Path | None) -> dict[str, Any]:

@@ -91,6 +91,15 @@ def print_json(content: Mapping[str, object]) -> None:
     typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))
 
 
+def print_result(as_json: bool, content: Mapping[str, object], *lines: str) -> None:
+    """One JSON object for programs, or lines for people."""
+    if as_json:
+        print_json(content)
+        return
+    for line in lines:
+        typer.echo(line)
+
+
 def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
     """A title and rows with aligned columns on standard output; the last column may wrap."""
     from rich.console import Console

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fed_ucbvi.command_line.options import CODE, PAGE, Output, argument, fields, load_code, option
+from fed_ucbvi.command_line.outputs import print_json
 from fed_ucbvi.command_line.program import interruptible, say
 from fed_ucbvi.core.errors import InputError
 
@@ -204,8 +205,6 @@ def watch(
 
     The page of DIR is served until Ctrl-C. With --json what the page shows is printed instead.
     """
-    from fed_ucbvi.command_line.outputs import print_json
-
     if source.startswith(("http://", "https://")):
         content = _state_of_page(source, output.dashboard_token, authority)
         if output.as_json:

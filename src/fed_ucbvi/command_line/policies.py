@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fed_ucbvi.command_line.options import JSON, argument, option
+from fed_ucbvi.command_line.outputs import print_json, print_rows
 from fed_ucbvi.command_line.program import interruptible
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.problem.units import Units
@@ -77,7 +78,6 @@ def play(
 ) -> None:
     """Play the policy that a run recommends, and compare what it is paid with what the run says it is worth."""
     from fed_ucbvi.analysis.play import play as play_policy
-    from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.results.run import load_policy
 

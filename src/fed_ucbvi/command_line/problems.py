@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fed_ucbvi.command_line.options import JSON, REAL, LiveOptions, argument, fields, option
+from fed_ucbvi.command_line.outputs import print_json, print_rows, warn
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import whole_number
 from fed_ucbvi.run_spec import (
@@ -54,8 +55,6 @@ def algorithms(names: list[str] | None = argument("NAME", "Only these.", None), 
 
 def _loaded(names: list[str], find: Callable[[str], Any]) -> dict[str, Any]:
     """What names stand for; what other packages have registered and cannot be used is left out with a warning."""
-    from fed_ucbvi.command_line.outputs import warn
-
     found = {}
     for name in names:
         try:
@@ -87,8 +86,6 @@ def describe(thing: Any) -> dict[str, Any]:
 
 
 def _list(things: Mapping[str, Any], as_json: bool, tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    from fed_ucbvi.command_line.outputs import print_json, print_rows
-
     described = {name: describe(thing) for name, thing in things.items()}
     for name, row in (tables or {}).items():
         described[name]["table_1"] = dict(row)
@@ -122,7 +119,6 @@ def inspect(
 
     from fed_ucbvi.analysis.inspection import inspect_federation
     from fed_ucbvi.charts.picture import check_picture
-    from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.core import defaults
     from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.environments import find_environment
@@ -185,7 +181,6 @@ def advise(
 ) -> None:
     """Recommend an algorithm, its options, and numbers of bins and episodes, with the reasons."""
     from fed_ucbvi.analysis.advise import choose_parameters
-    from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.environments.gymnasium_making import make_live
 
     if spec.environment is not None and real.live is not None:
@@ -247,7 +242,6 @@ def plan(
 ) -> None:
     """Say what the theory promises at a setting: rounds, bytes, regret, and whether to federate."""
     from fed_ucbvi.analysis.forecast import plan as make_plan
-    from fed_ucbvi.command_line.outputs import print_json, print_rows
 
     if spec.environment is not None:
         if (states, actions, horizon, eps_r) != (None, None, None, None):
@@ -396,7 +390,6 @@ def bins(
     """Learn bins from a few episodes with random actions; 'serve --bins' hands them out to all nodes."""
     from dataclasses import replace
 
-    from fed_ucbvi.command_line.outputs import print_json, print_rows
     from fed_ucbvi.environments.bin_making import learn_bins
     from fed_ucbvi.environments.finite_spaces import dimensions_of
     from fed_ucbvi.environments.gymnasium_making import make_live

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from fed_ucbvi.command_line.options import (
     CODE,
     JSON,
@@ -21,6 +19,7 @@ from fed_ucbvi.command_line.options import (
     low_and_high,
     option,
 )
+from fed_ucbvi.command_line.outputs import check_kept, finish, others_on_standard_error, plain_warnings, print_result
 from fed_ucbvi.command_line.program import interruptible
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.problem.units import Units
@@ -50,11 +49,11 @@ def run(
     Ctrl-C ends the run early; with --out the result so far is saved. 'fed-ucbvi algorithms NAME' lists the parameters
     that --option sets, 'fed-ucbvi environments NAME' those of --env-option.
     """
-    from fed_ucbvi.core import second_process
+    from fed_ucbvi.core.compiling import compile_beside
 
     if spec.driver == "auto" and spec.fleets == "local":
-        second_process.start("fed_ucbvi.engine.compile_rounds", "counts._collect")
-    from fed_ucbvi.command_line.outputs import check_kept, finish, others_on_standard_error, plain_warnings
+        slowest = ("auto._looks_longer", "episodes._play", "counts._collect")
+        compile_beside("fed_ucbvi.engine.compile_rounds", slowest)
     from fed_ucbvi.command_line.page import live_page, state_of_run, tracking
     from fed_ucbvi.engine.run import run as simulate
     from fed_ucbvi.engine.simulation import Interrupted
@@ -109,7 +108,6 @@ def resume(
 
     With --episodes it is extended beyond what was planned, also after its end, for algorithms that allow it.
     """
-    from fed_ucbvi.command_line.outputs import check_kept, finish
     from fed_ucbvi.command_line.page import live_page
     from fed_ucbvi.engine.run import resume as resume_run
     from fed_ucbvi.engine.simulation import Interrupted
@@ -161,7 +159,6 @@ def counts(
     logged state (confounding) is not detected.
     """
     from fed_ucbvi.analysis.logs import counts_from_logs
-    from fed_ucbvi.command_line.outputs import print_json
 
     load_code(code)
     if (folder is None) == (from_logs is None):
@@ -177,18 +174,17 @@ def counts(
     found.save(out)
     steps, S, A = found.visits.shape
     visits = int(found.visits.sum())
-    if as_json:
-        sizes = {"steps": steps, "states": S, "actions": A}
-        more = {} if planned is None else {"plan": {"policy": str(plan), **planned}}
-        print_json({"counts": str(out), **sizes, "visits": visits, "most_visits": found.most, **more})
-        return
+    content: dict[str, Any] = {"counts": str(out), "steps": steps, "states": S, "actions": A, "visits": visits}
+    content["most_visits"] = found.most
     counted = f"by step, H = {steps}" if steps > 1 else "over all steps together"
-    typer.echo(f"{visits:,} visits, at most {found.most:,} to one cell, S = {S}, A = {A}, counted {counted}: {out}")
+    lines = [f"{visits:,} visits, at most {found.most:,} to one cell, S = {S}, A = {A}, counted {counted}: {out}"]
     if planned is not None:
-        typer.echo(
-            f"a policy worth at least {planned['best_lower_bound']:.4g} from its best first state: {plan}\n"
-            f"the best action is certain at {planned['certain']:,} of {planned['seen']:,} steps and states seen"
-        )
+        content["plan"] = {"policy": str(plan), **planned}
+        lines += [
+            f"a policy worth at least {planned['best_lower_bound']:.4g} from its best first state: {plan}",
+            f"the best action is certain at {planned['certain']:,} of {planned['seen']:,} steps and states seen",
+        ]
+    print_result(as_json, content, *lines)
 
 
 def _planned(found: CountTable, sizes: tuple[int, int, int] | None, path: Path, units: Units) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fed_ucbvi.command_line.options import JSON, argument, option
+from fed_ucbvi.command_line.outputs import print_json, print_rows, summary_rows
 from fed_ucbvi.core.errors import InputError, check_choice
 
 if TYPE_CHECKING:
@@ -102,7 +103,6 @@ def _read(folder: Path) -> Sequence[Run]:
 
 
 def _show_one(run: Run, picture: Path, step: int | None, *, as_json: bool) -> None:
-    from fed_ucbvi.command_line.outputs import print_json, print_rows, summary_rows
     from fed_ucbvi.core.errors import check_integer
     from fed_ucbvi.results.plotting import plot_run
 
@@ -134,8 +134,6 @@ def _inches(text: str) -> tuple[float, float]:
 
 
 def _print(comparison: Comparison, columns: Sequence[str] | None, format_: str, *, as_json: bool) -> None:
-    from fed_ucbvi.command_line.outputs import print_json
-
     if as_json:
         rows = comparison.frame.rows(named=True)
         print_json({"metric": comparison.metric, "baseline": comparison.baseline, "groups": rows})

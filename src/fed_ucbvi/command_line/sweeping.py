@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fed_ucbvi.command_line.options import CODE, JOBS, JSON, PAGE, Output, argument, fields, option
+from fed_ucbvi.command_line.outputs import (
+    check_out,
+    others_on_standard_error,
+    plain_warnings,
+    print_json,
+    print_result,
+    print_rows,
+    warn,
+)
 from fed_ucbvi.command_line.program import FAILED, INTERRUPTED, interruptible
 from fed_ucbvi.core.errors import InputError, check_positive_integer
 from fed_ucbvi.run_spec import ALGORITHM_HELP, RunSpec, algorithm_names, environment_names
@@ -38,7 +47,6 @@ def sweep(
 
     Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
     """
-    from fed_ucbvi.command_line.outputs import others_on_standard_error, plain_warnings
     from fed_ucbvi.command_line.page import page_of_sweep
     from fed_ucbvi.engine.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
@@ -69,7 +77,6 @@ def sweep(
 
 
 def _print(outcome: SweepOutcome, as_json: bool) -> None:
-    from fed_ucbvi.command_line.outputs import print_json, print_rows, warn
     from fed_ucbvi.core.errors import printable
     from fed_ucbvi.sweeps.store import FAILURES
 
@@ -141,26 +148,15 @@ def write(made: PageContent, folder: Path) -> None:
 
 
 def print_report(made: PageContent, folder: Path, *, as_json: bool) -> None:
-    from fed_ucbvi.command_line.outputs import print_json, print_rows, warn
-
-    verdicts = [verdict for section in made.sections for verdict in section.verdicts]
+    verdicts = [verdict for _, verdict in made.judged]
     missing = made.provenance.get("missing", [])
     if missing:
         warn(made.text[0])
     if as_json:
-        print_json(
-            {
-                "out": str(folder),
-                "sections": [section.id for section in made.sections],
-                "figures": [figure.id for section in made.sections for figure in section.figures],
-                "tables": [table.id for section in made.sections for table in section.tables],
-                "verdicts": [
-                    {name: getattr(verdict, name) for name in ("claim", "outcome", "measured", "seeds", "detail")}
-                    for verdict in verdicts
-                ],
-                "missing": missing,
-            }
-        )
+        shown = ("claim", "outcome", "measured", "seeds", "detail")
+        content: dict[str, Any] = {"out": str(folder), "missing": missing}
+        content |= {name: [part.id for part in getattr(made, name)] for name in ("sections", "figures", "tables")}
+        print_json(content | {"verdicts": [{name: getattr(one, name) for name in shown} for one in verdicts]})
         return
     print_rows(made.title, [(verdict.outcome, verdict.claim) for verdict in verdicts])
     typer.echo(f"saved in {folder}")
@@ -181,7 +177,6 @@ def reproduce(
 
     Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
     """
-    from fed_ucbvi.command_line.outputs import check_out, warn
     from fed_ucbvi.engine.progress import announce_compilation, progress_bar
     from fed_ucbvi.paper import reproduction
     from fed_ucbvi.sweeps.execution import SweepInterrupted
@@ -242,7 +237,6 @@ def compare(
     as_json: bool = JSON,
 ) -> None:
     """Run every algorithm at the paper's settings, or in an environment, and tabulate regret, rounds and bytes."""
-    from fed_ucbvi.command_line.outputs import print_json, warn
     from fed_ucbvi.core.files import new_file
     from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.paper import table1
@@ -273,12 +267,7 @@ def compare(
     if out is not None:
         with new_file(out) as draft:
             draft.write_text(text, encoding="utf-8")
-    if as_json:
-        print_json(summary)
-    elif out is None:
-        typer.echo(text)
-    else:
-        typer.echo(f"saved in {out}")
+    print_result(as_json, summary, text if out is None else f"saved in {out}")
 
 
 def _elsewhere(grids: list[dict[str, Any]], spec: RunSpec, episodes: int) -> list[dict[str, Any]]:
@@ -328,7 +317,6 @@ def leaderboard(
     Without options nothing is run. See docs/leaderboard.md.
     """
     from fed_ucbvi.algorithms import ALGORITHMS
-    from fed_ucbvi.command_line.outputs import print_json
     from fed_ucbvi.paper import leaderboard as comparison
     from fed_ucbvi.paper import table1
 
@@ -351,16 +339,13 @@ def leaderboard(
     rows = board.in_order([row for row in rows if row.algorithm not in names] + made)
     if out is not None:
         _write(board, rows, out)
-    if as_json:
-        print_json({**comparison.summary(rows), "made": len(made), "out": None if out is None else str(out)})
-        return
+    content = {**comparison.summary(rows), "made": len(made), "out": None if out is None else str(out)}
     table = comparison.table_text(comparison.OVERALL, comparison.standings(rows), comparison.ratio_text)
-    typer.echo(f"{comparison.OVERALL_TEXT}\n\n{table}" if out is None else f"saved in {out}")
+    print_result(as_json, content, f"{comparison.OVERALL_TEXT}\n\n{table}" if out is None else f"saved in {out}")
 
 
 def _run(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
     """Make the runs that are missing and return the rows of all."""
-    from fed_ucbvi.command_line.outputs import others_on_standard_error, plain_warnings
     from fed_ucbvi.engine.progress import announce_compilation, progress_bar
     from fed_ucbvi.paper.leaderboard import Row
     from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep

@@ -115,6 +115,5 @@ def _luminance(colour: str) -> float:
 
 
 def _linear(colour: str) -> list[float]:
-    """Red, green and blue as shares of light."""
     parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
     return [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]

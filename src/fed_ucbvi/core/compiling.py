@@ -12,6 +12,7 @@ the process compiles, stay as they are.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import functools
 import hashlib
@@ -21,8 +22,11 @@ import multiprocessing
 import os
 import re
 import stat
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -150,6 +154,12 @@ cache_folder = None if _place is None else _place / "compiled"
 """Where compiled code is kept; None if nowhere."""
 
 
+PAUSE = 0.02
+"""Seconds between two looks for what a second process compiles."""
+_beside: subprocess.Popen[bytes] | None = None
+_expected: tuple[str, ...] = ()
+
+
 @contextmanager
 def _locked(folder: str, how: int) -> Iterator[None]:
     """Keep other processes from a folder of the cache meanwhile; not where files cannot be locked."""
@@ -178,8 +188,18 @@ class _LockedFile(IndexDataCacheFile):  # type: ignore[misc]
             log.warning("compiled code cannot be kept in %s: %s", self._cache_path, error.strerror or error)
 
     def load(self, key: Any) -> Any:
-        with _locked(self._cache_path, fcntl.LOCK_SH):
-            return super().load(key)
+        """The code for some types, or None; one that a second process compiles is waited for."""
+        beside = _beside if self._index_name.startswith(_expected) else None
+        while True:
+            over = beside is None or beside.poll() is not None or Path(self._index_path).exists()
+            with _locked(self._cache_path, fcntl.LOCK_SH):
+                found = super().load(key)
+            if found is None and not over:
+                time.sleep(PAUSE)
+                continue
+            if found is None and beside is not None:  # it has failed, or compiles for other types
+                stop_compiling_beside()
+            return found
 
 
 class _Locator(_CacheLocator):  # type: ignore[misc]
@@ -263,9 +283,30 @@ def must_compile(name: str = "") -> bool:
     return not any(any(cache_folder.rglob(f"{name}*{digest}.*.nbi")) for digest in digests)
 
 
-def types_of(*arguments: object) -> str:
-    """The types that code is compiled for, on one line."""
-    return " ".join(str(numba.typeof(argument)) for argument in arguments)
+def compile_beside(module: str, functions: Sequence[str]) -> None:
+    """Run ``module`` in a second process, which compiles ``functions`` while this one compiles others.
+
+    Numba compiles one function at a time, also in several threads. Nothing is started where the cache has the last of
+    the functions, or there is one core. This process takes them from the cache, and waits for each where it needs it.
+    What is not there in the end is compiled here as ever.
+    """
+    global _beside, _expected
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if _beside is not None or cores < 2 or not must_compile(functions[-1]):
+        return
+    quiet = subprocess.DEVNULL
+    with suppress(OSError):
+        _beside = subprocess.Popen([sys.executable, "-P", "-m", module], stdin=quiet, stdout=quiet, stderr=quiet)
+        _expected = tuple(f"{name}-" for name in functions)
+        atexit.register(stop_compiling_beside)
+
+
+def stop_compiling_beside() -> None:
+    global _beside
+    if _beside is not None:
+        _beside.terminate()
+        _beside.wait()
+    _beside = None
 
 
 def use_one_thread() -> None:

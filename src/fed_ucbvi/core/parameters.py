@@ -261,7 +261,6 @@ def _described(hint: Any) -> tuple[str, tuple[Any, ...]]:
 
 
 def plain_docstring(thing: Any) -> str:
-    """A docstring without its marks."""
     return re.sub(r":\w+:`~?([^`]+)`", r"\1", inspect.cleandoc(thing.__doc__ or "").replace("``", ""))
 
 

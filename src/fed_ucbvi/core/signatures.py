@@ -70,7 +70,6 @@ def check_server_certificate(pem: bytes, authority: bytes, host: str | None = No
 
 
 def alternative_name(host: str) -> x509.GeneralName:
-    """A host as certificates name it."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

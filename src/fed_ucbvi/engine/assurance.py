@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -111,18 +111,10 @@ class Promises:
 
     def to_data(self) -> dict[str, Any]:
         table = None if self.incumbent is None else self.incumbent.tolist()
-        ends = None if self.return_range is None else list(self.return_range)
-        return {
-            "incumbent": table,
-            "loss": self.loss,
-            "until_gap": self.until_gap,
-            "only": self.only,
-            "return_range": ends,
-        }
+        return {**asdict(self), "incumbent": table, "return_range": self.return_range and list(self.return_range)}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Promises:
-        """Read what :meth:`to_data` gave."""
         table = None if data["incumbent"] is None else np.array(data["incumbent"])
         if table is not None and table.ndim == 2:
             table = table.astype(np.int32)
@@ -388,30 +380,36 @@ class Assurance:
             judged = getattr(self, name)
             about[name] = 0 if judged is None else judged.number
             if judged is not None:
-                arrays |= {f"{name}.policy": judged.policy, f"{name}.V": judged.recommended.V}
-                arrays[f"{name}.returns"] = judged.returns
+                arrays |= {**policy_arrays(name, judged.recommended), f"{name}.returns": judged.returns}
         about["final"] = self.final is not None
         if self.final is not None:
-            arrays |= {"final.policy": self.final.policy, "final.V": self.final.V}
+            arrays |= policy_arrays("final", self.final)
         about["certificates"] = [certificate.to_data() for certificate in self.certificates]
         return {ASSURANCE + name: array for name, array in arrays.items()}, about
 
     def restore(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
-        """Go back to what :meth:`saved` gave."""
         for name in COUNTED:
             setattr(self, name, about[name])
         for name in POLICIES:
-            judged = self._judged(self._policy(name, arrays), int(about[name])) if about[name] else None
-            if judged is not None:
-                put_back(f"{ASSURANCE}{name}.returns", judged.returns, arrays.get(f"{ASSURANCE}{name}.returns"))
+            judged, own = None, ASSURANCE + name
+            if about[name]:
+                judged = self._judged(saved_policy(own, arrays, self.setting), int(about[name]))
+                put_back(f"{own}.returns", judged.returns, arrays.get(f"{own}.returns"))
             setattr(self, name, judged)
-        self.final = self._policy("final", arrays) if about["final"] else None
+        self.final = saved_policy(f"{ASSURANCE}final", arrays, self.setting) if about["final"] else None
         self.certificates = [Certificate.from_data(data) for data in about["certificates"]]
 
-    def _policy(self, name: str, arrays: Mapping[str, Array]) -> Recommended:
-        H, S = self.setting.horizon, self.setting.states
-        saved = arrays.get(f"{ASSURANCE}{name}.policy", np.zeros((H, S), dtype=np.int32))
-        policy, V = np.zeros((H, S, *saved.shape[2:]), dtype=saved.dtype), np.zeros((H + 1, S))
-        put_back(f"{ASSURANCE}{name}.policy", policy, arrays.get(f"{ASSURANCE}{name}.policy"))
-        put_back(f"{ASSURANCE}{name}.V", V, arrays.get(f"{ASSURANCE}{name}.V"))
-        return Recommended(policy, V, PLANNED)
+
+def policy_arrays(name: str, recommended: Recommended) -> dict[str, Array]:
+    """A policy and its values by name, to be saved."""
+    return {f"{name}.policy": recommended.policy, f"{name}.V": recommended.V}
+
+
+def saved_policy(name: str, arrays: Mapping[str, Array], setting: Setting, kind: str = PLANNED) -> Recommended:
+    """What :func:`policy_arrays` gave, read back."""
+    H, S = setting.horizon, setting.states
+    saved = arrays.get(f"{name}.policy", np.zeros((H, S), dtype=np.int32))
+    policy, V = np.zeros((H, S, *saved.shape[2:]), dtype=saved.dtype), np.zeros((H + 1, S))
+    put_back(f"{name}.policy", policy, arrays.get(f"{name}.policy"))
+    put_back(f"{name}.V", V, arrays.get(f"{name}.V"))
+    return Recommended(policy, V, kind)

@@ -120,7 +120,6 @@ def _open(folder: Path, simulate: Callable[..., Simulation], episodes: int | Non
 
 
 def _counts_in(folder: Path, manifest: Mapping[str, Any]) -> CountTable | None:
-    """The counts that a run was started from, if it was."""
     if "counts" not in manifest:
         return None
     _check_digest(folder / COUNTS, manifest["counts"])

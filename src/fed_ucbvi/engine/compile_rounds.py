@@ -1,7 +1,8 @@
 """``python -m fed_ucbvi.engine.compile_rounds``: compile the auto driver, beside the process that needs it.
 
-It plays a short and a long round in the smallest of MDPs; see :mod:`fed_ucbvi.core.second_process`. Functions are
-compiled for the types that runs of the default algorithm have, unless rewards are random or counters need 64 bits.
+It plays a short and a long round in the smallest of MDPs; see :func:`fed_ucbvi.core.compiling.compile_beside`.
+Functions are compiled for the types that runs of the default algorithm have, unless rewards are random or counters
+need 64 bits.
 """
 
 from __future__ import annotations
@@ -9,22 +10,18 @@ from __future__ import annotations
 import numpy as np
 
 from fed_ucbvi.core.own_process import claim_process
-from fed_ucbvi.core.second_process import say
-from fed_ucbvi.engine.drivers.auto import LONG_ROUNDS, SHORT_ROUNDS, AutoDriver
+from fed_ucbvi.engine.drivers.auto import AutoDriver
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
 
 
 def main() -> None:
-    """Say for which types, then what is compiled."""
     federation = Federation.from_mdps([MDP([[[1.0]]], [[0.0]], initial=0, horizon=1)])
     driver = AutoDriver(Fleet.of(federation, 0, pooled=True, counters=np.int32))
-    say(driver.types)
     policy = np.zeros(driver.visits.shape[1:], dtype=np.int32)
-    for line, visits in ((SHORT_ROUNDS, 1), (LONG_ROUNDS, 1_000_000)):
+    for visits in (1, 1_000_000):
         driver.extend(policy, np.full((1, *policy.shape), visits, dtype=np.int32), 0, 1_000_000)
-        say(line)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ def planned(setting: Setting) -> dict[str, int]:
 
 
 def planned_in(about: Mapping[str, Any]) -> dict[str, int]:
-    """The planned numbers in a saved state."""
     return {name: int(about["planned"][name]) for name in PLANNED}
 
 
@@ -57,7 +56,6 @@ def extended_setting(
 
 
 def stack_reports(rows: Iterable[Message]) -> Message:
-    """Reports one below the other."""
     return tuple(np.concatenate(arrays) for arrays in zip(*rows, strict=True))
 
 

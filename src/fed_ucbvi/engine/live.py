@@ -143,7 +143,6 @@ class LiveSimulation(Simulation):
         self.party = LiveParty(self.algorithm, self.setting, *about)
 
     def identity(self) -> dict[str, Any]:
-        """Sizes, the description, and what was said about the environments."""
         known = {"states": self.live.states, "actions": self.live.actions, "eps_p": self.live.eps_p}
         random = {"random_rewards": True} if self.live.random_rewards else {}
         about = {**known, **random, "scored": is_known(self.federation), **self.live.description}

@@ -366,7 +366,6 @@ class Party(ABC):
         """The round's transitions, as agents count them."""
 
     def _all_visits(self, visits: CountArray) -> CountArray:
-        """The round's visits for the record."""
         return visits
 
     @abstractmethod
@@ -530,13 +529,11 @@ class LiveParty(Party):
         self._width = self.tables.width
 
     def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
-        """Begin a round; nothing has been paid in it."""
         super().start(broadcast, first, asking=asking)
         self.tables.within = self.within
         self.tables.forget_payments()
 
     def paid(self) -> Paid:
-        """What the environments paid, and where they began."""
         tables, starts = self.tables, self.tables.starts.sum(axis=0)
         return Paid(int(starts.sum()), tables.paid, starts, tables.paid_squares)
 

@@ -175,8 +175,8 @@ class PastRounds:
             yield broadcast, first, length
 
 
-class RayFleet(SimulatedParty):
-    """Some agents of a federation, which have played ``past`` rounds."""
+class FleetActor(SimulatedParty):
+    """Some agents of a federation in a process of their own, on one core, which have played ``past`` rounds."""
 
     def __init__(
         self,
@@ -186,6 +186,7 @@ class RayFleet(SimulatedParty):
         first_agent: int,
         past: PastRounds,
     ) -> None:
+        use_one_thread()
         super().__init__(algorithm, setting, own, "episodes", first_agent)
         for broadcast, first, length in past:
             self.start(broadcast, first)
@@ -198,14 +199,6 @@ class RayFleet(SimulatedParty):
         elif isinstance(message, AskReport):
             message = message._replace(query=_copies(message.query))
         return super().answer(message)
-
-
-class FleetActor(RayFleet):
-    """A fleet in a process of its own, on one core."""
-
-    def __init__(self, *arguments: Any) -> None:
-        use_one_thread()
-        super().__init__(*arguments)
 
 
 class Actors:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray, PolicyArray
 from fed_ucbvi.problem.agent_tables import AgentTables, no_policy, reachable_states, update_values
 from fed_ucbvi.problem.federation import Federation
@@ -54,11 +55,10 @@ class Scorer:
         chosen, kind = self.federation.kinds
         return np.bincount(kind[which], minlength=len(chosen))
 
-    def _evaluations_of(self, playing: int) -> tuple[CachedEvaluation, CachedEvaluation]:
-        """In the common MDP and in the agents', with the values of the last policy that was played as this."""
-        if playing not in self._evaluations:
-            common, agents = (CachedEvaluation.of(tables, self.federation.horizon) for tables in self._tables)
-            self._evaluations[playing] = agents if self._alike else common, agents
+    def _new_evaluations(self, playing: int) -> tuple[CachedEvaluation, CachedEvaluation]:
+        """In the common MDP and in the agents', one and the same if they are alike."""
+        common, agents = (CachedEvaluation.of(tables, self.federation.horizon) for tables in self._tables)
+        self._evaluations[playing] = agents if self._alike else common, agents
         return self._evaluations[playing]
 
     def score(
@@ -83,17 +83,10 @@ class Scorer:
         if len(visits) == 1:
             rows, starts = self._everyone, starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
         best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
-        return score_round(
-            policy,
-            by_action,
-            starts,
-            rows,
-            best,
-            *self._evaluations_of(playing),
-            self._alike,
-            number,
-            self._rewards,
-        )
+        common, agents = self._evaluations.get(playing) or self._new_evaluations(playing)
+        if common is not agents:
+            update_values(common.tables, policy, common.last, common.V)
+        return score_round(policy, by_action, starts, rows, best, common.V, agents, number, self._rewards)
 
 
 def _same_values(one: AgentTables, other: AgentTables) -> bool:
@@ -121,7 +114,7 @@ def _paid(visits: CountArray, rewards: FloatArray, policy: PolicyArray) -> float
     H, S, W = visits.shape
     paying, number, total = np.empty(S, dtype=np.int64), 0, 0.0
     for h in range(H):
-        hr = h if rewards.shape[0] > 1 else 0
+        hr = shared(h, rewards.shape[0])
         if h == 0 or hr > 0:
             number = _paying_states(rewards[hr], paying)
         for s in paying[:number]:
@@ -142,32 +135,29 @@ def score_round(
     starts: CountArray,
     rows: CountArray,
     best: FloatArray,
-    common: CachedEvaluation,
+    common_V: FloatArray,
     agents: CachedEvaluation,
-    alike: bool,
     number: CountArray,
     rewards: FloatArray,
 ) -> tuple[float, float, float]:
     """``(regret, reward, value)`` of a round, averaged over the honest agents that took part.
 
     Regret is ``1/M sum_i sum_t V*_1(s^i_{t,1}) - V^pi_1(s^i_{t,1})`` in the common MDP (``def:common_regret``) with
-    the initial states that occurred; ``best`` is ``V*_1``. Reward is what the agents were paid in their own MDPs.
-    Both are sums over the round's episodes. Value is that of one episode in the agents' own MDPs,
-    ``1/M sum_i V^{i,pi}_1(mu^i)``; ``number[k]`` of these agents have the k-th MDP of ``agents``. Where all are
-    ``alike``, ``agents`` is ``common``. Only the given ``rows`` of visits count.
+    the initial states that occurred; ``best`` is ``V*_1`` and ``common_V`` ``V^pi``. Reward is what the agents were
+    paid in their own MDPs. Both are sums over the round's episodes. Value is that of one episode in the agents' own
+    MDPs, ``1/M sum_i V^{i,pi}_1(mu^i)``; ``number[k]`` of these agents have the k-th MDP of ``agents``. ``agents.V``
+    is brought up to date first, and may be ``common_V``. Only the given ``rows`` of visits count.
     """
     _, H, S, W = visits.shape
     M = 0
     for k in range(len(number)):  # not number.sum(), which takes Numba half a second to compile
         M += number[k]
-    for which in range(1 if alike else 2):
-        known = agents if which else common
-        update_values(known.tables, policy, known.last, known.V)
+    update_values(agents.tables, policy, agents.last, agents.V)
     regret = 0.0
     for i in rows:
         for s in range(S):
             if starts[i, s] > 0:
-                regret += starts[i, s] * (best[s] - common.V[0, s, 0])
+                regret += starts[i, s] * (best[s] - common_V[0, s, 0])
     shared = rewards.shape[0] == 1
     reward = 0.0
     if len(rows) == 1:

@@ -19,7 +19,15 @@ from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.engine.assurance import DELTA, SHARE_OF_HISTORY, Assurance, JudgedPolicy, Promises
+from fed_ucbvi.engine.assurance import (
+    DELTA,
+    SHARE_OF_HISTORY,
+    Assurance,
+    JudgedPolicy,
+    Promises,
+    policy_arrays,
+    saved_policy,
+)
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import planned, warm_setting
 from fed_ucbvi.engine.regret import Scorer
@@ -208,7 +216,6 @@ class Engine:
         self.seconds = 0.0
 
     def set_clock(self, clock: CountArray) -> None:
-        """Set how many episodes each agent has played."""
         self._clock: CountArray | None = clock
         self.played = int(clock.max())
 
@@ -239,7 +246,6 @@ class Engine:
 
     @property
     def episodes(self) -> float:
-        """Episodes per agent so far."""
         return self.totals.episodes
 
     @property
@@ -461,7 +467,7 @@ class Engine:
         about: dict[str, Any] = {"seconds": self.seconds, "kind": "", "done": self.done}
         about["planned"] = planned(self.setting)
         if self.recommended is not None:
-            arrays |= {"recommended.policy": self.recommended.policy, "recommended.V": self.recommended.V}
+            arrays |= policy_arrays("recommended", self.recommended)
             about["kind"] = self.recommended.kind
         if self.assurance is not None:
             more, about["assurance"] = self.assurance.saved()
@@ -477,11 +483,7 @@ class Engine:
         put_back("starts", self.starts, arrays.get("starts"))
         self.set_clock(clock)
         if saved.about["kind"]:
-            H, S = self.setting.horizon, self.setting.states
-            policy, V = np.zeros((H, S), dtype=np.int32), np.zeros((H + 1, S))
-            put_back("recommended.policy", policy, arrays.get("recommended.policy"))
-            put_back("recommended.V", V, arrays.get("recommended.V"))
-            self.recommended = Recommended(policy, V, saved.about["kind"])
+            self.recommended = saved_policy("recommended", arrays, self.setting, saved.about["kind"])
         if self.assurance is not None:
             self.assurance.restore(arrays, saved.about["assurance"])
         self.seconds = float(saved.about["seconds"])

@@ -114,7 +114,6 @@ class Simulation(Engine):
         return None
 
     def _play_round(self, play: Play) -> PlayedRound:
-        """Let the agents play a round and add it to their counts."""
         self.party.within = None if self.assurance is None else self.assurance.within
         if self.together:
             return self.party.play_round(play.broadcast, self.played, play.most, judged=play.playing != EXPLORING)
@@ -148,13 +147,11 @@ class Simulation(Engine):
         return None
 
     def saved(self) -> SavedState:
-        """With the agents, and what was seen of their problem."""
         saved = super().saved()
         saved.arrays.update(self.party.state())
         return saved
 
     def restore(self, saved: SavedState) -> None:
-        """With the agents, and what was seen of their problem."""
         self.party.restore(saved.arrays)
         super().restore(saved)
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.problem.dynamic_programming import may_play, tied
 from fed_ucbvi.problem.kernel import frozen_floats
@@ -88,8 +89,8 @@ def action_values(
     row: int,
 ) -> None:
     """``r^i_h(s,a) + P^i_h V^i_{h+1}(s,a)`` of all agents into ``out[row]``; ``following[S,m]`` is ``V^i_{h+1}``."""
-    hk = h if successors.shape[0] > 1 else 0
-    hr = h if rewards.shape[0] > 1 else 0
+    hk = shared(h, successors.shape[0])
+    hr = shared(h, rewards.shape[0])
     K, m = probabilities.shape[3:]
     used, states = 1, successors[hk, s, a]
     while used < K and states[used] > states[used - 1]:  # the rest is padding
@@ -131,7 +132,7 @@ def update_values(tables: AgentTables, policy: PolicyArray, last: npt.NDArray[np
     new, one = np.empty(m), np.empty((1, m))
     due, stale, number = np.zeros(S, dtype=np.bool_), np.empty(S, dtype=np.int64), 0
     for h in range(H - 1, -1, -1):
-        hk = h if successors.shape[0] > 1 else 0
+        hk = shared(h, successors.shape[0])
         here, after = V[h], V[h + 1]
         if number > 0 and successors.shape[0] > 1:
             begin, before = predecessors(successors[hk])
@@ -232,7 +233,7 @@ def occupancies(tables: AgentTables, policy: PolicyArray) -> FloatArray:
         for i in range(m):
             d[0, s, i] = initial[s, i]
     for h in range(H - 1):
-        hk = h if steps > 1 else 0
+        hk = shared(h, steps)
         for s in range(S):
             here, ties = d[h, s], tied(policy, h, s, A)
             for a in range(A):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 
 
@@ -59,13 +60,11 @@ def policy_values(
     V = np.zeros((horizon + 1, S))
     for h in range(horizon - 1, -1, -1):
         hk, hr = _steps_of(successors, rewards, h)
-        terms, values = probabilities[hk] * V[h + 1][successors[hk]], np.array(rewards[hr])
-        for k in range(K):
-            values += terms[:, :, k]
-        total = np.zeros(S)
-        for a in range(A):
-            total += np.where(played[h, :, a], values[:, a], 0.0)
-        V[h] = total / played[h].sum(axis=1)
+        pairs = np.nonzero(played[h])
+        terms, values = probabilities[hk][pairs] * V[h + 1][successors[hk][pairs]], rewards[hr][pairs]
+        for k in range(K):  # in this order, as compiled code adds
+            values += terms[:, k]
+        V[h] = np.bincount(pairs[0], values, S) / played[h].sum(axis=1)
     return V
 
 
@@ -85,7 +84,7 @@ def state_occupancy(
     for s in range(S):  # not d[0] = initial, which takes Numba seconds to compile
         d[0, s] = initial[s]
     for h in range(horizon - 1):
-        hk = h if kernel_steps > 1 else 0
+        hk = shared(h, kernel_steps)
         for s in range(S):
             if d[h, s] > 0.0:
                 share = d[h, s] / tied(policy, h, s, A)

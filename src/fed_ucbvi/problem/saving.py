@@ -100,7 +100,6 @@ def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, An
 
 
 def _check_variances(rewards: npt.NDArray[Any], variances: npt.NDArray[Any]) -> None:
-    """Check the variances as for an MDP, agent by agent."""
     if variances.shape[1:] != rewards.shape[1:]:
         raise InputError(f"rewards have shape {rewards.shape}, their variances {variances.shape}.")
     for i in range(max(len(rewards), len(variances))):

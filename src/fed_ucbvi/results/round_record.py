@@ -220,30 +220,21 @@ class Totals:
         """
         row = self.last
         assert row is not None, "a round has been added"
+        as_they_are = ("length", "requests", "agent", "step", "state", "action", "reward_sd", "agents")
         return RoundRecord(
             round=self.rounds,
             episodes=int(self.episodes),
             planned_episodes=planned_episodes,
-            length=row.length,
-            synchronisations=self.synchronisations,
-            requests=row.requests,
-            agent=row.agent,
-            step=row.step,
-            state=row.state,
-            action=row.action,
             rule=rules[row.rule] if row.rule >= 0 else "",
-            regret=self.regret,
             reward=row.reward * row.agents / row.agent_episodes if row.agent_episodes else math.nan,
             optimistic_value=values[0],
             recommended_value=values[1],
-            bytes_up=self.bytes_up,
-            bytes_down=self.bytes_down,
             seconds=seconds,
-            reward_sd=row.reward_sd,
-            agents=row.agents,
             playing=PLAYING[row.playing],
             cost=self._per_episode(row.cost),
             allowed=self._per_episode(row.allowed),
+            **{name: getattr(self, name) for name in ("synchronisations", "regret", "bytes_up", "bytes_down")},
+            **{name: getattr(row, name) for name in as_they_are},
         )
 
 

@@ -51,17 +51,9 @@ class SweepOutcome:
         return self.done + self.skipped == self.runs
 
     def summary(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "runs": self.runs,
-            "done": self.done,
-            "skipped": self.skipped,
-            "failed": [{"id": name, "error": error} for name, error in self.failed.items()],
-            "damaged": list(self.damaged),
-            "complete": self.complete,
-            "seconds": round(self.seconds, 3),
-            "out": str(self.out),
-        }
+        failed = [{"id": name, "error": error} for name, error in self.failed.items()]
+        known = {"failed": failed, "complete": self.complete, "seconds": round(self.seconds, 3), "out": str(self.out)}
+        return {**vars(self), **known}
 
 
 class SweepInterrupted(KeyboardInterrupt):

@@ -21,7 +21,6 @@ NAMES = (*DRIVERS, CUDA)
 
 
 def make_driver(name: str, fleet: Fleet) -> Driver:
-    """The driver registered under ``name``, for one fleet."""
     if name not in DRIVERS:
         raise unknown_name("driver", name, NAMES)
     return DRIVERS[name](fleet)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi.core.compiling import compiled, inner, types_of
-from fed_ucbvi.core.second_process import wait_for
+from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver
 from fed_ucbvi.engine.drivers.counts import CountsDriver
@@ -21,8 +21,6 @@ from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tie
 
 EPISODES_PER_STATE = 16
 """Episodes that cost about as much as drawing one block of counts, per state (see docs/performance.md)."""
-SHORT_ROUNDS, LONG_ROUNDS = "short rounds", "long rounds"
-"""What :mod:`fed_ucbvi.engine.compile_rounds` compiles."""
 
 
 class AutoDriver(FleetDriver):
@@ -35,27 +33,21 @@ class AutoDriver(FleetDriver):
         self._episodes, self._counts = EpisodesDriver(fleet), CountsDriver(fleet)
         self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
         self._trial = EPISODES_PER_STATE * fleet.initial.shape[1]
-        self.types = types_of(*self._first_agent, fleet.transitions, fleet.visits)
 
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        wait_for(SHORT_ROUNDS, types=self.types)
         trial = min(self._trial, most)
         by_cell = limits.reshape((len(limits), -1))
         if most > trial and (
             not asking or _looks_longer(*self._first_agent, policy, by_cell, len(self.visits), trial)
         ):
-            return self._draw(policy, limits, first, most, asking)
+            return self._counts.extend(policy, limits, first, most, asking)
         length, asked = self._episodes.extend(policy, limits, first, trial, asking)
         if not asked and length < most:
-            more, asked = self._draw(policy, limits, first + length, most - length, asking)
+            more, asked = self._counts.extend(policy, limits, first + length, most - length, asking)
             length += more
         return length, asked
-
-    def _draw(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool) -> tuple[int, bool]:
-        wait_for(LONG_ROUNDS, types=self.types)
-        return self._counts.extend(policy, limits, first, most, asking)
 
 
 @compiled
@@ -103,5 +95,5 @@ def _occupancy_by_cell(d: FloatArray, policy: PolicyArray, cells: int) -> FloatA
                 share = d[h, s] / tied(policy, h, s, A)
                 for a in range(A):
                     if may_play(policy, h, s, a):
-                        pairs[h if steps > 1 else 0, s, a] += share
+                        pairs[shared(h, steps), s, a] += share
     return pairs.reshape(cells)

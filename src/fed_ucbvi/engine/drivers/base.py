@@ -137,18 +137,13 @@ class Fleet:
         return np.zeros((len(self.probabilities), *self.shape), dtype=self.counters)
 
     @cached_property
-    def flat_transitions(self) -> CountArray:
-        """The transition counts in the same memory, as ``(m or 1, P, K)``."""
-        return self.transitions.reshape((len(self.transitions), -1, self.transitions.shape[-1]))
-
-    @cached_property
-    def flat_visits(self) -> CountArray:
-        """The visits in the same memory, as ``(m, P)``."""
-        return self.visits.reshape((len(self.visits), -1))
+    def flat(self) -> tuple[CountArray, CountArray]:
+        """Transitions and visits in the same memory, as ``(m or 1, P, K)`` and ``(m, P)``."""
+        rows, m, K = len(self.transitions), len(self.visits), self.transitions.shape[-1]
+        return self.transitions.reshape((rows, -1, K)), self.visits.reshape((m, -1))
 
     @cached_property
     def touched(self) -> VisitedCells:
-        """Where the round went."""
         return VisitedCells.empty(len(self.probabilities), self.shape)
 
     @cached_property
@@ -202,7 +197,8 @@ class Fleet:
         return cls(*problem, seed, first_agent, pooled=pooled, counting=counting, counters=counters)
 
     def clear(self) -> None:
-        _clear(self.flat_transitions, self.flat_visits, *self.touched)
+        transitions, visits = self.flat
+        _clear(transitions, visits, *self.touched)
         if self.counted_starts.size:
             self.counted_starts.fill(0)
 
@@ -210,7 +206,7 @@ class Fleet:
         """The :class:`RoundEnd` of a round of ``length`` episodes after ``first`` whose counts are complete."""
         asking = length >= budgets.min_length(first)
         limits = budgets.limits.reshape((len(budgets.limits), -1))
-        requesters, agent, cell = _end_round(self.flat_visits, limits, asking, *self.touched, self.pooled)
+        requesters, agent, cell = _end_round(self.flat[1], limits, asking, *self.touched, self.pooled)
         return stop_at(length, requesters, agent + self.first_agent, cell, policy, self.counting)
 
 
@@ -281,7 +277,7 @@ class FleetDriver(ABC):
         self.visits[...], self.transitions[...] = counts["visits"], counts["transitions"]
         if self.fleet.counted_starts.size:
             self.fleet.counted_starts[...] = counts["starts"]
-        _recount(self.fleet.flat_visits, self.fleet.touched)
+        _recount(self.fleet.flat[1], self.fleet.touched)
 
 
 @inner
@@ -343,29 +339,11 @@ def _clear(
     number[0] = 0
 
 
-@compiled
-def first_requester(visits: CountArray, limits: CountArray) -> tuple[int, int, int]:
-    """``(requesters, agent, cell)``: see :class:`RoundEnd`. ``visits`` is ``(m, P)``, ``limits`` has m rows or 1."""
-    m, P = visits.shape
-    requesters, agent, first = 0, -1, -1
-    for i in range(m):
-        budgets = limits[i if len(limits) > 1 else 0]
-        asked = False
-        for cell in range(P):  # no way out of the loop: so it takes several cells at a time
-            asked |= visits[i, cell] >= budgets[cell]
-        if asked and agent < 0:
-            agent = i
-            for cell in range(P):
-                if visits[i, cell] >= budgets[cell]:
-                    first = cell
-                    break
-        requesters += asked
-    return requesters, agent, first
-
-
-def find_requester(visits: CountArray, budgets: CountArray) -> tuple[int, int, int]:
-    """``(requesters, agent, cell)`` of tables by cell; see :class:`RoundEnd`."""
-    return first_requester(visits.reshape((len(visits), -1)), budgets.reshape((len(budgets), -1)))
+def find_requester(visits: CountArray, limits: CountArray) -> tuple[int, int, int]:
+    """``(requesters, agent, cell)`` of tables by cell, ``limits`` with m rows or 1; see :class:`RoundEnd`."""
+    reached = (visits >= limits).reshape((len(visits), -1))
+    asking = np.flatnonzero(reached.any(axis=1))
+    return (len(asking), int(asking[0]), int(reached[asking[0]].argmax())) if len(asking) else (0, -1, -1)
 
 
 @compiled

@@ -27,6 +27,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import VisitedCells
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
@@ -66,12 +67,11 @@ class Block(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """When an agent asks, if it may: its visits ``before (P,)`` the block, and ``limits (P,)``; P zeros."""
+    """When an agent asks, if it may: its visits ``before (P,)`` the block, and ``limits (P,)``."""
 
     before: CountArray
     limits: CountArray
     may_ask: bool
-    nothing: CountArray
 
 
 class Origin(NamedTuple):
@@ -106,7 +106,6 @@ class CountsDriver(FleetDriver):
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         fleet = self.fleet
         actions, ties = (policy[..., None], self._one) if policy.ndim == 2 else listed(policy)
         return _collect(
@@ -118,8 +117,7 @@ class CountsDriver(FleetDriver):
             fleet.first_agent,
             first,
             most,
-            fleet.flat_transitions,
-            fleet.flat_visits,
+            *fleet.flat,
             fleet.counted_starts,
             fleet.touched,
             self._blocks,
@@ -157,21 +155,21 @@ def _collect(
         if again and not (searched[i] and held[i] > length):
             continue
         size, cut = (drawn[i], length) if again else (length, 0)
-        k, j = i if len(models.kernel) > 1 else 0, i if len(models.initial) > 1 else 0
-        block, model = _block(blocks, i), AgentModel(models.successors, models.kernel[k], models.initial[j])
-        asking = Asking(visits[i], limits[i if len(limits) > 1 else 0], may_ask, nothing)
+        block, model = _block(blocks, i), _model(models, i)
+        asking = Asking(visits[i], limits[shared(i, len(limits))], may_ask)
         source = Origin(seed, np.uint64(first_agent + i), np.uint64(first))
         stream = new_stream(BLOCKS, source.first, source.seed, source.agent)
         drawn[i] = held[i] = size
-        if _draw_block(stream, model, play, size, asking, block):
+        _forward(stream, model, play, size, block, False, block)
+        if _asks(asking, nothing, _by_cell(block.seen, asking)):
             searched[i] = asked = True
-            held[i] = _search(stream, source, model.successors, play, asking, size, cut, blocks, i)
+            held[i] = _search(stream, source, model, play, asking, size, cut, blocks, i)
         length = min(length, held[i])
     for i in range(m):
         block = _block(blocks, i)
         if held[i] > length:
             spare, source = _block(blocks, m), Origin(seed, np.uint64(first_agent + i), np.uint64(first))
-            _first_part(_cuts(source), models.successors, play, length, block, spare)
+            _forward(_cuts(source), _model(models, i), play, length, block, True, spare)
             _copy_counts(spare, block)
         flows, seen, states = block
         row = 0 if pooled else i
@@ -201,47 +199,60 @@ def _block(blocks: Block, i: int) -> Block:
 
 
 @inner
+def _model(models: AgentModel, i: int) -> AgentModel:
+    k, j = shared(i, len(models.kernel)), shared(i, len(models.initial))
+    return AgentModel(models.successors, models.kernel[k], models.initial[j])
+
+
+@inner
 def _cuts(source: Origin) -> WordArray:
     """The random numbers by which an agent's block is cut."""
     return new_stream(CUTS, source.first, source.seed, source.agent)
 
 
 @inner
-def _draw_block(
-    stream: WordArray, model: AgentModel, play: Actions, length: int, asking: Asking, block: Block
-) -> bool:
-    """Counts of ``length`` episodes of one agent; does it reach a budget within them?"""
-    flows, seen, states = block
+def _forward(
+    stream: WordArray, model: AgentModel, play: Actions, episodes: int, whole: Block, given: bool, out: Block
+) -> None:
+    """Counts of so many episodes of one agent; if those of a ``whole`` block are ``given``, of its first episodes."""
+    flows, seen, states = out
     H, S, W, K = flows.shape
     successors, kernel, initial = model
     actions, numbers, equal = play
-    stationary = successors.shape[0] == 1
     seen[:] = 0
     states[:] = 0
-    multinomial(stream, length, initial, states[0])
-    dealt = np.zeros(equal.shape[1], dtype=np.int64)
+    if given:
+        split(stream, whole.states[0], episodes, states[0])
+    else:
+        multinomial(stream, episodes, initial, states[0])
+    dealt, drawn = np.zeros(W, dtype=np.int64), np.zeros(equal.shape[1], dtype=np.int64)
     for h in range(H):
-        hk = 0 if stationary else h
+        hk = shared(h, successors.shape[0])
         for s in range(S):
-            n = states[h, s]
+            n, ties = states[h, s], numbers[h, s]
             if n == 0:
                 continue
-            ties = numbers[h, s]
-            if ties > 1:
-                multinomial(stream, n, equal[ties, :ties], dealt[:ties])
+            if ties == 1:
+                dealt[actions[h, s, 0] if W > 1 else 0] = n
+            elif given:
+                split(stream, whole.seen[h, s], n, dealt)
+            else:
+                multinomial(stream, n, equal[ties, :ties], drawn[:ties])
+                for j in range(ties):
+                    dealt[actions[h, s, j]] = drawn[j]
             for j in range(ties):
-                here = dealt[j] if ties > 1 else n
-                if here == 0:
-                    continue
                 a = actions[h, s, j]
                 w = a if W > 1 else 0
-                seen[h, s, w] = here
-                outflow = flows[h, s, w]
-                multinomial(stream, here, kernel[hk, s, a], outflow)
+                if dealt[w] == 0:
+                    continue
+                seen[h, s, w] = dealt[w]
+                if given:
+                    split(stream, whole.flows[h, s, w], dealt[w], flows[h, s, w])
+                else:
+                    multinomial(stream, dealt[w], kernel[hk, s, a], flows[h, s, w])
                 if h + 1 < H:
                     for k in range(K):
-                        states[h + 1, successors[hk, s, a, k]] += outflow[k]
-    return _asks(asking, asking.nothing, _by_cell(seen, asking))
+                        states[h + 1, successors[hk, s, a, k]] += flows[h, s, w, k]
 
 
 @inner
@@ -260,7 +271,7 @@ def _by_cell(seen: CountArray, asking: Asking) -> CountArray:
 @inner
 def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
     """Whether the agent reaches a budget, having seen ``kept`` and ``part`` (``(P,)``) beside what was before."""
-    before, limits, may_ask, _ = asking
+    before, limits, may_ask = asking
     asks = False
     for cell in range(len(limits)):  # no way out of the loop: so it takes several cells at a time
         asks |= may_ask and part[cell] > 0 and before[cell] + kept[cell] + part[cell] >= limits[cell]
@@ -268,47 +279,10 @@ def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
 
 
 @inner
-def _first_part(
-    stream: WordArray, successors: IndexArray, play: Actions, part: int, block: Block, first: Block
-) -> None:
-    """Counts of the first ``part`` of the block's episodes, given the counts of them all."""
-    flows, seen, states = block
-    first_flows, first_seen, first_states = first
-    actions, numbers, _ = play
-    H, S, W, K = flows.shape
-    stationary = successors.shape[0] == 1
-    first_seen[:] = 0
-    first_states[:] = 0
-    split(stream, states[0], part, first_states[0])
-    dealt = np.zeros(W, dtype=np.int64)
-    for h in range(H):
-        hk = 0 if stationary else h
-        for s in range(S):
-            n = first_states[h, s]
-            if n == 0:
-                continue
-            ties = numbers[h, s]
-            if ties == 1:
-                dealt[actions[h, s, 0] if W > 1 else 0] = n
-            else:
-                split(stream, seen[h, s], n, dealt)
-            for j in range(ties):
-                a = actions[h, s, j]
-                w = a if W > 1 else 0
-                if dealt[w] == 0:
-                    continue
-                first_seen[h, s, w] = dealt[w]
-                split(stream, flows[h, s, w], dealt[w], first_flows[h, s, w])
-                if h + 1 < H:
-                    for k in range(K):
-                        first_states[h + 1, successors[hk, s, a, k]] += first_flows[h, s, w, k]
-
-
-@inner
 def _search(
     stream: WordArray,
     source: Origin,
-    successors: IndexArray,
+    model: AgentModel,
     play: Actions,
     asking: Asking,
     length: int,
@@ -323,7 +297,7 @@ def _search(
     in which the cut falls, and the block is cut there instead. On return the block has the counts of the episodes
     kept, whose number is returned.
     """
-    before, limits, _, _ = asking
+    before, limits, _ = asking
     m = len(blocks.states) - _SCRATCH
     block, kept, first, spare = _block(blocks, i), _block(blocks, m), _block(blocks, m + 1), _block(blocks, m + 2)
     kept.seen[:] = 0
@@ -343,14 +317,14 @@ def _search(
                     expected = min(expected, size * need / (seen_at[cell] + 1.0))
             part = min(max(int(expected), 1), size - 1)
         guess = not guess
-        _first_part(stream, successors, play, part, block, first)
+        _forward(stream, model, play, part, block, True, first)
         if _asks(asking, kept_at, _by_cell(first.seen, asking)):
             end = start + part
             block, first = first, block
         elif start < cut <= start + part:
             block = first
             if cut < start + part:
-                _first_part(_cuts(source), successors, play, cut - start, first, spare)
+                _forward(_cuts(source), model, play, cut - start, first, True, spare)
                 block = spare
             end = cut
             break

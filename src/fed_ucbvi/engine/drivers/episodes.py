@@ -34,13 +34,7 @@ class EpisodesDriver(FleetDriver):
     def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
         super().__init__(fleet)
         m = len(fleet.probabilities)
-        self._world = (
-            fleet.sizes,
-            fleet.successors.reshape(-1),
-            cumulative(one_if_shared(fleet.probabilities)).reshape(-1),
-            cumulative(one_if_shared(fleet.initial)).reshape(-1),
-            fleet.first_agent,
-        )
+        self._world = fleet.sizes, *world_of(fleet)
         self._counts = (
             fleet.transitions.reshape(-1),
             fleet.visits.reshape(-1),
@@ -56,8 +50,7 @@ class EpisodesDriver(FleetDriver):
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
-        who = (*self._world, *_actions_of(policy), limits.reshape(-1), asking)
+        who = (*self._world, *actions_of(policy), limits.reshape(-1), asking)
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
             now = min(chunk, most - played)
@@ -71,13 +64,19 @@ class EpisodesDriver(FleetDriver):
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        who = (*self._world, *_actions_of(policy), limits.reshape(-1), True)
+        who = (*self._world, *actions_of(policy), limits.reshape(-1), True)
         _play(*who, 0, self._agents, first, count, -1, *self._counts)
         _, visits, _, cells, numbers = self._counts
         drop_untouched(0, self._agents, visits, cells, numbers)
 
 
-def _actions_of(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
+def world_of(fleet: Fleet) -> tuple[IndexArray, FloatArray, FloatArray, int]:
+    """Successors, distribution functions of next and of initial states, flat, and the number of the first agent."""
+    kernel, initial = (cumulative(one_if_shared(law)).reshape(-1) for law in (fleet.probabilities, fleet.initial))
+    return fleet.successors.reshape(-1), kernel, initial, fleet.first_agent
+
+
+def actions_of(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
     """The policy's actions, flat, or lists ``(H S, A)``, and how long lists are; code is compiled for each."""
     if policy.ndim == 2:
         return policy.reshape(-1), _NO_TIES

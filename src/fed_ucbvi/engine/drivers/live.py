@@ -22,6 +22,7 @@ from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
 from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns, new_histogram
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import RoundEnd, find_requester, stop_at
 from fed_ucbvi.engine.drivers.episodes import listed
@@ -180,7 +181,6 @@ class LiveDriver:
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        """Continue the round whose counts are in the buffers; its number of episodes, and if there was a request."""
         tables, rewards, part = self.tables, self.tables.rewards, self._part
         m, H = len(self._agents), len(policy)
         if self._pays.shape != (m, H):
@@ -351,10 +351,10 @@ def _count(
     remember, add_up = times.size > 0, len(sums.by_slot) > 0
     asked, paid = False, 0.0
     for i in range(m):
-        budgets = limits[i if len(limits) > 1 else 0]
+        budgets = limits[shared(i, len(limits))]
         starts[i, states[i, 0]] += 1
         for h in range(H):
-            s, a, hc = states[i, h], actions[i, h], h if steps > 1 else 0
+            s, a, hc = states[i, h], actions[i, h], shared(h, steps)
             cell = (hc * S + s) * A + a if by_action else hc * S + s
             visits[i, cell] += 1
             n = visits[i, cell]

@@ -46,7 +46,6 @@ class Endless(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise environment_failure(self._agent, "reset", error) from error
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step, or one more in the absorbing state."""
         if self._over:
             return self._end, 0.0, False, False, {}
         try:

@@ -6,17 +6,18 @@ import numpy as np
 
 from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns
 from fed_ucbvi.core.compiling import compiled, inlined
+from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet, one_if_shared
-from fed_ucbvi.engine.drivers.episodes import cumulative, listed
+from fed_ucbvi.engine.drivers.base import Fleet
+from fed_ucbvi.engine.drivers.episodes import actions_of, world_of
 from fed_ucbvi.engine.drivers.rewards import payments_of
 from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
 STEPS_PER_CALL = 1 << 22
-_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_ONE = np.uint64(1)
 _pick, _, _step = trajectory_for(inlined)
 
 
@@ -34,13 +35,7 @@ class SimulatedReturns:
         self._first_paid = federation.successors.shape[-1] if random else 0
         self._units = Units.of(federation.description)
         self._agents, self._horizon = len(fleet.probabilities), fleet.horizon
-        self._world = (
-            fleet.sizes._replace(stationary=False),
-            fleet.successors.reshape(-1),
-            cumulative(one_if_shared(fleet.probabilities)).reshape(-1),
-            cumulative(one_if_shared(fleet.initial)).reshape(-1),
-            fleet.first_agent,
-        )
+        self._world = fleet.sizes._replace(stationary=False), *world_of(fleet)
 
     def add(
         self,
@@ -53,12 +48,10 @@ class SimulatedReturns:
         """Add the returns of all agents in ``length`` episodes from number ``first`` on, to lie ``within``."""
         H = self._horizon
         low, high = within or (0.0, float(H))
-        actions, ties = listed(policy)
-        rows = actions.reshape((-1, policy.shape[2])), ties.reshape(-1)
         m, chunk = self._agents, max(1, STEPS_PER_CALL // (self._agents * self._horizon))
         for begin in range(first, first + length, chunk):
             returns = np.empty((min(chunk, first + length - begin), m))
-            _fill_returns(*self._world, *rows, self._pays, self._first_paid, begin, returns)
+            _fill_returns(*self._world, *actions_of(policy), self._pays, self._first_paid, begin, returns)
             if within is not None:
                 check_returns(returns.reshape(-1), within, self._units, H)
             add_returns(histogram, returns.reshape(-1), high, low)
@@ -97,6 +90,6 @@ def _fill_returns(
                     h, s, episode, key, word, sizes, policy, ties, successors, kernel, ui * own, _ONE
                 )
                 if slot >= first_paid:
-                    a = cell % np.uint64(sizes.actions)
-                    total += pays[i if len(pays) > 1 else 0, h if pays.shape[1] > 1 else 0, here, a]
+                    a = int(cell % np.uint64(sizes.actions))
+                    total += reward_at(i, h, int(here), a, pays)
             returns[t, i] = total

@@ -19,6 +19,7 @@ from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, RewardSums, 
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, times
 from fed_ucbvi.algorithms.experience import pair_of
 from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
@@ -35,14 +36,9 @@ class ObservedRewards:
     def __init__(self, shape: tuple[int, int, int, int], width: int, grid: Grid | None) -> None:
         self.means: FloatArray = np.zeros(shape)
         self.times: CountArray = np.zeros((0, 0, 0, 0), dtype=np.int64)
-        """Visits behind each mean, where they go beyond the round."""
+        """Visits behind each mean, where they go beyond the round; otherwise empty."""
         self.bits = 0 if grid is None else grid.bits
         self.sums = RewardSums.none() if grid is None else RewardSums.none(*shape, width)
-
-    @property
-    def remember(self) -> bool:
-        """Whether rewards are averaged over all visits, or over those of the round."""
-        return self.times.size > 0
 
     def remember_all(self) -> None:
         """From now on average rewards over all visits."""
@@ -68,7 +64,7 @@ class ObservedRewards:
     def arrays(self) -> dict[str, Array]:
         """What has been seen since the beginning."""
         seen: dict[str, Array] = {"rewards": self.means}
-        if self.remember:
+        if self.times.size:
             seen["times"] = self.times
         if len(self.sums.by_slot):
             seen |= {"reward_sums": self.sums.by_slot, "reward_squares": self.sums.squares}
@@ -180,15 +176,14 @@ def _fold(
     """Counts ``drawn (rows, P, 2K)`` to ``folded (rows, P, K)``, and what was paid to means and sums."""
     rows, _, K = folded.shape
     S, A = means.shape[2:]
-    by_step, remember, add_up = amounts.shape[1] > 1, behind.size > 0, len(sums.by_slot) > 0
+    remember, add_up = behind.size > 0, len(sums.by_slot) > 0
     for i in range(rows):
-        own = i if len(amounts) > 1 else 0
         for cell in cells:
             if visits[i, cell] == 0:
                 folded[i, cell] = 0
                 continue
             h, s, a = pair_of(cell, policy, S, A)
-            y = amounts[own, h if by_step else 0, s, a]
+            y = reward_at(i, h, s, a, amounts)
             paid = 0
             for k in range(K):
                 successes = drawn[i, cell, K + k]
