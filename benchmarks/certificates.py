@@ -38,14 +38,14 @@ from fed_ucbvi import (
     run,
 )
 from fed_ucbvi.algorithms.base import as_sets
-from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.core.types import FloatArray, PolicyArray
 from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.live import LiveSimulation
 from fed_ucbvi.engine.rounds import PlayedRound
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.certificate import PROMOTION
-from fed_ucbvi.results.policy import policy_table
+from fed_ucbvi.results.policy import policy_sets, policy_table
 from fed_ucbvi.results.recommendations import values_by_agent
 from fed_ucbvi.results.round_record import INCUMBENT
 
@@ -60,17 +60,17 @@ class Case(NamedTuple):
     """A problem, what is played today, what that and the best policy are worth in own units, and how to run it."""
 
     name: str
-    incumbent: IndexArray
+    incumbent: PolicyArray
     worth: float
     best: float
     units: Units
     stated: tuple[float, float] | None
     horizon: int
     start: Callable[[int, Promises | None], Simulation]
-    value: Callable[[IndexArray], float]
+    value: Callable[[PolicyArray], float]
     """What a policy is worth, in own units."""
 
-    def play(self, seed: int, policy: IndexArray | None) -> tuple[Run, list[IndexArray]]:
+    def play(self, seed: int, policy: PolicyArray | None) -> tuple[Run, list[PolicyArray]]:
         """A run, and the incumbent in force in each of its rounds."""
         wanted = None if policy is None else Promises(policy, LOSS, None, return_range=self.stated)
         in_force = []
@@ -101,7 +101,7 @@ class PaidOnly(Simulation):
 def simulated(
     name: str,
     world: Federation,
-    incumbent: IndexArray,
+    incumbent: PolicyArray,
     episodes: int,
     stated: tuple[float, float] | None = None,
     growth: float = 0.0,
@@ -109,7 +109,7 @@ def simulated(
     """A case whose tables are known."""
     units, H = Units.of(world.description), world.horizon
 
-    def value(policy: IndexArray) -> float:
+    def value(policy: PolicyArray) -> float:
         return units.original_return(float(values_by_agent(world, policy).mean()), H)
 
     def start(seed: int, promises: Promises | None) -> Simulation:
@@ -155,7 +155,7 @@ def thermostats() -> list[Case]:
     table = policy_table(usual(bins), bins.horizon, bins.states, bins.number_of_actions)
     fleet = LiveFederation(lambda i: make_finite(make(i), bins), len(HOUSES), bins.horizon, bins.reward_range)
 
-    def value(policy: IndexArray) -> float:
+    def value(policy: PolicyArray) -> float:
         return evaluate(policy, fleet, 1000, seed=12345).mean
 
     def start(seed: int, promises: Promises | None) -> Simulation:
@@ -166,14 +166,16 @@ def thermostats() -> list[Case]:
 
 
 def sepsis(patients: int) -> list[Case]:
-    """Ten hospitals that are alike, without logs; what they do today is the clinicians' policy."""
+    """Ten hospitals that are alike, without logs; today is the clinicians' policy. A patient pays 0 or 1."""
     from fed_ucbvi import clinicians_policy, icu_sepsis
 
     name = f"ICU-Sepsis, clinicians, {patients:,} patients a hospital"
-    return [simulated(name, icu_sepsis(agents=10), clinicians_policy(), patients, growth=0.1)]
+    world = icu_sepsis(agents=10)
+    today = policy_sets(clinicians_policy, world.horizon, world.states, world.actions, name="clinicians", ends=False)
+    return [simulated(name, world, today, patients, (0.0, 1.0), growth=0.1)]
 
 
-def shares(case: Case, result: Run, in_force: list[IndexArray]) -> tuple[FloatArray, float]:
+def shares(case: Case, result: Run, in_force: list[PolicyArray]) -> tuple[FloatArray, float]:
     """What exploring has cost after each round, as a share of the incumbents' worth; and the share of exploring.
 
     An episode is compared with the incumbent of its round, by its true value; a promoted policy is one.

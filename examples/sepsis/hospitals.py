@@ -63,14 +63,26 @@ def write_logs(folder: Path, mdp: MDP, hospitals: int, patients: int, seed: int 
     return files
 
 
-def over_the_network(folder: Path, hospitals: int, patients: int) -> Run:
+def over_the_network(folder: Path, hospitals: int, patients: int, loss: float) -> Run:
     """A server and the hospitals, each a process with its own log; the server learns sums over all hospitals."""
     sizes = ("--agents", str(hospitals), "--nodes", str(hospitals), "--episodes", str(patients))
     algorithm = ("--algorithm", "fed-kl-ucbvi", "--option", "stationary=true", "--option", "min_round_growth=0.1")
+    today = ("--incumbent", "fed_ucbvi:clinicians_policy", "--loss", str(loss), "--return-range", "0,1")
     files = ("--logs", str(folder / "hospital-{}.parquet"), "--out", str(folder / "run"), "--overwrite")
-    command = ["federate", "--env", "icu_sepsis", *sizes, *algorithm, "--secure-sums", *files]
+    command = ["federate", "--env", "icu_sepsis", *sizes, *algorithm, *today, "--secure-sums", *files]
     subprocess.run([sys.executable, "-m", "fed_ucbvi", *command], check=True)
     return Run.load(folder / "run")
+
+
+def tell(what: str, learnt: Run, today: float) -> None:
+    """What was played, what exploring has cost in patients, and what was certified."""
+    frame = learnt.to_frame()
+    played = frame.group_by("playing", maintain_order=True).agg(pl.col("length").sum()).rows()
+    print(f"{what}, patients of each hospital: {played}; {learnt.certificates or 'nothing was promoted'}")
+    tried, M = frame.filter(pl.col("playing") != "incumbent"), learnt.about.agents
+    cost = M * (int(tried["length"].sum()) * today - float(tried["reward"].sum()))
+    bounds = f"at most {frame['cost'][-1]:.1f} was known, {frame['allowed'][-1]:.1f} allowed"
+    print(f"  exploring cost {cost:.1f} patients ({bounds}); {learnt.rounds} rounds")
 
 
 def main() -> None:
@@ -87,10 +99,11 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     world = icu_sepsis(agents=options.hospitals)
-    mdp, clinicians = world.common, clinicians_policy()
+    mdp = world.common
+    clinicians = np.broadcast_to(sepsis_tables().clinicians, (mdp.horizon, mdp.states, mdp.actions))
     sizes = (mdp.states, mdp.actions, mdp.horizon)
 
-    def told(what: str, policy: IndexArray) -> float:
+    def told(what: str, policy: IndexArray | FloatArray) -> float:
         worth = float(mdp.initial @ mdp.evaluate(policy)[0])
         print(f"{what}: worth {worth:.4f}", flush=True)
         return worth
@@ -100,8 +113,9 @@ def main() -> None:
     began, pooled = time.process_time(), CountTable.empty(1, mdp.states, mdp.actions)
     files = write_logs(options.folder, mdp, options.hospitals, options.logged)
     if options.network:
-        made = over_the_network(options.folder, options.hospitals, options.online)
-        print(f"{made.rounds} rounds, {(made.bytes_up + made.bytes_down) / 1e6:,.0f} MB")
+        made = over_the_network(options.folder, options.hospitals, options.online, options.loss)
+        print(f"{made.rounds} rounds, {(made.bytes_up + made.bytes_down) / 1e6:,.0f} MB, {made.wall_seconds:.0f} s")
+        tell("with secure sums and logs", made, today)
         told("recommended by a federation with secure sums and logs", made.policy)
         return
     for file in files:
@@ -120,18 +134,13 @@ def main() -> None:
             algorithm,
             world,
             options.online,
-            incumbent=clinicians,
+            incumbent=clinicians_policy,
             loss=options.loss,
+            return_range=(0, 1),
             warm_start=start,
             checkpoint=kept,
         )
-        frame = learnt.to_frame()
-        played = frame.group_by("playing", maintain_order=True).agg(pl.col("length").sum()).rows()
-        print(f"{what}, patients of each hospital: {played}; {learnt.certificates or 'nothing was promoted'}")
-        tried = frame.filter(pl.col("playing") != "incumbent")
-        cost = options.hospitals * (int(tried["length"].sum()) * today - float(tried["reward"].sum()))
-        bounds = f"at most {frame['cost'][-1]:.1f} was known, {frame['allowed'][-1]:.1f} allowed"
-        print(f"  exploring cost {cost:.1f} patients ({bounds}); {learnt.rounds} rounds")
+        tell(what, learnt, today)
         told(f"  recommended {what}", learnt.policy)
         everything = plan_from_counts(load_counts(kept), mdp.horizon, support=NEXT_STATES)
         told(f"  plan from all counts {what}", everything.policy)

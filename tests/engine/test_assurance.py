@@ -27,6 +27,7 @@ from fed_ucbvi import (
     resume,
     run,
 )
+from fed_ucbvi.algorithms.contract import check_actions
 from fed_ucbvi.algorithms.pessimism import pessimistic_values
 from fed_ucbvi.command_line import app
 from fed_ucbvi.core.types import FloatArray, IndexArray
@@ -237,6 +238,7 @@ def test_what_cannot_be_promised_is_refused() -> None:
         (FedKLUCBVI(), {"incumbent": policy + 2}, "the incumbent takes actions from"),
         (FedKLUCBVI(), {"incumbent": lambda step, state: 1 // step}, "the incumbent fails for some step and state"),
         (FedKLUCBVI(), {"incumbent": policy, "fleets": "ray"}, "are for agents in this process"),
+        (FedKLUCBVI(), {"incumbent": policy, "driver": "cuda"}, "are for agents in this process"),
     )
     for algorithm, options, reason in cases:
         with pytest.raises(InputError, match=reason):
@@ -401,6 +403,41 @@ def test_a_stated_range_of_returns_lets_explore_sooner_and_an_episode_outside_is
             run(FedKLUCBVI(), world, 10, return_range=ends, **options)
     with pytest.raises(InputError, match="some of them empty"):
         run(FedKLUCBVI(), world, 10, incumbent=np.zeros((S, A), dtype=np.bool_), progress=False)
+
+
+def test_probabilities_are_played_in_120ths_and_a_function_may_give_them(tmp_path: Path) -> None:
+    """What is played has a value by hand. Hypothesis: returns have that mean; z-tests, false alarm 1 in 1000 each."""
+    rng, (S, A, H) = np.random.default_rng(8), (4, 3, 5)
+    rewards, kernel = rng.random((S, A)), rng.dirichlet(np.full(S, 0.5), (S, A))
+    world = Federation.from_mdps([MDP(kernel, rewards, 0, H)] * AGENTS)
+    rule = np.array([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7], [1 / 3, 1 / 3, 1 / 3], [0.001, 0.0, 0.999]])
+    played = np.array([[60, 60, 0], [12, 24, 84], [40, 40, 40], [0, 0, 120]]) / 120
+    V = np.zeros(S)
+    for _ in range(H):
+        V = (played * (rewards + kernel @ V)).sum(axis=1)
+    many = evaluate(rule, world, 5000, seed=1)
+    assert abs(many.mean - V[0]) < 3.29 * 0.5 * H / np.sqrt(5000 * AGENTS)
+    options: dict[str, Any] = {"loss": 0.1, "return_range": (0, 5), "progress": False}
+    result = run(FedKLUCBVI(), world, 300, incumbent=rule, checkpoint=tmp_path / "kept", **options)
+    incumbent = (result.records["playing"] == INCUMBENT)[: result.certificates[0].rounds]  # then another is promoted
+    values = result.records["value"][: len(incumbent)]
+    assert values[incumbent] == pytest.approx(V[0], abs=1e-12)
+    assert 0 < incumbent.sum() < len(incumbent)
+    by_row = run(FedKLUCBVI(), world, 300, incumbent=lambda step, state: rule[state], **options)
+    assert np.array_equal(by_row.records["reward"], result.records["reward"])
+    assert resume(tmp_path / "kept", episodes=400, progress=False).episodes_played == 400
+    live = LiveFederation(lambda i: TabularEnv("gridworld", agent=i, agents=2), 2, 10, (0.0, 1.0))
+    grid = gridworld(agents=2)
+    chances = np.tile([0.1, 0.2, 0.3, 0.4], (grid.states, 1))
+    exact = float(grid.common.initial @ grid.common.evaluate(np.broadcast_to(chances, (10, *chances.shape)))[0])
+    seen = evaluate(chances, live, 2000, seed=3)
+    assert abs(seen.mean - exact) < 3.29 * 0.5 * 10 / np.sqrt(4000)
+    for wrong in (rule - 0.01, np.broadcast_to(rule[:, :2], (H, S, 2)), np.full((H, S, A), np.nan)):
+        with pytest.raises(InputError, match=r"probabilities of shape|one action for each step"):
+            run(FedKLUCBVI(), world, 10, incumbent=wrong, **options)
+    for weights in (-played[None], 2 * played[None]):
+        with pytest.raises(InputError, match="below 0, or more than 120 together"):
+            check_actions("the policy", np.asarray(120 * weights, dtype=np.int64), A)
 
 
 def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from typer.testing import CliRunner
 
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.command_line import app
-from fed_ucbvi.environments import ENVIRONMENTS
+from fed_ucbvi.core.errors import missing_package
+from fed_ucbvi.environments import ENVIRONMENTS, sepsis
 from fed_ucbvi.paper import leaderboard
 from fed_ucbvi.paper.leaderboard import (
     LeaderboardPlan,
@@ -30,7 +32,9 @@ from fed_ucbvi.sweeps.job import Job
 from repository import ROOT
 
 BOARD, ROWS = LeaderboardPlan.standing(), standing_rows()
-JOBS = BOARD.sweep().jobs()
+HERE = BOARD.without(BOARD.missing(ALGORITHMS))
+"""Without what cannot be run here, because a package is not installed."""
+JOBS = HERE.sweep().jobs()
 
 
 def test_the_documents_follow_from_the_stored_rows() -> None:
@@ -39,7 +43,8 @@ def test_the_documents_follow_from_the_stored_rows() -> None:
 
 
 def test_the_stored_rows_are_those_of_the_sweep() -> None:
-    stored = [(row.environment, row.algorithm, row.agents, row.episodes, row.seed) for row in ROWS]
+    rows = [row for row in ROWS if row.environment in HERE.episodes]
+    stored = [(row.environment, row.algorithm, row.agents, row.episodes, row.seed) for row in rows]
     assert stored == [(job.environment, job.algorithm, job.agents, job.episodes, job.seed) for job in in_order()]
 
 
@@ -64,7 +69,8 @@ def test_every_algorithm_and_environment_is_there_or_left_out_for_a_reason() -> 
     pairs = {(job.algorithm, job.environment) for job in JOBS}
     for environment in ENVIRONMENTS:
         for algorithm in ALGORITHMS:
-            why = BOARD.excluded.get(environment) or BOARD.excluded.get(f"{algorithm} on {environment}")
+            assert environment in {**BOARD.episodes, **BOARD.excluded}, f"name {environment} in leaderboard.toml"
+            why = HERE.why_not(algorithm, environment)
             assert bool(why) != ((algorithm, environment) in pairs), (
                 f"{algorithm} on {environment}: name it in leaderboard.toml, with episodes or among excluded"
             )
@@ -115,6 +121,46 @@ def test_places_are_means_with_students_interval_on_a_logarithmic_scale_the_leas
         assert place.failing == "0 of 4 [0, 60 %]"
         assert (place.share.mean, place.megabytes.mean) == pytest.approx((0.75, 3e-5))
     assert found[0].regret.mean <= found[1].regret.mean
+
+
+def test_an_environment_without_the_baseline_is_shown_by_itself_and_not_in_the_ratios() -> None:
+    rows = made_up()
+    alone = [row._replace(environment="c") for row in rows if (row.environment, row.algorithm) == ("a", "x")]
+    assert standings([*rows, *alone]) == standings(rows)
+    assert [place.algorithm for place in places([*rows, *alone], "c")] == ["x"]
+
+
+def test_an_environment_apart_has_its_own_grid_and_only_the_algorithms_that_have_options() -> None:
+    apart = {"chain": {"eps_p": 0.0, "driver": "episodes", "options": {"fed-kl-ucbvi": {"stationary": True}}}}
+    board = LeaderboardPlan(2, 0.1, 1, {"chain": 20, "synthetic": 20}, {"others on chain": "slow"}, apart=apart)
+    jobs = {(job.environment, job.algorithm): job for job in board.sweep(["fed-kl-ucbvi", "fed-ucbvi"]).jobs()}
+    assert set(jobs) == {("chain", "fed-kl-ucbvi"), ("synthetic", "fed-kl-ucbvi"), ("synthetic", "fed-ucbvi")}
+    one, other = jobs["chain", "fed-kl-ucbvi"], jobs["synthetic", "fed-kl-ucbvi"]
+    assert (one.eps_p, one.driver, one.parameters["stationary"]) == (0.0, "episodes", True)
+    assert (other.eps_p, other.driver, other.parameters["stationary"]) == (0.1, "auto", False)
+    assert (board.why_not("fed-ucbvi", "chain"), board.why_not("mine:Mine", "chain")) == ("slow", "slow")
+
+
+def test_an_environment_whose_package_is_missing_is_left_out_with_a_note(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def missing() -> Path:
+        raise missing_package("it needs", "icu-sepsis", "icu-sepsis")
+
+    monkeypatch.setattr(sepsis, "_tables_file", missing)
+    sepsis.sepsis_tables.cache_clear()
+    options: dict[str, Any] = {"options": {"fed-ucbvi": {}}}
+    reasons, lengths = {"others on icu_sepsis": "a test"}, {"chain": 20, "icu_sepsis": 5}
+    board = LeaderboardPlan(2, 0.1, 2, lengths, reasons, apart={"icu_sepsis": options})
+    monkeypatch.setattr(LeaderboardPlan, "standing", lambda: board)
+    words = ["leaderboard", "--again", "--algorithm", "fed-ucbvi", "--jobs", "1", "--out", str(tmp_path)]
+    monkeypatch.setattr("fed_ucbvi.algorithms.ALGORITHMS", {"fed-ucbvi": ALGORITHMS["fed-ucbvi"]})
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "icu_sepsis is left out: it needs icu-sepsis, which is not installed" in result.stderr
+    assert "- icu_sepsis: it needs icu-sepsis" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    assert {row.environment for row in read_rows(tmp_path / "leaderboard.csv")} == {"chain"}
+    assert board.missing(["ucbvi"]) == {}, "who would not run there needs no package"
 
 
 def test_rows_written_are_read_back(tmp_path: Path) -> None:

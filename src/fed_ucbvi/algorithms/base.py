@@ -38,7 +38,7 @@ from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.parameters import check_parameters
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray, WordArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 
 SUMS, ROWS = "sums", "rows"
 """What a server takes of the agents' reports."""
@@ -607,9 +607,9 @@ def check_report(algorithm: Algorithm[Any, Any], report: Message) -> None:
         check_message(algorithm.name, "report()", report)
 
 
-def as_sets(policy: PolicyArray, actions: int) -> MaskArray:
-    """A policy as sets of actions, ``(H, S, A)``."""
-    return policy.astype(np.bool_) if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
+def as_sets(policy: PolicyArray, actions: int) -> PolicyArray:
+    """A policy as sets, or weights, of actions, ``(H, S, A)``."""
+    return policy if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
 
 
 def added_up(report: Message) -> Message:

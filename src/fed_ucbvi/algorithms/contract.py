@@ -14,6 +14,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting, Message, Setting, check_message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray, PolicyArray
+from fed_ucbvi.problem.dynamic_programming import WEIGHTS
 
 _MADE_BY = "Correct new_server() or aggregate(), which make it."
 
@@ -99,8 +100,15 @@ class Contract:
 
 
 def check_actions(what: str, policy: PolicyArray, actions: int, advice: str = "") -> None:
-    """Raise unless a policy of the right form takes actions that exist, or has one for every step and state."""
+    """Raise unless a policy of the right form takes actions that exist, or has one for every step and state.
+
+    Weights of actions are from 0 on, and no more than :data:`WEIGHTS` together.
+    """
     sets = policy.ndim == 3
+    if sets and policy.dtype != np.bool_ and (policy.min() < 0 or policy.sum(axis=2, dtype=np.int64).max() > WEIGHTS):
+        raise InputError(
+            f"{what} has weights of actions below 0, or more than {WEIGHTS} together.{advice and ' '}{advice}"
+        )
     if policy.any(axis=2).all() if sets else policy.min() >= 0 and policy.max() < actions:
         return
     h, s = np.argwhere(~policy.any(axis=2) if sets else (policy < 0) | (policy >= actions))[0].tolist()

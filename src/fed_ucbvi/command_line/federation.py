@@ -176,7 +176,7 @@ def federate(
     spec: Annotated[
         RunSpec,
         fields(
-            f"{TABLES} algorithm parameters seed incumbent loss secure_sums out overwrite",
+            f"{TABLES} algorithm parameters seed incumbent loss return_range secure_sums out overwrite",
             agents={"help": "Agents on all nodes.", "default": "one each, or the size of a custom federation"},
         ),
     ],
@@ -202,7 +202,8 @@ def federate(
     agents = spec.make_federation(nodes).agents if spec.agents is None else spec.agents
     environment = spec.environment or defaults.ENVIRONMENT
     problem = ["--env", environment, *arguments_of(spec, "eps_p env_seed environment_options")]
-    run = arguments_of(spec, "episodes algorithm parameters seed incumbent loss secure_sums out overwrite")
+    names = "episodes algorithm parameters seed incumbent loss return_range secure_sums out overwrite"
+    run = arguments_of(spec, names)
     shown = arguments_of(output, f"log_format {PAGE} as_json quiet")
     own = ["--algorithm", spec.algorithm, "--send-trajectories", "--log-format", output.log_format]
     own += ["--require-secure-sums"] if spec.secure_sums else []

@@ -134,6 +134,8 @@ def arguments_of(group: Any, names: str) -> list[str]:
         value, written = getattr(group, name), found[name].metadata["flag"].name or f"--{name.replace('_', '-')}"
         if isinstance(value, Mapping):
             value = [f"{key}={part if isinstance(part, str) else json.dumps(part)}" for key, part in value.items()]
+        if isinstance(value, tuple):
+            value = ",".join(map(str, value))
         if isinstance(value, bool):
             words += [written] * value
         else:

@@ -324,12 +324,15 @@ def leaderboard(
         table1.check_names(algorithms)
     if again and quick:
         raise InputError("--again and --quick both make all runs; pass one of them.")
-    board = comparison.LeaderboardPlan.standing().without(leave_out or ())
+    board = comparison.LeaderboardPlan.standing().without(dict.fromkeys(leave_out or (), "by request"))
     if quick:
         board = board.quick()
     anew = [*ALGORITHMS] if again or quick else []
-    rows = [] if anew else [row for row in comparison.standing_rows() if row.environment in board.episodes]
     wanted = list(dict.fromkeys([*anew, *(algorithms or [])]))
+    if missing := board.missing(wanted):
+        board = board.without(missing)
+        warn("; ".join(f"{name} is left out: {reason}." for name, reason in missing.items()))
+    rows = [] if anew else [row for row in comparison.standing_rows() if row.environment in board.episodes]
     if not wanted and (store is not None or jobs is not None):
         raise InputError(
             "--store and --jobs are about runs, and none are to be made; add --algorithm, --again or --quick."

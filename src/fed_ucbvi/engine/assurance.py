@@ -64,7 +64,7 @@ class Promises:
     """What a run is asked for.
 
     Attributes:
-        incumbent: what is played today, ``(H, S)``, or sets of actions ``(H, S, A)``.
+        incumbent: what is played today, ``(H, S)``, or sets or weights of actions ``(H, S, A)``.
         loss: what exploring may cost, as a share of what the incumbent is worth.
         until_gap: end once the recommended policy is certified to be so near to the best, in own units.
         only: play the incumbent and nothing else, to say what it is worth; nobody learns.
@@ -116,8 +116,8 @@ class Promises:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Promises:
         table = None if data["incumbent"] is None else np.array(data["incumbent"])
-        if table is not None and table.ndim == 2:
-            table = table.astype(np.int32)
+        if table is not None and table.dtype != np.bool_:
+            table = table.astype(np.int32 if table.ndim == 2 else np.int8)
         ends = checked_range(data["return_range"])
         return cls(table, float(data["loss"]), data["until_gap"], bool(data["only"]), ends)
 

@@ -39,7 +39,8 @@ def evaluate(
 
     Args:
         policy: actions ``(S,)`` or ``(H, S)``, a :class:`~fed_ucbvi.results.policy.LearntPolicy`, or a function of
-            step and state; or sets of actions that are equally likely, as truth values ``(S, A)`` or ``(H, S, A)``.
+            step and state; or by action, ``(S, A)`` or ``(H, S, A)``: probabilities, or truth values for sets of
+            actions that are equally likely.
         where: a federation, or whatever :func:`fed_ucbvi.run` takes for one; or live environments.
         episodes: how many each agent plays.
         delta: the probability that the value lies outside.

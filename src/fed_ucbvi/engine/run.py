@@ -81,7 +81,8 @@ def run(
         warm_start: the counts of an earlier run to start from, the file that holds them, or the checkpoint of that
             run; see :func:`~fed_ucbvi.engine.checkpoint.load_counts`.
         incumbent: the policy that is played today: actions ``(S,)`` or ``(H, S)``, a learnt policy, or a function of
-            step and state; or sets of actions that are equally likely, as truth values ``(S, A)`` or ``(H, S, A)``.
+            step and state; or by action, ``(S, A)`` or ``(H, S, A)``: probabilities, or truth values for sets of
+            actions that are equally likely.
             What exploring costs against it stays below ``loss``, with probability 0.95, and a policy
             that is better is promoted with a certificate; see docs/certificates.md.
         loss: what exploring may cost, as a share of what the incumbent earns (or costs); 0.05 by default.

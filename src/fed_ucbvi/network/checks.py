@@ -315,7 +315,7 @@ class _Rows:
 
     def _went(self, *, by_step: bool) -> MaskArray:
         """The actions of the round's policy, of all steps or of the exchange's."""
-        sets = as_sets(self.expected.policy, self.expected.setting.actions)
+        sets = as_sets(self.expected.policy, self.expected.setting.actions) != 0
         if self.expected.visits_an_episode > 1:
             return np.asarray(sets.any(axis=0, keepdims=by_step))
         return sets if by_step else np.asarray(sets[len(sets) - 1 - self.expected.exchange])

@@ -10,7 +10,7 @@ import math
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -23,7 +23,7 @@ from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.defaults import ALGORITHM
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
-from fed_ucbvi.environments import current_name
+from fed_ucbvi.environments import ENVIRONMENTS, current_name
 from fed_ucbvi.report.content import Cell, Figure, Interval, PageContent, Section, Table
 from fed_ucbvi.report.page import cell_text
 from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, log_bars
@@ -44,7 +44,8 @@ HOW_TO_ADD = """\
 ## Add yours
 
 An algorithm of your own is a class that Python can import, say `Mine` in `mine.py`; see
-[algorithms.md](algorithms.md#your-own). This makes its runs, and shows them among the others:
+[algorithms.md](algorithms.md#your-own). This makes its runs, on all environments but ICU-Sepsis, and shows them among
+the others:
 
 <!-- not run: the algorithm is yours -->
 ```sh
@@ -130,8 +131,11 @@ class LeaderboardPlan:
         eps_p: how much agents differ.
         seeds: runs of each.
         episodes: T by environment, in the order in which environments are shown.
-        excluded: why an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out.
+        excluded: why an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out; ``others`` stands for all that
+            have no options where an environment is apart.
         notes: on the rows.
+        apart: by environment, keys of its grid that are different, and ``options`` of the only algorithms that run
+            there.
     """
 
     agents: int
@@ -140,6 +144,7 @@ class LeaderboardPlan:
     episodes: Mapping[str, int]
     excluded: Mapping[str, str]
     notes: Sequence[str] = ()
+    apart: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def standing(cls) -> LeaderboardPlan:
@@ -148,32 +153,53 @@ class LeaderboardPlan:
     def quick(self) -> LeaderboardPlan:
         """This plan with little data."""
         shorter = {name: max(1, T // QUICK) for name, T in self.episodes.items()}
-        return LeaderboardPlan(self.agents, self.eps_p, 2, shorter, self.excluded)
+        return replace(self, seeds=2, episodes=shorter, notes=())
 
-    def without(self, environments: Iterable[str]) -> LeaderboardPlan:
-        """This plan without these environments."""
-        names = [current_name(name) for name in environments]
-        for name in names:
+    def without(self, environments: Mapping[str, str]) -> LeaderboardPlan:
+        """This plan without these environments, for the reasons given."""
+        reasons = {current_name(name): reason for name, reason in environments.items()}
+        for name in reasons:
             if name not in self.episodes:
                 raise unknown_name("environment of the leaderboard", name, self.episodes)
-        rest = {name: T for name, T in self.episodes.items() if name not in names}
+        rest = {name: T for name, T in self.episodes.items() if name not in reasons}
         if not rest:
             raise InputError("every environment is left out; keep at least one.")
-        return replace(self, episodes=rest, excluded={**self.excluded, **dict.fromkeys(names, "by request")})
+        return replace(self, episodes=rest, excluded={**self.excluded, **reasons})
+
+    def missing(self, algorithms: Iterable[str]) -> dict[str, str]:
+        """Environments of packages that are not installed, if one of these algorithms would run there; and why."""
+        found, names = {}, list(algorithms)
+        for environment in self.apart.keys() & self.episodes.keys():
+            if any(self.why_not(name, environment) is None for name in names):
+                try:
+                    ENVIRONMENTS[environment](agents=1)
+                except InputError as error:
+                    found[environment] = str(error).rstrip(".")
+        return found
+
+    def why_not(self, algorithm: str, environment: str) -> str | None:
+        """Why an algorithm does not run on an environment; None if it does."""
+        for name in (environment, f"{algorithm} on {environment}"):
+            if name in self.excluded:
+                return self.excluded[name]
+        listed = self.apart.get(environment, {}).get("options", {algorithm: {}})
+        return None if algorithm in listed else self.excluded[f"others on {environment}"]
 
     def sweep(self, algorithms: Iterable[str] = ALGORITHMS) -> Sweep:
         """All runs of these algorithms; every environment is drawn from each run's seed."""
         names = list(algorithms)
         grids = []
         for environment, episodes in self.episodes.items():
+            apart = {"eps_p": self.eps_p, **self.apart.get(environment, {})}
+            options, eps_p = apart.pop("options", {}), apart.pop("eps_p")
             for single in (False, True):
                 chosen = [
-                    name
+                    {"name": name, **options.get(name, {})}
                     for name in names
-                    if class_of(name).single_agent is single and f"{name} on {environment}" not in self.excluded
+                    if class_of(name).single_agent is single and self.why_not(name, environment) is None
                 ]
                 grid: dict[str, Any] = {"algorithms": chosen, "environments": [environment], "episodes": [episodes]}
-                grid |= {"agents": [1 if single else self.agents], "eps_p": [self.eps_p]}
+                grid |= {"agents": [1 if single else self.agents], "eps_p": [eps_p], **apart}
                 grids += [{**grid, "seeds": self.seeds, "env_seed": "seed"}] if chosen else []
         return Sweep(name="leaderboard", grids=grids)
 
@@ -268,9 +294,9 @@ def places(rows: Rows, environment: str) -> list[Place]:
 
 
 def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Place]:
-    """The algorithms over all environments on which they ran, the least regret first."""
+    """The algorithms over all environments on which they and the baseline ran, the least regret first."""
     base = {(row.environment, row.seed): row for row in rows if row.algorithm == baseline}
-    by_cell = table_of_rows(rows)
+    by_cell = table_of_rows([row for row in rows if (row.environment, row.seed) in base])
     made = []
     for name in dict.fromkeys(row.algorithm for row in rows):
         pairs: dict[int, list[tuple[Row, Row]]] = {}
@@ -324,11 +350,11 @@ def explanation(board: LeaderboardPlan, rows: Rows) -> list[str]:
     usual = max(lengths, key=lambda T: len(lengths[T]))
     others = [f"{T:,} in {', '.join(dict.fromkeys(names))}" for T, names in lengths.items() if usual != T]
     apart = f" ({'; '.join(others)})" if others else ""
-    seeds = len({row.seed for row in rows})
+    seeds, but = len({row.seed for row in rows}), "".join(f", but in {label_of(name)}" for name in board.apart)
     return [
-        f"Every algorithm has its default parameters; nothing is tuned. There are M = {board.agents} agents (one for "
-        f"algorithms that are for a single agent), who differ by \u03b5_p = {board.eps_p:g} and play T = {usual:,} "
-        f"episodes each{apart}. Each algorithm has {seeds} runs on each "
+        f"Every algorithm has its default parameters{but}; nothing is tuned. There are M = {board.agents} agents "
+        f"(one for algorithms that are for a single agent), who differ by \u03b5_p = {board.eps_p:g} and play T = "
+        f"{usual:,} episodes each{apart}. Each algorithm has {seeds} runs on each "
         "environment, which is drawn anew from each run's seed, the same for all algorithms. Square brackets, and "
         f"what follows \u00b1, are the {INTERVAL_NAME} over seeds (Student's, on a logarithmic scale). It knows "
         f"nothing of rare runs that fail: see the median and how many do. {FAILING_TEXT}",
@@ -344,8 +370,8 @@ def left_out(board: LeaderboardPlan) -> list[str]:
 
 
 OVERALL_TEXT = (
-    f"Ratios to {label_of(ALGORITHM)}, geometric means over environments, paired by seed; below 1 is better. Of "
-    "algorithms for a single agent it is the regret of that agent."
+    f"Ratios to {label_of(ALGORITHM)}, geometric means over environments on which both ran, paired by seed; below 1 "
+    "is better. Of algorithms for a single agent it is the regret of that agent."
 )
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.problem.dynamic_programming import may_play, tied
+from fed_ucbvi.problem.dynamic_programming import may_play, tied, weight
 from fed_ucbvi.problem.kernel import frozen_floats
 
 
@@ -122,8 +122,8 @@ def update_values(tables: AgentTables, policy: PolicyArray, last: npt.NDArray[np
     """Turn ``V[H+1,S,m]``, the values of the policy ``last`` for every agent, into those of ``policy``.
 
     A value is recomputed (``eq:bellman_equations``) only where the policy, or the value of a next state, has changed.
-    So the result does not depend on ``last``, to the last bit. On return ``last[H,S,A]`` (1 for actions of the set, 0
-    for others) is ``policy``. An entry of -1 says that the value there is not known yet. V stays as it is in states
+    So the result does not depend on ``last``, to the last bit. On return ``last[H,S,A]``, with weights of actions, is
+    ``policy``. An entry of -1 says that the value there is not known yet. V stays as it is in states
     that no agent can reach.
     """
     successors, probabilities, rewards, _, reachable, begin, before = tables
@@ -148,11 +148,11 @@ def update_values(tables: AgentTables, policy: PolicyArray, last: npt.NDArray[np
             different = last[h, s, 0] < 0
             new[:] = 0.0
             for a in range(A):
-                last[h, s, a] = may_play(policy, h, s, a)
+                last[h, s, a] = weight(policy, h, s, a)
                 if last[h, s, a] and reachable[h, s]:
                     action_values(successors, probabilities, rewards, after, h, s, a, one, 0)
                     for i in range(m):
-                        new[i] += one[0, i]
+                        new[i] += last[h, s, a] * one[0, i]
             if not reachable[h, s]:
                 continue
             ties = tied(policy, h, s, A)
@@ -238,8 +238,9 @@ def occupancies(tables: AgentTables, policy: PolicyArray) -> FloatArray:
             here, ties = d[h, s], tied(policy, h, s, A)
             for a in range(A):
                 if may_play(policy, h, s, a):
+                    own = weight(policy, h, s, a)
                     for k in range(K):
                         p, there = probabilities[hk, s, a, k], d[h + 1, successors[hk, s, a, k]]
                         for i in range(m):
-                            there[i] += here[i] / ties * p[i]
+                            there[i] += here[i] / ties * own * p[i]
     return d

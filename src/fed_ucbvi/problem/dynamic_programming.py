@@ -2,7 +2,8 @@
 
 Tables of a single MDP: ``successors`` and ``probabilities`` ``(steps, S, A, K)``, ``rewards`` ``(steps, S, A)``;
 the step axis has length one where the table is stationary. A policy is ``(H, S)``, one action for each step and
-state, or a mask ``(H, S, A)`` that marks a set of actions, of which one is drawn uniformly at every visit.
+state, or weights ``(H, S, A)`` in whose proportions one is drawn at every visit: a mask that marks a set of actions
+has weights 0 and 1, and what agents play has whole ones, which are at most 120 together.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import numpy as np
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
+
+WEIGHTS = 120
+"""Into how many parts probabilities of actions are divided: halves, thirds, quarters, fifths and tenths are exact."""
 
 
 @inner
@@ -23,12 +27,21 @@ def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
 
 
 @inner
-def tied(policy: PolicyArray, h: int, s: int, actions: int) -> int:
-    """How many actions the policy's set at (h,s) has."""
-    count = 0
+def weight(policy: PolicyArray, h: int, s: int, a: int) -> float:
+    """In which proportion ``policy`` takes action a at (h,s)."""
+    if policy.ndim == 2:
+        return 1.0 if policy[h, s] == a else 0.0
+    share: float = 0.0 + policy[h, s, a]
+    return share
+
+
+@inner
+def tied(policy: PolicyArray, h: int, s: int, actions: int) -> float:
+    """How many actions the policy's set at (h,s) has, or the sum of their weights."""
+    total = 0.0
     for a in range(actions):
-        count += may_play(policy, h, s, a)
-    return count
+        total += weight(policy, h, s, a)
+    return total
 
 
 def optimal_values(
@@ -53,7 +66,7 @@ def optimal_values(
 def policy_values(
     successors: IndexArray, probabilities: FloatArray, rewards: FloatArray, policy: PolicyArray
 ) -> FloatArray:
-    """``V^pi`` of shape ``(H+1, S)`` by ``eq:bellman_equations``; for a set of actions, the mean of their values."""
+    """``V^pi`` of shape ``(H+1, S)`` by ``eq:bellman_equations``; for several actions, the mean of their values."""
     _, S, A, K = successors.shape
     horizon = policy.shape[0]
     played = policy if policy.ndim == 3 else policy[..., None] == np.arange(A)
@@ -64,7 +77,7 @@ def policy_values(
         terms, values = probabilities[hk][pairs] * V[h + 1][successors[hk][pairs]], rewards[hr][pairs]
         for k in range(K):  # in this order, as compiled code adds
             values += terms[:, k]
-        V[h] = np.bincount(pairs[0], values, S) / played[h].sum(axis=1)
+        V[h] = np.bincount(pairs[0], values * played[h][pairs], S) / played[h].sum(axis=1)
     return V
 
 
@@ -90,6 +103,7 @@ def state_occupancy(
                 share = d[h, s] / tied(policy, h, s, A)
                 for a in range(A):
                     if may_play(policy, h, s, a):
+                        own = share * weight(policy, h, s, a)
                         for k in range(K):
-                            d[h + 1, successors[hk, s, a, k]] += share * probabilities[hk, s, a, k]
+                            d[h + 1, successors[hk, s, a, k]] += own * probabilities[hk, s, a, k]
     return d

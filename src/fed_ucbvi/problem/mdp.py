@@ -151,12 +151,14 @@ class MDP:
 
     def _checked_policy(self, policy: npt.ArrayLike) -> PolicyArray:
         sets = np.asarray(policy)
-        if sets.dtype == np.bool_ and sets.ndim == 3:
+        if sets.ndim == 3 and sets.dtype.kind in "bif":
             shape = (self.horizon, self.states, self.actions)
             if sets.shape != shape:
                 raise InputError(f"a policy's sets of actions must have shape (H, S, A) = {shape}, got {sets.shape}.")
-            if not sets.any(axis=-1).all():
-                raise InputError("a policy must have at least one action for each step and state.")
+            if not sets.any(axis=-1).all() or not (sets >= 0).all() or not np.isfinite(sets).all():
+                raise InputError(
+                    "a policy must have at least one action for each step and state, and no weight below 0."
+                )
             return np.ascontiguousarray(sets)
         table = whole_numbers("a policy", policy)
         if table.shape != (self.horizon, self.states):

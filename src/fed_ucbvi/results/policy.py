@@ -19,7 +19,8 @@ import numpy.typing as npt
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading
 from fed_ucbvi.core.numbers import byte_count, number_text
-from fed_ucbvi.core.types import IndexArray, PolicyArray
+from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.problem.dynamic_programming import WEIGHTS
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.certificate import Certificate, policy_digest
 from fed_ucbvi.results.run_data import RunData
@@ -33,6 +34,8 @@ MAX_TEXT = 1 << 24
 """Bytes of what a file says about its policy."""
 ENTRY_LENGTH = 12
 """Characters of an action in a JSON file, at most."""
+ROUNDING = 1e-6
+"""By how much probabilities may miss 1 together."""
 SEAL = ("signature", "certificate")
 UNSIGNED = ("policy", *SEAL)
 """Fields of a file that are not under the signature."""
@@ -207,24 +210,66 @@ def policy_of_bytes(
         return found
 
 
-PolicyLike = LearntPolicy | npt.ArrayLike | Callable[[int, int], int]
+PolicyLike = LearntPolicy | npt.ArrayLike | Callable[[int, int], Any]
 """A policy as callers may give it."""
 
 
 def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, name: str, ends: bool) -> PolicyArray:
-    """As :func:`policy_table`; or sets of equally likely actions, truth values ``(S, A)`` or ``(H, S, A)``."""
-    table = None if callable(given) or isinstance(given, LearntPolicy) else np.asarray(given)
-    if table is None or table.dtype != np.bool_:
-        return policy_table(given, horizon, states, actions, name=name, ends=ends)
-    sets = np.broadcast_to(table, (horizon, *table.shape)) if table.ndim == 2 else table
-    if ends and sets.shape == (horizon, states - 1, actions):
-        sets = np.concatenate([sets, np.ones((horizon, 1, actions), dtype=np.bool_)], axis=1)
-    if sets.shape != (horizon, states, actions) or not sets.any(axis=2).all():
+    """As :func:`policy_table`; or by action, ``(S, A)`` or ``(H, S, A)``: a function then gives a row.
+
+    Truth values are sets of equally likely actions. Probabilities come back as weights, whole with the sum 120
+    (:data:`~fed_ucbvi.problem.dynamic_programming.WEIGHTS`), by the largest remainders.
+
+    >>> policy_sets([[0.5, 0.5, 0], [0, 0.1, 0.9]], 1, 2, 3, name="the rule", ends=False).tolist()
+    [[[60, 60, 0], [0, 12, 108]]]
+    """
+    asked = _asked(given, horizon, states - ends, name)
+    try:
+        table = np.asarray(asked)
+    except ValueError:
+        table = np.asarray("no table")
+    rows_are_one = table.dtype.kind == "f" and table.ndim == 2 and _are_one(table.sum(axis=1))
+    if table.dtype != np.bool_ and not rows_are_one and table.ndim != 3:
+        return policy_table(table, horizon, states, actions, name=name, ends=ends)
+    rows = np.broadcast_to(table, (horizon, *table.shape)) if table.ndim == 2 else table
+    if ends and rows.shape == (horizon, states - 1, actions):
+        last = np.ones((horizon, 1, actions), dtype=np.bool_)
+        rows = np.concatenate([rows, last if rows.dtype == np.bool_ else last / actions], axis=1)
+    whole = rows.any(axis=-1).all() if rows.dtype == np.bool_ else (rows >= 0).all() and _are_one(rows.sum(axis=-1))
+    if rows.shape != (horizon, states, actions) or not whole:
+        kind = "sets" if rows.dtype == np.bool_ else "probabilities"
+        wrong = (
+            "" if whole else ", some of them empty" if kind == "sets" else ", some of them below 0 or not 1 together"
+        )
         raise InputError(
             f"{name} must have an action or more for each step, state, (H, S, A) = ({horizon}, {states}, {actions}); "
-            f"got sets of shape {table.shape}{'' if sets.any(axis=-1).all() else ', some of them empty'}."
+            f"got {kind} of shape {table.shape}{wrong}."
         )
-    return np.ascontiguousarray(sets)
+    return np.ascontiguousarray(rows) if rows.dtype == np.bool_ else _weights(rows)
+
+
+def _are_one(sums: FloatArray) -> bool:
+    return bool((np.abs(sums - 1.0) <= ROUNDING).all())
+
+
+def _weights(probabilities: FloatArray) -> PolicyArray:
+    """Probabilities along the last axis as whole numbers with the sum :data:`WEIGHTS`, by the largest remainders."""
+    parts = probabilities / probabilities.sum(axis=-1, keepdims=True) * WEIGHTS
+    made = np.floor(parts)
+    rank = np.argsort(np.argsort(made - parts, axis=-1, kind="stable"), axis=-1, kind="stable")
+    return np.asarray(made + (rank < WEIGHTS - made.sum(axis=-1, keepdims=True)), dtype=np.int8)
+
+
+def _asked(given: PolicyLike, horizon: int, states: int, name: str) -> npt.ArrayLike:
+    """A policy as a table, whoever gives it: a function is asked for every step and state."""
+    if isinstance(given, LearntPolicy):
+        return given.table
+    if not callable(given):
+        return given
+    try:
+        return [[given(h, s) for s in range(states)] for h in range(horizon)]
+    except Exception as error:
+        raise InputError(f"{name} fails for some step and state: {type(error).__name__}: {error}") from error
 
 
 def policy_table(
@@ -244,15 +289,9 @@ def policy_table(
     >>> policy_table(lambda step, state: step + state, 2, 2, 3).tolist()
     [[0, 1], [1, 2]]
     """
-    if isinstance(given, LearntPolicy):
-        given = given.table
-    if callable(given):
-        try:
-            given = [[given(h, s) for s in range(states - ends)] for h in range(horizon)]
-        except Exception as error:
-            raise InputError(f"{name} fails for some step and state: {type(error).__name__}: {error}") from error
+    asked = _asked(given, horizon, states - ends, name)
     try:
-        table = np.asarray(given)
+        table = np.asarray(asked)
         whole = np.array_equal(table, table.astype(np.int32))
     except (TypeError, ValueError):
         table, whole = np.zeros(0), False

@@ -17,7 +17,7 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver
 from fed_ucbvi.engine.drivers.counts import CountsDriver
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
-from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tied
+from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tied, weight
 
 EPISODES_PER_STATE = 16
 """Episodes that cost about as much as drawing one block of counts, per state (see docs/performance.md)."""
@@ -95,5 +95,5 @@ def _occupancy_by_cell(d: FloatArray, policy: PolicyArray, cells: int) -> FloatA
                 share = d[h, s] / tied(policy, h, s, A)
                 for a in range(A):
                     if may_play(policy, h, s, a):
-                        pairs[shared(h, steps), s, a] += share
+                        pairs[shared(h, steps), s, a] += share * weight(policy, h, s, a)
     return pairs.reshape(cells)

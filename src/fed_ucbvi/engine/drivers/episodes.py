@@ -17,6 +17,7 @@ from fed_ucbvi.core.sampling.philox import unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, drop_untouched, one_if_shared
 from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for
+from fed_ucbvi.problem.dynamic_programming import tied
 
 STEPS_PER_CALL = 1 << 24
 """The most that one compiled call does, so that Ctrl-C and the progress bar are served in between."""
@@ -77,7 +78,7 @@ def world_of(fleet: Fleet) -> tuple[IndexArray, FloatArray, FloatArray, int]:
 
 
 def actions_of(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
-    """The policy's actions, flat, or lists ``(H S, A)``, and how long lists are; code is compiled for each."""
+    """The policy's actions, flat, or lists ``(H S, W)``, and how long lists are; code is compiled for each."""
     if policy.ndim == 2:
         return policy.reshape(-1), _NO_TIES
     actions, ties = listed(policy)
@@ -89,15 +90,23 @@ _NO_TIES = np.zeros(0, dtype=np.int32)
 
 @compiled
 def listed(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
-    """The sets of a mask ``(H, S, A)`` as lists of actions ``(H, S, A)``, and how long these are ``(H, S)``."""
+    """Weights of actions ``(H, S, A)`` as lists of equally likely ones ``(H, S, W)``, and their lengths ``(H, S)``.
+
+    W is A, and more where the weights of a state come to more.
+    """
     H, S, A = policy.shape
-    actions, ties = np.empty((H, S, A), dtype=np.int32), np.empty((H, S), dtype=np.int32)
+    most = A
+    for h in range(H):
+        for s in range(S):
+            most = max(most, int(tied(policy, h, s, A)))
+    actions, ties = np.empty((H, S, most), dtype=np.int32), np.empty((H, S), dtype=np.int32)
     for h in range(H):
         for s in range(S):
             number = 0
             for a in range(A):
-                actions[h, s, number] = a  # without a branch; the next action of the set replaces others
-                number += policy[h, s, a]
+                for _ in range(int(policy[h, s, a])):
+                    actions[h, s, number] = a
+                    number += 1
             ties[h, s] = number
     return actions, ties
 
