@@ -8,7 +8,6 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from _pytest.assertion import rewrite
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50, database=None)
@@ -16,19 +15,6 @@ settings.load_profile("repeatable")
 
 MARKED_FOLDERS = ("network", "flower")
 HERE = Path(__file__).parent
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """In a fresh clone, rewrite the tests' asserts once instead of once in each of several processes."""
-    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
-        return
-    for file in HERE.rglob("test_*.py"):
-        folder = rewrite.get_cache_dir(file)
-        place = folder / (file.stem + rewrite.PYC_TAIL)
-        if not place.exists():
-            folder.mkdir(exist_ok=True)
-            digest, code = rewrite._rewrite_test(file, config)
-            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, digest, place)
 
 
 @pytest.hookimpl(optionalhook=True)  # without xdist, as in the GPU simulator, nobody asks

@@ -24,11 +24,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from commands import PROGRAM, SMALL, call, refusal
+from commands import PROGRAM, SMALL, call, executed, refusal
 from fed_ucbvi import (
     UCBVI,
     FedUCBVI,
     Run,
+    Sweep,
     __version__,
     compare_runs,
     gridworld,
@@ -42,6 +43,7 @@ from fed_ucbvi import (
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.parameters import converted
 from matrices import first_of
+from sweeps import made_sweep
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
@@ -105,12 +107,12 @@ def test_quiet_says_nothing_but_json_and_warnings() -> None:
 
 
 def test_json_is_on_standard_output_and_warnings_on_standard_error() -> None:
-    process = start("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--option", "nu=50", "--json")
-    stdout, stderr = process.communicate(timeout=300)
-    assert process.returncode == 0
-    assert json.loads(stdout)["warnings"]
-    assert stderr.startswith("warning: the global rule cannot fire: it needs N >= nu = 50")
-    assert len(stderr.splitlines()) == 1
+    few = ("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--option", "nu=50", "--json")
+    ended = executed(PROGRAM, *few)
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout)["warnings"]
+    assert ended.stderr.startswith("warning: the global rule cannot fire: it needs N >= nu = 50")
+    assert len(ended.stderr.splitlines()) == 1
 
 
 def test_episodes_may_be_written_in_powers_of_ten() -> None:
@@ -347,12 +349,9 @@ def test_show_compares_several_runs_in_every_format(tmp_path: Path) -> None:
 
 
 def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
-    (tmp_path / "sweep.toml").write_text(
-        'name = "two"\n[[grids]]\nalgorithms = ["fed-ucbvi", "fedq-hoeffding"]\nenvironments = ["synthetic"]\n'
-        "agents = [2]\neps_p = [0.0]\nepisodes = [60]\nseeds = 2\n"
-    )
-    assert call("sweep", tmp_path / "sweep.toml", "--out", tmp_path / "sweep", "--jobs", "1").exit_code == 0
-    runs = [one for _, one in load_runs(tmp_path / "sweep")]
+    grid = {"algorithms": ["fed-ucbvi", "fedq-hoeffding"], "environments": ["synthetic"], "agents": [2]}
+    sweep = Sweep(name="two", grids=[{**grid, "episodes": [60], "seeds": 2}])
+    runs = [one for _, one in load_runs(made_sweep(tmp_path / "sweep", sweep))]
     assert call("show", tmp_path / "sweep").stdout == compare_runs(runs).to_markdown()
     assert call("show", tmp_path / "sweep", "--format", "csv").stdout == compare_runs(runs).frame.write_csv()
     latex = call(
@@ -566,8 +565,8 @@ def test_inspect_prints_and_draws_the_heterogeneity_of_an_environment(tmp_path: 
 
 
 def loaded_after(statement: str) -> set[str]:
-    code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    result = executed(f"import sys; {statement}; print('\\n'.join(sys.modules))")
+    assert result.returncode == 0, result.stderr
     return set(result.stdout.split())
 
 
@@ -592,7 +591,6 @@ def test_what_renders_pictures_is_imported_when_one_is_saved(tmp_path: Path) -> 
 
 
 def test_the_installed_program_ends_with_2_on_bad_input() -> None:
-    process = start("run", "--eps-p", "2")
-    stdout, stderr = process.communicate(timeout=300)
-    assert (process.returncode, stdout) == (2, "")
-    assert stderr == "error: eps_p must be a number in [0, 1) (Assumption 1), got 2.0.\n"
+    ended = executed(PROGRAM, "run", "--eps-p", "2")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "error: eps_p must be a number in [0, 1) (Assumption 1), got 2.0.\n"

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from commands import PROGRAM, SMALL, call
+from commands import PROGRAM, SMALL, call, executed
 from fed_ucbvi import FedUCBVI, InputError, Run, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.command_line import COMMANDS, app
@@ -99,13 +99,7 @@ def test_the_shell_completes_commands_options_and_names() -> None:
     def completed(line: str) -> list[str]:
         words = line.split(" ")
         setting = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_FED_UCBVI_COMPLETE": "complete_bash"}
-        found = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env={**os.environ, **setting},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        found = executed(PROGRAM, env=setting)
         assert found.stderr == ""
         return found.stdout.split()
 
@@ -118,14 +112,8 @@ def test_the_shell_completes_commands_options_and_names() -> None:
         name for name in ALGORITHMS if name.startswith("fed-u")
     ]
     assert completed("fed-ucbvi run --driver c") == ["counts", "cuda"]
-    here = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # whatever shell started the tests
-    shown = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "--show-completion", "bash"],
-        env=here,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    here = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # whatever shell started the tests
+    shown = executed(PROGRAM, "--show-completion", "bash", env=here)
     assert shown.returncode == 0
     assert "_FED_UCBVI_COMPLETE=complete_bash" in shown.stdout
 
@@ -191,12 +179,9 @@ def test_a_reader_that_has_gone_ends_the_program_quietly(words: str) -> None:
 
 @pytest.mark.parametrize("words", first_of(["run --help", "environments"]))
 def test_a_terminal_of_no_columns_is_one_of_unknown_width(words: str) -> None:
-    def printed(**settings: str) -> str:
-        env = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | settings
-        command = [sys.executable, "-c", PROGRAM, *words.split()]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=300).stdout
-
-    assert printed(COLUMNS="0") == printed() != ""
+    nothing, none = (executed(PROGRAM, *words.split(), env={"COLUMNS": columns}) for columns in ("0", None))
+    assert nothing.returncode == none.returncode == 0
+    assert nothing.stdout == none.stdout != ""
 
 
 def test_what_a_server_says_stands_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,12 +237,7 @@ def test_a_run_for_which_the_disk_is_full_is_saved_elsewhere(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("flags", first_of([["--json"], ["--quiet"], []]))
 def test_a_run_that_can_be_saved_nowhere_is_printed(tmp_path: Path, flags: list[str]) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, "everywhere", *SMALL, "--out", tmp_path / "saved", *flags],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+    ended = executed(FULL_DISK, "everywhere", *SMALL, "--out", tmp_path / "saved", *flags, cwd=tmp_path)
     assert ended.returncode == 2
     assert "regret" in ended.stdout
     (line,) = ended.stderr.splitlines()

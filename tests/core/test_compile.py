@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import fed_ucbvi
+from commands import executed
 from fed_ucbvi.core import compiling
 from matrices import first_of
 
@@ -43,12 +42,8 @@ def sealed(tmp_path: Path) -> Path:
 
 
 def execute(code: str, *arguments: str, **settings: str | None) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA")}
-    changed: Mapping[str, str | None] = {**kept, "NUMBA_NUM_THREADS": "1", **settings}
-    env = {key: value for key, value in changed.items() if value is not None}
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=300
-    )
+    usual: dict[str, str | None] = {key: None for key in os.environ if key.startswith("NUMBA")}
+    return executed(code, *arguments, env={**usual, "NUMBA_NUM_THREADS": "1", **settings})
 
 
 @pytest.mark.parametrize(

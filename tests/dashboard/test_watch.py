@@ -22,6 +22,7 @@ from fed_ucbvi.dashboard.subject import Subject
 from fed_ucbvi.sweeps.execution import SweepInterrupted
 from fed_ucbvi.sweeps.store import Store
 from rounds import made_up_rounds
+from sweeps import made_sweep
 
 SWEEP = """
 name = "two seeds"
@@ -201,8 +202,7 @@ seeds = 1
 
 
 def test_rows_of_a_sweep_say_what_sets_their_runs_apart(tmp_path: Path) -> None:
-    folder = tmp_path / "sweep"
-    run_sweep(Sweep(**tomllib.loads(VARIED)), folder, jobs=1)
+    folder = made_sweep(tmp_path / "sweep", Sweep(**tomllib.loads(VARIED)))
     sweep = watched(folder)["sweep"]
     groups = sorted(row["group"] for row in sweep["rows"])
     assert groups == [

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from commands import anew, call, refusal
+from commands import anew, call, executed, refusal
 from fed_ucbvi import (
     MDP,
     Federation,
@@ -44,6 +44,7 @@ from fed_ucbvi.run_spec import complete_options
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store
 from repository import ROOT
+from sweeps import made_sweep
 
 pytestmark = pytest.mark.slow
 
@@ -401,10 +402,8 @@ def test_a_sweep_over_ones_own_is_read_where_the_code_is_not(here: Path) -> None
     assert reported.returncode == 0, reported.stderr
     assert (elsewhere / "report" / "index.html").is_file()
     program = "from fed_ucbvi import load_runs; import sys; print(len(load_runs(sys.argv[1])))"
-    source = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    counted = subprocess.run(
-        [sys.executable, "-P", "-c", program, here / "out"], cwd=elsewhere, capture_output=True, text=True, env=source
-    )
+    alone = {"PYTHONPATH": str(ROOT / "src"), "PYTHONSAFEPATH": "1"}
+    counted = executed(program, here / "out", cwd=elsewhere, env=alone)
     assert counted.stdout == "9\n", counted.stderr
     again = anew(*SWEEP, "--resume", "--json", cwd=here)
     assert json.loads(again.stdout)["skipped"] == 9
@@ -562,8 +561,7 @@ def test_a_sweep_over_agents_whose_eps_p_is_computed_is_read_reported_and_never_
         "seeds": 2,
     }
     sweep = Sweep(name="different", grids=[grid])
-    assert run_sweep(sweep, tmp_path / "out", jobs=1).done == 2
-    pairs = load_runs(tmp_path / "out")
+    pairs = load_runs(made_sweep(tmp_path / "out", sweep))
     assert [(job.eps_p, made.about.eps_p > 0) for job, made in pairs] == [(0.0, True)] * 2
     again = run_sweep(sweep, tmp_path / "out", resume=True)
     assert (again.done, again.skipped, again.damaged) == (0, 2, ())
@@ -582,8 +580,8 @@ def test_a_sweep_in_which_nothing_can_be_lost_is_reported(tmp_path: Path) -> Non
         "episodes": [40],
         "seeds": [0, 1],
     }
-    run_sweep(Sweep(name="nothing", grids=[grid]), tmp_path / "out", jobs=1)
-    assert "saved in" in call("report", str(tmp_path / "out")).stdout
+    folder = made_sweep(tmp_path / "out", Sweep(name="nothing", grids=[grid]))
+    assert "saved in" in call("report", folder).stdout
 
 
 def test_a_file_under_another_runs_name_is_still_noticed(tmp_path: Path) -> None:

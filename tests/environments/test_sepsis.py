@@ -73,6 +73,7 @@ def test_hospitals_that_differ_keep_the_next_states(made_up: dict[str, FloatArra
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_hospitals_as_processes_learn_with_secure_sums_what_a_simulation_from_their_logs_does(
     made_up: dict[str, FloatArray], tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_damaged_file_is_an_error(content: bytes, tmp_path: Path, monkeypatch:
         icu_sepsis()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(find_spec("icu_sepsis") is None, reason="the package icu-sepsis is not installed")
 def test_the_published_tables_have_the_known_values() -> None:
     """0.869, 0.778 and 0.775 for 50 decisions: computed from the tables by another program."""

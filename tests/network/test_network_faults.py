@@ -25,7 +25,7 @@ from fed_ucbvi.network.rounds import ExchangeCall
 from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.network.transport import InMemoryServer
+from in_memory import InMemoryServer
 from network import (
     CrashError,
     Fragile,

@@ -43,7 +43,8 @@ from fed_ucbvi.network.node_stream import NodeStream
 from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import FederationServer
-from fed_ucbvi.network.transport import Connection, InMemoryServer, WireCount
+from fed_ucbvi.network.transport import Connection, WireCount
+from in_memory import InMemoryServer
 from network import make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)

@@ -30,8 +30,8 @@ from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.network.transport import InMemoryServer
 from gymnasium_problems import Failing, TableEnv
+from in_memory import InMemoryServer
 from network import CrashError, federate, keep_alive, make_nodes, reach
 
 LAKE, CLIFF = "FrozenLake-v1", "CliffWalking-v1"

@@ -39,7 +39,7 @@ from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.network.transport import InMemoryServer
+from in_memory import InMemoryServer
 from network import Fragile, assert_same, assert_same_but_for_requests, federate, keep_alive, make_nodes, reach
 
 BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)

@@ -15,11 +15,11 @@ from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, eva
 from fed_ucbvi.algorithms.base import Message, Setting
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.assurance import Assurance, Promises
-from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.messages import Decline, Report, Roster, Start
+from fed_ucbvi.network.messages import Decline, Report, Roster
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_round import RoundInPlay
 from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for, plan_of
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
@@ -113,10 +113,10 @@ class Reluctant(Node):
             return Decline(roster.round, "not now")
         return super()._contribute(roster)
 
-    def _paid_in(self, start: Start) -> Paid:
-        paid = super()._paid_in(start)
-        self.books[start.round, self.name] = start.playing, paid.total
-        return paid
+    def _stop(self, now: RoundInPlay, length: int) -> None:
+        super()._stop(now, length)
+        assert now.paid is not None
+        self.books[now.start.round, self.name] = now.start.playing, now.paid.total
 
 
 def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_exploring_paid(

@@ -29,6 +29,7 @@ from fed_ucbvi.network.messages import (
     Query,
     Report,
     Request,
+    Roster,
     ToMany,
     decode_down,
     decode_up,
@@ -284,6 +285,8 @@ def test_a_message_to_many_is_the_same_bytes_as_to_each() -> None:
             data = [many.encode(shared[i]) for i in streams]
             assert data == [encode(message, alone[i]) for i in streams]
     assert all(len({id(copies.last((Query, e))) for copies in shared}) == 1 for e in (0, 1))
+    roster = ToMany(Roster(1, 2, ()))
+    assert len({id(roster.encode(copies)) for copies in shared}) == 1
 
 
 # ---------------------------------------------------------------------------------------------- arrays and messages

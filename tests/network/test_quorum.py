@@ -22,7 +22,7 @@ from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import HISTORY, ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.network.transport import InMemoryServer
+from in_memory import InMemoryServer
 from network import assert_same, federate, make_nodes, reach, told_episodes
 
 WORLD = synthetic(agents=5, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)

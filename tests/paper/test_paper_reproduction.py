@@ -23,11 +23,12 @@ from fed_ucbvi.report.sweep import without_gaps
 from fed_ucbvi.report.traces import Traces
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.style import label_of
-from fed_ucbvi.sweeps.execution import SweepInterrupted, SweepOutcome, run_sweep
+from fed_ucbvi.sweeps.execution import SweepInterrupted, SweepOutcome
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store, load_runs
 from matrices import first_of
+from sweeps import made_sweep
 
 pytestmark = pytest.mark.slow
 
@@ -392,7 +393,7 @@ def test_any_sweep_can_be_reported_on(tmp_path: Path) -> None:
             }
         ],
     )
-    run_sweep(sweep, tmp_path / "sweep", jobs=2)
+    made_sweep(tmp_path / "sweep", sweep)
     result = call("report", tmp_path / "sweep", "--json")
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
@@ -429,7 +430,7 @@ def variants(tmp_path_factory: pytest.TempPathFactory) -> Path:
             }
         ],
     )
-    run_sweep(sweep, folder, jobs=1)
+    made_sweep(folder, sweep)
     return folder
 
 

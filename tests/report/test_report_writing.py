@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 import sample_report
+from commands import executed
 from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import BLUE
@@ -76,9 +76,9 @@ def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path)
         "r = dataclasses.replace(r, sections=[dataclasses.replace(r.sections[1], figures=[t.figure('a')])])\n"
         "t.write_report(r, pathlib.Path(sys.argv[1]))"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", code, str(tmp_path / "there")]
-    subprocess.run(command, check=True, cwd=tmp_path, env=environment)
+    paths = os.pathsep.join(filter(None, sys.path))
+    ended = executed(code, tmp_path / "there", cwd=tmp_path, env={"PYTHONHASHSEED": "7", "PYTHONPATH": paths})
+    assert ended.returncode == 0, ended.stderr
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
 
 
@@ -207,6 +207,4 @@ def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
         "import sys, fed_ucbvi, fed_ucbvi.report.writing\n"
         "sys.exit(str(sorted({'vl_convert', 'jinja2', 'altair', 'polars'} & set(sys.modules))))"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert found.stderr.strip() == "[]"
+    assert executed(code, env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}).stderr.strip() == "[]"

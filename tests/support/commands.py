@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -61,14 +62,17 @@ def refusal(*arguments: str | Path) -> str:
     return lines[0]
 
 
+def executed(
+    code: str, *arguments: object, cwd: Path | None = None, env: Mapping[str, str | None] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Code in a process of its own; ``env`` changes its environment, and None takes a variable away."""
+    own = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, timeout=300)
+
+
 def anew(*arguments: str, cwd: Path, paths: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
     """The program in a new process, in a folder, with these folders for modules besides the package's own."""
-    source = ROOT / "src"
-    return subprocess.run(
-        [sys.executable, "-P", "-c", "from fed_ucbvi.command_line import main; main()", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (source, *paths)))},
-    )
+    folders = os.pathsep.join(map(str, (ROOT / "src", *paths)))
+    code = "from fed_ucbvi.command_line import main; main()"
+    return executed(code, *arguments, cwd=cwd, env={"PYTHONPATH": folders, "PYTHONSAFEPATH": "1"})

@@ -24,8 +24,9 @@ from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.network.transport import Connection, InMemoryServer, Remote, RemoteServer
+from fed_ucbvi.network.transport import Connection, Remote, RemoteServer
 from fed_ucbvi.results.round_record import OnRound
+from in_memory import InMemoryServer
 
 ASKED = {"requests", "agent", "step", "state", "action", "rule", "messages_up", "bytes_up", "regret"}
 """Columns about requests, which secure sums hide, or not in full; and what the server does not know."""

@@ -29,9 +29,9 @@ from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.sweeps import execution
 from fed_ucbvi.sweeps.execution import by_need
 from fed_ucbvi.sweeps.job import Job
-from fed_ucbvi.sweeps.store import Store
 from ray_cluster import needs_ray, two_nodes, wait_for
 from repository import ROOT
+from sweeps import made_sweep
 
 pytestmark = pytest.mark.slow
 
@@ -406,11 +406,7 @@ def tiny() -> Sweep:
 
 @pytest.fixture
 def made(tiny: Sweep, tmp_path: Path) -> Path:
-    """The tiny sweep's folder, made without processes."""
-    store = Store.create(tmp_path / "tiny", tiny)
-    for job in tiny.jobs():
-        store.write(job, job.run().to_bytes(), 1.0)
-    return tmp_path / "tiny"
+    return made_sweep(tmp_path / "tiny", tiny)
 
 
 def test_a_finished_sweep_is_skipped_and_left_as_it_is(made: Path, tiny: Sweep) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from fed_ucbvi.charts.panels import Panel, Scale, Series
+from fed_ucbvi.charts.panels import Panel, Scale
 from fed_ucbvi.core.numbers import power_of_ten, short
 from fed_ucbvi.core.text import shortened
 
@@ -67,7 +67,8 @@ def y_scale(panel: Panel) -> Scale:
     """The vertical axis: all points, and of intervals what the axis can hold; from 0 up where that hides nothing."""
     if panel.y_axis is not None:
         return panel.y_axis
-    values = [float(y) for series in panel.series for y in _heights(series) if y > 0 or not panel.y_log]
+    heights = [y for one in panel.series for part in (one.y, one.low, one.high) if part is not None for y in part]
+    values = [float(y) for y in heights if y > 0 or not panel.y_log]
     low, high = min(values), max(values)
     if panel.y_log:
         return log_scale(*_widened(low, high, log=True, margin=MARGIN))
@@ -97,10 +98,6 @@ def log_scale(low: float, high: float) -> Scale:
             some = ticks[:: -(-len(ticks) // CROWD)]
             return Scale(low, high, log=True, ticks=tuple((tick, short(tick)) for tick in some))
     return Scale(low, high, log=True, ticks=((low, short(low)), (high, short(high))))
-
-
-def _heights(series: Series) -> list[float]:
-    return [*series.y, *(() if series.low is None else series.low), *(() if series.high is None else series.high)]
 
 
 def _widened(low: float, high: float, log: bool, margin: float) -> tuple[float, float]:

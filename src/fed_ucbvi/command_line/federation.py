@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -72,7 +72,7 @@ def serve(
     import asyncio
 
     write_log(output.log_format, logging.WARNING if output.quiet else logging.INFO)
-    from fed_ucbvi.command_line.page import live_page, state_of_federation, tracking
+    from fed_ucbvi.command_line.page import following, live_page, state_of_federation, tracking
     from fed_ucbvi.command_line.running import incumbent_at
     from fed_ucbvi.core.files import new_file
     from fed_ucbvi.network.certificates import TLSFiles, revoked_names
@@ -120,7 +120,7 @@ def serve(
                 server_checkpoint=checkpoint,
                 revoked=tuple if certs is None else (lambda: revoked_names(certs)),
                 report=display.report,
-                on_round=CallbackList(page.on_round, counted, trackers if output.track else None) or None,
+                on_round=CallbackList(page, counted, trackers if output.track else None) or None,
                 on_exchange=None if counted is None else counted.on_exchange,
             )
             if port_file is not None:
@@ -128,10 +128,11 @@ def serve(
                     draft.write_text(f"{service.port}\n", encoding="utf-8")
             display.say(f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}")
             with _serving(counted, metrics, display.say):
-                async with page.following(service.coordinator):
+                async with following(page, service.coordinator):
                     await service.run()
             outcome = service.outcome()
-            page.finish(outcome.run, ended=outcome.ended)
+            if page is not None:
+                page.finish(outcome.run, ended=outcome.ended)
 
     with interruptible() as interruption, tracking(output.track, output.track_every) as trackers:
         failure: InputError | None = None
@@ -332,28 +333,21 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
         yield Display(report, lambda text: console.print(text, highlight=False, markup=False))
 
 
-def federation_summary(outcome: Outcome) -> dict[str, Any]:
-    """The figures of the run, with the bytes that were really sent and the events that were not planned."""
-    played, planned = outcome.agent_episodes
-    episodes = {"agent_episodes": played, "agent_episodes_planned": planned}
-    return {**outcome.run.summary(), **episodes, "wire": asdict(outcome.wire), "events": outcome.events}
-
-
 def finish_federation(outcome: Outcome, spec: RunSpec, output: Output, failure: InputError | None) -> None:
     """Save a run over the network, unless it can be resumed, and print it; a failure is printed last."""
     from fed_ucbvi.core.numbers import byte_count
 
-    run, checkpoint = outcome.run, spec.checkpoint
+    run, checkpoint, (played, planned) = outcome.run, spec.checkpoint, outcome.agent_episodes
     saved: Path | None = None
     unsaved: InputError | None = None
     if spec.out is not None and (outcome.ended or checkpoint is None):
         saved, unsaved = save_somewhere(run, spec.out, overwrite=spec.overwrite)
     if output.as_json:
-        print_json(federation_summary(outcome))
+        episodes = {"agent_episodes": played, "agent_episodes_planned": planned}
+        print_json({**run.summary(), **episodes, "wire": asdict(outcome.wire), "events": outcome.events})
     elif not output.quiet or (unsaved is not None and saved is None):
         title, rows = summary_rows(run)
         if outcome.ended and not run.complete:
-            played, planned = outcome.agent_episodes
             rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
         wire = outcome.wire
         rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, redirect_stdout, suppress
-from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from fed_ucbvi.network.coordinator import Coordinator
     from fed_ucbvi.network.run_plan import RunPlan
     from fed_ucbvi.problem.federation import Federation
-    from fed_ucbvi.results.round_record import OnRound, RoundRecord
+    from fed_ucbvi.results.round_record import RoundRecord
     from fed_ucbvi.results.run import Run
-    from fed_ucbvi.results.run_data import RunData
     from fed_ucbvi.run_spec import RunSpec
     from fed_ucbvi.trackers.tracker import Tracker
 
@@ -38,38 +37,17 @@ MAX_WAITING = 1_000
 """Rounds that may wait for slow trackers."""
 
 
-class LivePage:
-    """The page of a command that is running, or, without a state, none."""
-
-    def __init__(self, state: LiveState | None) -> None:
-        self._state = state
-        self.on_round: OnRound | None = state
-
-    def finish(self, run: RunData, *, ended: bool | None = None) -> None:
-        """Show the run's policy, and that it is over; see :meth:`fed_ucbvi.dashboard.state.LiveState.finish`."""
-        if self._state is not None:
-            self._state.finish(run, ended=ended)
-
-    def following(self, run: Coordinator) -> AbstractAsyncContextManager[None]:
-        """Show nodes, events and policy of a federation while the block runs."""
-        if self._state is None:
-            return nullcontext()
-        from fed_ucbvi.dashboard.watching import following
-
-        return following(self._state, run)
-
-
 @contextmanager
 def live_page(
     output: Output, make: Callable[[], LiveState], metrics: Callable[[], bytes] | None = None
-) -> Iterator[LivePage]:
+) -> Iterator[LiveState | None]:
     """Serve the page of the state that ``make`` gives, if it is wanted, until the block ends, and say where."""
     if output.dashboard is None:
         if output.dashboard_cert is not None or output.dashboard_token is not None:
             raise InputError(
                 "--dashboard-cert and --dashboard-token are for the page; pass --dashboard HOST:PORT as well."
             )
-        yield LivePage(None)
+        yield None
         return
     from fed_ucbvi.dashboard.access import Access
     from fed_ucbvi.dashboard.watching import page_of
@@ -77,7 +55,7 @@ def live_page(
     access = Access.parse(output.dashboard, output.dashboard_cert, output.dashboard_token)
     with page_of(make(), access, metrics) as page:
         say(f"page: {page.url}")
-        yield LivePage(page.state)
+        yield page.state
 
 
 def state_of_run(algorithm: Algorithm[Any, Any], federation: Federation, spec: RunSpec) -> LiveState:
@@ -92,6 +70,15 @@ def state_of_federation(plan: RunPlan) -> LiveState:
     from fed_ucbvi.dashboard.subject import Subject
 
     return LiveState(Subject.of_plan(plan))
+
+
+def following(page: LiveState | None, run: Coordinator) -> AbstractAsyncContextManager[None]:
+    """Show nodes, events and policy of a federation, if there is a page, while the block runs."""
+    if page is None:
+        return nullcontext()
+    from fed_ucbvi.dashboard import watching
+
+    return watching.following(page, run)
 
 
 @contextmanager
@@ -161,7 +148,7 @@ class Tracking:
 
     def _hand_on(self) -> None:
         while (record := self._rounds.get()) is not None:
-            self._each(partial(_hand, record))
+            self._each(methodcaller("__call__", record))
 
     def _each(self, do: Callable[[Tracker], object]) -> None:
         for text, tracker in tuple(self._trackers.items()):
@@ -170,10 +157,6 @@ class Tracking:
             except Exception as error:
                 del self._trackers[text]
                 say(f"{text} cannot be written: {error}. The run continues without it.", logging.WARNING)
-
-
-def _hand(record: RoundRecord, tracker: Tracker) -> None:
-    tracker(record)
 
 
 @contextmanager

@@ -27,7 +27,6 @@ from fed_ucbvi.run_spec import (
 if TYPE_CHECKING:
     from fed_ucbvi.analysis.advise import Advice
     from fed_ucbvi.analysis.forecast import Forecast, Promise
-    from fed_ucbvi.core.numbers import Bracket
 
 BINS, SIZES = "Bins", "The problem, by its sizes"
 USUAL_EPS_P = 0.1
@@ -139,7 +138,8 @@ def inspect(
     if as_json:
         print_json(figures)
         return
-    gaps, where = figures["l1_between_agents"], figures["eps_p_least_at"]
+    gaps, where, price = figures["l1_between_agents"], figures["eps_p_least_at"], found.price
+    cost = f"{price.lower:.4g} (exact)" if price.exact else f"between {price.lower:.4g} and {price.upper:.4g}"
     rows = [
         ("eps_p", f"{found.eps_p:.4g} by construction; {found.eps_p_least:.4g} is the least that would do"),
         ("found at", f"step {where['step']}, state {where['state']}, action {where['action']} (from 0)"),
@@ -148,15 +148,11 @@ def inspect(
         ("to the common kernel", f"L1 at most {figures['l1_to_common']:.4g}, total variation half of that"),
         ("own optimum", f"{found.own.mean():.4f}, mean over agents of their own policies' values"),
         ("one shared policy", f"{found.shared.mean():.4f}, mean over agents with the common MDP's optimal policy"),
-        ("price of sharing", f"{_price(found.price)}: own optima less the best policy that all can share"),
+        ("price of sharing", f"{cost}: own optima less the best policy that all can share"),
         *([("picture", str(plot))] if plot is not None else []),
     ]
     sizes = f"S = {figures['states']:,}, A = {figures['actions']:,}, H = {figures['horizon']:,}"
     print_rows(f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)
-
-
-def _price(price: Bracket) -> str:
-    return f"{price.lower:.4g} (exact)" if price.exact else f"between {price.lower:.4g} and {price.upper:.4g}"
 
 
 def advise(

@@ -80,7 +80,7 @@ def run(
                     address=spec.address,
                     fleet_count=spec.fleet_count,
                     progress=not output.quiet,
-                    on_round=CallbackList(page.on_round, trackers if output.track else None) or None,
+                    on_round=CallbackList(page, trackers if output.track else None) or None,
                     checkpoint=spec.checkpoint,
                     checkpoint_every=spec.checkpoint_every,
                     warm_start=None if spec.warm_start is None else counts_at(spec.warm_start),
@@ -93,7 +93,8 @@ def run(
             result = stop.partial
         interruption.saving()
         trackers.finish(result)
-        page.finish(result)
+        if page is not None:
+            page.finish(result)
         finish(result, spec, output)
 
 
@@ -123,11 +124,12 @@ def resume(
 
     with interruptible() as interruption, live_page(output, state) as page:
         try:
-            result = resume_run(folder, episodes=episodes, progress=not output.quiet, on_round=page.on_round)
+            result = resume_run(folder, episodes=episodes, progress=not output.quiet, on_round=page)
         except Interrupted as stop:
             result = stop.partial
         interruption.saving()
-        page.finish(result)
+        if page is not None:
+            page.finish(result)
         finish(result, spec, output)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from fed_ucbvi.results.recommendations import table_of
 from fed_ucbvi.results.round_record import columns_of, replay
 from fed_ucbvi.results.run import FORMAT as RUN
 from fed_ucbvi.results.run import Run
-from fed_ucbvi.results.settings import LABELS, Settings, key_of, label, names_of, shared
+from fed_ucbvi.results.settings import LABELS, key_of, label, names_of, shared
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import FAILURES, RUNS, Store
 from fed_ucbvi.sweeps.store import FORMAT as SWEEP
@@ -114,7 +114,8 @@ class WatchedSweep:
         counts = {"runs": len(jobs), "done": len(self._seen), "failed": len(failed), "left": self._time_left(left)}
         phase = RUNNING if in_use else STOPPED if left > 0 else OVER
         text = STOPPED_TEXT.format(left=left) if phase == STOPPED else ""
-        self.state.take_sweep({**counts, "shared": label(_main(self._settings.values())), "rows": rows}, phase, text)
+        common = {name: value for name, value in shared([*self._settings.values()]).items() if "." not in name}
+        self.state.take_sweep({**counts, "shared": label(common), "rows": rows}, phase, text)
 
     def _time_left(self, left: int) -> float | None:
         """Seconds for the runs that are left, at the rate since the first look; None if none has ended since."""
@@ -140,11 +141,6 @@ def _seed(job: Mapping[str, Any]) -> str:
     """The seeds of a run; that of the environment, too, if it is neither the usual one nor the run's."""
     own = job["env_seed"] not in (0, job["seed"])
     return f"{job['seed']}, environment {job['env_seed']}" if own else str(job["seed"])
-
-
-def _main(settings: Iterable[Settings]) -> dict[str, Any]:
-    """What all runs share, without parameters and options."""
-    return {name: value for name, value in shared([*settings]).items() if "." not in name}
 
 
 class _WatchedCheckpoint:

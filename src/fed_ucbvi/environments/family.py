@@ -247,12 +247,12 @@ def kernel_of(*steps: Rows) -> Kernel:
 def random_kernel(kernel: Kernel, rng: np.random.Generator, allowed: npt.NDArray[np.bool_] | None = None) -> Kernel:
     """Weights uniform on (0,1), normalised, on the successors that ``kernel`` lists (and that are ``allowed``)."""
     support = kernel.successors
-    usable = _distinct(support) if allowed is None else allowed
+    usable = distinct(support) if allowed is None else allowed
     weights: FloatArray = np.where(usable, 1.0 - rng.random(support.shape), 0.0)
     return Kernel(support, weights / weights.sum(axis=-1, keepdims=True))
 
 
-def _distinct(successors: IndexArray) -> npt.NDArray[np.bool_]:
+def distinct(successors: IndexArray) -> npt.NDArray[np.bool_]:
     """The slots of a row that are not padding, that is, do not repeat the successor before them."""
     used = np.ones(successors.shape, dtype=bool)
     used[..., 1:] = successors[..., 1:] != successors[..., :-1]

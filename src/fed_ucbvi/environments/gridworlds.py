@@ -8,12 +8,13 @@ from itertools import pairwise
 import numpy as np
 
 from fed_ucbvi.core.errors import InputError, check_flag, check_integer
-from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments.family import (
     Cell,
     Family,
     RandomPart,
     Rows,
+    distinct,
     environment,
     generator,
     grid_layout,
@@ -43,46 +44,31 @@ def _neighbours_of(cell: Cell, number: dict[Cell, int]) -> list[int | None]:
     return [number.get((cell[0] + dr, cell[1] + dc)) for dr, dc in MOVES]
 
 
-def _support(neighbours: list[list[int | None]]) -> IndexArray:
-    """Successors ``(1, S, A, K)``: the square and its free neighbours, ascending, padded with the last."""
-    reachable = [sorted({s, *(n for n in aims if n is not None)}) for s, aims in enumerate(neighbours)]
-    width = max(len(row) for row in reachable)
-    table = np.array([row + row[-1:] * (width - len(row)) for row in reachable], dtype=np.int32)
-    return np.repeat(table[None, :, None, :], len(MOVES), axis=2)
-
-
 def _moving_kernel(neighbours: list[list[int | None]], success: float) -> Kernel:
-    """A move succeeds with probability ``success`` and otherwise goes to another free neighbour, evenly."""
-    support = _support(neighbours)
-    probabilities = np.zeros(support.shape)
+    """A move succeeds with probability ``success`` and otherwise goes to another free neighbour, evenly.
+
+    The square itself and its free neighbours are next states of every move.
+    """
+    table = []
     for s, aims in enumerate(neighbours):
-        slot = {int(successor): k for k, successor in reversed(list(enumerate(support[0, s, 0])))}
-        reachable = [n for n in aims if n is not None]
-        for a, aim in enumerate(aims):
-            row = probabilities[0, s, a]
-            others = [n for n in reachable if n != aim]
-            if aim is None:
-                row[slot[s]] = 1.0
-            elif not others:
-                row[slot[aim]] = 1.0
-            else:
-                row[slot[aim]] = success
-                for other in others:
-                    row[slot[other]] = (1.0 - success) / len(others)
-    return Kernel(support, probabilities)
+        near = [n for n in aims if n is not None]
+        rows = []
+        for aim in aims:
+            others = [n for n in near if n != aim]
+            moves = {s if aim is None else aim: 1.0}
+            if aim is not None and others:
+                moves = {aim: success, **dict.fromkeys(others, (1.0 - success) / len(others))}
+            rows.append({**dict.fromkeys((s, *near), 0.0), **moves})
+        table.append(rows)
+    return kernel_of(table)
 
 
 def _random_moving_kernel(common: Kernel, neighbours: list[list[int | None]], rng: np.random.Generator) -> Kernel:
     """An individual kernel: free neighbours with weights uniform on (0,1), normalised."""
-    support = common.successors
-    allowed = np.zeros(support.shape, dtype=bool)
-    for s, aims in enumerate(neighbours):
-        reachable = [n for n in aims if n is not None] or [s]
-        seen: set[int] = set()
-        for k, successor in enumerate(support[0, s, 0].tolist()):
-            allowed[0, s, :, k] = successor in reachable and successor not in seen
-            seen.add(successor)
-    return random_kernel(common, rng, allowed)
+    near = ([n for n in aims if n is not None] or [s] for s, aims in enumerate(neighbours))
+    listed = zip(common.successors[0, :, 0].tolist(), near, strict=True)
+    free = [[successor in states for successor in row] for row, states in listed]
+    return random_kernel(common, rng, distinct(common.successors) & np.array(free)[None, :, None, :])
 
 
 @environment("GridWorld", rows=whole(), columns=whole(), success=share)

@@ -209,12 +209,12 @@ async def _session(node: Node, connection: Connection, which: tuple[bytes, int],
     sent, taken = DeltaCache(), DeltaCache()
     in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
     while not node.finished:
-        if not met.is_set():
-            data = await _read_welcome(connection)
-        elif in_round and node.playing:
-            data = await _read_playing(node, connection)
-        else:
-            data = await connection.read()
+        try:
+            async with asyncio.timeout(None if met.is_set() else WELCOME_SECONDS):
+                playing = in_round and node.playing
+                data = await (_read_playing(node, connection) if playing else connection.read())
+        except TimeoutError:
+            raise ConnectionLostError("the server does not answer") from None
         try:
             message = _heard(node, data, taken)
             if isinstance(message, Refusal):
@@ -259,15 +259,6 @@ async def _read_playing(node: Node, connection: Connection) -> bytes:
         return await reading
     finally:
         reading.cancel()
-
-
-async def _read_welcome(connection: Connection) -> bytes:
-    """What a server says first; it must not take long."""
-    try:
-        async with asyncio.timeout(WELCOME_SECONDS):
-            return await connection.read()
-    except TimeoutError:
-        raise ConnectionLostError("the server does not answer") from None
 
 
 async def _say(node: Node, connection: Connection, message: Up, sent: DeltaCache | None = None) -> None:

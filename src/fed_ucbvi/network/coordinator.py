@@ -299,20 +299,14 @@ class Coordinator:
 
     async def _keep(self) -> None:
         """Save the round before any node is told of the next one; if the disk is full, try again."""
-        await self._write()
-        await self.registry.keep()
-
-    async def _write(self) -> None:
-        if self._server_checkpoint is None:
-            return
         end = time.monotonic() + self.plan.rules.patience
-        while True:
+        while self._server_checkpoint is not None:
             try:
                 if self.engine.together or self.plan.algorithm.server_counts:
                     self._server_checkpoint.remember(self._last)
                 self._server_checkpoint.write(self.engine, self.registry)
                 self.transcript.flush()
-                return
+                break
             except OSError as error:
                 if time.monotonic() > end:
                     raise FederationStoppedError(
@@ -321,3 +315,4 @@ class Coordinator:
                 again = {"round": self.round}
                 log.warning("round %d cannot be kept: %s; trying again", self.round, error, extra=again)
                 await asyncio.sleep(DISK_PAUSE)
+        await self.registry.keep()

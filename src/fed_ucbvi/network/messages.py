@@ -364,17 +364,20 @@ def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
 class ToMany:
     """A message for many streams, encoded once for all those that have carried the same before."""
 
-    def __init__(self, message: Start | Query) -> None:
+    def __init__(self, message: Down) -> None:
         self.message = message
-        self._slot, self._copy = _slot(message), CachedMessage(message.round, message.arrays)
+        self._cached: tuple[Slot, CachedMessage] | None = None
+        if isinstance(message, _WITH_ARRAYS):
+            self._cached = _slot(message), CachedMessage(message.round, message.arrays)
         self._encoded: dict[int, tuple[CachedMessage | None, bytes]] = {}
 
     def encode(self, sent: DeltaCache) -> bytes:
         """The same as :func:`encode`."""
-        before = sent.last(self._slot)
+        before = None if self._cached is None else sent.last(self._cached[0])
         if id(before) not in self._encoded:
             self._encoded[id(before)] = before, encode(self.message, sent)
-        sent.keep(self._slot, self._copy)
+        if self._cached is not None:
+            sent.keep(*self._cached)
         return self._encoded[id(before)][1]
 
 

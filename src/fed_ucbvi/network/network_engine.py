@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, MaskArray
 from fed_ucbvi.engine.rounds import Engine
@@ -57,7 +56,7 @@ class NetworkEngine(Engine):
         arrays = dict(saved.arrays)
         before = len(arrays["clock"])
         for name, own in (("clock", np.zeros_like(self.joined)), ("joined", self.joined), ("left", self.left)):
-            own[:before] = _short(arrays.get(name), own[:before])
+            own[:before] = arrays.get(name, own[:before])
             arrays[name] = own
         held = named(HELD, arrays)
         self.held = self._plan.table_of(held) if held else None
@@ -72,7 +71,3 @@ class NetworkEngine(Engine):
         bins = {} if self._plan.bins is None else {"bins": json.loads(self._plan.bins.text)}
         about = {**made.about.environment, **bins, **self.units.description()}
         return replace(made, about=replace(made.about, environment=about))
-
-
-def _short(saved: Array | None, empty: Array) -> Array:
-    return empty if saved is None else saved

@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,16 +25,14 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import SUMS, Array, Counting, Message, Setting, added_up, check_report
+from fed_ucbvi.algorithms.base import SUMS, Array, Message, Setting, added_up, check_report
 from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
-from fed_ucbvi.analysis.logs import read_logs
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.assurance import stated_range
-from fed_ucbvi.engine.extension import PLANNED, warm_setting
+from fed_ucbvi.engine.extension import PLANNED
 from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty
 from fed_ucbvi.engine.rounds import Paid
-from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import (
@@ -49,57 +46,40 @@ from fed_ucbvi.network.messages import (
     Query,
     Ready,
     Report,
-    Request,
     Roster,
     Start,
     Stop,
     Up,
     Welcome,
-    encode,
 )
+from fed_ucbvi.network.node_round import RoundInPlay, judged_in, key_of, listed, paid_in, paid_of, requests_of
 from fed_ucbvi.network.node_state_store import Generation, NodeStateStore
 from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.query_guard import QueryGuard
-from fed_ucbvi.network.rewards import RewardGrid, added
+from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import Credentials, binding_of, fingerprint, tells_rewards
 from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import MIN_NODES, framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
-from fed_ucbvi.network.sources import HostedEnvironments, HostedProblem, LiveSource, Source, check_room, host
+from fed_ucbvi.network.sources import (
+    HostedEnvironments,
+    HostedProblem,
+    LiveSource,
+    Source,
+    check_room,
+    hosted_in,
+    read_reported_logs,
+)
 from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
-from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, VERIFYING
+from fed_ucbvi.results.round_record import EVALUATING
 from fed_ucbvi.run_spec import RunSpec
 
 with needed("msgspec"):
     from msgspec.structs import replace
 
 log = logging.getLogger("fed_ucbvi.federation")
-
-
-@dataclasses.dataclass
-class RoundInPlay:
-    """The round the server has started, and how far it is.
-
-    ``length`` is known once it is stopped, and ``paid`` once the agents have counted it. ``owed`` is what the
-    episodes before it paid that no confirmed report has, all played after round ``since``; the server does not know
-    of ``before`` of these.
-    """
-
-    start: Start
-    owed: Paid
-    since: int
-    before: int = 0
-    told: bool = False
-    length: int | None = None
-    paid: Paid | None = None
-    ready: Ready | None = None
-
-    @property
-    def most(self) -> int:
-        """How many episodes may be played in it."""
-        return self.start.most - self.before
 
 
 class Node:
@@ -267,12 +247,14 @@ class Node:
 
     def _build(self, welcome: Welcome, spec: RunSpec) -> None:
         self._live = spec.collection == LIVE
-        self._check_sharing(spec)
+        self._check_company(spec)
         self.secret = self.secret or spec.secure_sums  # before environments are made
         self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
         if not self._live:
             check_room(spec.agents or 0, whose="agents of the server's run")
-        hosted = self._hosted = self._host(welcome, spec)
+        hosted = self._hosted = hosted_in(
+            self._source, welcome, spec, self.first_agent, self.agents, self._environments
+        )
         if hosted.sizes != spec.sizes:
             raise InputError(
                 f"the server's problem has (S, A, H) = {spec.sizes}, this node's {hosted.sizes}{hosted.remark}."
@@ -287,7 +269,7 @@ class Node:
         setting = self._make_party(welcome, spec)
         self._learn_forms(setting)
         if self._source_of_logs is not None:
-            self._logs, self._logged = self._read_logs(self._source_of_logs, setting)
+            self._logs, self._logged = read_reported_logs(self._source_of_logs, hosted, self._plan)
         identity = {
             "run": welcome.run,
             "node": self.name,
@@ -316,23 +298,6 @@ class Node:
             self._party.within = stated_range(spec.return_range, self.units, setting.horizon)
         return setting
 
-    def _read_logs(self, source: Any, setting: Setting) -> tuple[Message, tuple[int, int]]:
-        """What the logs add to a report, and how many episodes and steps they have."""
-        hosted, units = self._hosted, self._hosted.units
-        live = isinstance(hosted, HostedEnvironments)
-        counts, episodes = read_logs(
-            source,
-            hosted.sizes,
-            reward_range=(units.offset, units.offset + units.scale),
-            stationary=self._algorithm.counting is Counting.STATIONARY,
-            random_rewards=setting.random_rewards or live,  # real environments pay what they like
-        )
-        if isinstance(hosted, HostedProblem):
-            counts.check_support(hosted.federation.successors)
-        _, told = warm_setting(self._algorithm, setting, counts)
-        logs = self._plan.listed(self._algorithm.logged_counts(setting, told))
-        return logs, (episodes, int(told.visits.sum()))
-
     def _grow(self, welcome: Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
         if self._algorithm.extension.episodes and spec.episodes > self._spec.episodes:
@@ -342,10 +307,10 @@ class Node:
         )
         self._party.close()
         self._questions.change(self._make_party(welcome, spec))
-        self._generations.hand_over(self._party)
+        self._generations.party = self._party
         self._round = None
 
-    def _check_sharing(self, spec: RunSpec) -> None:
+    def _check_company(self, spec: RunSpec) -> None:
         """Raise unless this node agrees to what the server would learn."""
         if spec.secure_sums:
             if self._tls_files is None:
@@ -363,21 +328,6 @@ class Node:
                 "this node takes part in runs with secure sums only (--require-secure-sums), and this one has none; "
                 "serve it with --secure-sums."
             )
-
-    def _host(self, welcome: Welcome, spec: RunSpec) -> HostedProblem | HostedEnvironments:
-        """What this node's agents play in, finite by the server's bins if it has some."""
-        if not isinstance(self._source, LiveSource):
-            assert spec.agents is not None
-            return host(self._source(spec.agents), self.first_agent, self.agents)
-        if not self._live:
-            raise InputError(
-                "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
-                "lockstep needs it; serve the run with --collection live."
-            )
-        if welcome.bins:
-            bins = Bins.parse(welcome.bins.decode(errors="replace"), "what the server calls bins")
-            return self._source.host(self.first_agent, self.agents, bins)
-        return self._environments or self._source.host(self.first_agent, self.agents)
 
     def _learn_forms(self, setting: Setting) -> None:
         """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""
@@ -419,7 +369,8 @@ class Node:
         now = self._round
         if now is None:
             return None
-        self._extend(now, self._party.played + 1)
+        if now.length is None:
+            self._party.play(min(self._party.played + 1, now.most))
         return self._end(now) if self._party.asked or self._party.played >= now.most else None
 
     def _in_play(self, number: int) -> RoundInPlay:
@@ -433,7 +384,7 @@ class Node:
         forms = [self._broadcast, [(policy[0], np.dtype(np.int8)), *others]][: 1 + bool(start.playing)]
         if _forms(start.arrays) not in forms or start.first + start.most > self._plan.setting.episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
-        if len(start.judged) not in (0, 2) or (start.playing and _judged(start) == 0):
+        if len(start.judged) not in (0, 2) or (start.playing and judged_in(start) == 0):
             raise InputError(f"the server's start of round {start.round} does not say which policy is judged.")
         check_actions("the server's policy", start.arrays[0], self._actions)
         self._questions.check_start(start.round, start.arrays)
@@ -457,7 +408,7 @@ class Node:
         self._algorithm.settle_report(self.state, start.arrays, used=used)
         if not used and (kept is not None or self._plan.secure_sums):
             kept = kept or self._generations.find(base)
-            owed = owed if kept is None or "owed" not in kept.note else _paid(kept.note["owed"])
+            owed = owed if kept is None or "owed" not in kept.note else paid_of(kept.note["owed"])
         owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
         since = start.confirmed if used or kept is None else int(kept.note.get("confirmed", start.confirmed))
         if self._plan.secure_sums:
@@ -479,37 +430,23 @@ class Node:
 
     def _begun(self, start: Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
-        if self._round is not None and _key(self._round.start) == _key(start):
+        if self._round is not None and key_of(self._round.start) == key_of(start):
             return self._round
         kept = self._generations.find(start.round)
-        if kept is None or kept.note.get("start") != _key(start):
+        if kept is None or kept.note.get("start") != key_of(start):
             return None
         now, length = self._begin(start), int(kept.note["played"])
         self._party.recall(kept.state, kept.counts, length)
         self._party.stop(length)
         self._generations.current = start.round
-        now.length, now.paid = length, self._paid_in(start)
+        now.length, now.paid = length, paid_in(self._party, start)
         return now
-
-    def _paid_in(self, start: Start) -> Paid:
-        """What the round that was just stopped paid: on whose account, and to which policy that is judged."""
-        paid, within = self._party.paid(), self._party.within
-        returns = self._party.returns().copy() if start.playing != EXPLORING or within is not None else None
-        if returns is not None and start.playing != EXPLORING:
-            paid = paid._replace(returns={_judged(start): returns})
-        if start.playing in (EXPLORING, VERIFYING):
-            least = 0.0 if within is None else within[0] * paid.episodes
-            paid = paid._replace(exploring=max(0.0, paid.total - least))
-        return paid
 
     def _play(self, now: RoundInPlay, chunk: int) -> Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
-        self._extend(now, chunk)
-        return self._played(now)
-
-    def _extend(self, now: RoundInPlay, chunk: int) -> None:
         if now.length is None:
             self._party.play(min(chunk, now.most))
+        return self._played(now)
 
     def _end(self, now: RoundInPlay) -> Played:
         self._stop(now, self._party.played)
@@ -520,12 +457,12 @@ class Node:
         played, asked = self._party.played, self._party.asked
         if self._plan.secure_sums:
             return Played(now.start.round, played, (), asked, self._ready(now), now.before)
-        return Played(now.start.round, played, self._requests() if asked else (), before=now.before)
+        return Played(now.start.round, played, requests_of(self._party) if asked else (), before=now.before)
 
     def _ready(self, now: RoundInPlay) -> Ready:
         """What this node signs for the round; the same as before, if it is asked again."""
         assert self._credentials is not None
-        start, owed = now.start, self._owed(now) if self._live else now.owed
+        start, owed = now.start, now.owed_by_now if self._live else now.owed
         binding = binding_of(self._welcomed, start)
         episodes = int(owed.starts.sum()) // self.agents if start.round else self._logged[0]
         if now.ready is None or now.ready.episodes != episodes:
@@ -534,19 +471,6 @@ class Node:
                 ready = replace(ready, denial=self._credentials.denial(start.missed, start.missed_roster))
             now.ready = ready
         return now.ready
-
-    @staticmethod
-    def _owed(now: RoundInPlay) -> Paid:
-        """What episodes paid that no confirmed report has, those of this round included once they are counted."""
-        return now.owed if now.paid is None else added(now.owed, now.paid)
-
-    def _requests(self) -> tuple[Request, ...]:
-        """One request for each agent that makes one, at the earliest step where its budget is reached."""
-        H = len(self._party.policy)
-        return tuple(
-            Request(end.agent, end.step if end.step >= 0 else H, end.state, end.action, rule)
-            for end, rule in self._party.requests()
-        )
 
     def _stop(self, now: RoundInPlay, length: int) -> None:
         """End the round after ``length`` episodes: play more or take some back, and add the round to the counts."""
@@ -565,13 +489,13 @@ class Node:
             )
         if now.paid is None:
             self._party.stop(length)
-            now.paid = self._paid_in(now.start)
+            now.paid = paid_in(self._party, now.start)
         note: dict[str, Any] = {}
         if self._plan.secure_sums or self._live:
-            note = {"owed": _listed(self._owed(now)), "confirmed": now.since}
+            note = {"owed": listed(now.owed_by_now), "confirmed": now.since}
         if self._live:
             clock = now.start.first + now.before + length
-            note |= {"start": _key(now.start), "played": length, "clock": clock}
+            note |= {"start": key_of(now.start), "played": length, "clock": clock}
         self._generations.keep(now.start.round, note, self._party.counts() if self._live else None)
         now.length = length
 
@@ -582,23 +506,20 @@ class Node:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
         assert now.paid is not None
         rewards = (self._told(now, tell=self._rewards),) if query.rewards else ()
-        own = rewards if self._about_rewards(query) else (*self._answer_of(query), *rewards)
+        alone = query.rewards and query.exchange == REWARDS_ALONE and not query.arrays
+        own = rewards if alone else (*self._answer_of(query), *rewards)
         self._questions.check(query.round, query.exchange, query.arrays, own, E)
         return Report(query.round, query.exchange, own)
 
     def _told(self, now: RoundInPlay, *, tell: bool) -> Array:
         """What episodes paid that no confirmed report has, on the grid."""
-        return self._grid._replace(judged=now.start.judged).report(self._owed(now), tell=tell)
+        return self._grid._replace(judged=now.start.judged).report(now.owed_by_now, tell=tell)
 
     def _stopped(self, number: int) -> RoundInPlay:
         now = self._in_play(number)
         if now.length is None:
             raise InputError(f"the server asks about round {number}, which it has not stopped.")
         return now
-
-    def _about_rewards(self, query: Query) -> bool:
-        """Whether a query asks for rewards and nothing else."""
-        return query.rewards and query.exchange == REWARDS_ALONE and not query.arrays
 
     def _answer_of(self, query: Query) -> Message:
         """The agents' answer to a query, rewards aside, if it fits the run."""
@@ -656,29 +577,5 @@ class Node:
         return policy
 
 
-def _judged(start: Start) -> int:
-    """The number of the policy that a round plays; 0 if the server does not say."""
-    return sum(start.judged[1:] if start.playing == VERIFYING else start.judged[:1])
-
-
 def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
     return [(array.shape, array.dtype) for array in arrays]
-
-
-def _key(start: Start) -> str:
-    """What makes two starts those of one round: all but how far to play, and what is asked besides."""
-    bare = replace(start, chunk=0, roster=b"", missed=0, missed_roster=b"")
-    return hashlib.sha256(encode(bare)).hexdigest()
-
-
-def _listed(paid: Paid) -> list[Any]:
-    squares = None if math.isnan(paid.squares) else paid.squares
-    returns = [[number, one.tolist()] for number, one in paid.returns.items()]
-    return [paid.episodes, paid.total, paid.starts.tolist(), squares, paid.exploring, returns]
-
-
-def _paid(listed: list[Any]) -> Paid:
-    episodes, total, starts, squares, exploring, returns = listed
-    squares = math.nan if squares is None else squares
-    judged = {number: np.array(one, dtype=np.int64) for number, one in returns}
-    return Paid(episodes, total, np.array(starts, dtype=np.int64), squares, exploring, judged)

@@ -62,19 +62,18 @@ class NodeStateStore:
     """The agents' arrays after the last rounds; on disk too if there is a folder.
 
     Args:
-        state: the agents, before the first round.
+        party: the agents, before the first round; others may take their place.
         identity: run, node, agents and problem; a saved state must have the same to be used.
         folder: the node's own disk, or none.
     """
 
-    def __init__(self, state: Restorable, identity: Mapping[str, object], folder: Path | None) -> None:
-        self._state, self._folder = state, folder
-        self.current = 0
+    def __init__(self, party: Restorable, identity: Mapping[str, object], folder: Path | None) -> None:
+        self.party, self.current = party, 0
         self.memory: dict[str, Any] = {}
         """What lasts: the largest epoch of a server that was met, and what was sent under secure sums."""
         self._remembered: dict[int, dict[str, Any]] = {}
         self._notes: StateStore | None = None
-        self._fresh = Generation(_copies(state.state()), {}, {})
+        self._fresh = Generation(_copies(party.state()), {}, {})
         self._kept = {0: self._fresh}
         self._log = None if folder is None else self._open(folder, identity)
 
@@ -122,10 +121,6 @@ class NodeStateStore:
             self._remembered[number] = self._notes.read(number).about
         return self._remembered.get(number)
 
-    def hand_over(self, state: Restorable) -> None:
-        """Other agents take the place of those whose states are kept here."""
-        self._state = state
-
     def meet(self, epoch: int) -> None:
         """A server of this epoch welcomes the node; an older one than the node has met is refused."""
         if epoch < self.epoch:
@@ -146,7 +141,7 @@ class NodeStateStore:
         self, round_number: int, note: Mapping[str, Any] | None = None, counts: Mapping[str, Array] | None = None
     ) -> None:
         """Save a round that the agents have counted, before the server is told of it."""
-        kept = Generation(_copies(self._state.state()), dict(note or {}), _copies(counts or {}))
+        kept = Generation(_copies(self.party.state()), dict(note or {}), _copies(counts or {}))
         base = self._kept.get(self.current, self._fresh)
         if self._log is not None:
             if self._log.last != self.current:  # the server has gone back behind what is in the log
@@ -169,7 +164,7 @@ class NodeStateStore:
                 f"this node cannot resume after round {round_number}; it holds rounds {list(self.rounds)[-10:]}. "
                 "Start it with the state folder it had."
             )
-        self._state.restore(kept.state)
+        self.party.restore(kept.state)
         self.current = round_number
 
 

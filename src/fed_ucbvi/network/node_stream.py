@@ -24,7 +24,6 @@ from fed_ucbvi.network.messages import (
     ToMany,
     Up,
     decode_up,
-    encode,
     keep_taken,
 )
 from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
@@ -70,21 +69,22 @@ class NodeStream:
         self.farewell = self.farewell or reason
         self.closed.set()
 
-    async def send(self, message: Down | ToMany) -> None:
-        """Put one message on the stream, after those that are being sent."""
+    async def send(self, message: Down | ToMany) -> Down:
+        """Put one message on the stream, after those that are being sent; the message itself."""
+        many = message if isinstance(message, ToMany) else ToMany(message)
         async with self._sending:
             self._check_open()
-            data = message.encode(self._sent) if isinstance(message, ToMany) else encode(message, self._sent)
+            data = many.encode(self._sent)
             for count in self.counts:
                 count.messages_down += 1
                 count.bytes_down += len(data) + FRAME
-            self.conversation.sent(message.message if isinstance(message, ToMany) else message, data)
+            self.conversation.sent(many.message, data)
             await self.write(data)
-            match message.message if isinstance(message, ToMany) else message:
-                case Start() as start:
-                    self.prepared, self.stopped = start.round, False
-                case Stop():
-                    self.stopped = True
+            if isinstance(many.message, Start):
+                self.prepared, self.stopped = many.message.round, False
+            elif isinstance(many.message, Stop):
+                self.stopped = True
+            return many.message
 
     async def write(self, data: bytes) -> None:
         """Put bytes on the line, also if the stream is closed."""
@@ -149,8 +149,7 @@ class NodeStream:
         """Send messages one by one, each after the answer to the one before; the last answer."""
         answer = None
         for message in messages:
-            await self.send(message)
-            match message.message if isinstance(message, ToMany) else message:
+            match await self.send(message):
                 case Start() | Continue() as play:
                     answer = await self.expect(play.round)
                 case Query() as query:

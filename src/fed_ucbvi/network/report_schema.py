@@ -72,12 +72,7 @@ class ReportSchema:
         last = member.reports.get(exchange)
         if last is not None and self._lasting and not member.out and not planning:
             return last
-        return self._newcomers(member, query, exchange)
-
-    def _newcomers(self, member: Member, query: Message, exchange: int) -> Message:
-        """What a node's agents would report that have seen nothing."""
-        blank = self._blank(query, exchange)
-        rows = tuple(np.repeat(array, member.agents, axis=0) for array in blank)
+        rows = tuple(np.repeat(array, member.agents, axis=0) for array in self._blank(query, exchange))
         return added_up(rows) if self._plan.algorithm.report_kind == SUMS else rows
 
     def _blank(self, query: Message, exchange: int) -> Message:

@@ -229,7 +229,7 @@ class RosterCall:
     halt: Continue | None = None
 
     def __init__(self, now: NetworkRound, roster: Roster, expected: Expected | None) -> None:
-        self._now, self._roster, self._expected = now, roster, expected
+        self._now, self._question, self._expected = now, ToMany(roster), expected
         self._entries = {entry.name: entry for entry in roster.entries}
         self.declined: set[str] = set()
 
@@ -238,7 +238,7 @@ class RosterCall:
         signed = None if member.ready is None else now.entry(member, member.ready)
         if stream.prepared != now.number or self._entries.get(member.name) != signed:
             return []  # it has come back since, and must say again that it is ready
-        return [*([] if stream.stopped else [Stop(now.number, now.lengths[member.name])]), self._roster]
+        return [*([] if stream.stopped else [Stop(now.number, now.lengths[member.name])]), self._question]
 
     def read(self, member: Member, answer: Report | Decline) -> Message | None:
         if isinstance(answer, Decline):

@@ -58,8 +58,7 @@ class FederationServer:
 
     Args:
         plan: the run.
-        address: ``HOST:PORT`` to listen on; port 0 is a free one. None: nodes come in this very process only
-            (:class:`~fed_ucbvi.network.transport.InMemoryServer`).
+        address: ``HOST:PORT`` to listen on; port 0 is a free one. None: it does not listen.
         tls_files: the server's certificate; none: insecure, on this machine only.
         server_checkpoint: where finished rounds are kept, if anywhere.
         revoked: names that are rejected though certified.

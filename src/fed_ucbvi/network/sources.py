@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fed_ucbvi.algorithms.base import Counting, Message
+from fed_ucbvi.analysis.logs import read_logs
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.core.plugins import load_attribute
+from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.engine.party import part_of
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.environments.gymnasium_making import (
@@ -25,8 +28,11 @@ from fed_ucbvi.environments.gymnasium_making import (
     live_sizes,
     live_units,
 )
+from fed_ucbvi.network.messages import Welcome
+from fed_ucbvi.network.run_plan import LIVE, RunPlan
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.run_spec import RunSpec
 
 if TYPE_CHECKING:
     import gymnasium
@@ -191,3 +197,45 @@ class HostedEnvironments:
         """A fingerprint of what is known of the environments."""
         known = (self.name, *self.sizes, self.units.offset, self.units.scale, self.first_agent, self.agents)
         return hashlib.sha256(json.dumps(["live", *known]).encode()).digest()
+
+
+def hosted_in(
+    source: Source | LiveSource,
+    welcome: Welcome,
+    spec: RunSpec,
+    first_agent: int,
+    agents: int,
+    environments: HostedEnvironments | None,
+) -> HostedProblem | HostedEnvironments:
+    """What a node's agents play in, finite by the server's bins if it has some; ``environments`` need none."""
+    if not isinstance(source, LiveSource):
+        assert spec.agents is not None
+        return host(source(spec.agents), first_agent, agents)
+    if spec.collection != LIVE:
+        raise InputError(
+            "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
+            "lockstep needs it; serve the run with --collection live."
+        )
+    if welcome.bins:
+        bins = Bins.parse(welcome.bins.decode(errors="replace"), "what the server calls bins")
+        return source.host(first_agent, agents, bins)
+    return environments or source.host(first_agent, agents)
+
+
+def read_reported_logs(
+    source: Any, hosted: HostedProblem | HostedEnvironments, plan: RunPlan
+) -> tuple[Message, tuple[int, int]]:
+    """What a node's logs add to its report, and how many episodes and steps they have."""
+    algorithm, setting, units = plan.algorithm, plan.setting, hosted.units
+    live = isinstance(hosted, HostedEnvironments)
+    counts, episodes = read_logs(
+        source,
+        hosted.sizes,
+        reward_range=(units.offset, units.offset + units.scale),
+        stationary=algorithm.counting is Counting.STATIONARY,
+        random_rewards=setting.random_rewards or live,  # real environments pay what they like
+    )
+    if isinstance(hosted, HostedProblem):
+        counts.check_support(hosted.federation.successors)
+    _, told = warm_setting(algorithm, setting, counts)
+    return plan.listed(algorithm.logged_counts(setting, told)), (episodes, int(told.visits.sum()))

@@ -60,13 +60,9 @@ class Trace:
         records = run.records
         sent = np.concatenate([[0], np.cumsum(records["bytes_up"] + records["bytes_down"])])
         content = b"".join(records[name].tobytes() for name in ("length", "regret"))
+        totals = ("about", "regret", "rounds", "bytes_up", "bytes_down", "rules_fired")
         return cls(
-            about=run.about,
-            regret=run.regret,
-            rounds=run.rounds,
-            bytes_up=run.bytes_up,
-            bytes_down=run.bytes_down,
-            rules_fired=run.rules_fired,
+            **{name: getattr(run, name) for name in totals},
             points=grid,
             regret_so_far=run.regret_at(grid),
             rounds_so_far=run.rounds_at(grid).astype(np.float64),

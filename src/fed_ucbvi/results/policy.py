@@ -117,16 +117,11 @@ class LearntPolicy:
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "horizon": self.horizon,
-            "states": self.states,
-            "actions": self.actions,
+            **{name: getattr(self, name) for name in ("horizon", "states", "actions")},
             "environment": dict(self.environment),
             "units": asdict(self.units),
             "value": None if np.isnan(self.value) else self.value,
-            "run": self.run,
-            "rounds": self.rounds,
-            "episodes": self.episodes,
-            "final": self.final,
+            **{name: getattr(self, name) for name in ("run", "rounds", "episodes", "final")},
             "policy_sha256": self.digest,
             **({} if self.guarantee is None else {"guarantee": self.guarantee.to_data()}),
         }

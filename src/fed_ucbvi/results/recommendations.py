@@ -153,9 +153,7 @@ def is_known(federation: Federation) -> bool:
 
 def are_alike(federation: Federation) -> bool | None:
     """Whether all honest agents have the same MDP; None if that is unknown."""
-    if not is_known(federation):
-        return None
-    return federation.alike
+    return federation.alike if is_known(federation) else None
 
 
 def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:

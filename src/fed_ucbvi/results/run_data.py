@@ -285,7 +285,7 @@ class RunData(Tabled):
 
     def summary(self) -> dict[str, Any]:
         """The figures of the run, ready for JSON; what is unknown is None."""
-        about = self.about
+        about, planned, names = self.about, self.recommendations, list(self.recommendations)
         sizes = ("agents", "states", "actions", "horizon", "episodes")
         known = ("eps_p", "eps_p_assumed", "eps_r", "seed", "driver", "own_optimal_value", "optimal_value")
         mine = ("episodes_played", "complete", "policy_kind", "optimistic_value", "estimated_value", "gap", "value")
@@ -305,7 +305,7 @@ class RunData(Tabled):
             "federated_regret": self.federated_regret.summary(),
             "original_units": self.original_units,
             "certificates": [one.to_data() for one in self.certificates],
-            "recommendations": self._recommendation_rows(),
+            "recommendations": [none_for_nan(dict(zip(names, row, strict=True))) for row in rows_of(planned)],
             "recommendation_traffic": self.recommendation_traffic._asdict(),
             "nu": None,
             **about.facts,
@@ -313,10 +313,6 @@ class RunData(Tabled):
             "versions": dict(about.versions),
         }
         return {key: none_for_nan(entry) for key, entry in content.items()}
-
-    def _recommendation_rows(self) -> list[dict[str, Any]]:
-        names = list(self.recommendations)
-        return [none_for_nan(dict(zip(names, row, strict=True))) for row in rows_of(self.recommendations)]
 
     def to_frame(self) -> pl.DataFrame:
         """The records as a Polars frame, one row for each round, with the rule by name and running totals."""

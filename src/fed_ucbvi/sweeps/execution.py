@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
-from fed_ucbvi.sweeps.executors import Results, run_locally, run_on_ray, usable_cores
+from fed_ucbvi.sweeps.executors import run_locally, run_on_ray, usable_cores
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store
@@ -123,7 +123,9 @@ def run_sweep(
             left, damaged = store.left()
             skipped = len(everything) - len(left)
             tell()
-            with closing(_execute(by_need(left), jobs, executor, address)) as results:
+            order, here = by_need(left), executor == "local"
+            made_by = run_locally(order, jobs or usable_cores()) if here else run_on_ray(order, jobs, address)
+            with closing(made_by) as results:
                 for job, made in results:
                     if isinstance(made.outcome, Failure):
                         store.write_failure(job, made.outcome)
@@ -147,9 +149,3 @@ def by_need(jobs: Sequence[Job]) -> list[Job]:
     longest = sorted(jobs, key=lambda job: -(job.agents or 1) * job.episodes)
     first = {job.algorithm: job for job in reversed(longest)}
     return [*first.values(), *(job for job in longest if first[job.algorithm] is not job)]
-
-
-def _execute(jobs: Sequence[Job], at_once: int | None, executor: str, address: str | None) -> Results:
-    if executor == "local":
-        return run_locally(jobs, at_once or usable_cores())
-    return run_on_ray(jobs, at_once, address)
