@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from dataclasses import replace
@@ -42,6 +43,31 @@ def test_any_reader_of_parquet_sees_the_records(result: Run) -> None:
     assert frame["regret"].sum() == pytest.approx(result.regret)
     manifest = json.loads(pl.read_parquet_metadata(content)[MANIFEST_KEY])
     assert manifest["summary"] == json.loads(json.dumps(result.summary()))
+
+
+def test_writing_replaces_what_is_there(result: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    path.write_bytes(b"earlier")
+    result.write_file(path)
+    assert Run.read_file(path) == result
+
+
+def test_a_full_disk_leaves_no_half_file_and_keeps_the_old_one(
+    result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result.write_file(tmp_path / "old")
+
+    def half(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    for name in ("old", "new"):
+        with pytest.raises(OSError, match="No space left"):
+            replace(result, value=0.25).write_file(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert Run.read_file(tmp_path / "old") == result
 
 
 def test_truncated_files_are_refused(result: Run, tmp_path: Path) -> None:

@@ -284,11 +284,13 @@ class TableServer(Generic[EstimatesT, RuleT]):
 
     @property
     def policy(self) -> PolicyArray:
-        return np.asarray(self.estimates.policy)
+        policy: PolicyArray = self.estimates.policy
+        return policy
 
     @property
     def V(self) -> FloatArray:
-        return np.asarray(self.estimates.V)
+        V: FloatArray = self.estimates.V
+        return V
 
     def arrays(self) -> dict[str, Array]:
         return _flat(self.estimates)
