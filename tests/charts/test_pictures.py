@@ -12,7 +12,7 @@ from PIL import Image
 
 import sample_report
 from fed_ucbvi.charts.panels import Panel, Series
-from fed_ucbvi.charts.picture import POINTS, Picture
+from fed_ucbvi.charts.picture import FORMATS, POINTS, Picture
 from fed_ucbvi.charts.vega import WIDTH
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.report.content import Figure
@@ -117,3 +117,9 @@ def test_files_of_every_format_are_sound_and_about_as_wide_as_a_page(name: str) 
     assert files["pdf"].startswith(b"%PDF-")
     (box,) = re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", files["pdf"])
     assert (float(box[0]), float(box[1])) == pytest.approx((width * POINTS, height * POINTS), abs=1)
+
+
+@pytest.mark.slow
+def test_the_same_figure_gives_the_same_files() -> None:
+    one, other = (Picture(sample_report.many_curves().panels) for _ in range(2))
+    assert all(one.content(format_) == other.content(format_) for format_ in FORMATS)

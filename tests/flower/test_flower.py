@@ -145,8 +145,10 @@ class FakePost:
                     yield Answer(name, given, "" if error is None else str(error))
 
 
-def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) -> tuple[Outcome, dict[str, Figures]]:
-    """A run by invitation inside this process, in two minutes at most; stopped once there is ``stop``."""
+def hold_here(
+    post: FakePost, config: dict[str, Any], stop: Sequence[Path] = ()
+) -> tuple[Outcome, dict[str, Figures]]:
+    """A run by invitation inside this process; stopped once all the files ``stop`` are there, if any are named."""
     outcomes: list[Outcome] = []
 
     async def run() -> dict[str, Figures]:
@@ -155,9 +157,9 @@ def hold_here(post: FakePost, config: dict[str, Any], stop: Path | None = None) 
         holding = asyncio.ensure_future(
             hold(post, settings, "flower-1", done=lambda outcome, _: outcomes.append(outcome))
         )
-        while stop is not None and not stop.exists():
+        while not all(path.exists() for path in stop):
             await asyncio.sleep(0.005)
-        if stop is not None:
+        if stop:
             holding.cancel()
         try:
             return await asyncio.wait_for(holding, 300)
@@ -186,7 +188,7 @@ def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
     config = run_config(nodes=3, checkpoint=str(checkpoint))
     stopped = FakePost(nodes)
     with pytest.raises(InputError, match="the run has been stopped"):
-        hold_here(stopped, config, stop=tmp_path / "state-20" / "flower-1" / "log-000001")
+        hold_here(stopped, config, [tmp_path / f"state-{number}" / "flower-1" / "log-000001" for number in nodes])
     begun = [task for task in stopped.tasks.values() if not task.cancelled()]  # others had not even begun
     joined = [task for task in begun if task.exception() is not None]
     assert joined

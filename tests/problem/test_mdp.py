@@ -179,7 +179,8 @@ def test_bad_initial_distributions_are_refused_with_the_reason(initial: list[flo
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        *((np.zeros(shape), f"(H, S) = (2, 2), got {shape}") for shape in ((2,), (2, 3), (3, 2), (1, 2, 2))),
+        *((np.zeros(shape), f"(H, S) = (2, 2), got {shape}") for shape in ((2,), (2, 3), (3, 2))),
+        (np.zeros((1, 2, 2)), "(H, S, A) = (2, 2, 2), got (1, 2, 2)"),
         *(([[0, 1], [action, 0]], "actions must be 0..1") for action in (-1, 2, 2**32)),
         (np.full((2, 2), 0.9), "a policy must hold whole numbers only"),
     ],

@@ -13,7 +13,7 @@ import sample_report
 from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import BLUE
-from fed_ucbvi.report.content import Cell, Figure, Interval, Table, check_table
+from fed_ucbvi.report.content import Cell, Estimate, Figure, Table, check_table
 from fed_ucbvi.report.page import cell_text
 from fed_ucbvi.report.writing import figure_frame, table_frame
 
@@ -55,7 +55,7 @@ def test_arrays_of_numpy_are_as_good_as_lists() -> None:
 
 
 def test_a_table_keeps_figures_as_figures_and_intervals_with_their_ends() -> None:
-    rows: list[list[Cell]] = [["a", Interval(1.5, 1.0, 2.0), 3, 0.5, 7], ["b", 2.5, None, 2, "none"]]
+    rows: list[list[Cell]] = [["a", Estimate(1.5, 1.0, 2.0), 3, 0.5, 7], ["b", 2.5, None, 2, "none"]]
     frame = table_frame(Table("t", "", "", ["name", "regret", "rounds", "slope", "mixed"], rows))
     assert frame.to_dicts() == [
         {"name": "a", "regret": 1.5, "regret low": 1.0, "regret high": 2.0, "rounds": 3, "slope": 0.5, "mixed": "7"},
@@ -76,12 +76,12 @@ def test_a_table_keeps_figures_as_figures_and_intervals_with_their_ends() -> Non
 @pytest.mark.parametrize(
     ("cell", "text"),
     [
-        (Interval(312.04, 304.9, 319.2), "312 [305, 319]"),
-        (Interval(0.001234, 0.001194, 0.001274), "0.001234 [0.001194, 0.001274]"),
-        (Interval(123456.7, 120000.0, 126913.4), "123,457 [120,000, 126,913]"),
-        (Interval(5.0, 5.0, 5.0), "5.000"),
-        (Interval(15.72, 15.7199999999, 15.7200000001), "15.7200"),
-        (Interval(-1.0, -3.0, 1.0), "-1.0 [-3.0, 1.0]"),
+        (Estimate(312.04, 304.9, 319.2), "312 [305, 319]"),
+        (Estimate(0.001234, 0.001194, 0.001274), "0.001234 [0.001194, 0.001274]"),
+        (Estimate(123456.7, 120000.0, 126913.4), "123,457 [120,000, 126,913]"),
+        (Estimate(5.0, 5.0, 5.0), "5.000"),
+        (Estimate(15.72, 15.7199999999, 15.7200000001), "15.7200"),
+        (Estimate(-1.0, -3.0, 1.0), "-1.0 [-3.0, 1.0]"),
         (0.0, "0"),
         (0.5, "0.5"),
         (1e-9, "1e-09"),
@@ -101,8 +101,8 @@ def test_cells_are_written_to_the_digits_that_mean_something(cell: Cell, text: s
         (Table("t", "", "", ["a", "a"], []), "two columns of one name"),
         (Table("t", "", "", ["a", "b"], [[1]]), "row 0: 1 cells for 2 columns"),
         (Table("t", "", "", ["a"], [[float("nan")]]), "row 0, column 'a': nan is not finite"),
-        (Table("t", "", "", ["a"], [[Interval(1.0, float("-inf"), 2.0)]]), "-inf is not finite"),
-        (Table("t", "", "", ["a", "a low"], [[Interval(1.0, 0.0, 2.0), 1]]), "column 'a low'"),
+        (Table("t", "", "", ["a"], [[Estimate(1.0, float("-inf"), 2.0)]]), "-inf is not finite"),
+        (Table("t", "", "", ["a", "a low"], [[Estimate(1.0, 0.0, 2.0), 1]]), "column 'a low'"),
     ],
 )
 def test_tables_that_make_no_sense_are_refused(table: Table, message: str) -> None:

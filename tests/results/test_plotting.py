@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy import stats
 
 from fed_ucbvi import FedUCBVI, InputError, Run, gridworld, run, synthetic
@@ -296,6 +298,24 @@ def test_texts_from_data_stay_texts_in_every_format(plain_run: Run) -> None:
     assert overlapping(picture.svg) == []
 
 
+@pytest.mark.parametrize("format_", FORMATS)
+def test_nothing_is_left_behind_and_nothing_lost_if_writing_fails(
+    plain_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    def fail(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(b"half a picture")
+        raise OSError(28, "No space left on device")
+
+    picture = tmp_path / f"run.{format_}"
+    picture.write_bytes(b"an earlier picture")
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match="No space left"):
+        plot_run(plain_run, picture)
+    assert list(tmp_path.iterdir()) == [picture]
+    assert picture.read_bytes() == b"an earlier picture"
+
+
 @pytest.mark.parametrize("name", ["run.jpg", "run", "run.png.txt"])
 def test_other_kinds_of_files_are_refused(plain_run: Run, tmp_path: Path, name: str) -> None:
     for draw in (plot_run, lambda one, path: plot_runs([one], path)):
@@ -433,3 +453,13 @@ def test_runs_of_unknown_regret_are_drawn_by_their_reward(plain_run: Run) -> Non
         left = panel(picture, "Reward")
         assert "reward" in left.y_label.lower()
     assert line(panel(plot_runs([unknown]), "Reward"))[1][-1] == pytest.approx(plain_run.average_reward)
+
+
+def test_a_notebook_is_given_a_page_and_a_png(several: list[Run]) -> None:
+    bundle = plot_runs(several)._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "image/png"}
+    with Image.open(io.BytesIO(bundle["image/png"])) as image:
+        assert image.format == "PNG"
+    assert bundle["text/html"].startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    assert 'sandbox="allow-scripts"' in bundle["text/html"]
+    assert bundle["text/plain"].startswith("<Picture Fed-UCBVI on synthetic MDP")

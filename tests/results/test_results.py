@@ -121,7 +121,53 @@ def test_an_existing_result_is_kept_unless_overwriting_is_said(result: Run, tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_what_somebody_else_wrote_is_never_overwritten(result: Run, tmp_path: Path) -> None:
+    mine = tmp_path / "thesis"
+    mine.mkdir()
+    (mine / "chapter.tex").write_text("all my work")
+    for target in (mine, mine / "chapter.tex"):
+        with pytest.raises(InputError):
+            result.save(target, overwrite=True)
+    assert (mine / "chapter.tex").read_text() == "all my work"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_save_that_fails_leaves_nothing_behind_and_keeps_the_old_result(
+    error: type[BaseException], result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result.save(tmp_path / "old")
+
+    def fail(*arguments: object) -> NoReturn:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fed_ucbvi.results.run.write_manifest", fail)
+        for target, overwrite in (("new", False), ("old", True)):
+            with pytest.raises(error):
+                replace(result, value=0.25).save(tmp_path / target, overwrite=overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert Run.load(tmp_path / "old") == result
+
+
 # ---------------------------------------------------------------------------------------------- what is refused
+
+
+def test_folders_that_hold_no_run_are_refused(result: Run, tmp_path: Path) -> None:
+    def refused(path: Path, why: str) -> None:
+        with pytest.raises(InputError, match=why):
+            Run.load(path)
+
+    refused(tmp_path / "absent", "not a folder")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    refused(folder, "holds no manifest.json")
+    for text in ("", "{", "[]", "3", '"fed-ucbvi/run"', "{}", '{"format": 3}', '{"format": "other/run"}'):
+        (folder / "manifest.json").write_text(text)
+        refused(folder, "damaged|another program")
+    (folder / "manifest.json").write_bytes(b"\xff\xfe\x00")
+    refused(folder, "damaged")
+    (folder / "manifest.json").write_text('{"format": "fed-ucbvi/checkpoint", "format_version": 2}')
+    refused(folder, "holds a fed-ucbvi/checkpoint")
 
 
 @pytest.mark.parametrize("name", ["run.parquet", "manifest.json"])

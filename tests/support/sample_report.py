@@ -6,7 +6,7 @@ import math
 
 from fed_ucbvi.charts.panels import Dash, Panel, Series
 from fed_ucbvi.core.colours import Marker
-from fed_ucbvi.report.content import Figure, Interval, PageContent, Section, Table, Verdict
+from fed_ucbvi.report.content import Estimate, Figure, PageContent, Section, Table, Verdict
 from fed_ucbvi.results.style import colour_of, label_of
 
 NASTY = "<b>&\"'</script><script>window.broken = 1</script> $x$ %{y}"
@@ -124,9 +124,9 @@ def sample_report() -> PageContent:
         "95 % intervals of the mean.",
         ["Algorithm", "Regret", "Rounds", "Slope", "Note"],
         [
-            ["Fed-UCBVI", Interval(312.04, 304.9, 319.2), 62, 0.5034, None],
-            ["FedQ-Bernstein", Interval(4012.5, 3900.0, 4125.0), 33_154, 0.71, NASTY],
-            ["FedQ-Advantage", Interval(900.0, 850.0, 950.0), 750, None, "between"],
+            ["Fed-UCBVI", Estimate(312.04, 304.9, 319.2), 62, 0.5034, None],
+            ["FedQ-Bernstein", Estimate(4012.5, 3900.0, 4125.0), 33_154, 0.71, NASTY],
+            ["FedQ-Advantage", Estimate(900.0, 850.0, 950.0), 750, None, "between"],
         ],
     )
     verdicts = [

@@ -24,7 +24,7 @@ from fed_ucbvi.core.defaults import ALGORITHM
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
 from fed_ucbvi.environments import ENVIRONMENTS, current_name
-from fed_ucbvi.report.content import Cell, Figure, Interval, PageContent, Section, Table
+from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table
 from fed_ucbvi.report.page import cell_text
 from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, log_bars
 from fed_ucbvi.results.run_data import RunData
@@ -263,12 +263,12 @@ class Place(NamedTuple):
     algorithm: str
     agents: int
     seeds: int
-    regret: Interval
+    regret: Estimate
     median: float
     failing: str
-    rounds: Interval
-    megabytes: Interval
-    share: Interval
+    rounds: Estimate
+    megabytes: Estimate
+    share: Estimate
 
     def cells(self) -> tuple[Cell, ...]:
         figures = (self.regret, self.median, self.failing, self.rounds, self.megabytes, self.share)
@@ -287,7 +287,7 @@ def places(rows: Rows, environment: str) -> list[Place]:
     for one in table_of_rows(rows).having(environment=environment):
         found = one.summary(MEASURES[0])
         regret, rounds, sent = (_mean(one.samples(measure)) for measure in MEASURES[:3])
-        share = Interval(*map(float, student_interval(one.samples(MEASURES[3]))))
+        share = Estimate(*map(float, student_interval(one.samples(MEASURES[3]))))
         name, M, typical = one["algorithm"], one["agents"], (found.median, found.failing_text)
         made.append(Place(name, M, len(one), regret, *typical, rounds, sent, share))
     return sorted(made, key=lambda place: place.regret.mean)
@@ -306,12 +306,12 @@ def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Place]:
         if not pairs:
             raise InputError(f"{name} has no run that can be compared with one of {baseline}.")
         logs = [_logs(pairs, measure) for measure in MEASURES[:3]]
-        regret, rounds, megabytes = (Interval(*np.exp(student_interval(one)).tolist()) for one in logs)
+        regret, rounds, megabytes = (Estimate(*np.exp(student_interval(one)).tolist()) for one in logs)
         shares = [float(np.mean([row.share for row, _ in several])) for several in pairs.values()]
         cells = [one.summary(MEASURES[0]) for one in by_cell.having(algorithm=name)]
         failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
         typical = (math.exp(float(np.median(logs[0]))), failing)
-        share = Interval(*map(float, student_interval(shares)))
+        share = Estimate(*map(float, student_interval(shares)))
         made.append(Place(name, len(cells), len(pairs), regret, *typical, rounds, megabytes, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
@@ -320,7 +320,7 @@ def summary(rows: Rows) -> dict[str, Any]:
     """Standings and places, ready for JSON."""
 
     def plain(place: Place, count: str = "agents") -> dict[str, Any]:
-        cells = {name: asdict(cell) if isinstance(cell, Interval) else cell for name, cell in place._asdict().items()}
+        cells = {name: asdict(cell) if isinstance(cell, Estimate) else cell for name, cell in place._asdict().items()}
         return {count if name == "agents" else name: cell for name, cell in cells.items()}
 
     return {
@@ -335,8 +335,8 @@ def _logs(pairs: Mapping[int, Sequence[tuple[Row, Row]]], measure: Callable[[Row
     return [float(np.mean([math.log(measure(row) / measure(base)) for row, base in lot])) for lot in pairs.values()]
 
 
-def _mean(values: npt.ArrayLike) -> Interval:
-    return Interval(*(float(end) for end in mean_interval(values)))
+def _mean(values: npt.ArrayLike) -> Estimate:
+    return Estimate(*(float(end) for end in mean_interval(values)))
 
 
 # ---------------------------------------------------------------------------------------------------- the document
@@ -408,19 +408,19 @@ def _items(texts: Sequence[str]) -> str:
     return "\n".join(_lines(f"- {text}", "  ") for text in texts)
 
 
-def table_text(columns: Sequence[str], found: Sequence[Place], text_of: Callable[[Interval], str]) -> str:
+def table_text(columns: Sequence[str], found: Sequence[Place], text_of: Callable[[Estimate], str]) -> str:
     """A table in Markdown; the last column is a share."""
     lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
     for place in found:
-        cells = [text_of(cell) if isinstance(cell, Interval) else cell_text(cell) for cell in place.cells()[:-1]]
+        cells = [text_of(cell) if isinstance(cell, Estimate) else cell_text(cell) for cell in place.cells()[:-1]]
         lines.append(f"| {' | '.join([*cells, share_text(place.share)])} |")
     return "\n".join(lines)
 
 
-def ratio_text(cell: Interval) -> str:
+def ratio_text(cell: Estimate) -> str:
     """A ratio and the ends of its interval.
 
-    >>> ratio_text(Interval(0.251, 0.2, 0.312)), ratio_text(Interval(1, 1, 1))
+    >>> ratio_text(Estimate(0.251, 0.2, 0.312)), ratio_text(Estimate(1, 1, 1))
     ('0.25 [0.20, 0.31]', '1')
     """
     if cell.low == cell.high == 1:
@@ -429,10 +429,10 @@ def ratio_text(cell: Interval) -> str:
     return f"{cell.mean:.{digits}f} [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
 
 
-def share_text(cell: Interval) -> str:
+def share_text(cell: Estimate) -> str:
     """A share in per cent.
 
-    >>> share_text(Interval(0.9991, 0.998, 1.0002))
+    >>> share_text(Estimate(0.9991, 0.998, 1.0002))
     '99.9 \u00b1 0.1 %'
     """
     return f"{100 * cell.mean:.1f} \u00b1 {100 * (cell.high - cell.mean):.1f} %"

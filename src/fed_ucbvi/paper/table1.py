@@ -18,7 +18,7 @@ from fed_ucbvi.paper.claims import ordered
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.figures import bytes_figure
 from fed_ucbvi.paper.judging import Claim
-from fed_ucbvi.report.content import Interval, Section, Table, Verdict
+from fed_ucbvi.report.content import Estimate, Section, Table, Verdict
 from fed_ucbvi.report.page import cell_text
 from fed_ucbvi.report.run_figures import FAILING_TEXT, Columns, band_text, columns, interval, table_of_groups
 from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, environments, mean, megabytes, regret, rounds
@@ -189,9 +189,9 @@ def markdown(summary: dict[str, Any]) -> str:
                 row["algorithm"],
                 row["kind"],
                 HETEROGENEITY[row["heterogeneity"]],
-                cell_text(Interval(**row["regret"])),
+                cell_text(Estimate(**row["regret"])),
             ]
-            cells += [cell_text(row["median"]), row["failing"], cell_text(Interval(**row["rounds"]))]
+            cells += [cell_text(row["median"]), row["failing"], cell_text(Estimate(**row["rounds"]))]
             cells += [f"{row[name]:,.1f}" for name in ("megabytes_up", "megabytes_down")]
             lines.append(f"| {' | '.join([*cells, row['communication_order'], row['regret_order']])} |")
         lines.append("")

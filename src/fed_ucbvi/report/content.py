@@ -39,7 +39,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Interval:
+class Estimate:
     """A figure with its uncertainty, as a cell of a table; ``low`` and ``high`` are ends, not distances."""
 
     mean: float
@@ -47,7 +47,7 @@ class Interval:
     high: float
 
 
-Cell = str | int | float | Interval | None
+Cell = str | int | float | Estimate | None
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ def check_table(table: Table) -> None:
         if len(row) != len(table.columns):
             raise InputError(f"{where}, row {number}: {len(row)} cells for {len(table.columns)} columns.")
         for column, cell in zip(table.columns, row, strict=True):
-            spread = isinstance(cell, Interval)
-            for part in (cell.mean, cell.low, cell.high) if isinstance(cell, Interval) else (cell,):
+            spread = isinstance(cell, Estimate)
+            for part in (cell.mean, cell.low, cell.high) if isinstance(cell, Estimate) else (cell,):
                 if isinstance(part, float) and not math.isfinite(part):
                     raise InputError(f"{where}, row {number}, column {column!r}: {part} is not finite; use None.")
             if spread and {f"{column} low", f"{column} high"} & set(table.columns):

@@ -17,7 +17,7 @@ from fed_ucbvi.charts.panels import legend_of
 from fed_ucbvi.charts.picture import POLICY, javascript_library
 from fed_ucbvi.charts.vega import CONFIG, DASHES, PARAMETERS, SCHEMA, SHAPES, Spec, panel_chart, rows_of
 from fed_ucbvi.core.colours import DARK_GREY, on_dark
-from fed_ucbvi.report.content import Cell, Figure, Interval, PageContent, Section, Table, Verdict
+from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table, Verdict
 
 SIGNS = {
     "holds": ("✓", "holds"),
@@ -119,9 +119,9 @@ def _table_cells(table: Table) -> list[list[dict[str, Any]]]:
     for row in table.rows:
         cells = []
         for cell in row:
-            value = cell.mean if isinstance(cell, Interval) else cell
+            value = cell.mean if isinstance(cell, Estimate) else cell
             number = None if value is None or isinstance(value, str) else float(value)
-            exact = f"{cell.mean!r} [{cell.low!r}, {cell.high!r}]" if isinstance(cell, Interval) else ""
+            exact = f"{cell.mean!r} [{cell.low!r}, {cell.high!r}]" if isinstance(cell, Estimate) else ""
             cells.append(
                 {"text": cell_text(cell), "number": number, "is_text": isinstance(cell, str), "exact": exact}
             )
@@ -132,7 +132,7 @@ def _table_cells(table: Table) -> list[list[dict[str, Any]]]:
 def cell_text(cell: Cell) -> str:
     """A cell as a person reads it: an interval to two digits of its width.
 
-    >>> cell_text(Interval(312.04, 304.9, 319.2)), cell_text(Interval(0.50341, 0.4987, 0.5081))
+    >>> cell_text(Estimate(312.04, 304.9, 319.2)), cell_text(Estimate(0.50341, 0.4987, 0.5081))
     ('312 [305, 319]', '0.5034 [0.4987, 0.5081]')
     >>> cell_text(30_000), cell_text(0.123456), cell_text(None), cell_text("all")
     ('30,000', '0.1235', '–', 'all')
@@ -141,7 +141,7 @@ def cell_text(cell: Cell) -> str:
         return "–"  # noqa: RUF001
     if isinstance(cell, str):
         return cell
-    if isinstance(cell, Interval):
+    if isinstance(cell, Estimate):
         decimals = _decimals(abs(cell.mean), 4)
         if cell.high > cell.low:
             decimals = min(_decimals(cell.high - cell.low, 2), decimals + 2)

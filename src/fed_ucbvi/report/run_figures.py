@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.charts.panels import Dash, Panel, Series
 from fed_ucbvi.core.text import shortened
-from fed_ucbvi.report.content import Cell, Interval, Table
+from fed_ucbvi.report.content import Cell, Estimate, Table
 from fed_ucbvi.report.traces import Group, Measure, Traces, environments, megabytes, regret, rounds
 from fed_ucbvi.results.settings import apart, key_of
 from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, mean_interval
@@ -44,12 +44,12 @@ def cell_text(group: Group) -> str:
     return f"M = {group['agents']} and {eps_text(group['eps_p'])}"
 
 
-def interval(group: Group, measure: Measure) -> Interval:
+def interval(group: Group, measure: Measure) -> Estimate:
     """The mean of a measure over a group, with its 95 % interval as on a logarithmic axis."""
-    return Interval(*(float(end) for end in mean_interval(group.samples(measure))))
+    return Estimate(*(float(end) for end in mean_interval(group.samples(measure))))
 
 
-def log_bars(spreads: Sequence[Interval]) -> dict[str, Any]:
+def log_bars(spreads: Sequence[Estimate]) -> dict[str, Any]:
     """Means with the ends of their intervals, for a series."""
     ends = {"y": "mean", "low": "low", "high": "high"}
     return {key: [getattr(spread, name) for spread in spreads] for key, name in ends.items()}

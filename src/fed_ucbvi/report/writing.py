@@ -15,7 +15,7 @@ from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, read_manifest, write_manifest, write_parquet
 from fed_ucbvi.core.text import with_printable_texts
-from fed_ucbvi.report.content import Figure, Interval, PageContent, Table, check_report
+from fed_ucbvi.report.content import Estimate, Figure, PageContent, Table, check_report
 from fed_ucbvi.report.page import FIGURE_FILES, PICTURES, TABLE_FILES, render_page
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ def table_frame(table: Table) -> pl.DataFrame:
     columns = {}
     for place, name in enumerate(table.columns):
         cells = [row[place] for row in table.rows]
-        columns[name] = _column(name, [cell.mean if isinstance(cell, Interval) else cell for cell in cells])
-        if any(isinstance(cell, Interval) for cell in cells):
+        columns[name] = _column(name, [cell.mean if isinstance(cell, Estimate) else cell for cell in cells])
+        if any(isinstance(cell, Estimate) for cell in cells):
             for end in ("low", "high"):
-                ends = [float(getattr(cell, end)) if isinstance(cell, Interval) else None for cell in cells]
+                ends = [float(getattr(cell, end)) if isinstance(cell, Estimate) else None for cell in cells]
                 columns[f"{name} {end}"] = pl.Series(f"{name} {end}", ends, dtype=pl.Float64)
     return pl.DataFrame(columns)
 
