@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from fed_ucbvi import Federation, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Message
-from fed_ucbvi.engine import party
+from fed_ucbvi.engine import party, ray_fleets
 from fed_ucbvi.engine.party import split_agents
 from fed_ucbvi.engine.ray_fleets import ATTEMPTS, Actors, FleetSimulation, PastRounds
 from fed_ucbvi.results.recommendations import PLANNED
@@ -93,7 +94,8 @@ class Cluster:
 
     def _actor(self, kind: type[Any], arguments: Any) -> Any:
         self.made += 1
-        return _Actor(self, kind.__mro__[1](*arguments))  # without the setting of threads
+        with mock.patch.object(ray_fleets, "use_one_thread"):  # this process keeps its threads
+            return _Actor(self, kind(*arguments))
 
 
 class _Actor:
