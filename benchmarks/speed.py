@@ -107,7 +107,8 @@ def where_time_goes(federation: Federation, episodes: int) -> dict[str, float]:
             part = getattr(algorithm, name)
             return timed(name, part) if name in ("budgets", "absorb", "synchronise") else part
 
-    simulation.algorithm = Timed()  # type: ignore[assignment]
+    party, clocked = simulation.party, Timed()
+    simulation.algorithm = party.algorithm = party._contract._algorithm = clocked  # type: ignore[assignment]
     driver.extend = timed("collect", driver.extend)  # type: ignore[method-assign]
     began = time.process_time()
     while not simulation.done:

@@ -444,7 +444,8 @@ def add_counts(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]
                 if slot < 0:
                     slot = insert_slot(to, there, transitions[h, s, a], seen[h, s, a])
                     if by_slot:
-                        paid[h, s, a, slot + 1 :] = paid[h, s, a, slot:-1].copy()
+                        for later in range(width - 1, slot, -1):  # slices take Numba a second to compile
+                            paid[h, s, a, later] = paid[h, s, a, later - 1]
                         paid[h, s, a, slot] = 0
                     seen[h, s, a] += 1
                 transitions[h, s, a, slot] += n

@@ -361,10 +361,11 @@ def _forget(number: CountArray, new: NewCounts) -> None:
         cell = cells[j]
         for k in range(transitions.shape[1]):
             transitions[cell, k] = 0
+            if len(paid) > 0:
+                paid[cell, k] = 0
         rewards[cell, 0], rewards[cell, 1] = 0, 0
         if len(paid) > 0:
-            paid[cell] = 0
-            squares[cell] = 0
+            squares[cell, 0], squares[cell, 1] = 0, 0
     number[0] = 0
 
 

@@ -52,7 +52,7 @@ def run(
     from fed_ucbvi.core.compiling import compile_beside
 
     if spec.driver == "auto" and spec.fleets == "local":
-        slowest = ("auto._looks_longer", "episodes._play", "counts._collect")
+        slowest = ("auto._looks_longer", "episodes._play", "regret.score_round", "counts._collect")
         compile_beside("fed_ucbvi.engine.compile_rounds", slowest)
     from fed_ucbvi.command_line.page import live_page, state_of_run, tracking
     from fed_ucbvi.engine.run import run as simulate
