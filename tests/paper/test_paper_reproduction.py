@@ -330,6 +330,7 @@ def test_the_report_can_be_made_again_and_is_the_same(whole: Path, tmp_path: Pat
         assert (tmp_path / "again" / path.relative_to(whole / "report")).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.full
 def test_an_incomplete_reproduction_is_reported_on_and_completed_by_resuming(small: Path) -> None:
     told = call("report", small, "--json")
     assert told.exit_code == 0, told.output

@@ -293,6 +293,7 @@ def test_a_sweep_stopped_in_the_middle_resumes_to_the_same_files(
     assert list((out / "failures").iterdir()) == []
 
 
+@pytest.mark.full
 def test_a_process_that_is_killed_costs_its_run_alone(undisturbed: Path, small: Sweep, tmp_path: Path) -> None:
     killed: list[int | None] = []
 
