@@ -130,7 +130,7 @@ def follow(
     return simulation.rounds, float((plan.V[:-1] < caps[:, None] - 1e-6).mean())
 
 
-@pytest.mark.parametrize("radius", [1.0, 0.25])
+@pytest.mark.parametrize("radius", first_of([1.0, 0.25]))
 @pytest.mark.parametrize(
     ("world", "stationary"), [("gridworld", False), ("gridworld", True), ("synthetic", False), ("garnet", True)]
 )

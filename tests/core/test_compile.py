@@ -164,6 +164,7 @@ def test_a_function_of_ones_own_is_cached_where_numba_would_cache_it(tmp_path: P
     assert list((tmp_path / "__pycache__").glob("theirs.double-*.nbi"))
 
 
+@pytest.mark.full
 def test_an_edit_compiles_anew_what_may_depend_on_it_and_nothing_else(tmp_path: Path) -> None:
     package = tmp_path / "fed_ucbvi"
     shutil.copytree(Path(fed_ucbvi.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))

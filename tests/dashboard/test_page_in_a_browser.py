@@ -92,6 +92,7 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
         assert browser.get_log("browser") == []
 
 
+@pytest.mark.full
 def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(browser: Any) -> None:
     state, stop, rounds = LiveState(SUBJECT), threading.Event(), made_up_rounds(1)
 
@@ -157,6 +158,7 @@ def test_what_others_say_is_text_and_nothing_else(browser: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.full
 def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp_path: Path) -> None:
     rows = "[...document.querySelectorAll('#nodes tbody tr')]"
 

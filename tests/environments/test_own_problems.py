@@ -352,6 +352,7 @@ def test_code_is_not_run_because_a_file_names_it(here: Path) -> None:
 # ------------------------------------------------------------------------------------------------- in a new process
 
 
+@pytest.mark.full
 def test_a_run_and_a_checkpoint_name_what_they_were_made_with_and_work_in_a_new_process(here: Path) -> None:
     own = ("--env", "shops_of_ours:many", "--agents", "2", "--algorithm", "shops_of_ours:BOLDER", "--episodes", "40")
     whole = anew("run", *own, "--out", "whole", "--checkpoint", "kept", cwd=here)

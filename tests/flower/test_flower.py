@@ -176,6 +176,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_impatient")
+@pytest.mark.full
 def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
     problem: Federation, simulated: Run, tmp_path: Path
 ) -> None:

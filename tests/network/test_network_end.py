@@ -225,6 +225,7 @@ def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: 
     asyncio.run(asyncio.wait_for(story(), SECONDS))
 
 
+@pytest.mark.full
 def test_processes_started_after_the_end_learn_it_from_the_file_or_from_the_server_started_again(
     tmp_path: Path, certs: Path
 ) -> None:

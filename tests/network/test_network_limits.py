@@ -90,6 +90,7 @@ def test_nodes_hear_why_their_server_has_stopped(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_process_that_was_frozen_and_excluded_learns_why_when_it_wakes(tmp_path: Path) -> None:
     with Processes(tmp_path, "--deadline", "4", "--patience", "5", "--on-away", "exclude") as parties:
         parties.start("server", "node-0", "node-1")

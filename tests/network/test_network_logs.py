@@ -40,6 +40,7 @@ from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.sources import LiveSource
 from in_memory import InMemoryServer
+from matrices import first_of
 from network import Fragile, assert_same, assert_same_but_for_requests, federate, keep_alive, make_nodes, reach
 
 BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
@@ -126,7 +127,7 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
     assert_counted(tmp_path / "server", outcome.run, merged(logs, world, stationary=stationary))
 
 
-@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("secure", first_of([True, False]))
 @pytest.mark.parametrize("after", [False, True])
 def test_a_node_that_dies_at_any_answer_brings_its_logs_once(
     secure: bool, after: bool, certs: Callable[[str], TLSFiles], tmp_path: Path
@@ -313,6 +314,7 @@ def test_logs_that_are_not_those_of_before_or_not_taken_are_refused(tmp_path: Pa
         swimming.enter(plan_for(FedKLUCBVI(), SWIM, T).welcome())
 
 
+@pytest.mark.full
 def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_state(tmp_path: Path) -> None:
     world = synthetic(agents=3, eps_p=processes.EPS_P, seed=processes.ENV_SEED, **processes.SIZES)
     logs = {name: write_log(tmp_path / f"{name}.csv", world, 40, i) for i, name in enumerate(processes.THREE)}

@@ -173,6 +173,7 @@ def serving(folder: Path, *options: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("cured", [True, pytest.param(False, marks=pytest.mark.full)], ids=["as it is", "without it"])
+@pytest.mark.full
 def test_slower_nodes_stay_unread_by_a_curious_server_and_by_a_node_that_subtracts_its_own(
     cured: bool, certs: Path, tmp_path: Path
 ) -> None:
@@ -205,6 +206,7 @@ def test_slower_nodes_stay_unread_by_a_curious_server_and_by_a_node_that_subtrac
 
 
 @pytest.mark.parametrize("cured", [True, pytest.param(False, marks=pytest.mark.full)], ids=["as it is", "without it"])
+@pytest.mark.full
 def test_an_environments_error_reaches_the_server_by_its_kind_only(cured: bool, certs: Path, tmp_path: Path) -> None:
     (tmp_path / "certs").symlink_to(certs)
     live = ("--horizon", "3", "--reward-range", "0,1")

@@ -289,6 +289,7 @@ def test_a_node_that_leaves_by_a_command_has_no_transcript_of_that(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_processes_that_are_killed_have_a_line_for_all_that_the_others_got_from_them(tmp_path: Path) -> None:
     """The server and a node are killed while messages fly; nothing that arrived is missing at its sender."""
     certs = tmp_path / "certs"

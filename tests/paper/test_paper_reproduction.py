@@ -379,6 +379,7 @@ def test_failed_runs_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> N
 # ---------------------------------------------------------------------------------------------------- own sweeps
 
 
+@pytest.mark.full
 def test_any_sweep_can_be_reported_on(tmp_path: Path) -> None:
     sweep = Sweep(
         name="two bonuses",
