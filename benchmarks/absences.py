@@ -10,8 +10,6 @@ episodes of all agents together (M times ``--episodes``).
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,6 +24,7 @@ from fed_ucbvi.engine.rounds import Play, PlayedRound, answered
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import summed
+from measuring import read_options, show
 
 
 class Absences(NamedTuple):
@@ -134,14 +133,7 @@ def compare(nodes: int, episodes: int, share: float, spell: int, seed: int) -> d
 
 def main() -> None:
     """Compare, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=200)
-    parser.add_argument("--episodes", type=int, default=1000)
-    parser.add_argument("--away", type=float, default=0.3)
-    parser.add_argument("--spell", type=int, default=10)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, nodes=200, episodes=1000, away=0.3, spell=10, seeds=3)
     shape = options.nodes, options.episodes, options.away, options.spell
     found = [compare(*shape, seed) for seed in range(options.seeds)]
     ratios = [one["ratio"] for one in found]
@@ -154,7 +146,7 @@ def main() -> None:
         "synchronisations": [one["synchronisations"] for one in found],
         "fewest_reports_in_one": min(one["fewest"] for one in found),
     }
-    print(json.dumps(figures) if options.json else "\n".join(f"{name}: {value}" for name, value in figures.items()))
+    show(figures, options.json)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
 ::
 
     python benchmarks/certificates.py harm --seeds 200         # GridWorld and shops, a few minutes of one core
-    python benchmarks/certificates.py thermostats --seeds 20   # real environments, ten minutes
+    python benchmarks/certificates.py thermostats --seeds 200  # real environments, five minutes
     python benchmarks/certificates.py gaps --seeds 500
     python benchmarks/certificates.py shops --seeds 20         # months until shops are certified
     python benchmarks/certificates.py range --seeds 20         # shops whose owner states what a month can bring
-    python benchmarks/certificates.py sepsis --seeds 200 --episodes 500     # needs the package icu-sepsis
+    python benchmarks/certificates.py sepsis --seeds 200 --episodes 500       # needs the package icu-sepsis
+    python benchmarks/certificates.py promotion --seeds 5 --episodes 24000    # likewise; half a minute a seed
 
 ``docs/certificates.md`` has the tables.
 """
@@ -20,18 +21,22 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
+from functools import cache, partial, reduce
+from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 
 from fed_ucbvi import (
+    CountTable,
     Federation,
     FedKLUCBVI,
     InputError,
     LiveFederation,
     Run,
+    counts_from_logs,
     evaluate,
     gridworld,
     make_finite,
@@ -44,14 +49,13 @@ from fed_ucbvi.engine.live import LiveSimulation
 from fed_ucbvi.engine.rounds import PlayedRound
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.certificate import PROMOTION
 from fed_ucbvi.results.policy import policy_sets, policy_table
-from fed_ucbvi.results.recommendations import values_by_agent
+from fed_ucbvi.results.recommendations import PROMOTION, values_by_agent
 from fed_ucbvi.results.round_record import INCUMBENT
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-sys.path += [str(EXAMPLES / "five_shops"), str(EXAMPLES / "thermostats")]
-LOSS = 0.05
+sys.path += [str(EXAMPLES / name) for name in ("five_shops", "thermostats", "sepsis")]
+LOSS, LOGGED = 0.05, 500
 MONTH = (-300.0, 300.0)
 """What a month of a shop can bring, in euro, as its owner would state it."""
 
@@ -66,15 +70,17 @@ class Case(NamedTuple):
     units: Units
     stated: tuple[float, float] | None
     horizon: int
-    start: Callable[[int, Promises | None], Simulation]
+    start: Callable[[int, Promises | None, CountTable | None], Simulation]
     value: Callable[[PolicyArray], float]
     """What a policy is worth, in own units."""
 
-    def play(self, seed: int, policy: PolicyArray | None) -> tuple[Run, list[PolicyArray]]:
-        """A run, and the incumbent in force in each of its rounds."""
+    def play(
+        self, seed: int, policy: PolicyArray | None, counts: CountTable | None = None
+    ) -> tuple[Run, list[PolicyArray]]:
+        """A run, perhaps from counts of logs, and the incumbent in force in each of its rounds."""
         wanted = None if policy is None else Promises(policy, LOSS, None, return_range=self.stated)
         in_force = []
-        with closing(self.start(seed, wanted)) as simulation:
+        with closing(self.start(seed, wanted, counts)) as simulation:
             while not simulation.done:
                 assurance = simulation.assurance
                 if assurance is not None and assurance.incumbent is not None:
@@ -112,9 +118,9 @@ def simulated(
     def value(policy: PolicyArray) -> float:
         return units.original_return(float(values_by_agent(world, policy).mean()), H)
 
-    def start(seed: int, promises: Promises | None) -> Simulation:
+    def start(seed: int, promises: Promises | None, counts: CountTable | None) -> Simulation:
         algorithm = FedKLUCBVI(stationary=True, min_round_growth=growth)
-        return PaidOnly(algorithm, world, episodes, seed, "auto", promises=promises)
+        return PaidOnly(algorithm, world, episodes, seed, "auto", promises=promises, counts=counts)
 
     best = units.original_return(world.common_optimum.value.lower, H)
     return Case(name, incumbent, value(incumbent), best, units, stated, H, start, value)
@@ -152,14 +158,15 @@ def thermostats() -> list[Case]:
     from houses import HOUSES, make
 
     bins = bins_of()
-    table = policy_table(usual(bins), bins.horizon, bins.states, bins.number_of_actions)
+    sizes = bins.horizon, bins.states + 1, bins.number_of_actions  # one state more, for what terminates
+    table = policy_table(usual(bins), *sizes, ends=True)
     fleet = LiveFederation(lambda i: make_finite(make(i), bins), len(HOUSES), bins.horizon, bins.reward_range)
 
     def value(policy: PolicyArray) -> float:
         return evaluate(policy, fleet, 1000, seed=12345).mean
 
-    def start(seed: int, promises: Promises | None) -> Simulation:
-        return LiveSimulation(FedKLUCBVI(), fleet, 400, seed, None, promises=promises)
+    def start(seed: int, promises: Promises | None, counts: CountTable | None) -> Simulation:
+        return LiveSimulation(FedKLUCBVI(), fleet, 400, seed, None, counts=counts, promises=promises)
 
     about = fleet.units, None, bins.horizon, start, value
     return [Case("thermostats", table, value(table), float("nan"), *about)]
@@ -190,30 +197,54 @@ def shares(case: Case, result: Run, in_force: list[PolicyArray]) -> tuple[FloatA
     return cost, float(n[exploring].sum() / n.sum())
 
 
-def harm(made: list[Case], seeds: int, compared: int) -> None:
+class Outcome(NamedTuple):
+    """What a seed of a case showed; ``paid`` is empty for seeds that are not compared."""
+
+    largest_cost: float
+    explored: float
+    explores_after: float
+    promoted: bool
+    paid: tuple[float, ...]
+
+
+@cache
+def made(what: str, episodes: int) -> list[Case]:
+    """The cases of a table; every process makes them once."""
+    logging.getLogger("fed_ucbvi.environments").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    return sepsis(episodes) if what == "sepsis" else HARM[what]()
+
+
+def outcome(what: str, episodes: int, number: int, compared: int, seed: int) -> Outcome:
+    """One seed of a case, with and without its incumbent."""
+    case = made(what, episodes)[number]
+    result, in_force = case.play(seed, case.incumbent)
+    cost, share = shares(case, result, in_force)
+    begins = result.records["start"][result.records["playing"] != INCUMBENT]
+    promoted = any(one.kind == PROMOTION for one in result.certificates)
+    paid = (*earned(case, result), *earned(case, case.play(seed, None)[0])) if seed < compared else ()
+    print(f"{case.name}, seed {seed}: largest cost {cost.max():.4f}", file=sys.stderr, flush=True)
+    return Outcome(float(cost.max()), share, begins[0] if len(begins) else np.inf, promoted, paid)
+
+
+def harm(what: str, episodes: int, seeds: int, compared: int, jobs: int) -> None:
     """The table of what exploring costs; so many seeds are also run without an incumbent."""
     heads = ["incumbent", "worth", "best", "broken", "largest cost", "explored", "promoted", "paid", "without"]
     print(f"| {' | '.join([*heads, 'first tenth', 'without', 'explores after'])} |")
     print(f"|---|{11 * '---:|'}")
-    for case in made:
-        worst, explored, promoted, paid, first = [], [], 0, [], []
-        for seed in range(seeds):
-            result, in_force = case.play(seed, case.incumbent)
-            cost, share = shares(case, result, in_force)
-            begins = result.records["start"][result.records["playing"] != INCUMBENT]
-            first.append(begins[0] if len(begins) else np.inf)
-            worst.append(float(cost.max()))
-            explored.append(share)
-            promoted += any(one.kind == PROMOTION for one in result.certificates)
-            print(f"{case.name}, seed {seed}: largest cost {worst[-1]:.4f}", file=sys.stderr, flush=True)
-            if seed < compared:
-                paid.append([*earned(case, result), *earned(case, case.play(seed, None)[0])])
-        broken = sum(one > LOSS for one in worst)
-        money = np.array(paid).mean(axis=0)
-        row = [f"{case.worth:.4g}", f"{case.best:.4g}", f"{broken} of {seeds}", f"{max(worst):.3f}"]
-        row += [f"{np.mean(explored):.2f}", f"{promoted} of {seeds}", f"{money[0]:.4g}", f"{money[2]:.4g}"]
-        row += [f"{money[1]:.4g}", f"{money[3]:.4g}", f"{np.median(first):.0f}"]
-        print(f"| {case.name} | {' | '.join(row)} |", flush=True)
+    with get_context("spawn").Pool(jobs) as processes:
+        for number, case in enumerate(made(what, episodes)):
+            found = processes.map(partial(outcome, what, episodes, number, compared), range(seeds), chunksize=1)
+            broken = sum(one.largest_cost > LOSS for one in found)
+            money = np.array([one.paid for one in found if one.paid]).mean(axis=0)
+            row = [f"{case.worth:.4g}", f"{case.best:.4g}", f"{broken} of {seeds}"]
+            row += [
+                f"{max(one.largest_cost for one in found):.3f}",
+                f"{np.mean([one.explored for one in found]):.2f}",
+            ]
+            row += [f"{sum(one.promoted for one in found)} of {seeds}", f"{money[0]:.4g}", f"{money[2]:.4g}"]
+            row += [f"{money[1]:.4g}", f"{money[3]:.4g}", f"{np.median([one.explores_after for one in found]):.0f}"]
+            print(f"| {case.name} | {' | '.join(row)} |", flush=True)
 
 
 def earned(case: Case, result: Run) -> tuple[float, float]:
@@ -267,26 +298,55 @@ def months(seeds: int) -> None:
         print(f"| {seed} | {result.episodes_played:,} | {told} | {true:.1f} | {model} |", flush=True)
 
 
+HARM = {"harm": cases, "range": stated, "thermostats": thermostats}
+
+
+def promotion(seeds: int, patients: int) -> None:
+    """After how many patients of a hospital a policy is certified better than the clinicians' own."""
+    from hospitals import write_logs
+
+    from fed_ucbvi import icu_sepsis
+
+    (case,), world = sepsis(patients), icu_sepsis(agents=10)
+    sizes = world.states, world.actions, world.horizon
+    with TemporaryDirectory() as folder:
+        files = write_logs(Path(folder), world.common, world.agents, LOGGED)
+        logs = reduce(CountTable.merge, (counts_from_logs(file, sizes, stationary=True) for file in files))
+    print("| logs | seed | patients a hospital | episodes of the policy | at least | clinicians at most | worth |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for name, counts in (("yes", logs), ("no", None)):
+        for seed in range(seeds):
+            result, in_force = case.play(seed, case.incumbent, counts)
+            found = [one for one in result.certificates if one.kind == PROMOTION]
+            figures = f"none in {patients:,} | | | | |"
+            if found:
+                one, after = found[0], next(p for p in in_force if not np.array_equal(p, case.incumbent))
+                bounds = f"{one.at_least:.4f} | {one.compared_with:.4f}"
+                figures = f"{one.played:,} | {one.episodes:,} | {bounds} | {case.value(after):.4f} |"
+            print(f"| {name} | {seed} | {figures}", flush=True)
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["harm", "range", "thermostats", "sepsis", "gaps", "shops"])
+    parser.add_argument("what", choices=[*HARM, "sepsis", "promotion", "gaps", "shops"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--compared", type=int, default=20, help="seeds that are also run without an incumbent")
     parser.add_argument("--episodes", type=int, default=500, help="patients of each hospital (sepsis)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, of harm, range, thermostats and sepsis")
     options = parser.parse_args()
     logging.getLogger("fed_ucbvi.environments").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
-    if min(options.seeds, options.compared) < 1:
-        raise InputError("at least one seed is needed.")
-    made: dict[str, Callable[[], list[Case]]] = {"harm": cases, "range": stated, "thermostats": thermostats}
-    made["sepsis"] = partial(sepsis, options.episodes)
-    if options.what in made:
-        harm(made[options.what](), options.seeds, options.compared)
-    elif options.what == "gaps":
+    if min(options.seeds, options.compared, options.jobs) < 1:
+        raise InputError("at least one seed and one process are needed.")
+    if options.what == "gaps":
         gaps(options.seeds)
-    else:
+    elif options.what == "shops":
         months(options.seeds)
+    elif options.what == "promotion":
+        promotion(options.seeds, options.episodes)
+    else:
+        harm(options.what, options.episodes, options.seeds, options.compared, options.jobs)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ costs on most machines. So what the page's own threads use is told too, as Linux
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -22,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi import Federation, FedUCBVI, gridworld, run, synthetic
-from fed_ucbvi.dashboard.watching import watch_run
+from fed_ucbvi.dashboard.server import Access, PageServer
+from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.results.round_record import OnRound
+from measuring import read_options
 
 READER = """
 import sys
@@ -63,12 +64,13 @@ def measure(world: Federation, episodes: int, pairs: int) -> dict[str, Any]:
     for _ in range(pairs):
         spent, rounds = seconds_of(algorithm, world, episodes, None)
         alone.append(spent)
-        with watch_run(algorithm, world) as page:
+        state = LiveState(Subject.of_run(algorithm, world))
+        with PageServer(state, Access.parse("127.0.0.1:0")) as page:
             reader = subprocess.Popen([sys.executable, "-c", READER, page.url])
             while not page.readers:
                 time.sleep(0.01)
             before = other_threads()
-            watched.append(seconds_of(algorithm, world, episodes, page.on_round)[0])
+            watched.append(seconds_of(algorithm, world, episodes, state)[0])
             shares.append((other_threads() - before) / watched[-1])
         reader.wait()
     ratios = [one / other for one, other in zip(watched, alone, strict=True)]
@@ -86,10 +88,7 @@ def measure(world: Federation, episodes: int, pairs: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, pairs=9)
     found = {name: measure(make(), episodes, options.pairs) for name, (make, episodes) in CASES.items()}
     if options.json:
         print(json.dumps(found))

@@ -11,7 +11,6 @@ half of the rounds, in the middle of the next one, and started again. Both must 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import tempfile
 import time
@@ -23,6 +22,7 @@ import numpy as np
 from fed_ucbvi import Run
 from fed_ucbvi.engine.party import split_agents
 from federation_processes import Party
+from measuring import read_options, show
 from saved_states import log_in
 
 PAUSE = 0.5
@@ -129,12 +129,7 @@ def same(one: Path, other: Path) -> bool:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = {"agents": 70, "nodes": 2, "states": 2000, "actions": 10, "horizon": 50, "episodes": 6}
-    for name, value in defaults.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, agents=70, nodes=2, states=2000, actions=10, horizon=50, episodes=6)
     logging.disable()  # a log that is read while it is written seems to be cut off
     with tempfile.TemporaryDirectory() as name:
         runs = {kind: Federation(options, Path(name) / kind) for kind in ("undisturbed", "killed")}
@@ -143,7 +138,7 @@ def main() -> None:
         found: dict[str, Any] = {"undisturbed": runs["undisturbed"].run(None)}
         found["killed"] = runs["killed"].run(found["undisturbed"]["rounds"] // 2)
         found["same"] = same(*(federation.folder / "run" for federation in runs.values()))
-    print(json.dumps(found) if options.json else json.dumps(found, indent=1))
+    show(found, options.json)
 
 
 if __name__ == "__main__":

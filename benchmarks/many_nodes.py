@@ -14,9 +14,7 @@ anything else.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import multiprocessing
 import os
 import resource
@@ -36,6 +34,7 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import Connection, Listener, RemoteServer
+from measuring import read_options, show
 
 ECHOES, WARM_UP = 200, 20
 """Exchanges of an echo, and how many of them are not counted."""
@@ -159,13 +158,7 @@ async def serve_echo(nodes: int, folder: Path) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--nodes", type=int, default=200)
-    parser.add_argument("--episodes", type=int, default=40)
-    parser.add_argument("--algorithm", default="fed-ucbvi")
-    parser.add_argument("--echo", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, nodes=200, episodes=40, algorithm="fed-ucbvi", echo=False)
     claim_process()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "certs"
@@ -174,7 +167,7 @@ def main() -> None:
             found = asyncio.run(serve_echo(options.nodes, folder))
         else:
             found = asyncio.run(serve(options.nodes, options.episodes, options.algorithm, folder))
-    print(json.dumps(found) if options.json else "\n".join(f"{key}: {value:,}" for key, value in found.items()))
+    show(found, options.json)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,10 @@ both of the two; the last line is the node's record of what it has sent.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,10 +28,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fed_ucbvi import FedKLUCBVI, gridworld
 from fed_ucbvi.engine.state_store import SavedState, StateStore
+from fed_ucbvi.network.local import PROGRAM
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import mask, pair_key
+from measuring import read_options, show
 
-PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")
 NODES = 4
 TIMES = 500
 
@@ -80,11 +79,7 @@ def parts() -> dict[str, float]:
 
 def main() -> None:
     """Measure, compare, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=1000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, episodes=1000, repeats=3)
     kinds: dict[str, tuple[str, ...]] = {"plain": (), "secure": ("--secure-sums",)}
     seconds: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
     results = set()
@@ -107,7 +102,7 @@ def main() -> None:
         "parts_ms_a_round": {name: round(value, 3) for name, value in parts().items()},
         "same_result": len(results) == 1,
     }
-    print(json.dumps(figures) if options.json else "\n".join(f"{name}: {value}" for name, value in figures.items()))
+    show(figures, options.json)
 
 
 if __name__ == "__main__":

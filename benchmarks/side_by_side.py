@@ -2,6 +2,9 @@
 
 Every case is run by both in turn, in fresh processes on one core, after a first run that compiles. What is printed is
 the least processor time of several runs, which other work on the machine disturbs less than the time on the wall.
+
+With `--starts` the first start of `fed-ucbvi run --json` and five later ones are measured instead. Before a first one
+there is no compiled code; it may use two cores, so what counts is the time on the wall.
 """
 
 from __future__ import annotations
@@ -11,8 +14,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
+PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")
+LATER = 5
+"""Later starts after each first one."""
 HERE = Path(__file__).resolve().parent.parent / "src"
 
 CASES: dict[str, tuple[str, str, int, int]] = {
@@ -69,13 +77,42 @@ def measure(source: Path, case: str) -> tuple[float, float, int]:
     return float(seconds), float(memory), int(rounds)
 
 
+def start(source: Path, cache: str) -> float:
+    """Seconds on the wall of one start."""
+    environment = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": cache}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    began = time.perf_counter()
+    subprocess.run([*PROGRAM, "run", "--json"], env=environment, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def starts(sources: tuple[Path, Path], repeats: int) -> None:
+    """Print the least seconds of first and of later starts."""
+    first: dict[Path, list[float]] = {source: [] for source in sources}
+    later: dict[Path, list[float]] = {source: [] for source in sources}
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+            caches = dict(zip(sources, (one, two), strict=True))
+            for number in range(1 + LATER):
+                for source, cache in caches.items():
+                    (later if number else first)[source].append(start(source, cache))
+    print("| start | other | this | this to other |\n|---|---|---|---|")
+    for what, seconds in (("first", first), ("later", later)):
+        other, this = (min(seconds[source]) for source in sources)
+        print(f"| {what} | {other:.3g} s | {this:.3g} s | {this / other:.2f} |")
+
+
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", type=Path, help="the other version's src folder")
     parser.add_argument("cases", nargs="*", default=list(CASES)[:FIRST_CASES], help="some of the cases only")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--starts", action="store_true", help="starts of the command instead of runs")
     arguments = parser.parse_args()
+    if arguments.starts:
+        starts((arguments.other, HERE), arguments.repeats)
+        return
     print("| case | other | this | ratio | memory of this |\n|---|---|---|---|---|")
     for case in arguments.cases:
         pairs = [(measure(arguments.other, case), measure(HERE, case)) for _ in range(arguments.repeats)]

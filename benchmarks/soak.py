@@ -15,8 +15,6 @@ memory an hour, and it never has more descriptors in the last third than in the 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import signal
@@ -39,6 +37,7 @@ import fed_ucbvi as fed
 from fed_ucbvi import CountArray, Setting, SynchronisationRule
 from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.local import PROGRAM
+from measuring import read_options, show
 
 NODES, EPISODES, HORIZON = 3, 20, 8
 """Episodes of a round."""
@@ -148,11 +147,7 @@ def addresses(log: Path, server: subprocess.Popen[bytes]) -> tuple[str, str]:
 
 def main() -> None:
     """Start, watch, stop, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--pause", type=float, default=0.05)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, minutes=30.0, pause=0.05)
     seconds = 60 * options.minutes
     own = Path(__file__).resolve()
     found = os.pathsep.join([str(own.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -207,11 +202,7 @@ def main() -> None:
         figures: dict[str, Any] = {one.name: one.figures(seconds) for one in watched}
     flat = all(part["flat"] for part in figures.values())
     figures |= {"minutes": options.minutes, "rounds": rounds, "flat": flat}
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        for key, value in figures.items():
-            print(f"{key}: {value}")
+    show(figures, options.json)
     sys.exit(not flat)
 
 

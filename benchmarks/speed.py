@@ -24,9 +24,8 @@ import numpy as np
 
 from fed_ucbvi import Caution, Federation, FedUCBVI, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.panels import Panel, Series, log_scale
 from fed_ucbvi.charts.picture import Picture
-from fed_ucbvi.charts.scales import log_scale
 from fed_ucbvi.core.colours import BLUE, PALETTE, Marker
 from fed_ucbvi.engine.simulation import Simulation
 from peer import run_plainly

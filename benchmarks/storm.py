@@ -10,7 +10,6 @@ is the simulation's. The first account that is wrong ends the program.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import tempfile
@@ -19,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from measuring import read_options
 from storms import KINDS, Storm
 
 ADDED_UP = ("rounds", "episodes", "in_table", "closed_without", "failed")
@@ -39,11 +39,7 @@ def weather(kind: str, seconds: float, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Let it blow, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=180.0, help="for each kind, and until the last run is over")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, seconds=180.0, seed=0)
     for kind in KINDS:
         told = weather(kind, options.seconds, options.seed)
         if options.json:

@@ -8,7 +8,6 @@ A federation of five nodes and a server over TCP on this machine, each node with
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import time
@@ -23,6 +22,7 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.transport import RemoteServer
+from measuring import read_options
 
 
 async def federate(episodes: int) -> Outcome:
@@ -38,10 +38,7 @@ async def federate(episodes: int) -> Outcome:
 
 def main() -> None:
     """Measure, compare, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=1000)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = read_options(__doc__, episodes=1000)
     began = time.perf_counter()
     outcome = asyncio.run(federate(options.episodes))
     seconds = time.perf_counter() - began

@@ -18,7 +18,10 @@ class Report(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """What the server knows: what is played, the values, and by (h,s,a) the visits, rewards and next states."""
+    """What the server knows: what is played, the values, and by (h,s,a) the visits, rewards and next states.
+
+    Agents request a synchronisation once the visits N may have doubled.
+    """
 
     policy: Annotated[IndexArray, Shape("H S")]
     V: Annotated[FloatArray, Shape("H+1 S")]
@@ -47,10 +50,6 @@ class EpsilonGreedy(fed.OneReport[Pool, Setting, Report]):
     def new_estimates(self, setting: Setting) -> Pool:
         """Nothing is known, and every action of the first round is random."""
         return fed.new_tables(Pool, setting, policy=fed.first_policy(setting, "random"))
-
-    def visits(self, server: Server) -> CountArray:
-        """Agents request a synchronisation once these may have doubled."""
-        return server.estimates.N
 
     def summarise(self, counts: fed.RoundCounts, tables: fed.FleetTables, values: FloatArray, out: Report) -> None:
         """An agent reports its counts."""

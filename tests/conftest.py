@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from fed_ucbvi.network.certificates import TLSFiles
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50, database=None)
 settings.load_profile("repeatable")
@@ -50,3 +54,13 @@ def _lasts_long(item: pytest.Item) -> bool:
     module = item.getparent(pytest.Module)
     marks = () if module is None else module.own_markers
     return any(HERE / folder in item.path.parents for folder in MARKED_FOLDERS) or "slow" in {m.name for m in marks}
+
+
+@pytest.fixture(scope="session")
+def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFiles]:
+    """Certificates of a server and of node-0, node-1, ..., by name; no test changes them."""
+    from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+
+    folder = tmp_path_factory.mktemp("certs")
+    make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(5)])
+    return lambda name: TLSFiles.of(folder, name)

@@ -191,10 +191,9 @@ def test_its_values_are_those_of_dynamic_programming() -> None:
 RUNS, ALARM = 60, 1e-4
 
 
+@pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", first_of(["fed-kl-ucbvi", "fed-ucbvi", "fed-kl-ucbvi, stationary, Bernoulli rewards"])
-)
+@pytest.mark.parametrize("name", ["fed-kl-ucbvi", "fed-ucbvi", "fed-kl-ucbvi, stationary, Bernoulli rewards"])
 def test_its_own_runs_have_the_law_of_the_fast_ones(name: str) -> None:
     """H0: regret, and the number of rounds, have the same law.
 

@@ -122,7 +122,6 @@ def test_a_forged_checkpoint_makes_no_code_run(tmp_path: Path, monkeypatch: pyte
             read(kept)
     for words in (
         ("resume", "kept"),
-        ("watch", "kept", "--json"),
         ("counts", "kept", "--out", "counts.npz"),
         ("run", "--agents", "2", "--driver", "episodes", "--warm-start", "kept"),
     ):

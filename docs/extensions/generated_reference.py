@@ -42,8 +42,8 @@ AUTHORS = tuple(f"fed_ucbvi.{name}" for name in ("core.parameters", "core.types"
 MORE = {
     "For pictures": (
         "What pictures are made of.",
-        "analysis.heterogeneity_picture.plot_inspection",
-        "results.curves.learning_curve",
+        "analysis.inspection.plot_inspection",
+        "results.run_data.learning_curve",
         "charts.picture.Picture",
         "charts.panels.Panel",
         "charts.panels.Series",
@@ -53,7 +53,10 @@ MORE = {
         "A run in progress, who plays it, and who looks on.",
         "engine.simulation.Simulation",
         "engine.progress.progress_bar",
-        "dashboard.watching.watch_run",
+        "dashboard.server.PageServer",
+        "dashboard.server.Access",
+        "dashboard.state.LiveState",
+        "dashboard.state.Subject",
         "environments.ENVIRONMENTS",
         "environments.find_environment",
     ),

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -42,6 +42,8 @@ PROBLEM, ALGORITHM, PROMISES, CLUSTER, NETWORK, FAULTS, OUTPUT = (
     *("When things go wrong", "Running and results"),
 )
 """Headings under which help lists the fields."""
+MIN_NODES = 3
+"""In secure sums: with two nodes, each would know the other's numbers from the sum."""
 MAX_COUNT = 2**53
 MAX_SEED = 2**64 - 1
 ID_VERSION = 1
@@ -95,13 +97,13 @@ def _sizes(value: Any) -> Any:
     return numbers
 
 
-def _range(value: Any) -> Any:
+def low_and_high(flag: str, value: Any) -> Any:
     """``LOW,HIGH`` as two numbers."""
-    parts = value.split(",") if isinstance(value, str) else value
     try:
-        return None if parts is None else tuple(float(part) for part in parts)
+        low, high = map(float, value.split(",") if isinstance(value, str) else value)
     except (TypeError, ValueError):
-        raise InputError(f"--return-range takes two numbers as LOW,HIGH, got '{value}'.") from None
+        raise InputError(f"{flag} takes two numbers as LOW,HIGH, got '{value}'.") from None
+    return low, high
 
 
 def _names(value: Any) -> Any:
@@ -177,7 +179,53 @@ PARAMETER_HELP = "A parameter of the algorithm, as stationary=true; may be repea
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSpec:
+class FederationRules:
+    """How a run over the network is held: part of a spec, and of the server's plan."""
+
+    collection: Literal["lockstep", "live"] = flag(
+        "lockstep",
+        "HOW",
+        "lockstep (all stop after the same episode) or live (where the stop reaches them).",
+        NETWORK,
+    )
+    nodes: tuple[str, ...] | None = flag(
+        None, "A,B,...", "Nodes that may take part; by default all certified.", NETWORK, read=_names
+    )
+    secure_sums: bool = flag(False, "", "Nodes mask what they report: the server learns sums only.", NETWORK)
+    least_episodes: Size = flag(
+        1, "N", "With secure sums: new episodes from which on a node counts as a contributor.", NETWORK
+    )
+    least_members: Annotated[int, Bounds(MIN_NODES)] = flag(
+        MIN_NODES, "N", "With secure sums: contributors without whom nothing is added up.", NETWORK
+    )
+    deadline: Positive = flag(60.0, "SECONDS", "For one answer of a node.", FAULTS)
+    patience: Positive = flag(600.0, "SECONDS", "For a node that is away.", FAULTS)
+    gathering: Positive = flag(3600.0, "SECONDS", "For all nodes to connect before round 1.", FAULTS)
+    on_away: Literal["wait", "last", "exclude"] = flag(
+        "wait", "POLICY", "wait (then stop), last (continue with its last report) or exclude.", FAULTS
+    )
+    quorum: Size | None = flag(
+        None, "K", "Close rounds with K nodes or more; the others catch up.", FAULTS, default="all nodes"
+    )
+    wait: NonNegative = flag(5.0, "SECONDS", "With --quorum: for the others, once K nodes have answered.", FAULTS)
+    on_violation: Literal["stop", "drop"] = flag("stop", "POLICY", "stop the run or drop the node.", FAULTS)
+    without: tuple[str, ...] = flag(
+        *((), "NAME", "A node of the run in --checkpoint that has left for good; may be repeated.", FAULTS),
+        read=_names,
+    )
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if "flag" in one.metadata:
+                object.__setattr__(self, one.name, field_value(one.name, getattr(self, one.name)))
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(FederationRules)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(FederationRules):
     """What a run is: the problem, the algorithm, who collects the data, the federation's rules and what is kept.
 
     Values are checked, and texts such as ``"1e4"`` or ``["bonus=theory"]`` are understood, when it is made. A problem
@@ -242,7 +290,7 @@ class RunSpec:
     )
     return_range: tuple[float, float] | None = flag(
         *(None, "LOW,HIGH", "Between which what an episode pays always lies, if narrower than by rewards.", PROMISES),
-        read=_range,
+        read=partial(low_and_high, "--return-range"),
     )
     evaluate: str | None = flag(
         None, "FILE|MODULE:ATTRIBUTE", "Only play this policy, without learning, and say what it is worth.", PROMISES
@@ -259,45 +307,13 @@ class RunSpec:
     fleet_count: Size | None = flag(
         None, "N", "How many fleets the agents are split into on Ray.", CLUSTER, default="one a core"
     )
-    collection: Literal["lockstep", "live"] = flag(
-        "lockstep",
-        "HOW",
-        "lockstep (all stop after the same episode) or live (where the stop reaches them).",
-        NETWORK,
-    )
-    nodes: tuple[str, ...] | None = flag(
-        None, "A,B,...", "Nodes that may take part; by default all certified.", NETWORK, read=_names
-    )
-    secure_sums: bool = flag(False, "", "Nodes mask what they report: the server learns sums only.", NETWORK)
-    least_episodes: Size = flag(
-        1, "N", "With secure sums: new episodes from which on a node counts as a contributor.", NETWORK
-    )
-    least_members: Annotated[int, Bounds(3)] = flag(
-        3, "N", "With secure sums: contributors without whom nothing is added up.", NETWORK
-    )
-    deadline: Positive = flag(60.0, "SECONDS", "For one answer of a node.", FAULTS)
-    patience: Positive = flag(600.0, "SECONDS", "For a node that is away.", FAULTS)
-    gathering: Positive = flag(3600.0, "SECONDS", "For all nodes to connect before round 1.", FAULTS)
-    on_away: Literal["wait", "last", "exclude"] = flag(
-        "wait", "POLICY", "wait (then stop), last (continue with its last report) or exclude.", FAULTS
-    )
-    quorum: Size | None = flag(
-        None, "K", "Close rounds with K nodes or more; the others catch up.", FAULTS, default="all nodes"
-    )
-    wait: NonNegative = flag(5.0, "SECONDS", "With --quorum: for the others, once K nodes have answered.", FAULTS)
-    on_violation: Literal["stop", "drop"] = flag("stop", "POLICY", "stop the run or drop the node.", FAULTS)
-    without: tuple[str, ...] = flag(
-        *((), "NAME", "A node of the run in --checkpoint that has left for good; may be repeated.", FAULTS),
-        read=_names,
-    )
     checkpoint: Path | None = flag(None, "DIR", "Folder to keep the state in, to resume the run from.", OUTPUT)
     checkpoint_every: Size = flag(100, "K", "Rounds between two checkpoints.", OUTPUT)
     out: Path | None = flag(None, "DIR", "Folder to save the run in.", OUTPUT)
     overwrite: bool = flag(False, "", "Replace an earlier run in --out.", OUTPUT)
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            object.__setattr__(self, one.name, field_value(one.name, getattr(self, one.name)))
+        super().__post_init__()
         if (self.agents or 1) * self.episodes > MAX_COUNT:
             raise InputError(f"agents x episodes must be at most 2^53, got {self.agents} x {self.episodes}.")
 
@@ -449,7 +465,7 @@ RunSpec.__doc__ = "\n".join(
     [f"{RunSpec.__doc__}", "    Args:"]
     + [
         f"        {one.name}: {one.metadata['flag'].help[0].lower()}{one.metadata['flag'].help[1:]}"
-        for one in fields(RunSpec)
+        for one in sorted(fields(RunSpec), key=lambda one: hasattr(FederationRules, one.name))
     ]
 )
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import ConcurrentUCBAdvantage, FedQAdvantage, InputError, UCBAdvantage, gridworld, synthetic
+from fed_ucbvi import ConcurrentUCBAdvantage, FedQAdvantage, InputError, UCBAdvantage, synthetic
 from fed_ucbvi.algorithms.advantage import Clip, Constants, Server
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.one_report import Trajectories
@@ -232,28 +232,6 @@ def test_forced_synchronisation_takes_more_rounds() -> None:
     assert rounds[0] > 1.2 * rounds[1]
 
 
-@pytest.mark.parametrize("clip", ["horizon", "remaining"])
-def test_with_the_published_constants_q_of_fedq_advantage_is_optimistic(clip: Clip) -> None:
-    for seed in range(4):
-        federation = small_federation(seed, eps_p=0.0)
-        algorithm = FedQAdvantage(constants="published", reference_after=60, clip=clip)
-        simulation = Simulation(algorithm, federation, 200_000, seed, "counts")
-        best = federation.common.solve()
-        while not simulation.done:
-            simulation.advance()
-            assert (simulation.server.V >= best.V - 1e-9).all()
-        H = federation.horizon
-        cap = float(H) if clip == "horizon" else H - np.arange(H)[:, None]
-        assert (simulation.server.V[:-1] < cap).any()
-        assert (simulation.server.V[:-1] <= cap).all()
-
-
-def test_fedq_advantage_learns_a_nearly_optimal_policy() -> None:
-    federation = synthetic(agents=5, horizon=4)
-    result = finished(FedQAdvantage(clip="remaining"), federation, 20_000, 0, "auto").result()
-    assert result.value > 0.98 * result.about.optimal_value
-
-
 @pytest.mark.parametrize("forced", [True, False])
 def test_a_thousand_million_episodes_are_no_more_work_than_their_rounds(forced: bool) -> None:
     federation = small_federation(12, agents=2)
@@ -264,30 +242,6 @@ def test_a_thousand_million_episodes_are_no_more_work_than_their_rounds(forced: 
     assert max(row[1] for row in simulation.rows) > 10**6
     e = simulation.server.estimates
     assert (e.N + e.y).sum(axis=(1, 2)).max() <= 2 * 10**9
-
-
-def test_the_messages_have_the_sizes_the_paper_counts() -> None:
-    federation = gridworld(agents=3)
-    simulation = Simulation(FedQAdvantage(), federation, 10, 0, "episodes")
-    simulation.advance()
-    H, S = federation.horizon, federation.states
-    records = simulation.records()
-    requests = int(records["requests"][0]) * 6 * 8
-    assert records["bytes_up"][0] == 3 * 7 * 8 * H * S + requests
-    broadcast = 4 * H * S + 2 * 8 * (H + 1) * S + 2 * 8 * H * S
-    assert records["bytes_down"][0] == 3 * (broadcast + 16 + 16)
-    assert records["messages_up"][0] == 3 + int(records["requests"][0])
-
-
-def test_facts_of_fedq_advantage_hold_the_constants_in_force() -> None:
-    setting = Setting(5, 4, 3, 10, 1000, 0.0, 0)
-    assert FedQAdvantage().facts(setting) == {"iota": 1.0, "reference_after": 200.0}
-    iota = math.log(2 / 0.1)
-    expected = 5184 * 5 * 4 * 3**5 * iota / 0.5**2 + 16 * 10 * 5 * 4 * 3**3 / 0.5
-    facts = FedQAdvantage(constants="published", delta=0.1, beta=0.5).facts(setting)
-    assert facts == pytest.approx({"iota": iota, "reference_after": expected})
-    assert FedQAdvantage(constants="published", reference_after=7).facts(setting)["reference_after"] == 7
-    assert FedQAdvantage(iota=0.25).facts(setting) == {"iota": 0.25, "reference_after": 200.0}
 
 
 def test_a_beta_above_the_horizon_is_refused_once_the_horizon_is_known() -> None:
@@ -377,38 +331,68 @@ def test_stages_have_the_lengths_of_the_paper(H: int) -> None:
         assert (server.estimates.N + server.estimates.y == n).all()
 
 
-def test_with_the_published_constants_q_is_optimistic_and_never_rises() -> None:
-    for seed in range(3):
-        federation = small_federation(seed, agents=4, eps_p=0.0)
-        algorithm = ConcurrentUCBAdvantage(constants="published", reference_after=60)
-        simulation = Simulation(algorithm, federation, 4000, seed, "episodes")
-        best = federation.common.solve()
-        H, e = federation.horizon, simulation.server.estimates
-        start = e.V.copy()
+PUBLISHED: dict[str, Any] = {"constants": "published", "reference_after": 60}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "episodes", "driver"),
+    [
+        (FedQAdvantage(clip="horizon", **PUBLISHED), 200_000, "counts"),
+        (FedQAdvantage(clip="remaining", **PUBLISHED), 200_000, "counts"),
+        (ConcurrentUCBAdvantage(**PUBLISHED), 4000, "episodes"),
+    ],
+    ids=repr,
+)
+def test_with_the_published_constants_q_is_optimistic_and_never_rises(
+    algorithm: Any, episodes: int, driver: str
+) -> None:
+    for seed in range(4):
+        federation = small_federation(seed, agents=3, eps_p=0.0)
+        simulation = Simulation(algorithm, federation, episodes, seed, driver)
+        best, e, H = federation.common.solve(), simulation.server.estimates, federation.horizon
+        cap = float(H) if getattr(algorithm, "clip", "") == "horizon" else H - np.arange(H)[:, None]
         while not simulation.done:
             Q = e.Q.copy()
             simulation.advance()
             assert (e.Q <= Q).all()
             assert (e.V >= best.V - 1e-9).all()
-            assert (e.V[:-1] <= H - np.arange(H)[:, None]).all()
-        assert not np.array_equal(e.V, start)
+            assert (e.V[:-1] <= cap).all()
+        assert (e.V[:-1] < cap).any()
 
 
-def test_ucb_advantage_learns_a_nearly_optimal_policy() -> None:
-    federation = synthetic(agents=5, horizon=4)
-    result = finished(ConcurrentUCBAdvantage(discard=False), federation, 4000, 0, "episodes").result()
-    assert result.value > 0.97 * result.about.optimal_value
+@pytest.mark.parametrize(
+    ("algorithm", "episodes", "share"),
+    [(FedQAdvantage(clip="remaining"), 20_000, 0.98), (ConcurrentUCBAdvantage(discard=False), 4000, 0.97)],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_nearly_optimal_policy_is_learnt(algorithm: Any, episodes: int, share: float) -> None:
+    result = finished(algorithm, synthetic(agents=5, horizon=4), episodes, 0, "auto").result()
+    assert result.value > share * result.about.optimal_value
 
 
-def test_facts_of_ucb_advantage_hold_the_constants_in_force() -> None:
-    setting = Setting(5, 4, 3, 1, 1000, 0.0, 0)
-    assert UCBAdvantage().facts(setting) == {"iota": 1.0, "reference_after": 200.0}
-    iota = math.log(2 / 0.1)
-    published = UCBAdvantage(constants="published", delta=0.1, c4=2.0)
-    expected = 2 * 5 * 4 * 3**5 * iota * 3
-    assert published.facts(setting) == pytest.approx({"iota": iota, "reference_after": expected})
-    coarse = UCBAdvantage(constants="published", delta=0.1, c4=2.0, beta=1.0)
-    assert coarse.facts(setting)["reference_after"] == pytest.approx(expected / 3)
+IOTA = math.log(2 / 0.1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "iota", "reference_after"),
+    [
+        (FedQAdvantage(), 1.0, 200.0),
+        (FedQAdvantage(iota=0.25), 0.25, 200.0),
+        (
+            FedQAdvantage(constants="published", delta=0.1, beta=0.5),
+            IOTA,
+            5184 * 5 * 4 * 3**5 * IOTA / 0.5**2 + 16 * 10 * 5 * 4 * 3**3 / 0.5,
+        ),
+        (FedQAdvantage(constants="published", delta=0.1, reference_after=7), IOTA, 7.0),
+        (ConcurrentUCBAdvantage(), 1.0, 200.0),
+        (ConcurrentUCBAdvantage(constants="published", delta=0.1, c4=2.0), IOTA, 2 * 5 * 4 * 3**5 * IOTA * 3),
+        (ConcurrentUCBAdvantage(constants="published", delta=0.1, c4=2.0, beta=1.0), IOTA, 2 * 5 * 4 * 3**5 * IOTA),
+    ],
+    ids=repr,
+)
+def test_facts_hold_the_constants_in_force(algorithm: Any, iota: float, reference_after: float) -> None:
+    facts = algorithm.facts(Setting(5, 4, 3, 10, 1000, 0.0, 0))
+    assert facts == pytest.approx({"iota": iota, "reference_after": reference_after})
 
 
 @pytest.mark.parametrize("kind", [FedQAdvantage, ConcurrentUCBAdvantage])

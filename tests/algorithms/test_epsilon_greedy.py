@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.one_report import RoundCounts
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.paper import table1
-from fed_ucbvi.report.sweep import sweep_section
+from fed_ucbvi.report.run_figures import sweep_section
 from fed_ucbvi.report.traces import Trace, table_of
 from model_free import finished
 from problems import all_policies, brute_force_value, random_federation, random_mdp

@@ -1,6 +1,8 @@
-"""FedQ-Hoeffding and FedQ-Bernstein against an independent implementation of the paper's pseudocode."""
+"""FedQ and its early-settled relative against independent implementations of the pseudocode."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from fed_ucbvi.algorithms.fedq import Broadcast
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
 from model_free import asked, finished, seen_in_round, setting_of
-from naive_fedq import NaiveFedQ, Options, Sizes, iota, visits_until_ask
+from naive_fedq import NaiveEarlySettled, NaiveFedQ, Options, Sizes, iota, visits_until_ask
 from problems import random_federation
 
 TOLERANCE = 1e-10
@@ -92,7 +94,8 @@ def compare(simulation: Simulation, naive: NaiveFedQ) -> None:
         assert V[h, s] == pytest.approx(naive.V(h, s), rel=0, abs=TOLERANCE)
         best = max(naive.Q[h, s, a] for a in range(A))
         assert naive.Q[h, s, int(policy[h, s])] >= best - NEARLY_EQUAL
-        assert simulation.server.estimates.N_policy[h, s] == N[h, s, policy[h, s]]
+    sent = simulation.algorithm.broadcast(simulation.server)
+    assert np.array_equal(sent[1], np.take_along_axis(N, policy[..., None], axis=2)[..., 0])
 
 
 @variants
@@ -110,7 +113,7 @@ def test_long_rounds_from_large_counts_are_those_of_the_pseudocode(algorithm: Fe
         n = np.full((3, 2, 3), visits, dtype=np.int64)
         transitions = rng.multinomial(n, federation.probabilities[:, :, :, 0]).astype(np.int64)
         algorithm.absorb(agents, policy, transitions, n)
-        algorithm.synchronise(server, agents)
+        algorithm.synchronise(server, agents, setting)
         naive.update(*seen_in_round(federation, policy, transitions))
         for key, value in naive.Q.items():
             assert server.estimates.N[key] == naive.N[key]
@@ -214,3 +217,80 @@ def test_a_caution_is_given_exactly_where_every_episode_ends_a_round() -> None:
         assert len(FedQHoeffding().cautions(setting)) == warned
     simulation = finished(FedQBernstein(), federation, 23, 0, "episodes")
     assert simulation.rounds == 23
+
+
+# ------------------------------------------------------------------------------------------- early settled
+
+
+def compare_early_settled(simulation: Simulation, naive: NaiveEarlySettled, tolerance: float) -> None:
+    known = simulation.server.estimates
+    for key, memory in naive.memory.items():
+        if key[0] == naive.sizes.horizon:
+            continue
+        assert known.N[key] == memory.N
+        assert known.Q[key] == pytest.approx(memory.Q, rel=0, abs=tolerance)
+        assert known.Q_lower[key] == pytest.approx(memory.lower, rel=0, abs=tolerance)
+    for place, value in naive.V.items():
+        assert known.V[place] == pytest.approx(value, rel=0, abs=tolerance)
+        assert known.V_lower[place] == pytest.approx(naive.V_lower[place], rel=0, abs=tolerance)
+        assert known.V_reference[place] == pytest.approx(naive.V_reference[place], rel=0, abs=tolerance)
+    for h, s in np.ndindex(*known.policy.shape):
+        assert naive.V[h, s] - NEARLY_EQUAL <= naive.memory[h, s, int(known.policy[h, s])].Q
+
+
+@pytest.mark.parametrize(("c_b", "iota"), [(1.0, None), (0.05, 1.0), (0.3, 0.2)])
+def test_every_round_of_the_early_settled_algorithm_is_that_of_the_pseudocode(c_b: float, iota: float | None) -> None:
+    rng = np.random.default_rng(1)
+    algorithm = FedQEarlySettled(c_b=c_b, iota=iota)
+    settled = by_reference = second_case = 0
+    for problem in range(8):
+        S, A, H, M = (int(rng.integers(1, high)) for high in (4, 4, 4, 4))
+        federation = random_federation(rng, M, S, A, H, own_rewards=problem % 2 == 1)
+        simulation = Simulation(algorithm, federation, 250, problem, "episodes")
+        log = math.log(S * A * H * M * 250 / 0.05) if iota is None else iota
+        naive = NaiveEarlySettled(Sizes(S, A, H, M, 250, 0.05), c_b, log)
+        while not simulation.done:
+            policy = simulation.server.policy.copy()
+            simulation.advance()
+            if not asked(simulation):
+                break
+            naive.update(*seen_in_round(federation, policy, simulation.driver.transitions))
+            compare_early_settled(simulation, naive, TOLERANCE)
+        settled += sum(not unsettled for unsettled in naive.unsettled.values())
+        by_reference += sum(memory.referenced < memory.upper for memory in naive.memory.values())
+        second_case += sum(memory.N > 4 * M * H * (H + 1) for memory in naive.memory.values())
+        assert int((simulation.server.estimates.settling == 0).sum()) == sum(
+            not unsettled for unsettled in naive.unsettled.values()
+        )
+    assert second_case > 5
+    assert c_b == 1.0 or (settled > 5 and by_reference > 5)
+
+
+def test_bounds_enclose_the_optimal_values_and_only_ever_tighten() -> None:
+    algorithm = FedQEarlySettled()
+    settled = 0
+    for seed in range(3):
+        federation = synthetic(agents=2, seed=seed, states=2, actions=2, horizon=2)
+        simulation = Simulation(algorithm, federation, 10**6, seed, "counts")
+        best = federation.common.solve()
+        known = simulation.server.estimates
+        Q, lower = known.Q.copy(), known.V_lower.copy()
+        while not simulation.done:
+            simulation.advance()
+            assert (known.V >= best.V - 1e-9).all()
+            assert (known.V_lower <= best.V + 1e-9).all()
+            assert (known.V_reference >= known.V).all()
+            assert (known.Q <= Q).all()
+            assert (known.V_lower >= lower).all()
+            Q, lower = known.Q.copy(), known.V_lower.copy()
+        settled += int((known.settling == 0).sum())
+    assert settled > 5, "the bounds must have come close for the claim to mean anything"
+
+
+def test_it_says_that_it_is_experimental_and_what_its_logarithm_is() -> None:
+    setting = Setting(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.0, seed=0)
+    (caution,) = FedQEarlySettled().cautions(setting)
+    assert "experimental" in caution
+    expected = math.log(8 * 4 * 10 * 20 * 30_000 / 0.05)
+    assert FedQEarlySettled().facts(setting) == {"i_0": 4400.0, "iota": pytest.approx(expected)}
+    assert FedQEarlySettled(iota=1).facts(setting)["iota"] == 1.0

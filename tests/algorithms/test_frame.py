@@ -12,11 +12,13 @@ from fed_ucbvi import (
     ByzanUCBVI,
     ConcurrentUCBAdvantage,
     ConcurrentUCBVI,
+    FedKLUCBVI,
     FedMVP,
     FedQAdvantage,
     FedQBernstein,
     FedQEarlySettled,
     FedQHoeffding,
+    FedUCBVI,
     InputError,
     synthetic,
 )
@@ -133,7 +135,7 @@ def test_messages_have_the_shapes_of_the_paper_and_there_is_one_exchange_without
 
 
 def test_counts_are_whole_numbers_and_everything_else_is_floats() -> None:
-    whole = {"N", "N_policy", "y", "y_previous", "samples", "updates", "settling", "settled", "policy", "moves"}
+    whole = {"N", "y", "y_previous", "samples", "updates", "settling", "settled", "policy", "moves"}
     whole |= {"transitions", "arrivals"}
     for algorithm in FRAMED:
         server = algorithm.new_server(setting_of(synthetic(agents=2)))
@@ -194,6 +196,22 @@ def test_tables_beyond_the_limit_are_refused_with_their_size(algorithm: Any, tab
 
 
 REFUSED: list[tuple[type[Any], dict[str, object], str]] = [
+    (FedUCBVI, {"bonus": "theroy"}, "did you mean 'theory'"),
+    (FedUCBVI, {"aggregation": "uniforn"}, "did you mean 'uniform'"),
+    (FedUCBVI, {"synchronisation": "globl"}, "did you mean 'global'"),
+    (FedUCBVI, {"bonus_scale": -1.0}, "bonus_scale must be"),
+    (FedUCBVI, {"bonus_scale": math.nan}, "bonus_scale must be"),
+    (FedUCBVI, {"bonus_scale": math.inf}, "bonus_scale must be"),
+    (FedUCBVI, {"nu": -1.0}, "nu must be"),
+    (FedUCBVI, {"nu": math.nan}, "nu must be"),
+    (FedUCBVI, {"bonus_scal": 1.0}, "did you mean 'bonus_scale'"),
+    (FedKLUCBVI, {"radius": 0.0}, "radius must be"),
+    (FedKLUCBVI, {"radius": -1.0}, "radius must be"),
+    (FedKLUCBVI, {"radius": math.nan}, "radius must be"),
+    (FedKLUCBVI, {"radius": math.inf}, "radius must be"),
+    (FedKLUCBVI, {"min_round_growth": -0.1}, "min_round_growth must be"),
+    (FedKLUCBVI, {"min_round_growth": math.inf}, "min_round_growth must be"),
+    (FedKLUCBVI, {"stationary": "yes"}, "true or false"),
     (ConcurrentUCBVI, {"bonus": "simplifed"}, "did you mean 'simplified'"),
     (ConcurrentUCBVI, {"third_term": "on"}, "unknown third_term"),
     (ConcurrentUCBVI, {"clip": "none"}, "unknown clip"),
@@ -224,7 +242,7 @@ REFUSED: list[tuple[type[Any], dict[str, object], str]] = [
     (ConcurrentUCBAdvantage, {"beta": -1.0}, "beta must be"),
     (ConcurrentUCBAdvantage, {"discard": "yes"}, "true or false"),
 ]
-OFTEN = {"delta": (0.0, 1.0), "ties": ("frst",), "initial_policy": ("randon",)}
+OFTEN = {"delta": (0.0, 1.0, math.nan), "ties": ("frst",), "initial_policy": ("randon",)}
 
 
 @pytest.mark.parametrize(("kind", "parameters", "message"), REFUSED, ids=lambda value: str(value)[-30:])
@@ -235,11 +253,22 @@ def test_parameters_that_cannot_be_used_are_refused_with_a_hint(
         make_algorithm(kind.name, parameters)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_common_parameters_are_checked_and_defaults_can_be_given_again(name: str) -> None:
-    algorithm = make_algorithm(name, {})
+CHOSEN: list[Any] = [
+    FedUCBVI(bonus="corrected", bonus_scale=0.5, nu=12.0, strict=True, ties="random"),
+    FedKLUCBVI(radius=0.7, stationary=True, delta=0.1, min_round_growth=0.2),
+]
+
+
+@pytest.mark.parametrize("algorithm", [*(make_algorithm(name, {}) for name in ALGORITHMS), *CHOSEN], ids=repr)
+def test_an_algorithm_is_remade_from_its_recorded_parameters_and_common_ones_are_checked(algorithm: Any) -> None:
+    name = algorithm.name
     assert make_algorithm(name, parameters_of(algorithm)) == algorithm
     for parameter in parameter_help(type(algorithm)):
         for wrong in OFTEN.get(parameter.name, ()):
             with pytest.raises(InputError, match=r"did you mean|delta must be"):
                 make_algorithm(name, {parameter.name: wrong})
+
+
+def test_an_unknown_algorithm_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="did you mean 'fed-ucbvi'"):
+        make_algorithm("fed-ucbv", {})

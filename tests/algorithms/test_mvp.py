@@ -11,6 +11,7 @@ from fed_ucbvi import MVP, FedMVP, Interrupted, gridworld, resume, run, syntheti
 from fed_ucbvi.algorithms.mvp import _next_target
 from fed_ucbvi.engine.simulation import Caution, Simulation
 from fed_ucbvi.results.round_record import COLUMNS, RoundRecord
+from model_free import reward_of
 from naive_mvp import NaiveMVP
 from problems import random_federation
 
@@ -33,12 +34,11 @@ def test_one_agent_equals_the_pseudocode_round_by_round(seed: int, rewards: str)
         over = False
         for _, h, s, k in np.argwhere(simulation.driver.transitions > 0).tolist():
             a, times = int(policy[h, s]), int(simulation.driver.transitions[0, h, s, k])
-            step = h if len(f.successors) > 1 else 0
-            reward = float(f.rewards[0, h if f.rewards.shape[1] > 1 else 0, s, a])
+            reward = reward_of(f, 0, h, s, a)
             if rewards == "random":
                 reward = float(k >= K)  # the slots come twice: without a reward, and with 1
             for _ in range(times):
-                over |= naive.observe((h, s, a), reward, int(f.successors[step, s, a, k % K]))
+                over |= naive.observe((h, s, a), reward, int(f.successors[h % len(f.successors), s, a, k % K]))
         if simulation.rows[-1][REQUESTS] > 0:
             assert over, "a round ends where an epoch does"
         if over:

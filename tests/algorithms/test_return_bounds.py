@@ -12,7 +12,7 @@ from fed_ucbvi.algorithms.return_bounds import BINS, UNIT, add_returns, episodes
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.engine.drivers.base import Fleet
-from fed_ucbvi.engine.drivers.returns import SimulatedReturns
+from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.results.policy import policy_table

@@ -91,21 +91,8 @@ def test_the_command_says_what_its_two_figures_for_t_are_and_what_follows(episod
     made = plan(states=21, actions=6, horizon=30, agents=5, episodes=1000, eps_p=0.49, eps_r=0.2)
     assert made.alone_wins_in_order == pytest.approx(5.2028, rel=1e-4)
     assert f"{made.alone_wins_from:.3g}" == "1.35e+13"
-    sizes = [
-        "--states",
-        "21",
-        "--actions",
-        "6",
-        "--horizon",
-        "30",
-        "--agents",
-        "5",
-        "--eps-p",
-        "0.49",
-        "--eps-r",
-        "0.2",
-    ]
-    text = " ".join(call("plan", *sizes, "--episodes", episodes).stdout.split())
+    sizes = "--states 21 --actions 6 --horizon 30 --agents 5 --eps-p 0.49 --eps-r 0.2"
+    text = " ".join(call("plan", *sizes.split(), "--episodes", episodes).stdout.split())
     assert "By the bounds with their large constants it does from T = 1.35e+13 on" in text
     assert "by their orders (constants and logarithms left out) from T = 6 on" in text
     assert conclusion in text

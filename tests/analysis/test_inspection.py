@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -26,14 +27,13 @@ from fed_ucbvi import (
     inspect_federation,
     synthetic,
 )
-from fed_ucbvi.analysis.heterogeneity_picture import _table, plot_inspection
-from fed_ucbvi.charts.panels import Board, Panel
-from fed_ucbvi.charts.scales import x_scale
+from fed_ucbvi.analysis.inspection import _table, plot_inspection
+from fed_ucbvi.charts.panels import Board, Panel, x_scale
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.problem.heterogeneity import distances, overlap
-from figures import check_schema
 from matrices import first_of
 from problems import all_policies, brute_force_value, random_federation, row_of
+from sample_report import check_schema
 from svg_texts import overlapping
 
 # ------------------------------------------------------------------------------------- distances and values
@@ -121,12 +121,9 @@ def test_the_picture_is_drawn_for_every_kind_of_federation(make: Callable[[], Fe
     found = inspect_federation(federation)
     picture = plot_inspection(found, tmp_path / "agents.png")
     assert (tmp_path / "agents.png").read_bytes().startswith(b"\x89PNG")
-    where, pairs, values = picture.panels
+    where, pairs, values = cast(tuple[Board, Board, Panel], picture.panels)
     titles = [one.title for one in picture.panels]
     assert titles == ["Where kernels differ", "Which agents differ", "What sharing costs"]
-    assert isinstance(where, Board)
-    assert isinstance(pairs, Board)
-    assert isinstance(values, Panel)
     assert float(np.nanmax(where.shades)) == pytest.approx(found.missing.max(), abs=1e-12)
     apart = np.array(pairs.shades)
     assert np.isnan(np.diag(apart)).all()

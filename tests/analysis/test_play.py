@@ -219,12 +219,8 @@ def table() -> LearntPolicy:
 
 def test_a_policy_acts_and_says_what_does_not_exist(table: LearntPolicy) -> None:
     assert [table.act(h, s) for h, s in ((0, 0), (2, 9), (1, np.int64(4)))] == [0, 29, 14]
-    for h, s, says in (
-        (3, 0, "step 3 does not exist"),
-        (-1, 0, "step -1"),
-        (0, 10, "states 0 to 9"),
-        (0, 1.0, "1.0"),
-    ):
+    refused = {(3, 0): "step 3 does not exist", (-1, 0): "step -1", (0, 10): "states 0 to 9", (0, 1.0): "1.0"}
+    for (h, s), says in refused.items():
         with pytest.raises(InputError, match=says):
             table.act(h, s)  # type: ignore[arg-type]
 

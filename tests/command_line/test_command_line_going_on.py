@@ -17,7 +17,6 @@ from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from federation_processes import Party
 from network import federate
 from repository import ROOT
@@ -72,13 +71,10 @@ def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path
     Its problem takes thousands of rounds, so that it is not over when the node leaves, however slow the machine is.
     """
     sizes = {"states": 10, "actions": 5, "horizon": 5}
-    world, kept = (
-        make_environment("synthetic", agents=2, eps_p=0.0, seed=0, **sizes),
-        ServerCheckpoint(tmp_path / "server"),
-    )
+    world = make_environment("synthetic", agents=2, eps_p=0.0, seed=0, **sizes)
     begun = plan_for(FedKLUCBVI(), world, 50)
     node = Node("node-0", lambda M: world, 0, 2, tmp_path / "node-0")
-    federate(kept.adopt(begun), [node], None, kept)
+    federate(begun, [node], folder=tmp_path / "server")
 
     problem = ("--env", "synthetic", *(part for name in sizes for part in ("--env-option", f"{name}={sizes[name]}")))
     listen = ("--insecure", "--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port"))

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +19,13 @@ import pytest
 from commands import PROGRAM, SMALL, call, refusal
 from events import events_in
 from fed_ucbvi import FedUCBVI, RoundRecord, run, synthetic
-from fed_ucbvi.command_line import page
-from fed_ucbvi.command_line.page import tracking
+from fed_ucbvi.command_line import outputs
+from fed_ucbvi.command_line.outputs import Tracking
 from fed_ucbvi.command_line.program import EXIT_CODES, LONGEST_MESSAGE, JsonLines, say, write_log, writes_json
 from fed_ucbvi.network import client
 from fed_ucbvi.network.failures import LeftError
 from fed_ucbvi.results.subscriber import CallbackList
+from fed_ucbvi.sweeps.execution import SweepOutcome
 from fed_ucbvi.trackers.tensorboard_tracker import TensorBoardTracker
 from repository import ROOT
 
@@ -153,7 +153,7 @@ def test_every_code_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     found = {call("algorithms").exit_code, call("run", "--env", "nowhere").exit_code, call(*ALONE).exit_code}
     with monkeypatch.context() as patched:
-        failed = SimpleNamespace(failed={"a": "b"}, summary=dict)
+        failed = SweepOutcome("s", tmp_path, 1, 0, 0, {"a": "b"}, (), 0.0)
         patched.setattr("fed_ucbvi.sweeps.execution.run_sweep", lambda *_, **__: failed)
         out = tmp_path / "out"
         found.add(call("sweep", tmp_path / "sweep.toml", "--out", out, "--json").exit_code)
@@ -230,9 +230,9 @@ def test_a_slow_tracker_does_not_hold_up_the_run(tmp_path: Path, monkeypatch: py
         rounds.append(figures.get("round"))
 
     monkeypatch.setattr(TensorBoardTracker, "write", wait)
-    monkeypatch.setattr(page, "MAX_WAITING", 5)
+    monkeypatch.setattr(outputs, "MAX_WAITING", 5)
     seen: list[RoundRecord] = []
-    with tracking([f"tensorboard:{tmp_path / 'one'}"], 1) as trackers:
+    with Tracking([f"tensorboard:{tmp_path / 'one'}"], 1) as trackers:
         trackers.finish(run(FedUCBVI(nu=50), synthetic(agents=3), 60, on_round=CallbackList(trackers, seen.append)))
         assert len(seen) > 10
         over.set()

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,7 +22,7 @@ from commands import refusal
 from events import events_in
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, RoundRecord, run, synthetic
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address, serving
+from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
 from fed_ucbvi.dashboard.state import STATES
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import run_node
@@ -114,7 +115,7 @@ def test_metrics_of_a_federation_are_what_its_result_says() -> None:
 def test_nothing_about_single_nodes_is_told_under_secure_sums(tmp_path: Path) -> None:
     names = ("node-0", "node-1", "node-2")
     make_certificates(tmp_path, server="server", nodes=names)
-    plan = plan_for(FedKLUCBVI(), WORLD, 20, seed=1, names=names, secure_sums=True)
+    plan = plan_for(FedKLUCBVI(), WORLD, 20, seed=1, nodes=names, secure_sums=True)
     metrics, service, _ = federated(plan, (1, 1, 2), tmp_path)
     text = metrics.render().decode()
     assert "node-" not in text
@@ -153,16 +154,17 @@ def test_a_simulation_has_metrics_without_nodes() -> None:
 
 def test_metrics_are_served_on_this_machine_only() -> None:
     metrics = Metrics()
-    with serving(metrics, "127.0.0.1:0") as port:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
+    with metrics.served("127.0.0.1:0") as url:
+        port = urlsplit(url).port
+        with urllib.request.urlopen(url, timeout=300) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=")
             text = answer.read().decode()
         assert sample(read(text), "build_info", version=__version__) == 1
-        rebound = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Host": "evil.example"})
+        rebound = urllib.request.Request(url, headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="421"):
             urllib.request.urlopen(rebound, timeout=300)
         with pytest.raises(InputError, match=f"metrics cannot be served at 127.0.0.1:{port}: .*in use"):
-            serving(metrics, f"127.0.0.1:{port}").__enter__()
+            metrics.served(f"127.0.0.1:{port}").__enter__()
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))  # nobody listens there any more

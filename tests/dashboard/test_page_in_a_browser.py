@@ -15,11 +15,8 @@ import pytest
 
 from browser import OpenPage, open_browser
 from fed_ucbvi import FedUCBVI, gridworld, run
-from fed_ucbvi.dashboard.access import Access
-from fed_ucbvi.dashboard.folders import state_of_run
-from fed_ucbvi.dashboard.server import SECONDS_BETWEEN, PageServer
-from fed_ucbvi.dashboard.state import LiveState
-from fed_ucbvi.dashboard.subject import Subject
+from fed_ucbvi.dashboard.server import SECONDS_BETWEEN, Access, PageServer
+from fed_ucbvi.dashboard.state import LiveState, Subject
 from federation_processes import SERVER, Processes
 from rounds import made_up_rounds
 
@@ -50,8 +47,11 @@ def tile(page: OpenPage, what: str) -> str:
 
 
 def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for_nothing_else(browser: Any) -> None:
-    result = run(FedUCBVI(), gridworld(agents=5, eps_p=0.1, seed=0), 3_000)
-    with PageServer(state_of_run(result), LOOPBACK) as server:
+    world = gridworld(agents=5, eps_p=0.1, seed=0)
+    state = LiveState(Subject.of_run(FedUCBVI(), world, seed=0))
+    result = run(FedUCBVI(), world, 3_000, on_round=state)
+    state.finish(result)
+    with PageServer(state, LOOPBACK) as server:
         page = OpenPage(browser, server.url)
         page.wait("document.querySelector('#phase').textContent === 'finished'")
         assert tile(page, "rounds") == f"{len(result.records['start']):,}"
@@ -127,10 +127,11 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(brow
 def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> None:
     state, rounds = LiveState(SUBJECT), made_up_rounds(1)
     state(next(rounds))
-    with PageServer(state, LOOPBACK) as server:
-        page, port = OpenPage(browser, server.url), urlsplit(server.url).port
-        page.wait("document.documentElement.dataset.link === 'live'")
-        assert page("document.querySelector('#notice').hidden")
+    server = PageServer(state, LOOPBACK)
+    page, port = OpenPage(browser, server.url), urlsplit(server.url).port
+    page.wait("document.documentElement.dataset.link === 'live'")
+    assert page("document.querySelector('#notice').hidden")
+    server.close()  # without a word on the run
     page.wait("document.documentElement.dataset.link === 'lost'")
     assert "Connection to the server lost" in texts(page, "#notice")[0]
     state(next(rounds))

@@ -12,17 +12,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import pytest
 
-from commands import call, refusal
 from fed_ucbvi import InputError
 from fed_ucbvi.dashboard import server as server_module
-from fed_ucbvi.dashboard.access import Access
-from fed_ucbvi.dashboard.server import MAX_READERS, PageServer, page
-from fed_ucbvi.dashboard.state import LiveState
-from fed_ucbvi.dashboard.subject import Subject
+from fed_ucbvi.dashboard.server import MAX_READERS, Access, PageServer, page
+from fed_ucbvi.dashboard.state import LiveState, Subject
 from page_reader import connect, follow
 from rounds import made_up_rounds
 
@@ -243,10 +242,11 @@ def test_a_port_that_is_taken_is_said_so() -> None:
         PageServer(LiveState(SUBJECT), Access.parse(f"127.0.0.1:{taken.getsockname()[1]}"))
 
 
-def watched(server: PageServer, files: Path) -> dict[str, Any]:
-    result = call("watch", server.url, "--json", "--dashboard-token", files / "token", "--ca", files / "ca.crt")
-    content: dict[str, Any] = json.loads(result.stdout)
-    return content
+def watched(server: PageServer, files: Path) -> Any:
+    """What somebody sees who has the token, and trusts the authority."""
+    request = Request(f"{server.url}state.json", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urlopen(request, timeout=60, context=ssl.create_default_context(cafile=files / "ca.crt")) as answer:
+        return json.load(answer)
 
 
 def test_by_tls_and_token_other_machines_may_look(files: Path) -> None:
@@ -255,8 +255,8 @@ def test_by_tls_and_token_other_machines_may_look(files: Path) -> None:
         assert server.url.startswith("https://127.0.0.1:")
         assert server.state is not None
         assert watched(server, files) == server.state.snapshot()
-        assert "answers 401" in refusal("watch", server.url, "--json", "--ca", files / "ca.crt")
-        assert "cannot be reached" in refusal("watch", server.url, "--json", "--dashboard-token", files / "token")
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(server.url, timeout=60, context=ssl.create_default_context(cafile=files / "ca.crt"))
 
 
 def test_a_browser_shows_the_token_once_and_keeps_a_cookie_that_is_not_the_token(files: Path) -> None:

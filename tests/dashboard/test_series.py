@@ -25,16 +25,7 @@ def by_hand(records: list[RoundRecord], stride: int) -> list[list[float | None]]
         stood_for = sum(one.length for one in stood)
         played = sum(one.length for one in paid)
         point = {
-            "round": last.round,
-            "episodes": last.episodes,
-            "seconds": last.seconds,
-            "regret": last.regret,
-            "optimistic": last.optimistic_value,
-            "recommended": last.recommended_value,
-            "bytes_up": last.bytes_up,
-            "bytes_down": last.bytes_down,
-            "cost": last.cost,
-            "allowed": last.allowed,
+            **last._asdict(),
             "reward": sum(one.reward * one.length for one in paid) / played if paid else math.nan,
             "length": sum(one.length for one in group) / len(group),
             "incumbent": sum(one.reward * one.length for one in stood) / stood_for if stood else math.nan,
@@ -49,6 +40,8 @@ def by_hand(records: list[RoundRecord], stride: int) -> list[list[float | None]]
 def test_points_are_those_of_the_rounds_however_they_came(seed: int, most: int) -> None:
     chance, records = random.Random(seed), list(made_up_rounds(seed, count=333))
     series, left = RoundSeries(most), iter(records)
+    series.extend([])
+    assert (series.size, series.points()) == (0, [])
     seen = 0
     while batch := list(itertools.islice(left, chance.choice((1, 2, 30, 100)))):
         series.extend(batch)
@@ -62,9 +55,3 @@ def test_points_are_those_of_the_rounds_however_they_came(seed: int, most: int) 
             for value, same in zip(one, other, strict=True):
                 assert value == (None if same is None else pytest.approx(same, rel=1e-12))
     assert series.points(series.size - 1) == series.points()[-1:]
-
-
-def test_nothing_gives_nothing() -> None:
-    series = RoundSeries()
-    series.extend([])
-    assert (series.size, series.points()) == (0, [])

@@ -15,24 +15,14 @@ import pytest
 
 from fed_ucbvi import FedUCBVI, RoundRecord, gridworld, run
 from fed_ucbvi.dashboard.series import MAX_POINTS
-from fed_ucbvi.dashboard.state import BATCH, OVER, RUNNING, STOPPED, WAITING, LiveState, Position
-from fed_ucbvi.dashboard.subject import Subject
+from fed_ucbvi.dashboard.state import BATCH, OVER, RUNNING, STOPPED, WAITING, LiveState, Position, Subject
 from fed_ucbvi.network.members import FederationStatus, NodeStatus
 from fed_ucbvi.network.transport import WireCount
 from fed_ucbvi.results.grid import policy_arrows
 from page_reader import apply, new_mirror
 from rounds import made_up_rounds
 
-SUBJECT = Subject(
-    "a run",
-    {"name": "fed-ucbvi"},
-    {"name": "nowhere"},
-    agents=4,
-    states=8,
-    actions=3,
-    horizon=5,
-    nodes=("a", "b", "c"),
-)
+SUBJECT = Subject("a run", {"name": "fed-ucbvi"}, {"name": "nowhere"}, 4, 8, 3, 5, nodes=("a", "b", "c"))
 
 
 def status(secure: bool, *names: str) -> FederationStatus:
@@ -123,24 +113,13 @@ def test_nodes_are_present_away_excluded_or_expected() -> None:
     state = LiveState(SUBJECT)
     state.take_status(status(False))
     content = state.snapshot()
-    assert {node["name"]: node["state"] for node in content["nodes"]} == {
-        "a": "present",
-        "b": "away",
-        "d": "excluded",
-        "c": "expected",
-    }
+    states = {"a": "present", "b": "away", "d": "excluded", "c": "expected"}
+    assert {node["name"]: node["state"] for node in content["nodes"]} == states
     assert content["nodes"][0] == {
         **{"name": "a", "state": "present", "first_agent": 0, "agents": 1, "episodes": 17},
         **{"latency": 0.25, "bytes_up": 3, "bytes_down": 4},
     }
-    assert content["network"]["nodes"] == {
-        "present": 1,
-        "away": 1,
-        "excluded": 1,
-        "expected": 1,
-        "finished": 0,
-        "left": 0,
-    }
+    assert content["network"]["nodes"] == {**dict.fromkeys(states.values(), 1), "finished": 0, "left": 0}
     assert content["network"]["latency"] == 0.25
     assert content["network"]["violations"] == 2
 

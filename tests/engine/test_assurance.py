@@ -28,11 +28,10 @@ from fed_ucbvi import (
     run,
 )
 from fed_ucbvi.algorithms.contract import check_actions
-from fed_ucbvi.algorithms.pessimism import pessimistic_values
+from fed_ucbvi.algorithms.kl_bound import pessimistic_values
 from fed_ucbvi.command_line import app
 from fed_ucbvi.core.types import FloatArray, IndexArray
-from fed_ucbvi.dashboard.state import LiveState
-from fed_ucbvi.dashboard.subject import Subject
+from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
@@ -461,3 +460,22 @@ def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() ->
     assert result.estimated_value - result.value < simulation.initial_value(trusting.V) - value(
         world, trusting.policy
     )
+
+
+def test_the_incumbent_is_played_as_often_as_the_candidate_it_is_compared_with() -> None:
+    """A promotion compares two intervals, so the wider one decides; episodes of the incumbent cost nothing."""
+    world = problem(1)
+    wanted = Promises.of(incumbent_of(world, 1), 0.3, None, (world.horizon, world.states, world.actions))
+    simulation = Simulation(FedKLUCBVI(), world, EPISODES, 0, "auto", promises=wanted)
+    assurance, verified = simulation.assurance, 0
+    assert assurance is not None
+    while not simulation.done:
+        incumbent, candidate = assurance.incumbent, assurance.candidate
+        simulation.advance()
+        if simulation.rows[-1].playing == VERIFYING:
+            assert incumbent is not None
+            assert candidate is not None
+            verified += simulation.rows[-1].agent_episodes
+            before = candidate.interval().episodes - simulation.rows[-1].agent_episodes
+            assert incumbent.interval().episodes >= before
+    assert verified > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 from fed_ucbvi import FedUCBVI, gridworld, run
 from fed_ucbvi.core import compiling
 from fed_ucbvi.core.compiling import compile_beside
-from fed_ucbvi.engine import compile_rounds
-from fed_ucbvi.engine.drivers import auto, counts, episodes
+from fed_ucbvi.engine import compile_rounds, regret
+from fed_ucbvi.engine.drivers import counts
 
 MODULE, LAST = "fed_ucbvi.engine.compile_rounds", "counts._collect"
 SAVE = """
@@ -44,7 +45,7 @@ def index_of(folder: Path, function: str) -> Any:
 
 
 def test_functions_are_compiled_for_the_types_of_usual_runs() -> None:
-    functions: list[Any] = [auto._looks_longer, episodes._play, counts._collect]
+    functions: list[Any] = [regret.score_round, counts._collect]
     compile_rounds.main()
     known = [list(function.signatures) for function in functions]
     for world, T in ((gridworld(agents=20), 30_000), (gridworld(agents=3, eps_p=0.1), 100)):
@@ -80,10 +81,10 @@ def test_the_index_it_looks_for_is_the_one_that_numba_writes() -> None:
 def test_it_is_waited_for_until_it_ends_and_only_for_its_functions(elsewhere: Path, end: str) -> None:
     code = f"import time, pathlib; time.sleep(1); pathlib.Path({str(elsewhere)!r}, 'ended').touch()\n{end}"
     (elsewhere / "beside.py").write_text(code)
-    compile_beside("beside", ["auto._looks_longer", LAST])
+    compile_beside("beside", ["regret.score_round", LAST])
     assert index_of(elsewhere, "base._clear").load("our types") is None
     assert compiling._beside is not None
-    assert index_of(elsewhere, "auto._looks_longer").load("our types") is None
+    assert index_of(elsewhere, "regret.score_round").load("our types") is None
     assert (elsewhere / "ended").exists()
     assert compiling._beside is None
 
@@ -96,3 +97,25 @@ def test_what_it_has_compiled_is_found_and_where_it_is_for_other_types_it_is_end
     assert compiling._beside is not None
     assert index.load("other types") is None
     assert compiling._beside is None
+
+
+def test_one_that_was_stopped_is_not_waited_for_for_ever(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (elsewhere / "beside.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")
+    compile_beside("beside", [LAST])
+    monkeypatch.setattr(compiling, "PATIENCE", 0.5)
+    assert index_of(elsewhere, LAST).load("our types") is None
+    assert compiling._beside is None
+
+
+def test_a_cache_that_another_process_keeps_locked_is_done_without(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "PATIENCE", 0.1)
+    index = index_of(elsewhere, LAST)
+    index.save("our types", "code")
+    with (elsewhere / "lock").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert index.load("our types") is None
+        index.save("other types", "other code")
+    assert index.load("our types") == "code"
+    assert index.load("other types") is None

@@ -789,8 +789,9 @@ def test_setups_end_at_the_least_length_after_it_and_not_at_all_and_never_before
     assert set(ends) == {(counting, when) for counting in Counting for when in ("at", "after", "none")}
 
 
+@pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("cores", first_of([3, 2, 16]))
+@pytest.mark.parametrize("cores", [3, 2, 16])
 def test_threads_do_not_change_the_episodes(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "STEPS_BEFORE_THREADS", 0)
     for setup in setups():

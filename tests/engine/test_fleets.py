@@ -233,7 +233,9 @@ def test_a_history_gives_back_its_rounds(rounds: list[tuple[int, int, int]]) -> 
         ({"fleets": "ray", "fleet_count": 0}, "fleet_count"),
         ({"fleets": "ray", "checkpoint": "x"}, "has no checkpoint"),
         pytest.param(
-            {"fleets": "ray", "address": "127.0.0.1:9"}, "no Ray cluster answers at 127.0.0.1:9", marks=needs_ray
+            {"fleets": "ray", "address": "127.0.0.1:9"},
+            "no Ray cluster answers at 127.0.0.1:9",
+            marks=[needs_ray, pytest.mark.full],
         ),
     ],
 )

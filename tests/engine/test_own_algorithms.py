@@ -147,8 +147,8 @@ class NoSets(FedKLUCBVI):
 
     name: ClassVar[str] = "no-sets"
 
-    def synchronise(self, server: Any, agents: Any) -> None:
-        super().synchronise(server, agents)
+    def synchronise(self, server: Any, agents: Any, setting: Any) -> None:
+        super().synchronise(server, agents, setting)
         server.policy[1, 2] = False
 
 

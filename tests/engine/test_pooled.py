@@ -20,7 +20,6 @@ from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.party import AskReport, InMemory, Party, PartyMessage, SimulatedParty, part_of
 from fed_ucbvi.engine.ray_fleets import FleetSimulation
-from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import budgets_of, random_federation, random_sets
@@ -177,7 +176,7 @@ def test_what_a_round_touched_is_listed_once_and_completely(counting: Counting) 
             assert np.array_equal(fleet.transitions[0].sum(axis=-1), touched.all_visits[0])
             everywhere = touched.all_cells[: touched.number[0]]
             assert sorted(everywhere.tolist()) == np.flatnonzero(touched.all_visits).tolist()
-        fleet.clear()
+        driver.clear()
         assert not fleet.visits.any()
         assert not fleet.transitions.any()
         assert not touched.all_visits.any()
@@ -215,10 +214,10 @@ def test_counters_have_room_for_the_budgets_that_a_warm_start_brings() -> None:
 def test_agents_alike_are_evaluated_once_and_the_value_is_the_same_to_the_last_bit() -> None:
     alike = gridworld(agents=6, eps_p=0.0)
     simulation = Simulation(FedUCBVI(), alike, 50, 1, "episodes")
-    assert Scorer(simulation.federation)._new_evaluations(0)[1].V.shape[2] == 1
+    assert simulation.federation.kind_tables.initial.shape[1] == 1
     while not simulation.done:
         policy = simulation.server.policy.copy()
         simulation.advance()
         value = sum(float(alike.initial[i] @ alike.agent(i).evaluate(policy)[0]) for i in range(6)) / 6
         assert simulation.records()["value"][-1] == pytest.approx(value, rel=1e-14)
-    assert Scorer(gridworld(agents=3, eps_p=0.2))._new_evaluations(0)[1].V.shape[2] == 3
+    assert gridworld(agents=3, eps_p=0.2).kind_tables.initial.shape[1] == 3

@@ -77,7 +77,7 @@ def test_a_live_server_knows_what_a_naive_one_does_that_sees_every_visit() -> No
     """Where an episode is over the log has nothing, so only states of the environment are compared."""
     corridors = Corridors()
     simulation = played(FedUCBVI(), corridors.live(), 60)
-    simulation.algorithm.synchronise(simulation.server, simulation.agents)
+    simulation.algorithm.synchronise(simulation.server, simulation.agents, simulation.setting)
     visits = corridors.visits()
     ended = simulation.agents.experience.visits[:, :, 3]
     for i, h, a in np.argwhere(ended):

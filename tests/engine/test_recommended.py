@@ -36,7 +36,6 @@ from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.engine.simulation import Interrupted, Simulation
 from fed_ucbvi.network.messages import End, Query, Start, Stop
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.results.policy import LearntPolicy
 from fed_ucbvi.results.recommendations import GREEDY, PLANNED
 from fed_ucbvi.results.round_record import RoundRecord
@@ -342,11 +341,9 @@ def test_a_server_that_knows_only_sizes_weighs_by_the_starts_that_occurred() -> 
 
 def test_a_server_that_is_started_again_has_its_recommendations(tmp_path: Path) -> None:
     federation, algorithm = small(agents=4), FedUCBVI()
-    ledger = ServerCheckpoint(tmp_path / "kept")
-    plan = ledger.adopt(plan_for(algorithm, federation, 60, seed=1))
-    whole = federate(plan, make_nodes(federation, [2, 2], tmp_path), server_checkpoint=ledger).run
-    ledger = ServerCheckpoint(tmp_path / "kept")
-    again = federate(ledger.adopt(plan), make_nodes(federation, [2, 2], tmp_path), server_checkpoint=ledger)
+    plan, kept = plan_for(algorithm, federation, 60, seed=1), tmp_path / "kept"
+    whole = federate(plan, make_nodes(federation, [2, 2], tmp_path), folder=kept).run
+    again = federate(plan, make_nodes(federation, [2, 2], tmp_path), folder=kept)
     assert_same(again.run, whole)
     assert_same(whole, run(algorithm, federation, 60, seed=1, driver="episodes"), regret=False)
 

@@ -102,14 +102,14 @@ def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit(sets:
     for federation in federations():
         H, S, A, M = federation.horizon, federation.states, federation.actions, federation.agents
         tables = federation.agent_tables
-        V, last = np.zeros((H + 1, S, M)), no_policy(H, S, A)
         policy: PolicyArray = random_sets(rng, H, S, A) if sets else random_policy(rng, federation.common)
+        V, last = np.zeros((H + 1, S, M)), no_policy(policy)
         for turn in range(30):
             update_values(tables, policy, last, V)
-            anew, nothing = np.zeros_like(V), no_policy(H, S, A)
+            anew, nothing = np.zeros_like(V), no_policy(policy)
             update_values(tables, policy, nothing, anew)
             assert V[:H][tables.reachable].tobytes() == anew[:H][tables.reachable].tobytes()
-            assert np.array_equal(last[tables.reachable], as_sets(policy, A)[tables.reachable])
+            assert np.array_equal(last[tables.reachable], policy[tables.reachable])
             for i in range(M):
                 fresh = federation.agent(i).evaluate(policy)
                 assert np.array_equal(V[:H, :, i][tables.reachable], fresh[:H][tables.reachable])
@@ -121,12 +121,20 @@ def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit(sets:
             policy = policy.copy()
             h, s = rng.integers(H), rng.integers(S)
             policy[h, s] = random_sets(rng, 1, 1, A)[0, 0] if sets else rng.integers(A)
-            if sets and turn % 10 == 9:  # from sets to one action each and back
-                policy = random_policy(rng, federation.common)
-                update_values(tables, policy, last, V)
-                fresh = federation.agent(0).evaluate(policy)
-                assert np.array_equal(V[:H, :, 0][tables.reachable], fresh[:H][tables.reachable])
-                policy = random_sets(rng, H, S, A)
+            if turn % 10 == 9:
+                policy = random_sets(rng, H, S, A) if sets else random_policy(rng, federation.common)
+
+
+def test_rounds_of_one_action_each_and_of_sets_may_take_turns() -> None:
+    rng = np.random.default_rng(37)
+    for federation in federations():
+        H, S, A, M = federation.horizon, federation.states, federation.actions, federation.agents
+        scorer, starts = Scorer(federation), np.ones((M, S), dtype=np.int64)
+        for turn in range(12):
+            sets = turn % 4 < 2
+            policy: PolicyArray = random_sets(rng, H, S, A) if sets else random_policy(rng, federation.common)
+            visits = np.zeros((M, H, S, A) if sets else (M, H, S), dtype=np.int64)
+            assert scorer.score(policy, visits, starts) == Scorer(federation).score(policy, visits, starts)
 
 
 @pytest.mark.parametrize("own_rewards", [False, True])

@@ -69,19 +69,6 @@ def test_moves_of_the_papers_gridworld(s: int, a: int, expected: dict[int, float
     assert moves(gridworld(agents=1), s, a) == expected
 
 
-def test_the_remaining_probability_is_split_evenly_over_the_other_free_neighbours() -> None:
-    world = gridworld(agents=1, walls=[], success=0.7)
-    assert moves(world, 4, RIGHT) == {5: 0.7, 1: 0.1, 3: 0.1, 7: 0.1}
-    assert moves(world, 1, DOWN) == {4: 0.7, 0: 0.15, 2: 0.15}
-    assert moves(world, 1, UP) == {1: 1.0}
-
-
-def test_a_move_to_the_only_neighbour_always_succeeds() -> None:
-    world = gridworld(agents=1, rows=1, columns=2, success=0.3)
-    assert moves(world, 0, RIGHT) == {1: 1.0}
-    assert moves(world, 0, LEFT) == {0: 1.0}
-
-
 def test_every_step_in_the_last_square_pays_one_and_nothing_else_pays() -> None:
     expected = np.zeros((1, 8, 4))
     expected[0, 7] = 1.0
@@ -200,30 +187,6 @@ def test_own_moves_have_weights_uniform_on_the_unit_interval() -> None:
     assert stats.kstest(shares, law_of_a_share).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"start": (1, 1)}, r"start \(1, 1\) lies in a wall"),
-        ({"goals": [(0, 0), (1, 1)]}, r"goals \(1, 1\) lies in a wall"),
-        ({"walls": [(3, 0)]}, r"walls: \(3, 0\) lies outside the 3 x 3 grid"),
-        ({"goals": [(0, -1)]}, r"goals: \(0, -1\) lies outside the 3 x 3 grid"),
-        ({"start": (0, 3)}, r"start: \(0, 3\) lies outside"),
-        ({"walls": [(1, 1, 1)]}, r"walls: \(1, 1, 1\) is not a \(row, column\) pair"),
-        ({"walls": [(0.5, 1)]}, "walls: a coordinate must be a whole number"),
-        ({"success": 1.5}, r"success must be a number in \[0, 1\], got 1.5"),
-        ({"success": float("nan")}, "success must be a number, got nan"),
-        ({"rows": 0}, "rows must be at least 1"),
-        ({"columns": 2.5}, "columns must be a whole number"),
-        ({"success": "often"}, "success must be a number, got 'often'"),
-        ({"horizon": 0}, "horizon must be at least 1"),
-        ({"goals": (2, 2)}, r"goals: 2 is not a \(row, column\) pair"),
-    ],
-)
-def test_a_bad_gridworld_is_refused_with_the_reason(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        make_environment("gridworld", **options)
-
-
 # Synthetic -------------------------------------------------------------------------------------------------------
 
 
@@ -284,12 +247,6 @@ def test_synthetic_rewards_differ_by_no_more_than_was_asked(eps_r: float) -> Non
     assert 0.0 <= problem.rewards.min() <= problem.rewards.max() <= 1.0
 
 
-@pytest.mark.parametrize("eps_r", [-0.1, 1.0, float("nan")])
-def test_eps_r_outside_the_unit_interval_is_refused(eps_r: float) -> None:
-    with pytest.raises(InputError, match=rf"eps_r must be a number.*, got {eps_r}\."):
-        synthetic(eps_r=eps_r)
-
-
 # Every environment -----------------------------------------------------------------------------------------------
 
 
@@ -324,22 +281,6 @@ def test_the_seed_alone_decides_what_is_drawn(name: str) -> None:
     assert np.abs(first.probabilities - other.probabilities).max() > 1e-3
 
 
-def test_an_unknown_environment_suggests_the_nearest_and_lists_all() -> None:
-    with pytest.raises(
-        InputError, match=r"'grid-world'; did you mean 'gridworld'\? Known: chain, .*gridworld, .*synthetic"
-    ):
-        make_environment("grid-world")
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "nearest"),
-    [("gridworld", "wall", "walls"), ("gridworld", "eps", "eps_p"), ("synthetic", "state", "states")],
-)
-def test_an_unknown_option_suggests_the_nearest(name: str, option: str, nearest: str) -> None:
-    with pytest.raises(InputError, match=f"unknown option of {name} '{option}'; did you mean '{nearest}'"):
-        make_environment(name, **{option: 1})
-
-
 @pytest.mark.parametrize("name", MIXTURES)
 @pytest.mark.parametrize(
     ("option", "value", "message"),
@@ -353,6 +294,7 @@ def test_an_unknown_option_suggests_the_nearest(name: str, option: str, nearest:
         ("eps_p", float("nan"), "must be a number, got nan"),
         ("eps_p", -0.5, r"must be a number in \[0, 1\) \(Assumption 1\), got -0.5"),
         ("eps_p", None, "must be a number, got None"),
+        ("horizon", -3, "horizon must be at least 1, got -3|unknown option of deep_sea 'horizon'"),
     ],
 )
 def test_a_bad_option_of_any_environment_is_refused_with_the_reason(
@@ -360,18 +302,6 @@ def test_a_bad_option_of_any_environment_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(InputError, match=message):
         make_environment(name, **{option: value})
-
-
-@pytest.mark.parametrize("name", sorted(set(MIXTURES) - {"deep_sea"}))
-def test_a_horizon_below_one_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="horizon must be at least 1, got -3"):
-        make_environment(name, horizon=-3)
-
-
-def test_the_horizon_of_deep_sea_is_its_size() -> None:
-    with pytest.raises(InputError, match="unknown option of deep_sea 'horizon'"):
-        make_environment("deep_sea", horizon=10)
-    assert make_environment("deep_sea", size=6).horizon == 6
 
 
 @pytest.mark.parametrize("name", MIXTURES)

@@ -277,6 +277,30 @@ def test_individual_weights_are_uniform_on_the_unit_interval() -> None:
         ("windy_cliff", {"wind": 1.5}, r"wind must be a number in \[0, 1\], got 1.5"),
         ("random_mdps", {"states": 1}, "states must be at least 2, got 1"),
         ("random_mdps", {"variant": "disjont"}, "did you mean 'disjoint'"),
+        ("gridworld", {"start": (1, 1)}, r"start \(1, 1\) lies in a wall"),
+        ("gridworld", {"goals": [(0, 0), (1, 1)]}, r"goals \(1, 1\) lies in a wall"),
+        ("gridworld", {"walls": [(3, 0)]}, r"walls: \(3, 0\) lies outside the 3 x 3 grid"),
+        ("gridworld", {"goals": [(0, -1)]}, r"goals: \(0, -1\) lies outside the 3 x 3 grid"),
+        ("gridworld", {"start": (0, 3)}, r"start: \(0, 3\) lies outside"),
+        ("gridworld", {"walls": [(1, 1, 1)]}, r"walls: \(1, 1, 1\) is not a \(row, column\) pair"),
+        ("gridworld", {"walls": [(0.5, 1)]}, "walls: a coordinate must be a whole number"),
+        ("gridworld", {"success": 1.5}, r"success must be a number in \[0, 1\], got 1.5"),
+        ("gridworld", {"success": float("nan")}, "success must be a number, got nan"),
+        ("gridworld", {"rows": 0}, "rows must be at least 1"),
+        ("gridworld", {"columns": 2.5}, "columns must be a whole number"),
+        ("gridworld", {"success": "often"}, "success must be a number, got 'often'"),
+        ("gridworld", {"horizon": 0}, "horizon must be at least 1"),
+        ("gridworld", {"goals": (2, 2)}, r"goals: 2 is not a \(row, column\) pair"),
+        *(("synthetic", {"eps_r": x}, rf"eps_r must be a number.*, got {x}\.") for x in (-0.1, 1.0, float("nan"))),
+        *(
+            (name, {option: 1}, f"unknown option of {name} '{option}'; did you mean '{nearest}'")
+            for name, option, nearest in (
+                ("gridworld", "wall", "walls"),
+                ("gridworld", "eps", "eps_p"),
+                ("synthetic", "state", "states"),
+            )
+        ),
+        ("grid-world", {}, r"'grid-world'; did you mean 'gridworld'\? Known: chain, .*gridworld, .*synthetic"),
     ],
 )
 def test_a_bad_option_is_refused_with_the_reason(name: str, options: dict[str, object], message: str) -> None:
@@ -333,9 +357,10 @@ def test_a_layout_moves_as_the_common_kernel_most_likely_does(name: str) -> None
 
 
 def test_a_square_of_deep_sea_is_first_reached_in_its_row_or_never() -> None:
-    layout = make_environment("deep_sea", agents=1, size=5).layout
-    assert layout is not None
-    steps = first_steps(layout)
+    sea = make_environment("deep_sea", agents=1, size=5)
+    assert sea.horizon == 5
+    assert sea.layout is not None
+    steps = first_steps(sea.layout)
     for s, step in enumerate(steps):
         row, column = divmod(s, 5)
         assert step == (None if column > row else row)

@@ -50,18 +50,16 @@ def value_on_arrival(tables: dict[str, FloatArray], policy: FloatArray, decision
     return float(tables["d_0"] @ V)
 
 
-def test_a_policy_is_worth_what_it_is_where_survival_pays_on_arrival(made_up: dict[str, FloatArray]) -> None:
+def test_policies_are_worth_what_they_are_where_survival_pays_on_arrival(made_up: dict[str, FloatArray]) -> None:
+    """A policy that takes every dose equally often, and the clinicians'."""
     mdp = icu_sepsis(agents=2, horizon=H).common
-    everything = np.ones((H, S, A), dtype=np.bool_)
-    expected = value_on_arrival(made_up, np.full((S, A), 1 / A), H - 1)
-    assert float(mdp.initial @ mdp.evaluate(everything)[0]) == pytest.approx(expected, abs=1e-12)
-
-
-def test_clinicians_are_worth_what_they_are_where_survival_pays_on_arrival(made_up: dict[str, FloatArray]) -> None:
-    mdp = icu_sepsis(agents=1, horizon=H).common
-    chances = np.array([[clinicians_policy(h, s) for s in range(S)] for h in range(H)])
-    expected = value_on_arrival(made_up, made_up["expert_policy"], H - 1)
-    assert float(mdp.initial @ mdp.evaluate(chances)[0]) == pytest.approx(expected, abs=1e-12)
+    clinicians = np.array([[clinicians_policy(h, s) for s in range(S)] for h in range(H)])
+    for played, policy in (
+        (np.ones((H, S, A), dtype=np.bool_), np.full((S, A), 1 / A)),
+        (clinicians, made_up["expert_policy"]),
+    ):
+        expected = value_on_arrival(made_up, policy, H - 1)
+        assert float(mdp.initial @ mdp.evaluate(played)[0]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_hospitals_that_differ_keep_the_next_states(made_up: dict[str, FloatArray]) -> None:

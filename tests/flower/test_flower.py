@@ -21,16 +21,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import Federation, InputError, Run, RunSpec, synthetic
+from fed_ucbvi import Federation, FedUCBVI, InputError, Run, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.flower import hosting
 from fed_ucbvi.flower.hosting import AGAIN_SECONDS, Answer, InvitedNodes, gather, hold
 from fed_ucbvi.flower.invitation import Figures, Invitation, RunAuthority, answer, node_name
 from fed_ucbvi.flower.settings import NodeSettings, RunSettings
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.run_plan import RunPlan, plan_of
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.sources import host
 from flower_processes import CONNECTION, Flower, flower
@@ -52,10 +51,7 @@ def problem() -> Federation:
 
 @pytest.fixture(scope="module")
 def simulated(problem: Federation) -> Run:
-    simulation = Simulation(make_algorithm("fed-ucbvi", {"nu": NU}), problem, EPISODES, SEED, "episodes")
-    while not simulation.done:
-        simulation.advance()
-    return simulation.result()
+    return run(FedUCBVI(nu=NU), problem, EPISODES, seed=SEED, driver="episodes", progress=False)
 
 
 def run_config(**changes: Any) -> dict[str, Any]:
@@ -251,7 +247,7 @@ def test_a_node_invited_to_a_run_that_was_stopped_leaves_the_next_runs_server_al
     keys: dict[str, bytes] = {}
 
     async def story() -> None:
-        service = FederationServer(RunSettings.of(run_config()).plan(), "127.0.0.1:0", new.server)
+        service = FederationServer(plan_of(RunSettings.of(run_config()).spec), "127.0.0.1:0", new.server)
         serving = asyncio.ensure_future(service.run())
         (invitation,) = old.invitations("run", f"127.0.0.1:{service.port}", [1], 4, 600).values()
         settings = NodeSettings(RunSpec(environment="gridworld"))
@@ -347,7 +343,7 @@ def test_a_node_without_a_stream_is_invited_again_once_it_is_there() -> None:
 
 def test_every_setting_can_be_overridden_and_what_cannot_be_meant_is_refused() -> None:
     assert set(app_config()) == set(RunSettings.keys())  # Flower lets a run override what the app names, nothing else
-    RunSettings.of(app_config()).plan()
+    plan_of(RunSettings.of(app_config()).spec)
     with pytest.raises(InputError, match="this run cannot be used: episodes must be a whole number"):
         RunSettings.of(run_config(episodes="many"))
     with pytest.raises(InputError, match="this node cannot be used: unknown key 'colour'"):

@@ -15,17 +15,7 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from fed_ucbvi import (
-    Bins,
-    FedKLUCBVI,
-    InputError,
-    LiveFederation,
-    Run,
-    learn_bins,
-    load_policy,
-    make_finite,
-    run,
-)
+from fed_ucbvi import Bins, FedKLUCBVI, InputError, LiveFederation, Run, learn_bins, load_policy, make_finite, run
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line import app
 from fed_ucbvi.network.messages import Welcome, decode_down, encode

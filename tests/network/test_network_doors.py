@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,45 +13,34 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 import pytest
 
-from enemies import SECONDS, SPLIT, WORLD, hello_of, long_fault, outcome_of, plan, simulated
-from fed_ucbvi import FedUCBVI, InputError, run, synthetic
+from enemies import SPLIT, WORLD, hello_of, long_fault, outcome_of, plan, simulated
+from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.network import reception, transport
 from fed_ucbvi.network.certificates import (
     TLSFiles,
     make_certificates,
     read_request,
     revoke,
-    revoke_replaced,
     revoked_names,
     sign_request,
     write_request,
 )
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ViolationError
+from fed_ucbvi.network.members import NodeStream
 from fed_ucbvi.network.messages import PART_BYTES, Fault, Part, encode, in_parts
-from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.node_stream import NodeStream
-from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import SERVICE, RemoteServer, WireCount
-from network import assert_same, federate, make_nodes
+from network import LOOPBACK, Served, assert_same, assert_simulated, make_nodes, tell
 from vague_certificates import without_usage
 
 
-@asynccontextmanager
-async def served(certs: Path, name: str = "server") -> AsyncIterator[tuple[FederationServer, str]]:
-    """A server that waits for nodes, and its address."""
-    service = FederationServer(plan(), "127.0.0.1:0", TLSFiles.of(certs, name), revoked=lambda: revoked_names(certs))
-    serving = asyncio.ensure_future(service.run())
-    try:
-        yield service, f"127.0.0.1:{service.port}"
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+def served(certs: Path, name: str = "server") -> Served:
+    """A server that waits for nodes."""
 
+    def files(party: str) -> TLSFiles:
+        return TLSFiles.of(certs, name if party == "server" else party)
 
-def tell(story: Any) -> Any:
-    return asyncio.run(asyncio.wait_for(story, SECONDS))
+    return Served(plan(), None, files, LOOPBACK, revoked=lambda: revoked_names(certs))
 
 
 # ------------------------------------------------------------------------------------------------- before reading
@@ -64,38 +52,30 @@ def test_nothing_is_read_from_the_revoked_and_little_from_those_not_yet_let_in(t
     long = in_parts(long_fault(2 * PART_BYTES))
 
     async def story() -> None:
-        async with served(tmp_path) as (service, address):
+        async with served(tmp_path) as hub:
             for messages in ([], long):
-                assert "has been revoked" in await outcome_of(
-                    RemoteServer(address, TLSFiles.of(tmp_path, "lost")), messages
-                )
-            assert vars(service.registry.wire) == vars(WireCount())
-            assert "above the limit of 65536" in await outcome_of(
-                RemoteServer(address, TLSFiles.of(tmp_path, "node-0")), long[:1]
-            )
-            assert service.registry.wire.bytes_up < 2 * PART_BYTES
+                assert "has been revoked" in await outcome_of(hub.remote("lost"), messages)
+            assert vars(hub.registry.wire) == vars(WireCount())
+            assert "above the limit of 65536" in await outcome_of(hub.remote("node-0"), long[:1])
+            assert hub.registry.wire.bytes_up < 2 * PART_BYTES
 
     tell(story())
 
 
 def test_a_certificate_that_does_not_say_what_it_is_for_opens_no_door(tmp_path: Path) -> None:
     make_certificates(tmp_path, server="server", nodes=["node-0"])
-    vague = without_usage(tmp_path, "vague", "node-0")
+    without_usage(tmp_path, "vague", "node-0")
     (node,) = make_nodes(WORLD, [3])
 
-    async def joined(address: str) -> str:
-        with pytest.raises(InputError) as failure:
-            await run_node(node, RemoteServer(address, TLSFiles.of(tmp_path, "node-0")), patience=0.1)
-        return str(failure.value)
-
     async def story() -> None:
-        async with served(tmp_path) as (service, address):
-            told = await outcome_of(RemoteServer(address, vague), [hello_of(node)])
+        async with served(tmp_path) as hub:
+            told = await outcome_of(hub.remote("vague"), [hello_of(node)])
             assert told == "the certificate is not one for nodes (its extended key usage lacks clientAuth)"
-            assert vars(service.registry.wire) == vars(WireCount())
-        async with served(tmp_path, "vague") as (service, _):
-            told = await joined(f"localhost:{service.port}")
-            assert "not one for servers (its extended key usage lacks serverAuth)" in told
+            assert vars(hub.registry.wire) == vars(WireCount())
+        async with served(tmp_path, "vague") as hub:
+            remote = RemoteServer(f"localhost:{hub.server.port}", TLSFiles.of(tmp_path, "node-0"))
+            with pytest.raises(InputError, match=r"not one for servers \(its extended key usage lacks serverAuth\)"):
+                await run_node(node, remote, patience=0.1)
 
     tell(story())
 
@@ -139,11 +119,11 @@ def test_a_name_that_would_write_into_the_log_is_shown_escaped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_certificates(tmp_path, server="server")
-    forged = without_usage(tmp_path, "forged", "x\nroot: all is well\x1b[31m")
+    without_usage(tmp_path, "forged", "x\nroot: all is well\x1b[31m")
 
     async def story() -> str:
-        async with served(tmp_path) as (_, address):
-            return await outcome_of(RemoteServer(address, forged), [])
+        async with served(tmp_path) as hub:
+            return await outcome_of(hub.remote("forged"), [])
 
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
         told = tell(story())
@@ -157,15 +137,12 @@ def test_one_name_may_open_so_many_streams_a_minute(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(reception, "MAX_ATTEMPTS", 3)
 
     async def story() -> None:
-        async with served(tmp_path) as (service, address):
-            told = [await outcome_of(RemoteServer(address, TLSFiles.of(tmp_path, "flood")), [b""]) for _ in range(5)]
+        async with served(tmp_path) as hub:
+            told = [await outcome_of(hub.remote("flood"), [b""]) for _ in range(5)]
             assert ["no message" in reason for reason in told] == [True, True, True, False, False]
             assert told[3] == told[4] == "too many streams in 60 s"
-            assert service.registry.wire.messages_up == 3
-            nodes = make_nodes(WORLD, SPLIT)
-            await asyncio.gather(
-                *(run_node(node, RemoteServer(address, TLSFiles.of(tmp_path, node.name))) for node in nodes)
-            )
+            assert hub.registry.wire.messages_up == 3
+            await asyncio.gather(*hub.join(*make_nodes(WORLD, SPLIT)))
 
     tell(story())
 
@@ -211,9 +188,7 @@ def test_a_long_message_is_put_together_and_one_that_cannot_be_is_a_violation() 
 def test_a_run_whose_reports_travel_in_parts_is_the_simulation() -> None:
     """A report has four numbers a pair: 77 kB."""
     world = synthetic(agents=2, eps_p=0.1, seed=1, states=300, actions=8, horizon=2)
-    algorithm = FedUCBVI(synchronisation="local")
-    outcome = federate(plan_for(algorithm, world, 3, seed=2), make_nodes(world, [1, 1]))
-    assert_same(outcome.run, run(algorithm, world, 3, seed=2, driver="episodes"), regret=False)
+    assert_simulated(FedUCBVI(synchronisation="local"), world, 3, 2, [1, 1])
 
 
 # ------------------------------------------------------------------------------------------------- while a run lasts
@@ -223,15 +198,13 @@ def test_a_revoked_nodes_open_stream_is_closed_and_the_node_told_why(tmp_path: P
     make_certificates(tmp_path, server="server", nodes=["node-0"])
 
     async def story() -> None:
-        async with served(tmp_path) as (service, address):
-            node = make_nodes(WORLD, SPLIT)[0]
-            joined = asyncio.ensure_future(run_node(node, RemoteServer(address, TLSFiles.of(tmp_path, "node-0"))))
-            while not service.registry.connected:
-                await asyncio.sleep(0.01)
+        async with served(tmp_path) as hub:
+            (joined,) = hub.join(make_nodes(WORLD, SPLIT)[0])
+            await hub.meet()
             revoke(tmp_path, ["node-0"])
             with pytest.raises(InputError, match="the certificate of 'node-0' has been revoked"):
                 await joined
-            assert not service.registry.members
+            assert not hub.registry.members
 
     tell(story())
 
@@ -255,35 +228,26 @@ def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
         shutil.copy(ours / f"{name}.crt", own)
 
     async def story() -> None:
-        service = FederationServer(
-            plan(), "127.0.0.1:0", TLSFiles.of(own, "server"), revoked=lambda: revoked_names(ours)
-        )
-        serving, address = asyncio.ensure_future(service.run()), f"127.0.0.1:{service.port}"
+        hub = Served(plan(), None, lambda name: TLSFiles.of(own, name), LOOPBACK, revoked=lambda: revoked_names(ours))
+        registry, probe = hub.registry, RemoteServer(f"127.0.0.1:{hub.server.port}", TLSFiles.of(own, "node-1"))
         nodes = make_nodes(WORLD, SPLIT)
-
-        def join(node: Node) -> asyncio.Future[Any]:
-            return asyncio.ensure_future(run_node(node, RemoteServer(address, TLSFiles.of(own, node.name))))
-
-        joined = [join(nodes[0])]
-        while not service.registry.connected:
-            await asyncio.sleep(0.01)
-        before = service.registry.members["node-0"].stream
+        hub.join(nodes[0])
+        await hub.meet()
+        before = registry.members["node-0"].stream
         renew("node-0")
-        revoke_replaced(ours, ["node-0"])
-        while service.registry.connected == 0 or service.registry.members["node-0"].stream is before:
+        revoke(ours, ["node-0"], replaced=True)
+        while registry.connected == 0 or registry.members["node-0"].stream is before:
             await asyncio.sleep(0.01)
 
-        old = await RemoteServer(address, TLSFiles.of(own, "node-1")).certificate()
+        old = await probe.certificate()
         good = (own / "server.key").read_bytes()
         (own / "server.key").write_bytes((own / "node-1.key").read_bytes())  # half of a change
-        assert await RemoteServer(address, TLSFiles.of(own, "node-1")).certificate() == old
+        assert await probe.certificate() == old
         (own / "server.key").write_bytes(good)
         renew("server", server=True)
-        new = await RemoteServer(address, TLSFiles.of(own, "node-1")).certificate()
-        assert new == (own / "server.crt").read_bytes() != old
-        joined.append(join(nodes[1]))
-        outcome = await serving
-        await asyncio.gather(*joined)
+        assert await probe.certificate() == (own / "server.crt").read_bytes() != old
+        hub.join(nodes[1])
+        outcome = await hub.finish()
         assert_same(outcome.run, simulated(), regret=False)
 
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):

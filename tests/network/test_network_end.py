@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from commands import refusal
-from enemies import SECONDS, SPLIT, WORLD, plan, simulated
+from enemies import SPLIT, WORLD, plan, simulated
 from fed_ucbvi import InputError, Run, load_policy
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import ask_policy, run_node
-from fed_ucbvi.network.server import FederationServer
-from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.server_checkpoint import POLICY_FILE
 from fed_ucbvi.network.transport import RemoteServer
 from fed_ucbvi.results.policy import LearntPolicy
 from federation_processes import SERVER, Party, Processes
-from network import assert_same, federate, make_nodes, reach
+from network import LOOPBACK, SECONDS, Served, assert_same, federate, make_nodes, tell
 
 HOST = "127.0.0.1"
 
@@ -35,10 +35,8 @@ def certs(tmp_path: Path) -> Path:
 def test_a_server_signs_the_policy_and_a_node_that_missed_the_end_takes_it_from_there(
     tmp_path: Path, certs: Path
 ) -> None:
-    checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
-    nodes = make_nodes(WORLD, SPLIT, tmp_path)
-    outcome = federate(checkpoint.adopt(plan()), nodes, lambda name: TLSFiles.of(certs, name), checkpoint)
-    file = checkpoint.folder / POLICY_FILE
+    nodes, file = make_nodes(WORLD, SPLIT, tmp_path), tmp_path / "checkpoint" / POLICY_FILE
+    outcome = federate(plan(), nodes, lambda name: TLSFiles.of(certs, name), tmp_path / "checkpoint")
     policy = load_policy(file, authority=certs / "ca.crt", server=HOST)
     assert (policy.run, policy.episodes, policy.final) == ("the-run", 120, True)
     assert policy.rounds == len(outcome.run.records["length"])
@@ -47,8 +45,12 @@ def test_a_server_signs_the_policy_and_a_node_that_missed_the_end_takes_it_from_
         assert node.policy is not None
         assert node.policy.to_bytes() == file.read_bytes()
 
-    late = make_nodes(WORLD, SPLIT, tmp_path)[1]  # a new process that knows its state folder
-    told = asyncio.run(run_node(late, RemoteServer(f"{HOST}:1", TLSFiles.of(certs, late.name)), result=file))
+    def look(result: Path) -> tuple[Node, LearntPolicy | None]:
+        """A new process, that knows its state folder and finds no server."""
+        late = make_nodes(WORLD, SPLIT, tmp_path)[1]
+        return late, tell(run_node(late, RemoteServer(f"{HOST}:1", TLSFiles.of(certs, late.name)), result=result))
+
+    late, told = look(file)
     assert told is not None
     assert told.run == "the-run"
     assert late.finished
@@ -61,13 +63,8 @@ def test_a_server_signs_the_policy_and_a_node_that_missed_the_end_takes_it_from_
         (replace(policy, final=False), "which was not its last"),
     ):
         other.signed(*key).save(tmp_path / "other.json")
-        late = make_nodes(WORLD, SPLIT, tmp_path)[1]
         with pytest.raises(InputError, match=says):
-            asyncio.run(
-                run_node(
-                    late, RemoteServer(f"{HOST}:1", TLSFiles.of(certs, late.name)), result=tmp_path / "other.json"
-                )
-            )
+            look(tmp_path / "other.json")
 
 
 POLICY = LearntPolicy(np.zeros((2, 3), dtype=np.int32), 2, {}, np.nan, "run", 3, 9)
@@ -127,7 +124,7 @@ def test_a_node_that_finds_no_server_says_what_to_do_and_takes_a_policy_that_com
         POLICY.signed(*TLSFiles.of(certs, "server").read()[1:]).save(tmp_path / POLICY_FILE)
         return await looking
 
-    told = asyncio.run(asyncio.wait_for(story(), SECONDS))
+    told = tell(story())
     assert told is not None
     assert (told.run, told.rounds) == ("run", 3)
 
@@ -157,17 +154,14 @@ def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
     asked: list[LearntPolicy] = []
 
     async def story() -> Run:
-        service = FederationServer(
-            plan(), f"{HOST}:0", TLSFiles.of(certs, "server"), revoked=lambda: revoked, on_round=lambda _: None
-        )
-        address = f"{HOST}:{service.port}"
-        advance = service.coordinator._advance
+        served = Served(plan(), None, lambda name: TLSFiles.of(certs, name), LOOPBACK, revoked=lambda: revoked)
+        advance = served.coordinator._advance
 
         async def ask(name: str) -> None:
-            asked.append(await ask_policy(RemoteServer(address, TLSFiles.of(certs, name))))
+            asked.append(await ask_policy(served.remote(name)))
 
         async def advance_and_ask() -> None:
-            if service.coordinator.round == 0:
+            if served.coordinator.round == 0:
                 with pytest.raises(InputError, match="no policy has been recommended yet"):
                     await ask("node-0")
             await advance()
@@ -178,13 +172,11 @@ def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
                 await ask("node-2")
             revoked.clear()
 
-        monkeypatch.setattr(service.coordinator, "_advance", advance_and_ask)
-        parties = [run_node(n, RemoteServer(address, TLSFiles.of(certs, n.name))) for n in make_nodes(WORLD, SPLIT)]
-        serving = asyncio.ensure_future(service.run())
-        await asyncio.gather(*parties)
-        return (await serving).run
+        monkeypatch.setattr(served.coordinator, "_advance", advance_and_ask)
+        served.join(*make_nodes(WORLD, SPLIT))
+        return (await served.finish()).run
 
-    run = asyncio.run(asyncio.wait_for(story(), SECONDS))
+    run = tell(story())
     assert_same(run, simulated(), regret=False)
     rounds = [policy.rounds for policy in asked]
     assert rounds == sorted(rounds)
@@ -199,30 +191,28 @@ def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: 
     monkeypatch.setattr("fed_ucbvi.network.server.FAREWELL_SECONDS", SECONDS)
 
     async def story() -> None:
-        service = FederationServer(plan(), None, None)
-        registry, address = service.registry, reach(service)
-        away, steady = make_nodes(WORLD, SPLIT)
-        leaving = asyncio.ensure_future(run_node(away, address))
-        staying = asyncio.ensure_future(run_node(steady, address))
+        served = Served(plan())
+        registry = served.registry
+        leaving, staying = served.join(*make_nodes(WORLD, SPLIT))
 
         async def last_round() -> None:
             await registry.wait_until(lambda: registry.complete(WORLD.agents), SECONDS)
-            service.coordinator.begun = True
+            served.coordinator.begun = True
             leaving.cancel()
             await registry.wait_until(lambda: registry.connected == 1, SECONDS)
 
-        monkeypatch.setattr(service.coordinator, "run", last_round)
-        serving = asyncio.ensure_future(service.run())
+        monkeypatch.setattr(served.coordinator, "run", last_round)
+        serving = served.start()
         await staying
         assert not serving.done()
         again = make_nodes(WORLD, SPLIT)[0]
-        await run_node(again, address)
+        await run_node(again, served.remote())
         await serving
         assert again.finished
         assert again.policy is not None
         assert not again.policy.signature
 
-    asyncio.run(asyncio.wait_for(story(), SECONDS))
+    tell(story())
 
 
 @pytest.mark.full

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import re
@@ -14,52 +13,59 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from enemies import (
-    ALGORITHM,
-    INCARNATION,
-    SECONDS,
-    SPLIT,
-    WORLD,
-    T,
-    Turn,
-    long_fault,
-    plan,
-    simulated,
-    turning,
-)
-from fed_ucbvi.network.arrays import Changes, DeltaCache
-from fed_ucbvi.network.checks import Expected, check_report
-from fed_ucbvi.network.client import run_node
+from enemies import ALGORITHM, INCARNATION, SPLIT, WORLD, T, Turn, long_fault, plan, simulated, turning
+from fed_ucbvi.network.arrays import Changes
+from fed_ucbvi.network.checks import Expected, ReportSchema, check_report
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import PROTOCOL, Hello, Joining, Played, Report, Request, Up, encode, in_parts
-from fed_ucbvi.network.report_schema import ReportSchema
+from fed_ucbvi.network.messages import (
+    PROTOCOL,
+    DeltaCache,
+    Hello,
+    Joining,
+    Played,
+    Report,
+    Request,
+    Up,
+    encode,
+    in_parts,
+)
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.network.transport import RemoteServer
-from network import assert_run_without_the_first_agent, assert_same, federate, make_nodes, reach
+from fed_ucbvi.network.server import Outcome
+from network import (
+    LOOPBACK,
+    CrashError,
+    Served,
+    assert_run_without_the_first_agent,
+    assert_same,
+    federate,
+    make_nodes,
+    tell,
+)
 
 
-async def with_turned(
-    task: RunPlan, turn: Turn, folder: Path | None = None, *, in_memory: bool = True
+def with_turned(
+    task: RunPlan, turn: Turn, folder: Path | None = None, *, address: str | None = None
 ) -> tuple[Outcome, str]:
     """A run in which node-0 turns; the outcome, and what it was told at the end."""
-    kept = None if folder is None else ServerCheckpoint(folder / "checkpoint")
-    task = task if kept is None else kept.adopt(task)
-    service = FederationServer(task, None if in_memory else "127.0.0.1:0", None, server_checkpoint=kept)
-    address = reach(service) if in_memory else RemoteServer(f"127.0.0.1:{service.port}")
-    enemy, honest = make_nodes(WORLD, SPLIT, folder)
-    turned = asyncio.ensure_future(turning(enemy, address, turn))
-    steady = asyncio.ensure_future(run_node(honest, address))
-    try:
-        outcome = await service.run()
-        await steady
-        return outcome, await turned
-    finally:
-        turned.cancel()
-        steady.cancel()
+
+    async def story() -> tuple[Outcome, str]:
+        served = Served(task, None if folder is None else folder / "checkpoint", address=address)
+        enemy, honest = make_nodes(WORLD, SPLIT, folder)
+        (turned,) = served.begin(turning(enemy, served.remote(), turn))
+        served.join(honest)
+        return await served.finish(), await turned
+
+    return tell(story())
+
+
+def assert_dropped(outcome: Outcome, told: str, number: int, says: str) -> None:
+    """node-0 was, in that round, for that reason, which it was told."""
+    (event,) = outcome.events
+    assert (event["round"], event["node"], event["done"]) == (number, "node-0", "drop")
+    assert re.search(says, event["what"])
+    assert told == event["what"]
 
 
 def _as_played(**changes: Any) -> Turn:
@@ -105,12 +111,9 @@ FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
 @pytest.mark.parametrize("kind", FIRST_ANSWERS)
 def test_a_node_that_answers_wrongly_is_dropped_by_name_and_the_run_is_that_of_the_others(kind: str) -> None:
     turn, says = FIRST_ANSWERS[kind]
-    task = plan(violation="drop")
-    outcome, told = asyncio.run(asyncio.wait_for(with_turned(task, turn), SECONDS))
-    (event,) = outcome.events
-    assert (event["round"], event["node"], event["done"]) == (1, "node-0", "drop")
-    assert re.search(says, event["what"])
-    assert told == event["what"]
+    task = plan(on_violation="drop")
+    outcome, told = with_turned(task, turn)
+    assert_dropped(outcome, told, 1, says)
     assert_run_without_the_first_agent(outcome.run, task)
 
 
@@ -118,15 +121,14 @@ def test_a_node_that_answers_wrongly_is_dropped_by_name_and_the_run_is_that_of_t
 def test_a_node_that_answers_wrongly_stops_the_run_if_that_is_the_policy(kind: str) -> None:
     turn, says = FIRST_ANSWERS[kind]
     with pytest.raises(FederationStoppedError, match=f"'node-0' broke the rules in round 1: it .*{says}"):
-        asyncio.run(asyncio.wait_for(with_turned(plan(), turn), SECONDS))
+        with_turned(plan(), turn)
 
 
 def test_a_run_that_a_violation_has_stopped_goes_on_with_honest_nodes(tmp_path: Path) -> None:
     lie = in_reports(_set(0, (0, 1, 1), -1), 3)
     with pytest.raises(FederationStoppedError, match="'node-0' broke the rules in round 3: agent 0: n"):
-        asyncio.run(asyncio.wait_for(with_turned(plan(), lie, tmp_path), SECONDS))
-    kept = ServerCheckpoint(tmp_path / "checkpoint")
-    honest = federate(kept.adopt(plan()), make_nodes(WORLD, SPLIT, tmp_path), server_checkpoint=kept)
+        with_turned(plan(), lie, tmp_path)
+    honest = federate(plan(), make_nodes(WORLD, SPLIT, tmp_path), folder=tmp_path / "checkpoint")
     assert_same(honest.run, simulated(), regret=False)
 
 
@@ -141,15 +143,15 @@ def test_replayed_answers_are_passed_over_and_change_nothing() -> None:
         past.append(encode(answer, sent))
         return [*copies, past[-1], past[-1]]
 
-    outcome, told = asyncio.run(asyncio.wait_for(with_turned(plan(), turn), SECONDS))
+    outcome, told = with_turned(plan(), turn)
     assert told == ""
     assert outcome.events == []
     assert_same(outcome.run, simulated(), regret=False)
 
 
 def test_a_node_that_never_answers_is_done_without_after_deadline_and_patience() -> None:
-    task = plan(away="exclude", deadline=2.0, patience=1.0)
-    outcome, told = asyncio.run(asyncio.wait_for(with_turned(task, lambda _: ()), SECONDS))
+    task = plan(on_away="exclude", deadline=2.0, patience=1.0)
+    outcome, told = with_turned(task, lambda _: ())
     assert told == "no answer within 2 s"
     (event,) = outcome.events
     assert event == {"round": 1, "node": "node-0", "what": "away for 1 s", "done": "exclude"}
@@ -160,23 +162,20 @@ def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_again_and
     """Above eight times the limit gRPC ends the stream, as a dying process would; but this one lives on."""
 
     async def story() -> Outcome:
-        service = FederationServer(plan(violation="drop"), "127.0.0.1:0", None)
-        address = RemoteServer(f"127.0.0.1:{service.port}")
+        served = Served(plan(on_violation="drop"), address=LOOPBACK)
         enemy, honest = make_nodes(WORLD, SPLIT)
 
         async def insist() -> list[str]:
             told: list[str] = []
             while not told or not re.search("excluded|failed to connect", told[-1]):  # the run may be over by then
-                told.append(await turning(enemy, address, lambda _: [b"x" * (9 * 65_536)]))
+                told.append(await turning(enemy, served.remote(), lambda _: [b"x" * (9 * 65_536)]))
             return told
 
-        insisting = asyncio.ensure_future(insist())
-        steady = asyncio.ensure_future(run_node(honest, address))
-        outcome = await service.run()
-        await asyncio.gather(insisting, steady)
-        return outcome
+        served.begin(insist())
+        served.join(honest)
+        return await served.finish()
 
-    outcome = asyncio.run(asyncio.wait_for(story(), SECONDS))
+    outcome = tell(story())
     assert outcome.events == [
         {"round": 1, "node": "node-0", "what": "it ended 5 streams where one answer was due", "done": "drop"}
     ]
@@ -191,8 +190,8 @@ def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
         for _ in range(100_000):
             yield long_fault(5_000)
 
-    task = plan(violation="drop", away="exclude", patience=0.5)
-    outcome, _ = asyncio.run(asyncio.wait_for(with_turned(task, turn, in_memory=False), SECONDS))
+    task = plan(on_violation="drop", on_away="exclude", patience=0.5)
+    outcome, _ = with_turned(task, turn, address=LOOPBACK)
     assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(1, "node-0", "exclude")]
     assert outcome.ended
     assert not outcome.run.complete
@@ -222,13 +221,8 @@ def _in_second_round(**content: Any) -> Turn:
 )
 def test_changes_that_cannot_be_are_a_violation(content: dict[str, Any], says: str) -> None:
     """The last: no change at all, though episodes were played."""
-    outcome, told = asyncio.run(
-        asyncio.wait_for(with_turned(plan(violation="drop"), _in_second_round(**content)), SECONDS)
-    )
-    (event,) = outcome.events
-    assert (event["round"], event["node"], event["done"]) == (2, "node-0", "drop")
-    assert re.search(says, event["what"])
-    assert told == event["what"]
+    outcome, told = with_turned(plan(on_violation="drop"), _in_second_round(**content))
+    assert_dropped(outcome, told, 2, says)
     assert outcome.ended
 
 
@@ -309,11 +303,7 @@ FALSE_REPORTS = [
     (1, _one_agent_more, r"agent 0: X is int64 \(2, 3, 2, 1\), expected int64 \(1, 3, 2, 1\)"),
     (3, _set(1, (0, 2, 0), 2**60), "agent 0: X .* outside n times"),  # a sum of values too large
     (3, _set(2, (0, 2, 0, 1), 2**60), "agent 0: Y .* outside n times"),  # a sum of squares too large
-    (
-        3,
-        _set(2, (0, 2, 0, 0), 2**62),
-        "agent 0: Y .* low word too large",
-    ),  # a low word too large
+    (3, _set(2, (0, 2, 0, 0), 2**62), "agent 0: Y .* low word too large"),  # a low word too large
     (3, _set(3, (0, 2, 0), 2**60), "agent 0: Z .* outside n times"),  # rewards above one
     (3, _set(3, (0, 2, 0), -1), "agent 0: Z .* negative"),  # negative rewards
     (3, _claim_values, "agent 0: X .* outside n times"),  # values without visits
@@ -331,19 +321,12 @@ FALSE_REPORTS = [
 def test_a_false_report_is_refused_by_agent_and_field(number: int, lie: Any, says: str) -> None:
     """From the first round on, or later."""
     turn = in_reports(lie, number)
-    outcome, told = asyncio.run(asyncio.wait_for(with_turned(plan(violation="drop"), turn), SECONDS))
-    (event,) = outcome.events
-    assert (event["round"], event["node"], event["done"]) == (number, "node-0", "drop")
-    assert re.search(says, event["what"])
-    assert told == event["what"]
+    outcome, told = with_turned(plan(on_violation="drop"), turn)
+    assert_dropped(outcome, told, number, says)
     assert outcome.ended
     assert not outcome.run.complete
     later = slice(number - 1, None)
     assert (outcome.run.records["agent_episodes"][later] == 2 * outcome.run.records["length"][later]).all()
-
-
-class StopError(Exception):
-    """The server dies here."""
 
 
 def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) -> None:
@@ -351,7 +334,7 @@ def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) 
 
     def die(coordinator: Coordinator) -> None:
         if coordinator.round == 12:
-            raise StopError
+            raise CrashError
 
     moved = False
 
@@ -365,25 +348,18 @@ def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) 
             arrays[0][0, state, 1 - action] += 1
 
     async def story() -> Outcome:
-        first, second = (ServerCheckpoint(tmp_path / "checkpoint") for _ in range(2))
-        service = FederationServer(first.adopt(plan()), None, None, server_checkpoint=first, report=die)
-        address = reach(service)
-        nodes = make_nodes(WORLD, SPLIT, tmp_path)
-        tasks = [asyncio.ensure_future(run_node(node, address)) for node in nodes]
-        with pytest.raises(StopError):
-            await service.run()
-        tasks[0].cancel()
-        service = address.server = FederationServer(
-            second.adopt(plan(violation="drop")), None, None, server_checkpoint=second
-        )
+        served = Served(plan(), tmp_path / "checkpoint", report=die)
+        gone, _ = served.join(*make_nodes(WORLD, SPLIT, tmp_path))
+        with pytest.raises(CrashError):
+            await served.start()
+        gone.cancel()
+        served.joined.remove(gone)
+        served.restart(plan(on_violation="drop"), tmp_path / "checkpoint")
         enemy = make_nodes(WORLD, SPLIT, tmp_path)[0]
-        turned = asyncio.ensure_future(turning(enemy, address, in_reports(move)))
-        outcome = await service.run()
-        await tasks[1]
-        await turned
-        return outcome
+        served.begin(turning(enemy, served.remote(), in_reports(move)))
+        return await served.finish()
 
-    outcome = asyncio.run(asyncio.wait_for(story(), SECONDS))
+    outcome = tell(story())
     (event,) = outcome.events
     assert (event["round"], event["node"], event["done"]) == (13, "node-0", "drop")
     assert re.search("agent 0: n .*(smaller than before|changed where the policy did not go)", event["what"])

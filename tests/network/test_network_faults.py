@@ -1,9 +1,10 @@
-"""What happens when nodes or the server go away, come back, stay away, or send what cannot be true."""
+"""What happens when nodes or the server go away, come back, stay away, or find a disk full."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,64 +13,73 @@ from typing import Any
 import numpy as np
 import pytest
 
+from enemies import SEED, SPLIT, WORLD, T
 from fed_ucbvi import FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine import state_store
-from fed_ucbvi.network import client, coordinator
+from fed_ucbvi.network import client, coordinator, transport
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import ExchangeCall
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from in_memory import InMemoryServer
+from fed_ucbvi.network.transport import RemoteServer
+from federation_processes import Line
 from network import (
+    LOOPBACK,
     CrashError,
     Fragile,
+    Served,
     assert_run_without_the_first_agent,
     assert_same,
+    failing,
     federate,
     keep_alive,
     make_nodes,
-    reach,
+    tell,
 )
 
-WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
-T, SEED = 120, 4
-SPLIT = [1, 2]
+LOCAL = FedUCBVI(synchronisation="local")
+
+pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 
 
 def plan(algorithm: FedUCBVI = ALGORITHM, **rules: Any) -> RunPlan:
-    return plan_for(algorithm, WORLD, T, seed=SEED, run="the-run", rules=Rules(**{"patience": 300.0, **rules}))
+    return plan_for(algorithm, WORLD, T, seed=SEED, run="the-run", **{"patience": 300.0, **rules})
 
 
-def simulated(algorithm: FedUCBVI = ALGORITHM) -> Any:
-    return run(algorithm, WORLD, T, seed=SEED, driver="episodes")
+def assert_undisturbed(outcome: Outcome, algorithm: Any = ALGORITHM, episodes: int = T) -> None:
+    assert outcome.events == []
+    assert_same(outcome.run, run(algorithm, WORLD, episodes, seed=SEED, driver="episodes"), regret=False)
 
 
-async def with_restarts(task: RunPlan, folder: Path, deaths: list[int], *, after: bool) -> Outcome:
-    """A run in which node-0 dies again and again, each time after so many answers."""
-    service = FederationServer(task, None, None)
-    address = reach(service)
-    left = list(deaths)
+def mortal(deaths: list[int], folder: Path | None = None, *, after: bool = False) -> Callable[[], Node]:
+    """Makes node-0 again and again; each time it dies after so many answers, and lives on when none are left."""
 
-    def fragile() -> Node:
-        node = Fragile("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
-        node.dies_at, node.after = (left.pop(0) if left else -1), after
+    def make() -> Node:
+        node = Fragile("node-0", lambda M: WORLD, 0, 1, folder, trajectories=True)
+        node.dies_at, node.after = (deaths.pop(0) if deaths else -1), after
         return node
 
-    _, steady = make_nodes(WORLD, SPLIT)
-    tasks = [
-        asyncio.ensure_future(keep_alive(fragile, address)),
-        asyncio.ensure_future(run_node(steady, address)),
-    ]
-    outcome = await service.run()
-    await asyncio.gather(*tasks)
-    assert left == []
+    return make
+
+
+def with_restarts(task: RunPlan, folder: Path, deaths: list[int], *, after: bool) -> Outcome:
+    """A run in which node-0 dies again and again, and comes back from its disk."""
+
+    async def story() -> Outcome:
+        served = Served(task)
+        served.begin(keep_alive(mortal(deaths, folder, after=after), served.remote()))
+        served.join(make_nodes(WORLD, SPLIT)[1])
+        return await served.finish()
+
+    outcome = tell(story())
+    assert deaths == []
     return outcome
 
 
@@ -83,9 +93,17 @@ def test_a_node_that_dies_again_and_again_rejoins_and_nothing_changes(
     """Deaths fall on starts, stops and queries: of those a round has three, and six where a
     policy is planned."""
     deaths = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
-    outcome = asyncio.run(asyncio.wait_for(with_restarts(plan(algorithm), tmp_path, deaths, after=after), 300))
-    assert_same(outcome.run, simulated(algorithm), regret=False)
-    assert outcome.events == []
+    assert_undisturbed(with_restarts(plan(algorithm), tmp_path, deaths, after=after), algorithm)
+
+
+@pytest.mark.parametrize(
+    "name", ["fedq-hoeffding", "fedq-bernstein", "fedq-advantage", "byzan-ucbvi", "concurrent-ucbvi"]
+)
+def test_every_algorithms_agents_come_back_from_their_disk(name: str, tmp_path: Path) -> None:
+    """The first node dies again and again, after it has worked out an answer and before it has given it."""
+    algorithm = make_algorithm(name, {})
+    task = plan_for(algorithm, WORLD, 40, seed=SEED)
+    assert_undisturbed(with_restarts(task, tmp_path, [2, 3, 5, 4, 7], after=True), algorithm, 40)
 
 
 @pytest.mark.parametrize("moment", ["before a round", "in the middle of a synchronisation", "before its checkpoint"])
@@ -93,47 +111,25 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nodes live on: they find the new server at the old address and take back what it does not know of."""
-    calls = 0
     place, name = {
         "before a round": (coordinator.Coordinator, "_advance"),
         "in the middle of a synchronisation": (ExchangeCall, "__init__"),
         "before its checkpoint": (coordinator.Coordinator, "_keep"),
     }[moment]
-    original = getattr(place, name)
-
-    def dying(*arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls in (3, 11, 12, 20):
-            raise CrashError
-        return original(*arguments)
-
-    monkeypatch.setattr(place, name, dying)
+    calls = failing(monkeypatch, place, name, (3, 11, 12, 20), CrashError())
     monkeypatch.setattr(client, "MAX_PAUSE", 0.3)
 
     async def story() -> Outcome:
-        nodes = make_nodes(WORLD, SPLIT, tmp_path)
-        address: InMemoryServer | None = None
-        tasks: list[asyncio.Future[Any]] = []
+        served = Served(plan(), tmp_path / "checkpoint")
+        served.join(*make_nodes(WORLD, SPLIT, tmp_path))
         while True:
-            server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
-            service = FederationServer(
-                server_checkpoint.adopt(replace(plan(), run="another")),
-                None,
-                None,
-                server_checkpoint=server_checkpoint,
-            )
-            address = address or reach(service)
-            address.server = service
-            tasks = tasks or [asyncio.ensure_future(run_node(node, address)) for node in nodes]
             with suppress(CrashError):
-                outcome = await service.run()
-                await asyncio.gather(*tasks)
-                return outcome
+                return await served.finish()
+            served.restart(replace(plan(), run="another"), tmp_path / "checkpoint")
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
-    assert calls > 20
-    assert_same(outcome.run, simulated(), regret=False)
+    outcome = tell(story())
+    assert len(calls) > 20
+    assert_undisturbed(outcome)
 
 
 def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,113 +147,153 @@ def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(coordinator, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
-    book = ServerCheckpoint(tmp_path / "checkpoint")
-    outcome = federate(book.adopt(plan()), make_nodes(WORLD, SPLIT, tmp_path), server_checkpoint=book)
+    assert_undisturbed(federate(plan(), make_nodes(WORLD, SPLIT, tmp_path), folder=tmp_path / "checkpoint"))
     assert writes > 20
-    assert_same(outcome.run, simulated(), regret=False)
 
 
-def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress(tmp_path: Path) -> None:
-    task = plan(patience=1.0)
-    with pytest.raises(FederationStoppedError, match="'node-0' has stayed away"):
-        asyncio.run(asyncio.wait_for(with_restarts_and_lost_state(task, tmp_path), 300))
+def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress() -> None:
+    async def story() -> None:
+        served = Served(plan(patience=1.0))
+        first, steady = make_nodes(WORLD, SPLIT)
+
+        async def come_back() -> None:
+            with suppress(CrashError):
+                await run_node(mortal([14])(), served.remote())
+            with pytest.raises(InputError, match="must resume after round"):
+                await run_node(first, served.remote())
+
+        (coming,) = served.begin(come_back())
+        (staying,) = served.join(steady, patience=0.5)
+        with pytest.raises(FederationStoppedError, match="'node-0' has stayed away"):
+            await served.start()
+        await coming
+        with pytest.raises(InputError, match="no connection"):
+            await staying
+
+    tell(story())
 
 
 @pytest.mark.parametrize("name", ["fed-ucbvi", "fedq-bernstein", "concurrent-ucbvi"])
 def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tmp_path: Path) -> None:
     """Twice; in between the server begins anew as well. The node is brought back by the server's history."""
-    algorithm = make_algorithm(name, {})
+    algorithm, kept = make_algorithm(name, {}), tmp_path / "checkpoint"
     task = plan_for(algorithm, WORLD, 40, seed=SEED)
+    deaths = [14, 60]
 
     def die(run: coordinator.Coordinator) -> None:
         if run.round == 12:
             raise CrashError
 
     async def story() -> Outcome:
-        server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
-        service = FederationServer(
-            server_checkpoint.adopt(task), None, None, server_checkpoint=server_checkpoint, report=die
-        )
-        address = reach(service)
-        deaths = [14, 60]
-
-        def forgetful() -> Node:
-            node = Fragile("node-0", lambda M: WORLD, 0, 1, trajectories=True)
-            node.dies_at = deaths.pop(0) if deaths else -1
-            return node
-
-        tasks = [
-            asyncio.ensure_future(keep_alive(forgetful, address)),
-            asyncio.ensure_future(run_node(make_nodes(WORLD, SPLIT, tmp_path)[1], address)),
-        ]
+        served = Served(task, kept, report=die)
+        (forgetful,) = served.begin(keep_alive(mortal(deaths), served.remote()))
+        served.join(make_nodes(WORLD, SPLIT, tmp_path)[1])
         with pytest.raises(CrashError):
-            await service.run()
-        tasks[0].cancel()
-        server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
-        service = address.server = FederationServer(
-            server_checkpoint.adopt(task), None, None, server_checkpoint=server_checkpoint
-        )
-        tasks[0] = asyncio.ensure_future(keep_alive(forgetful, address))
-        outcome = await service.run()
-        await asyncio.gather(*tasks)
-        assert deaths == []
-        return outcome
+            await served.start()
+        served.joined.remove(forgetful)
+        forgetful.cancel()
+        served.restart(task, kept)
+        served.begin(keep_alive(mortal(deaths), served.remote()))
+        return await served.finish()
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
-    assert_same(outcome.run, run(algorithm, WORLD, 40, seed=SEED, driver="episodes"), regret=False)
+    outcome = tell(story())
+    assert deaths == []
+    assert_undisturbed(outcome, algorithm, 40)
 
 
-async def with_restarts_and_lost_state(task: RunPlan, folder: Path) -> Outcome:
-    service = FederationServer(task, None, None)
-    address = reach(service)
-    first, steady = make_nodes(WORLD, SPLIT)
-    fragile = Fragile("node-0", lambda M: WORLD, 0, 1)
-    fragile.dies_at = 14
+def test_what_a_kill_while_writing_has_left_is_swept_up(tmp_path: Path) -> None:
+    kept = ServerCheckpoint(tmp_path / "checkpoint")
+    kept.adopt(plan())
+    kept.close()
+    drafts = [tmp_path / "checkpoint" / ".log-000001.partial-1", tmp_path / "node-0" / ".log-000001.partial-2"]
+    for draft in drafts:
+        draft.parent.mkdir(exist_ok=True)
+        draft.write_bytes(b"half")
+    assert_undisturbed(federate(plan(), make_nodes(WORLD, [3], tmp_path), folder=tmp_path / "checkpoint"))
+    assert not any(draft.exists() for draft in drafts)
 
-    async def story() -> None:
-        with suppress(CrashError):
-            await run_node(fragile, address)
-        with pytest.raises(InputError, match="must resume after round"):
-            await run_node(first, address)
 
-    tasks = [asyncio.ensure_future(story()), asyncio.ensure_future(run_node(steady, address, patience=0.5))]
-    try:
-        return await service.run()
-    finally:
-        await tasks[0]
-        with pytest.raises(InputError, match="no connection"):
-            await tasks[1]
+# ------------------------------------------------------------------------------------------------ lines that break
+
+
+@pytest.mark.parametrize("fault", ["stalled", "cut"])
+def test_a_line_that_breaks_while_the_server_waits_for_others_is_noticed_and_mended(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stalled one is dead without a word. The server waits for nobody's answer then, so that no deadline can help;
+    keep-alives on both sides notice it. If it is cut, the node has waited for the others longer than it would look
+    for a server: its patience begins when it loses the server.
+    """
+    patience = 1.0
+    if fault == "stalled":
+        ten_times_faster = [
+            (name, value // 10 if name.endswith("_ms") else value) for name, value in transport._KEEP_ALIVE
+        ]
+        monkeypatch.setattr(transport, "_KEEP_ALIVE", ten_times_faster)
+        monkeypatch.setattr(transport, "KEEP_ALIVE_SECONDS", 1)
+
+    async def story() -> Outcome:
+        served = Served(plan_for(LOCAL, WORLD, T, seed=SEED), address=LOOPBACK)
+        first, second = make_nodes(WORLD, [1, 2])
+        with Line(served.server.port) as line:
+            far = RemoteServer(f"127.0.0.1:{line.port}")
+            served.begin(run_node(first, far, patience=patience if fault == "cut" else 600.0))
+            await served.meet()
+            stream, members = served.registry.members["node-0"].stream, served.registry.members
+            if fault == "stalled":
+                line.stall()
+                while "node-0" not in members or members["node-0"].stream in (stream, None):
+                    await asyncio.sleep(0.01)
+            else:
+                await asyncio.sleep(3 * patience)
+                line.cut()
+                while members:
+                    await asyncio.sleep(0.01)
+            served.join(second)
+            return await served.finish()
+
+    assert_undisturbed(tell(story(), 50 if fault == "stalled" else 300), LOCAL)
+
+
+def test_an_insecure_connection_takes_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens on port 1; a proxy of this machine's settings would lead elsewhere."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    assert_undisturbed(federate(plan(), make_nodes(WORLD, [3]), address=LOOPBACK))
 
 
 # ------------------------------------------------------------------------------------------- nodes that stay away
 
 
-async def with_departure(task: RunPlan, dies_at: int, folder: Path, *, back: bool = False) -> Outcome:
+def with_departure(
+    task: RunPlan, dies_at: int, folder: Path | None = None, *, back: bool = False, address: str | None = None
+) -> Outcome:
     """node-0 dies; if ``back``, it comes back once the others have gone on without it."""
-    service = FederationServer(task, None, None)
-    address = reach(service)
-    _, steady = make_nodes(WORLD, SPLIT)
 
-    async def story() -> None:
-        node = Fragile("node-0", lambda M: WORLD, 0, 1, folder)
-        node.dies_at = dies_at
-        with suppress(CrashError):
-            await run_node(node, address)
-        if back:
-            while not service.coordinator.engine.events:
-                await asyncio.sleep(0.01)
-            await run_node(Node("node-0", lambda M: WORLD, 0, 1, folder), address)
+    async def story() -> Outcome:
+        served = Served(task, address=address)
 
-    tasks = [asyncio.ensure_future(story()), asyncio.ensure_future(run_node(steady, address))]
-    outcome = await service.run()
-    await asyncio.gather(*tasks)
-    return outcome
+        async def depart() -> None:
+            with suppress(CrashError):
+                await run_node(mortal([dies_at], folder)(), served.remote())
+            if back:
+                while not served.coordinator.engine.events:
+                    await asyncio.sleep(0.01)
+                await run_node(Node("node-0", lambda M: WORLD, 0, 1, folder), served.remote())
+
+        served.begin(depart())
+        served.join(make_nodes(WORLD, SPLIT)[1])
+        return await served.finish()
+
+    return tell(story())
 
 
 @pytest.mark.parametrize("away", ["last", "exclude"])
 def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, tmp_path: Path) -> None:
-    task = plan(away=away, patience=0.3)
-    outcome = asyncio.run(asyncio.wait_for(with_departure(task, 23, tmp_path), 300))
+    task = plan(on_away=away, patience=0.3)
+    outcome = with_departure(task, 23, tmp_path)
     (event,) = outcome.events
     assert event["node"] == "node-0"
     assert event["done"] == away
@@ -274,8 +310,8 @@ def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, t
 
 def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
-    task = replace(plan(away="last", patience=0.2), setting=replace(plan().setting, episodes=3_000))
-    outcome = asyncio.run(asyncio.wait_for(with_departure(task, 23, tmp_path, back=True), 300))
+    task = replace(plan(on_away="last", patience=0.2), setting=replace(plan().setting, episodes=3_000))
+    outcome = with_departure(task, 23, tmp_path, back=True)
     assert [event["done"] for event in outcome.events] == ["last", "takes part again"]
     left, returned = (event["round"] for event in outcome.events)
     shares = outcome.run.records["agent_episodes"] / outcome.run.records["length"]
@@ -284,9 +320,8 @@ def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: py
 
 
 def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:
-    algorithm = FedUCBVI(synchronisation="local")
-    task = plan_for(algorithm, WORLD, T, seed=SEED, rules=Rules(away="exclude", patience=0.2))
-    outcome = asyncio.run(asyncio.wait_for(with_departure(task, 1, tmp_path), 300))
+    task = plan(LOCAL, on_away="exclude", patience=0.2)
+    outcome = with_departure(task, 1, tmp_path)
     assert_run_without_the_first_agent(outcome.run, task)
 
 
@@ -294,7 +329,7 @@ def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: P
 def test_only_algorithms_that_report_counts_may_go_on_without_all_their_agents(name: str) -> None:
     algorithm = make_algorithm(name, {})
     federation = synthetic(agents=1 if algorithm.single_agent else 3, states=3, actions=2, horizon=3)
-    task = plan_for(algorithm, federation, 10, rules=Rules(away="exclude"))
+    task = plan_for(algorithm, federation, 10, on_away="exclude")
 
     async def build() -> None:
         FederationServer(task, None, None)
@@ -304,9 +339,6 @@ def test_only_algorithms_that_report_counts_may_go_on_without_all_their_agents(n
             asyncio.run(build())
     else:
         asyncio.run(build())
-
-
-# ------------------------------------------------------------------------------------------------ what cannot be true
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
@@ -345,3 +377,13 @@ def test_live_nodes_stop_where_the_signal_reaches_them_and_all_play_t_episodes()
     for node in nodes:
         assert (node.state.arrays()["visits"].sum(axis=(2, 3)) == T).all()
     assert outcome.run.value > 0.8 * outcome.run.about.optimal_value
+
+
+def test_a_live_run_ends_without_a_node_that_never_comes_back() -> None:
+    task = plan_for(LOCAL, WORLD, T, seed=SEED, collection="live", on_away="last", patience=0.3)
+    outcome = with_departure(task, 10, address=LOOPBACK)
+    (event,) = outcome.events
+    assert (event["node"], event["done"]) == ("node-0", "last")
+    assert outcome.ended
+    assert not outcome.run.complete
+    assert 2 * T <= outcome.run.records["agent_episodes"].sum() < 3 * T

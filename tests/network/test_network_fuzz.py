@@ -20,10 +20,10 @@ from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network import client
 from fed_ucbvi.network.arrays import WireError
-from fed_ucbvi.network.checks import Expected, check_played, check_report
+from fed_ucbvi.network.checks import Expected, ReportSchema, check_played, check_report
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, ViolationError
-from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.members import Member, NodeStream
 from fed_ucbvi.network.messages import (
     PROTOCOL,
     Continue,
@@ -39,13 +39,10 @@ from fed_ucbvi.network.messages import (
     encode,
 )
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.node_stream import NodeStream
-from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import Connection, WireCount
-from in_memory import InMemoryServer
-from network import make_nodes
+from network import InMemoryServer, make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 PLAN = plan_for(FedUCBVI(nu=30), WORLD, 120, seed=4, run="the-run")

@@ -16,9 +16,7 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.dashboard.metrics import Metrics
-from fed_ucbvi.dashboard.state import LiveState
-from fed_ucbvi.dashboard.subject import Subject
-from fed_ucbvi.dashboard.watching import following
+from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.checkpoint import load_counts
 from fed_ucbvi.engine.drivers.base import Fleet, collect
@@ -27,17 +25,18 @@ from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.engine.state_store import restore
 from fed_ucbvi.network import coordinator as coordinator_module
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.client import leave_run, run_node
+from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import LeftError
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
-from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import TableEnv
 from matrices import first_of
-from network import assert_same, assert_same_but_for_requests, federate, make_nodes, part_of, reach
+from network import Served, assert_same, assert_same_but_for_requests, federate, make_nodes, part_of, tell
 
 SHORT, LONG, SEED = 40, 100, 4
 SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
@@ -58,17 +57,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_module, "REUNION_SECONDS", 0.5)
 
 
-@pytest.fixture(scope="module")
-def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFiles]:
-    folder = tmp_path_factory.mktemp("certs")
-    make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(4)])
-    return lambda name: TLSFiles.of(folder, name)
-
-
 def serve(plan: RunPlan, nodes: list[Node], folder: Path, tls: Callable[[str], TLSFiles] | None = None) -> Outcome:
     """Serve from a checkpoint to the end."""
-    kept = ServerCheckpoint(folder)
-    return federate(kept.adopt(plan), nodes, tls, kept)
+    return federate(plan, nodes, tls, folder)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -90,32 +81,19 @@ def test_nodes_that_stay_connected_come_along_when_their_server_comes_back_with_
     algorithm: FedUCBVI | FedKLUCBVI, tmp_path: Path
 ) -> None:
     """One node has no state folder. The server is stopped in the middle; where it was is read from its checkpoint."""
-    stopped = 0
 
-    async def story() -> Outcome:
-        nonlocal stopped
-        kept = ServerCheckpoint(tmp_path / "server")
-        service = FederationServer(
-            kept.adopt(plan_for(algorithm, WORLD, SHORT, seed=SEED)), None, None, server_checkpoint=kept
-        )
-        address = reach(service)
+    async def story() -> tuple[Outcome, int]:
+        served = Served(plan_for(algorithm, WORLD, SHORT, seed=SEED), tmp_path / "server")
         first, second = make_nodes(WORLD, [2, 2], tmp_path)
         second.folder = None
-        joined = [asyncio.ensure_future(run_node(node, address)) for node in (first, second)]
-        serving = asyncio.ensure_future(service.run())
-        while service.coordinator.round < 8:
-            await asyncio.sleep(0)
-        serving.cancel()
-        await asyncio.wait([serving])
-        kept = ServerCheckpoint(tmp_path / "server")
-        plan = kept.adopt(plan_for(algorithm, WORLD, LONG, seed=SEED))
-        service = address.server = FederationServer(plan, None, None, server_checkpoint=kept)
-        stopped = service.coordinator.round
-        outcome = await service.run()
-        await asyncio.gather(*joined)
-        return outcome
+        served.join(first, second)
+        await served.reach(8)
+        await served.stop()
+        served.restart(plan_for(algorithm, WORLD, LONG, seed=SEED), tmp_path / "server")
+        stopped = served.coordinator.round
+        return await served.finish(), stopped
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
+    outcome, stopped = tell(story())
     assert 0 < stopped < len(outcome.run.records["start"])
 
     def interrupt(record: Any) -> None:
@@ -131,10 +109,8 @@ def test_nodes_that_stay_connected_come_along_when_their_server_comes_back_with_
 # ---------------------------------------------------------------------------------------------------- who takes part
 
 
-def by_hand(
-    phases: list[tuple[Setting, list[int], list[int]]], algorithm: Any, world: Federation, until: list[int]
-) -> Any:
-    """Rounds of agents that come and go: in each phase these play, and those besides are in the sum as they were.
+def by_hand(phases: list[tuple[Setting, list[int]]], algorithm: Any, world: Federation, until: list[int]) -> Any:
+    """Rounds of agents that come and go: those that play in each phase.
 
     Every agent keeps its own counts and plays alone; the earliest request ends the round for all. What is returned:
     lengths of rounds, and the server.
@@ -156,13 +132,13 @@ def by_hand(
     lengths: list[int] = []
     arrays: dict[tuple[int, str], Any] = {}
     played, server = 0, None
-    for (setting, playing, resting), end in zip(phases, until, strict=True):
+    for (setting, playing), end in zip(phases, until, strict=True):
         before: Any = server
         server = algorithm.new_server(setting)
         if before is not None:
             restore(server, before.arrays())
         agents = {}
-        for i in (*playing, *resting):
+        for i in playing:
             own = world.rewards if len(world.rewards) == 1 else world.rewards[i : i + 1]
             agents[i] = algorithm.new_agents(setting, FleetTables(1, world.successors, own, i))
             for name, array in agents[i].arrays().items():
@@ -182,7 +158,7 @@ def by_hand(
             if asked:
                 for exchange in range(algorithm.exchanges(setting)):
                     query = algorithm.query(server, exchange)
-                    rows = [algorithm.report(agents[i], query, exchange) for i in (*playing, *resting)]
+                    rows = [algorithm.report(agents[i], query, exchange) for i in playing]
                     algorithm.aggregate(
                         server, tuple(np.concatenate(each) for each in zip(*rows, strict=True)), exchange
                     )
@@ -201,7 +177,7 @@ def test_new_agents_take_part_from_a_round_on(variant: str, tmp_path: Path) -> N
     assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "joined with 2 new agents")]
     first = plan_for(algorithm, few, SHORT, seed=SEED).setting
     second = extended_setting(algorithm, first, episodes=LONG, agents=4)
-    lengths, server = by_hand([(first, [0, 1], []), (second, [0, 1, 2, 3], [])], algorithm, world, [SHORT, LONG])
+    lengths, server = by_hand([(first, [0, 1]), (second, [0, 1, 2, 3])], algorithm, world, [SHORT, LONG])
     records = outcome.run.records
     assert records["length"].tolist() == lengths
     assert np.array_equal(outcome.run.V, server.V)
@@ -224,51 +200,43 @@ def test_real_environments_go_on_in_one_process_and_new_ones_join_them(tmp_path:
         return RunPlan(FedUCBVI(synchronisation="local"), setting, collection="live")
 
     async def story() -> Outcome:
-        kept = ServerCheckpoint(tmp_path / "server")
-        service = FederationServer(kept.adopt(plan(2, 600)), None, None, server_checkpoint=kept)
-        address = reach(service)
+        served = Served(plan(2, 600), tmp_path / "server")
         first, second = make_nodes(live, [2, 1], tmp_path)
-        joined = [asyncio.ensure_future(run_node(first, address))]
-        serving = asyncio.ensure_future(service.run())
-        while service.coordinator.round < 5:
-            await asyncio.sleep(0)
-        serving.cancel()
-        await asyncio.wait([serving])
-        kept = ServerCheckpoint(tmp_path / "server")
-        service = address.server = FederationServer(kept.adopt(plan(3, 620)), None, None, server_checkpoint=kept)
-        joined.append(asyncio.ensure_future(run_node(second, address)))
-        outcome = await service.run()
-        await asyncio.gather(*joined)
+        served.join(first)
+        await served.reach(5)
+        await served.stop()
+        served.restart(plan(3, 620), tmp_path / "server")
+        served.join(second)
+        outcome = await served.finish()
         assert first.state.experience.visits[:, 0].sum() == 2 * 620
         assert second.state.experience.visits[:, 0].sum() == 620
         return outcome
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
+    outcome = tell(story())
     assert outcome.agent_episodes == (3 * 620,) * 2
     assert outcome.run.complete
     assert [event["node"] for event in outcome.events] == ["node-1"]
+
+
+def with_a_late_node(plan: RunPlan, folder: Path, rounds: int) -> Outcome:
+    """Two nodes with two agents each, of which the second comes when the first has played so many rounds."""
+
+    async def story() -> Outcome:
+        served = Served(plan, folder / "server")
+        first, late = make_nodes(WORLD, [2, 2], folder)
+        served.join(first)
+        await served.reach(served.coordinator.round + rounds)
+        served.join(late)
+        return await served.finish()
+
+    return tell(story())
 
 
 def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
     algorithm, few = FedUCBVI(nu=30), part_of(WORLD, 2)
     serve(plan_for(algorithm, few, SHORT, seed=SEED), make_nodes(WORLD, [2], tmp_path), tmp_path / "server")
 
-    async def story() -> Outcome:
-        kept = ServerCheckpoint(tmp_path / "server")
-        plan = kept.adopt(plan_for(algorithm, WORLD, 4000, seed=SEED))
-        service = FederationServer(plan, None, None, server_checkpoint=kept)
-        address, nodes = reach(service), make_nodes(WORLD, [2, 2], tmp_path)
-        rounds = service.coordinator.round
-        serving = asyncio.ensure_future(service.run())
-        joined = [asyncio.ensure_future(run_node(nodes[0], address))]
-        while service.coordinator.round < rounds + 3:
-            await asyncio.sleep(0)
-        joined.append(asyncio.ensure_future(run_node(nodes[1], address)))
-        outcome = await serving
-        await asyncio.gather(*joined)
-        return outcome
-
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
+    outcome = with_a_late_node(plan_for(algorithm, WORLD, 4000, seed=SEED), tmp_path, 3)
     records = outcome.run.records
     agents = records["agent_episodes"] // records["length"]
     assert sorted(set(agents.tolist())) == [2, 4]
@@ -283,9 +251,7 @@ def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_o
 ) -> None:
     algorithm, world, rest = VARIANTS[variant]
     serve(
-        plan_for(algorithm, world, SHORT, seed=SEED, **rest),
-        make_nodes(world, [3, 1], tmp_path),
-        tmp_path / "server",
+        plan_for(algorithm, world, SHORT, seed=SEED, **rest), make_nodes(world, [3, 1], tmp_path), tmp_path / "server"
     )
     plan = plan_for(algorithm, world, LONG, seed=SEED, without=("node-1",), **rest)
     outcome = serve(plan, make_nodes(world, [3, 1], tmp_path)[:1], tmp_path / "server")
@@ -293,7 +259,7 @@ def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_o
     assert [(event["what"], event["done"]) for event in outcome.events] == [("left for good", done)]
     first = plan_for(algorithm, world, SHORT, seed=SEED).setting
     second = extended_setting(algorithm, first, episodes=LONG)
-    phases: list[Any] = [(first, [0, 1, 2, 3], []), (second, [0, 1, 2], [])]
+    phases = [(first, [0, 1, 2, 3]), (second, [0, 1, 2])]
     lengths, server = by_hand(phases, algorithm, world, [SHORT, LONG])
     assert outcome.run.records["length"].tolist() == lengths
     assert np.array_equal(outcome.run.V, server.V)
@@ -304,35 +270,28 @@ def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_o
 
 def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> None:
     """It is away when it says so, and the server waits for it in the middle of a round."""
-    algorithm = FedUCBVI(nu=30)
+    plan = plan_for(FedUCBVI(nu=30), WORLD, 2000, seed=SEED)
 
     async def story() -> tuple[Outcome, Any]:
-        kept = ServerCheckpoint(tmp_path / "server")
-        service = FederationServer(
-            kept.adopt(plan_for(algorithm, WORLD, 2000, seed=SEED)), None, None, server_checkpoint=kept
-        )
-        address, nodes = reach(service), make_nodes(WORLD, [2, 2], tmp_path)
-        serving = asyncio.ensure_future(service.run())
-        with pytest.raises(InputError, match="does not take part in this run"):
-            await leave_run("node-1", address)
-        joined = [asyncio.ensure_future(run_node(node, address)) for node in nodes]
-        while service.coordinator.round < 5:
-            await asyncio.sleep(0)
-        joined[1].cancel()
-        await asyncio.wait(joined[1:])
-        policy = await leave_run("node-1", address)
-        again = await leave_run("node-1", address)
-        assert again is not None
-        assert policy is not None
-        with pytest.raises(InputError, match="'node-1' has left this run for good"):
-            await run_node(make_nodes(WORLD, [2, 2], tmp_path)[1], address)
-        with pytest.raises(InputError, match="too few nodes would remain"):
-            await leave_run("node-0", address)
-        outcome = await serving
-        await joined[0]
-        return outcome, policy
+        async with Served(plan, tmp_path / "server") as served:
+            address = served.remote()
+            with pytest.raises(InputError, match="does not take part in this run"):
+                await leave_run("node-1", address)
+            away = served.join(*make_nodes(WORLD, [2, 2], tmp_path))[1]
+            await served.reach(5)
+            away.cancel()
+            await asyncio.wait([away])
+            served.joined.remove(away)
+            policy = await leave_run("node-1", address)
+            assert await leave_run("node-1", address) is not None
+            assert policy is not None
+            with pytest.raises(InputError, match="'node-1' has left this run for good"):
+                await run_node(make_nodes(WORLD, [2, 2], tmp_path)[1], address)
+            with pytest.raises(InputError, match="too few nodes would remain"):
+                await leave_run("node-0", address)
+            return await served.finish(), policy
 
-    outcome, policy = asyncio.run(asyncio.wait_for(story(), 300))
+    outcome, policy = tell(story())
     assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "left for good")]
     assert policy.table.shape == (3, 3)
     assert not policy.final
@@ -344,66 +303,54 @@ def test_a_node_that_leaves_is_shown_as_left_and_the_others_as_finished_at_the_e
     """It takes part when it leaves: its process ends as it was told to, and nobody waits for it as for one away."""
     plan = plan_for(FedUCBVI(nu=30), WORLD, 300, seed=SEED)
 
-    def look(service: FederationServer, page: LiveState) -> tuple[dict[str, str], dict[str, float]]:
+    def look(coordinator: Coordinator, page: LiveState) -> tuple[dict[str, str], dict[str, float]]:
         states = {node["name"]: node["state"] for node in page.snapshot()["nodes"]}
-        text = Metrics(lambda: service.coordinator.status()).render().decode()
+        text = Metrics(lambda: coordinator.status()).render().decode()
         lines = [re.fullmatch(r'fed_ucbvi_nodes{state="(\w+)"} (\S+)', line) for line in text.splitlines()]
         return states, {found[1]: float(found[2]) for found in lines if found is not None}
 
     async def story() -> list[tuple[dict[str, str], dict[str, float]]]:
-        service, page, seen = FederationServer(plan, None, None), LiveState(Subject.of_plan(plan)), []
-        address, nodes = reach(service), make_nodes(WORLD, [2, 1, 1])
-        async with following(page, service.coordinator):
-            serving = asyncio.ensure_future(service.run())
-            joined = [asyncio.ensure_future(run_node(node, address)) for node in nodes]
-            while service.coordinator.round < 5:
-                await asyncio.sleep(0)
-            await leave_run("node-1", address)
+        served, page = Served(plan), LiveState(Subject.of_plan(plan))
+        coordinator = served.coordinator
+        async with page.following(coordinator):
+            leaving = served.join(*make_nodes(WORLD, [2, 1, 1]))[1]
+            await served.reach(5)
+            await leave_run("node-1", served.remote())
             with pytest.raises(LeftError, match="'node-1' has left this run for good"):
-                await joined[1]
-            page.take_status(service.coordinator.status())
-            seen.append(look(service, page))
-            await asyncio.gather(serving, joined[0], joined[2])
-        return [*seen, look(service, page)]
+                await leaving
+            served.joined.remove(leaving)
+            page.take_status(coordinator.status())
+            during = look(coordinator, page)
+            await served.finish()
+        return [during, look(coordinator, page)]
 
-    during, after = asyncio.run(asyncio.wait_for(story(), 300))
+    during, after = tell(story())
     assert during[0] == {"node-0": "present", "node-1": "left", "node-2": "present"}
     assert during[1] == {"present": 2, "finished": 0, "away": 0, "excluded": 0, "left": 1}
     assert after[0] == {"node-0": "finished", "node-1": "left", "node-2": "finished"}
     assert after[1] == {"present": 0, "finished": 2, "away": 0, "excluded": 0, "left": 1}
 
 
-def test_secure_sums_take_in_new_nodes(tmp_path: Path, tls_files: Callable[[str], TLSFiles]) -> None:
-    algorithm, few = FedKLUCBVI(), part_of(WORLD, 3)
-    secure: dict[str, Any] = {"seed": SEED, "secure_sums": True}
-    serve(
-        plan_for(algorithm, few, 20, **secure), make_nodes(WORLD, [1, 1, 1], tmp_path), tmp_path / "server", tls_files
-    )
-    outcome = serve(
-        plan_for(algorithm, WORLD, 40, **secure), make_nodes(WORLD, [1] * 4, tmp_path), tmp_path / "server", tls_files
-    )
-    first = plan_for(algorithm, few, 20, seed=SEED).setting
-    second = extended_setting(algorithm, first, episodes=40, agents=4)
-    lengths, server = by_hand([(first, [0, 1, 2], []), (second, [0, 1, 2, 3], [])], algorithm, WORLD, [20, 40])
-    assert outcome.run.records["length"].tolist() == lengths
-    assert np.array_equal(outcome.run.V, server.V)
-
-
-def test_secure_sums_go_on_without_a_node_while_three_are_left(
-    tmp_path: Path, tls_files: Callable[[str], TLSFiles]
+@pytest.mark.parametrize("change", ["a node joins", "a node leaves"])
+def test_secure_sums_go_on_with_those_who_take_part(
+    change: str, tmp_path: Path, tls_files: Callable[[str], TLSFiles]
 ) -> None:
-    algorithm, folder = FedKLUCBVI(), tmp_path / "server"
+    algorithm, folder, joins = FedKLUCBVI(), tmp_path / "server", change == "a node joins"
+    before, after = (part_of(WORLD, 3), 4) if joins else (WORLD, 3)
     secure: dict[str, Any] = {"seed": SEED, "secure_sums": True}
-    serve(plan_for(algorithm, WORLD, 20, **secure), make_nodes(WORLD, [1] * 4, tmp_path), folder, tls_files)
-    plan = plan_for(algorithm, WORLD, 40, without=("node-3",), **secure)
-    outcome = serve(plan, make_nodes(WORLD, [1] * 3, tmp_path), folder, tls_files)
-    first = plan_for(algorithm, WORLD, 20, seed=SEED).setting
-    second = extended_setting(algorithm, first, episodes=40)
-    lengths, server = by_hand([(first, [0, 1, 2, 3], []), (second, [0, 1, 2], [])], algorithm, WORLD, [20, 40])
+    nodes = make_nodes(WORLD, [1] * before.agents, tmp_path)
+    serve(plan_for(algorithm, before, 20, **secure), nodes, folder, tls_files)
+    plan = plan_for(algorithm, WORLD, 40, without=() if joins else ("node-3",), **secure)
+    outcome = serve(plan, make_nodes(WORLD, [1] * after, tmp_path), folder, tls_files)
+    first = plan_for(algorithm, before, 20, seed=SEED).setting
+    second = extended_setting(algorithm, first, episodes=40, agents=4)
+    phases = [(first, [*range(before.agents)]), (second, [*range(after)])]
+    lengths, server = by_hand(phases, algorithm, WORLD, [20, 40])
     assert outcome.run.records["length"].tolist() == lengths
     assert np.array_equal(outcome.run.V, server.V)
-    with pytest.raises(InputError, match="'node-2' cannot leave: too few nodes would remain"):
-        serve(plan_for(algorithm, WORLD, 60, without=("node-2",), **secure), [], folder, tls_files)
+    if not joins:
+        with pytest.raises(InputError, match="'node-2' cannot leave: too few nodes would remain"):
+            serve(plan_for(algorithm, WORLD, 60, without=("node-2",), **secure), [], folder, tls_files)
 
 
 # --------------------------------------------------------------------------------------------------------- warm start
@@ -447,22 +394,8 @@ def test_what_a_node_had_not_reported_goes_with_its_next_report_whenever_that_is
     assert begun.run.records["requests"][-1] == 0, "the last round must have ended without a synchronisation"
     synchronised = int(counts_in(tmp_path / "server").visits[0].sum())
 
-    async def story() -> Outcome:
-        kept = ServerCheckpoint(tmp_path / "server")
-        plan = plan_for(algorithm, WORLD, 3000, seed=SEED, rules=Rules(patience=0.2, away="last"))
-        service = FederationServer(kept.adopt(plan), None, None, server_checkpoint=kept)
-        address = reach(service)
-        here, late = make_nodes(WORLD, [2, 2], tmp_path)
-        joined = [asyncio.ensure_future(run_node(here, address))]
-        serving, begin = asyncio.ensure_future(service.run()), service.coordinator.round
-        while service.coordinator.round < begin + 2:
-            await asyncio.sleep(0)
-        joined.append(asyncio.ensure_future(run_node(late, address)))
-        outcome = await serving
-        await asyncio.gather(*joined)
-        return outcome
-
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
+    plan = plan_for(algorithm, WORLD, 3000, seed=SEED, patience=0.2, on_away="last")
+    outcome = with_a_late_node(plan, tmp_path, 2)
     records = outcome.run.records
     both = records["agent_episodes"] // records["length"]
     late = records["start"] >= SHORT

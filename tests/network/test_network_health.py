@@ -45,7 +45,7 @@ def test_a_monitor_with_a_certificate_is_told_and_a_stranger_is_not(tmp_path: Pa
     files = {name: TLSFiles.of(tmp_path, name) for name in (*names, "monitor", "server")}
 
     async def story() -> list[int]:
-        service = FederationServer(plan(names=names), "127.0.0.1:0", files["server"])
+        service = FederationServer(plan(nodes=names), "127.0.0.1:0", files["server"])
         address = f"127.0.0.1:{service.port}"
         run = asyncio.ensure_future(service.run())
         authority = files["monitor"].authority.read_bytes()

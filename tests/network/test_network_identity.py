@@ -15,10 +15,9 @@ from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, gridwor
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine import party
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from matrices import in_turn
-from network import assert_same, federate, make_nodes
+from network import TLSByName, assert_same, assert_simulated, federate, make_nodes
 from problems import random_federation
 
 SPLITS = ([8], [4, 4], [1] * 8, [3, 1, 4])
@@ -31,11 +30,7 @@ CASES: dict[str, tuple[str, dict[str, object], int]] = {
     "kl fast": ("fed-kl-ucbvi-fast", {}, 80),
     "kl, long rounds": ("fed-kl-ucbvi", {"min_round_growth": 0.3}, 150),
     "kl, stationary": ("fed-kl-ucbvi", {"stationary": True}, 60),
-    "kl fast, stationary, long rounds": (
-        "fed-kl-ucbvi-fast",
-        {"stationary": True, "min_round_growth": 0.3},
-        150,
-    ),
+    "kl fast, stationary, long rounds": ("fed-kl-ucbvi-fast", {"stationary": True, "min_round_growth": 0.3}, 150),
     "fedq-bernstein": ("fedq-bernstein", {"bernstein_after": 10}, 60),
     "fedq-advantage": ("fedq-advantage", {}, 60),
     "byzan-ucbvi": ("byzan-ucbvi", {"log_term": 0.05}, 80),
@@ -108,9 +103,7 @@ def test_regret_is_exact_where_every_episode_begins_in_one_state_and_an_expectat
 @pytest.mark.parametrize("stationary", [False, True])
 def test_regret_of_sets_of_actions_is_that_of_the_simulation(stationary: bool) -> None:
     algorithm, federation = FedKLUCBVI(stationary=stationary), gridworld(agents=2, eps_p=0.3, horizon=5)
-    simulated = run(algorithm, federation, 40, seed=3, driver="episodes")
-    outcome = federate(plan_for(algorithm, federation, 40, seed=3), make_nodes(federation, [1, 1]))
-    assert_same(outcome.run, simulated)
+    assert_simulated(algorithm, federation, 40, 3, [1, 1], regret=True)
 
 
 @pytest.mark.parametrize(
@@ -121,42 +114,27 @@ def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
 ) -> None:
     monkeypatch.setattr(party, "FIRST_STEPS", 1)
     monkeypatch.setattr(party, "MAX_STEPS", 256)
-    simulated = run(algorithm, small, 2_000, seed=1, driver="episodes")
-    assert simulated.records["length"].max() > 256
-    assert_same(
-        federate(plan_for(algorithm, small, 2_000, seed=1), make_nodes(small, [5, 3])).run, simulated, regret=False
-    )
+    outcome = assert_simulated(algorithm, small, 2_000, 1, [5, 3])
+    assert outcome.run.records["length"].max() > 256
 
 
 def test_one_agent_and_single_agent_algorithms_run_too() -> None:
     alone = synthetic(agents=1, states=3, actions=2, horizon=3)
     for name in ("ucbvi", "ucb-advantage", "fedq-early-settled-lowcost", "fed-ucbvi", "fed-kl-ucbvi"):
-        algorithm = make_algorithm(name, {})
-        simulated = run(algorithm, alone, 25, seed=2, driver="episodes")
-        assert_same(
-            federate(plan_for(algorithm, alone, 25, seed=2), make_nodes(alone, [1])).run, simulated, regret=False
-        )
+        assert_simulated(make_algorithm(name, {}), alone, 25, 2, [1])
 
 
 def test_with_one_step_all_steps_together_are_still_no_step() -> None:
     bandit = random_federation(np.random.default_rng(9), 3, 2, 3, 1, stationary=True)
-    algorithm = make_algorithm("fed-kl-ucbvi", {"stationary": True})
-    simulated = run(algorithm, bandit, 40, seed=2, driver="episodes")
-    assert set(simulated.records["step"].tolist()) == {-1}
-    outcome = federate(plan_for(algorithm, bandit, 40, seed=2), make_nodes(bandit, [2, 1]))
-    assert_same(outcome.run, simulated, regret=False)
+    outcome = assert_simulated(FedKLUCBVI(stationary=True), bandit, 40, 2, [2, 1])
+    assert set(outcome.run.records["step"].tolist()) == {-1}
 
 
-def test_mutual_tls_changes_nothing(small: Federation, tmp_path: Path) -> None:
-    make_certificates(tmp_path, server="server", nodes=["node-0", "node-1"])
+def test_certificates_change_nothing(small: Federation, tls_files: TLSByName) -> None:
     algorithm = make_algorithm("fed-ucbvi", {"nu": 40})
     simulated = run(algorithm, small, 100, seed=7, driver="episodes")
-    outcome = federate(
-        plan_for(algorithm, small, 100, seed=7, names=("node-0", "node-1")),
-        make_nodes(small, [2, 6]),
-        lambda name: TLSFiles.of(tmp_path, name),
-    )
-    assert_same(outcome.run, simulated, regret=False)
+    plan = plan_for(algorithm, small, 100, seed=7, nodes=("node-0", "node-1"))
+    assert_same(federate(plan, make_nodes(small, [2, 6]), tls_files).run, simulated, regret=False)
 
 
 def test_a_server_that_knows_only_sizes_runs_the_same_and_says_what_it_does_not_know(

@@ -20,16 +20,13 @@ from msgspec.structs import replace
 from commands import refusal
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, resume, run, synthetic
 from fed_ucbvi.engine.state_store import StateStore
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import FederationStoppedError, RefusedError
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.run_plan import Rules, plan_for
-from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import Processes
-from network import federate, make_nodes, reach
+from network import LOOPBACK, Served, TLSByName, federate, make_nodes, tell
 
 WORLD = synthetic(agents=2, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 PLAN = plan_for(FedKLUCBVI(), WORLD, 60, seed=3)
@@ -42,48 +39,42 @@ def logs_in(folder: Path) -> list[Path]:
 # ------------------------------------------------------------------------------------------------- nodes given up
 
 
-def test_a_node_that_was_excluded_and_those_whose_server_stops_are_told_why(caplog: pytest.LogCaptureFixture) -> None:
-    rules = Rules(patience=0.2, deadline=5.0, away="exclude")
-    plan = plan_for(FedKLUCBVI(), WORLD, 100_000, seed=3, rules=rules)
+def test_a_node_that_was_excluded_is_told_why() -> None:
+    plan = plan_for(FedKLUCBVI(), WORLD, 100_000, seed=3, patience=0.2, deadline=5.0, on_away="exclude")
 
-    async def story() -> tuple[BaseException, BaseException]:
-        service = FederationServer(plan, None, None)
-        first, second = (asyncio.ensure_future(run_node(one, reach(service))) for one in make_nodes(WORLD, [1, 1]))
-        running = asyncio.ensure_future(service.run())
-        while service.coordinator.round < 3:
-            await asyncio.sleep(0)
+    async def story() -> tuple[str, BaseException]:
+        served = Served(plan)
+        first, second = served.join(*make_nodes(WORLD, [1, 1]))
+        await served.reach(3)
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
-        while not service.coordinator.registry.members["node-1"].out:
+        while not served.registry.members["node-1"].out:
             await asyncio.sleep(0.01)
         with pytest.raises(RefusedError) as excluded:
-            await run_node(make_nodes(WORLD, [1, 1])[1], reach(service))
+            await run_node(make_nodes(WORLD, [1, 1])[1], served.remote())
         first.cancel()
-        ends = await asyncio.gather(first, running, return_exceptions=True)
-        return excluded.value, ends[1]  # type: ignore[return-value]
+        ends = await asyncio.gather(first, served.start(), return_exceptions=True)
+        return str(excluded.value), ends[1]  # type: ignore[return-value]
 
-    excluded, stopped = asyncio.run(asyncio.wait_for(story(), 120))
-    assert re.search(r"'node-1' has been excluded from this run in round \d+: away for 0.2 s", str(excluded))
+    excluded, stopped = tell(story(), 120)
+    assert re.search(r"'node-1' has been excluded from this run in round \d+: away for 0.2 s", excluded)
     assert isinstance(stopped, FederationStoppedError)
 
 
 def test_nodes_hear_why_their_server_has_stopped(caplog: pytest.LogCaptureFixture) -> None:
-    plan = plan_for(FedKLUCBVI(), WORLD, 100_000, seed=3, rules=Rules(patience=0.3, away="wait"))
+    plan = plan_for(FedKLUCBVI(), WORLD, 100_000, seed=3, patience=0.3, on_away="wait")
 
     async def story() -> BaseException:
-        service = FederationServer(plan, None, None)
-        nodes = make_nodes(WORLD, [1, 1])
-        first, second = (asyncio.ensure_future(run_node(one, reach(service), patience=2.0)) for one in nodes)
-        running = asyncio.ensure_future(service.run())
-        while service.coordinator.round < 3:
-            await asyncio.sleep(0)
+        served = Served(plan)
+        first, second = served.join(*make_nodes(WORLD, [1, 1]), patience=2.0)
+        await served.reach(3)
         second.cancel()
-        ends = await asyncio.gather(first, running, return_exceptions=True)
+        ends = await asyncio.gather(first, served.start(), return_exceptions=True)
         assert isinstance(ends[0], BaseException)
         return ends[0]
 
     with caplog.at_level(logging.WARNING):
-        told = asyncio.run(asyncio.wait_for(story(), 120))
+        told = tell(story(), 120)
     why = r"the server has stopped: 'node-1' has stayed away, or has not answered, for 0.3 s in round \d+"
     assert re.search(f"node-0: the server has ended the stream: {why}", caplog.text)
     assert re.search(f"Before that: the server has ended the stream: {why}", str(told))
@@ -116,8 +107,7 @@ def test_a_simulation_whose_log_is_missing_is_not_begun_anew(tmp_path: Path) -> 
 
 
 def test_neither_is_a_federation(tmp_path: Path) -> None:
-    kept = ServerCheckpoint(tmp_path / "server")
-    federate(kept.adopt(PLAN), make_nodes(WORLD, [1, 1], tmp_path), server_checkpoint=kept)
+    federate(PLAN, make_nodes(WORLD, [1, 1], tmp_path), folder=tmp_path / "server")
     for log in logs_in(tmp_path / "server"):
         log.unlink()
     with pytest.raises(InputError, match="its log is missing"):
@@ -196,30 +186,27 @@ def test_agents_that_cannot_be_are_refused_before_memory_is_taken() -> None:
 
 
 def test_tls_handshakes_that_never_end_are_given_up_and_keep_no_node_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fed_ucbvi.network.transport.HANDSHAKE_SECONDS", 3)
-    certs = tmp_path / "certs"
-    make_certificates(certs, server="server", nodes=["node-0", "node-1"])
 
     async def story() -> None:
-        service = FederationServer(PLAN, "127.0.0.1:0", TLSFiles.of(certs, "server"))
-        running = asyncio.ensure_future(service.run())
+        served = Served(PLAN, None, tls_files, LOOPBACK)
+        served.start()
         await asyncio.sleep(0.1)
-        idle = [socket.create_connection(("127.0.0.1", service.port), timeout=60) for _ in range(200)]
+        idle = [socket.create_connection(("127.0.0.1", served.server.port), timeout=60) for _ in range(200)]
         for one in idle[::2]:
             one.sendall(b"\x16\x03\x01\x02\x00\x01")
-        nodes = make_nodes(WORLD, [1, 1])
-        first, last = (RemoteServer(f"127.0.0.1:{service.port}", TLSFiles.of(certs, node.name)) for node in nodes)
-        coming = asyncio.ensure_future(run_node(nodes[0], first))
-        await service.coordinator.registry.wait_until(lambda: service.coordinator.registry.connected == 1, 60)
-        assert service.coordinator.registry.connected == 1
+        first, last = make_nodes(WORLD, [1, 1])
+        served.join(first)
+        await asyncio.wait_for(served.meet(), 60)
         for one in idle:
             with suppress(ConnectionError), one:
                 await asyncio.to_thread(one.recv, 100)  # ends, or the test does
-        await asyncio.gather(running, coming, run_node(nodes[1], last))
+        served.join(last)
+        await served.finish()
 
-    asyncio.run(asyncio.wait_for(story(), 120))
+    tell(story(), 120)
 
 
 # ------------------------------------------------------------------------------------------------------- full disks

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import errno
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,16 +21,14 @@ from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.drivers.live import environment_seed
 from fed_ucbvi.network import client
 from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.messages import Continue, Down, Played, Query, Report, Start, Stop
+from fed_ucbvi.network.messages import Continue, Played, Query, Report, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import ExchangeCall
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
-from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import Failing, TableEnv
-from in_memory import InMemoryServer
-from network import CrashError, federate, keep_alive, make_nodes, reach
+from network import CrashError, Fragile, Served, failing, federate, keep_alive, make_nodes, tell
 
 LAKE, CLIFF = "FrozenLake-v1", "CliffWalking-v1"
 SIZES = {LAKE: (17, 4), CLIFF: (49, 4)}
@@ -317,53 +313,25 @@ def test_a_round_the_server_went_on_without_leaves_no_trace() -> None:
 # ------------------------------------------------------------------------------------------------ deaths
 
 
-class Mortal(Node):
-    """A node that dies when it has been given something to do for the ``dies_at``-th time, before it or after."""
-
-    dies_at = -1
-    after = False
-    calls = 0
-
-    def answer(self, message: Down) -> Any:
-        return self._live_through(lambda: super(Mortal, self).answer(message))
-
-    def play_on(self) -> Any:
-        return self._live_through(super().play_on)
-
-    def _live_through(self, work: Callable[[], Any]) -> Any:
-        self.calls += 1
-        if self.calls == self.dies_at and not self.after:
-            raise CrashError
-        answer = work()
-        if self.calls == self.dies_at:
-            raise CrashError
-        return answer
-
-
 def with_deaths(task: RunPlan, live: LiveSource, folder: Path, deaths: list[int], *, others: int = 0) -> Outcome:
     """A run in which node-0 dies again and again; deaths are of either kind in turn."""
     left = list(deaths)
     agents = task.setting.agents - others
 
     def mortal() -> Node:
-        node = Mortal("node-0", live, 0, agents, folder, trajectories=True)
+        node = Fragile("node-0", live, 0, agents, folder, trajectories=True)
         if left:
             node.dies_at, node.after = left.pop(0), len(left) % 2 == 0
         return node
 
     async def story() -> Outcome:
-        service = FederationServer(task, None, None)
-        address = reach(service)
-        work = [keep_alive(mortal, address)]
+        served = Served(task)
+        served.begin(keep_alive(mortal, served.remote()))
         if others:
-            steady = Node("node-1", live, agents, others)
-            work.append(run_node(steady, address))  # type: ignore[arg-type]
-        tasks = [asyncio.ensure_future(one) for one in work]
-        outcome = await service.run()
-        await asyncio.gather(*tasks)
-        return outcome
+            served.join(Node("node-1", live, agents, others))
+        return await served.finish()
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
+    outcome = tell(story())
     assert left == []
     return outcome
 
@@ -372,14 +340,14 @@ def with_deaths(task: RunPlan, live: LiveSource, folder: Path, deaths: list[int]
 def test_where_nothing_depends_on_chance_deaths_of_a_node_change_nothing(name: str, tmp_path: Path) -> None:
     """Episodes that were lost are played again; those that were not would be counted twice if they were."""
     algorithm, agents = alone(name)
-    task = plan(algorithm, CLIFF, 4, agents, 40, rules=Rules(patience=20.0))
+    task = plan(algorithm, CLIFF, 4, agents, 40, patience=20.0)
     outcome = with_deaths(task, source(CLIFF, 4), tmp_path, [1, 2, 3, 4, 5, 6, 7, 1, 2, 13])
     assert_same_learning(outcome.run, by_itself(algorithm, CLIFF, 4, agents, 40))
     assert outcome.events == []
 
 
 def test_a_node_that_dies_among_others_goes_on_and_every_agent_plays_its_episodes(tmp_path: Path) -> None:
-    task = plan(FedUCBVI(), LAKE, 5, 3, 60, rules=Rules(patience=20.0))
+    task = plan(FedUCBVI(), LAKE, 5, 3, 60, patience=20.0)
     outcome = with_deaths(task, source(LAKE, 5), tmp_path, [2, 5, 9, 14, 3], others=1)
     assert outcome.run.complete
     assert outcome.events == []
@@ -390,70 +358,47 @@ def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nodes live on with the rounds they have told; the run is the one that it would have been."""
-    calls, made = 0, ExchangeCall.__init__
-
-    def dying(*arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls in (3, 20):
-            raise CrashError
-        return made(*arguments)
-
-    monkeypatch.setattr(ExchangeCall, "__init__", dying)
+    calls = failing(monkeypatch, ExchangeCall, "__init__", (3, 20), CrashError())
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
 
     async def story() -> Outcome:
-        task = plan(FedUCBVI(), LAKE, 6, 2, 30)
-        address: InMemoryServer | None = None
-        work: asyncio.Future[Any] | None = None
+        task, kept = plan(FedUCBVI(), LAKE, 6, 2, 30), tmp_path / "checkpoint"
+        served = Served(task, kept)
+        served.join(*make_nodes(source(LAKE, 6), [2]))
         while True:
-            server_checkpoint = ServerCheckpoint(tmp_path / "checkpoint")
-            service = FederationServer(server_checkpoint.adopt(task), None, None, server_checkpoint=server_checkpoint)
-            address = address or reach(service)
-            address.server = service
-            if work is None:
-                work = asyncio.ensure_future(run_node(make_nodes(source(LAKE, 6), [2])[0], address))
             with suppress(CrashError):
-                outcome = await service.run()
-                await work
-                return outcome
+                return await served.finish()
+            served.restart(task, kept)
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
-    assert calls > 20
+    outcome = tell(story())
+    assert len(calls) > 20
     assert_same_learning(outcome.run, by_itself(FedUCBVI(), LAKE, 6, 2, 30))
 
 
 def test_a_round_that_could_not_be_written_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writes, original = 0, state_store.append_bytes
-
-    def full(*arguments: Any, **options: Any) -> int:
-        nonlocal writes
-        writes += 1
-        if writes in (2, 3, 9):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(state_store, "append_bytes", full)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    writes = failing(monkeypatch, state_store, "append_bytes", (2, 3, 9), full)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
     outcome = federate(plan(FedUCBVI(), LAKE, 6, 2, 30), make_nodes(source(LAKE, 6), [2], tmp_path))
-    assert writes > 9
+    assert len(writes) > 9
     assert_same_learning(outcome.run, by_itself(FedUCBVI(), LAKE, 6, 2, 30))
 
 
 # ---------------------------------------------------------------------------------------------- what cannot be
 
 
-def test_real_environments_cannot_play_in_lockstep() -> None:
-    task = dataclasses.replace(plan(FedUCBVI(), LAKE, 6, 2, 5), collection="lockstep")
-    (node,) = make_nodes(source(LAKE, 6), [2])
-    with pytest.raises(InputError, match=r"cannot be taken back to an earlier episode.*--collection live"):
-        node.enter(task.welcome())
-
-
-def test_sizes_count_one_state_more() -> None:
-    task = plan(FedUCBVI(), LAKE, 6, 2, 5)
-    task = dataclasses.replace(task, setting=dataclasses.replace(task.setting, states=16))
-    with pytest.raises(InputError, match=r"\(16, 4, 6\), this node's \(17, 4, 6\) \(one state more than"):
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"collection": "lockstep"}, r"cannot be taken back to an earlier episode.*--collection live"),
+        ({"setting": Setting(16, 4, 6, 2, 5, 0.0, 1)}, r"\(16, 4, 6\), this node's \(17, 4, 6\) \(one state more"),
+    ],
+)
+def test_real_environments_refuse_lockstep_and_sizes_without_a_state_for_the_end(
+    changes: dict[str, Any], says: str
+) -> None:
+    task = dataclasses.replace(plan(FedUCBVI(), LAKE, 6, 2, 5), **changes)
+    with pytest.raises(InputError, match=says):
         make_nodes(source(LAKE, 6), [2])[0].enter(task.welcome())
 
 
@@ -461,14 +406,11 @@ def test_a_server_that_knows_the_problem_has_no_use_for_real_environments() -> N
     task = plan_for(FedUCBVI(), from_gymnasium(LAKE, agents=2, horizon=6), 5, collection="live")
 
     async def story() -> None:
-        service = FederationServer(task, None, None)
-        serving = asyncio.ensure_future(service.run())
-        with pytest.raises(InputError, match="for real environments serve with --sizes"):
-            await run_node(make_nodes(source(LAKE, 6), [2])[0], reach(service))
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+        async with Served(task) as served:
+            with pytest.raises(InputError, match="for real environments serve with --sizes"):
+                await run_node(make_nodes(source(LAKE, 6), [2])[0], served.remote())
 
-    asyncio.run(asyncio.wait_for(story(), 300))
+    tell(story())
 
 
 def test_a_node_comes_back_with_the_same_environments_only() -> None:
@@ -486,10 +428,10 @@ def test_a_node_comes_back_with_the_same_environments_only() -> None:
 @pytest.mark.parametrize("name", ["concurrent-ucbvi", "concurrent-ucb-advantage"])
 def test_algorithms_that_need_an_episode_of_everyone_are_refused(name: str) -> None:
     async def build() -> None:
-        FederationServer(plan(make_algorithm(name, {}), LAKE, 6, 2, 5), None, None)
+        Served(plan(make_algorithm(name, {}), LAKE, 6, 2, 5))
 
     with pytest.raises(InputError, match="needs one episode of every agent in every round"):
-        asyncio.run(build())
+        tell(build())
 
 
 class Broken(TableEnv):
@@ -514,18 +456,17 @@ class Broken(TableEnv):
 def test_a_node_whose_environment_fails_tells_the_server_and_ends(
     make: Any, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    task = RunPlan(FedUCBVI(), Setting(4, 2, 4, 2, 500, 0.0, 0), collection="live", rules=Rules(patience=0.2))
+    task = RunPlan(FedUCBVI(), Setting(4, 2, 4, 2, 500, 0.0, 0), collection="live", patience=0.2)
 
     async def story() -> None:
-        service = FederationServer(task, None, None)
-        serving = asyncio.ensure_future(service.run())
-        (node,) = make_nodes(LiveSource(make, (-1, 3), 4), [2])
+        served = Served(task)
+        serving = served.start()
         with pytest.raises(InputError, match=says):
-            await run_node(node, reach(service))
+            await run_node(make_nodes(LiveSource(make, (-1, 3), 4), [2])[0], served.remote())
         with pytest.raises(InputError, match="'node-0' has stayed away"):
             await serving
 
-    asyncio.run(asyncio.wait_for(story(), 300))
+    tell(story())
     assert any("the node cannot continue" in text and says in text for text in caplog.messages)
 
 

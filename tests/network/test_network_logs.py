@@ -28,20 +28,27 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Down, Start, ToMany, Up
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.replay import replay
 from fed_ucbvi.network.rounds import NetworkRound
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
-from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.server import Outcome
+from fed_ucbvi.network.server_checkpoint import counts_in, replay
 from fed_ucbvi.network.sources import LiveSource
-from in_memory import InMemoryServer
 from matrices import first_of
-from network import Fragile, assert_same, assert_same_but_for_requests, federate, keep_alive, make_nodes, reach
+from network import (
+    CrashError,
+    Fragile,
+    Served,
+    assert_same,
+    assert_same_but_for_requests,
+    federate,
+    keep_alive,
+    make_nodes,
+    tell,
+)
 
 BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 SWIM = riverswim(agents=4, horizon=6)
@@ -63,13 +70,6 @@ def write_log(path: Path, world: Federation, episodes: int, seed: int = 0) -> Pa
     names = ("episode", "step", "state", "action", "reward", "next_state")
     pl.DataFrame(rows, schema=names, orient="row").write_csv(path)
     return path
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFiles]:
-    folder = tmp_path_factory.mktemp("certs")
-    make_certificates(folder, server="server", nodes=[*NAMES, "node-3"])
-    return lambda name: TLSFiles.of(folder, name)
 
 
 def nodes_with(logs: list[Path | None], world: Federation, folder: Path | None = None) -> list[Node]:
@@ -108,14 +108,13 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
     stationary: bool,
     secure: bool,
     quorum: int | None,
-    certs: Callable[[str], TLSFiles],
+    tls_files: Callable[[str], TLSFiles],
     tmp_path: Path,
 ) -> None:
     algorithm = FedKLUCBVI(stationary=stationary)
     logs = [write_log(tmp_path / f"{i}.csv", world, 15 + 5 * i, i) for i in range(3)]
-    kept, rules = ServerCheckpoint(tmp_path / "server"), Rules(quorum=quorum, wait=30.0)
-    plan = kept.adopt(plan_for(algorithm, world, T, seed=SEED, secure_sums=secure, rules=rules))
-    outcome = federate(plan, nodes_with([*logs], world), certs if secure else None, kept)
+    plan = plan_for(algorithm, world, T, seed=SEED, secure_sums=secure, quorum=quorum, wait=30.0)
+    outcome = federate(plan, nodes_with([*logs], world), tls_files if secure else None, tmp_path / "server")
     expected = simulated(logs, world, algorithm)
     if secure:
         assert_same_but_for_requests(outcome.run, expected)
@@ -130,34 +129,26 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
 @pytest.mark.parametrize("secure", first_of([True, False]))
 @pytest.mark.parametrize("after", [False, True])
 def test_a_node_that_dies_at_any_answer_brings_its_logs_once(
-    secure: bool, after: bool, certs: Callable[[str], TLSFiles], tmp_path: Path
+    secure: bool, after: bool, tls_files: Callable[[str], TLSFiles], tmp_path: Path
 ) -> None:
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
     expected = simulated(logs, BY_STEP, FedKLUCBVI())
 
     async def story(dies_at: int) -> Outcome:
         plan, folder = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure), tmp_path / str(dies_at)
-        service = FederationServer(plan, None, certs("server") if secure else None)
-        dying = iter([dies_at, -1])
+        served, dying = Served(plan, None, tls_files if secure else None), iter([dies_at, -1])
 
         def make() -> Node:
             node = Fragile("node-0", lambda M: BY_STEP, 0, 1, folder, logs=logs[0], most_failures=20)
             node.dies_at, node.after = next(dying), after
             return node
 
-        others = nodes_with([None, *logs[1:]], BY_STEP)[1:]
-
-        def line(name: str) -> InMemoryServer:
-            return reach(service, certs(name) if secure else None)
-
-        tasks = [asyncio.ensure_future(run_node(node, line(node.name))) for node in others]
-        coming_back = asyncio.ensure_future(keep_alive(make, line("node-0")))
-        outcome = await service.run()
-        await asyncio.gather(*tasks, coming_back)
-        return outcome
+        served.join(*nodes_with([None, *logs[1:]], BY_STEP)[1:])
+        served.begin(keep_alive(make, served.remote("node-0")))
+        return await served.finish()
 
     for dies_at in range(1, 8):  # the start, stop and report of round 0, and those of round 1
-        outcome = asyncio.run(asyncio.wait_for(story(dies_at), 60))
+        outcome = tell(story(dies_at), 60)
         assert np.array_equal(outcome.run.V, expected.V), dies_at
         assert np.array_equal(outcome.run.policy, expected.policy), dies_at
 
@@ -165,37 +156,29 @@ def test_a_node_that_dies_at_any_answer_brings_its_logs_once(
 def test_a_server_started_again_after_the_logs_does_not_take_them_twice(tmp_path: Path) -> None:
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
 
-    class DeadError(Exception):
-        """The server dies."""
-
     async def story(dies_in: int | None) -> Outcome | None:
-        kept = ServerCheckpoint(tmp_path / "server")
-        service = FederationServer(
-            kept.adopt(plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED)), None, None, server_checkpoint=kept
-        )
-        advance = service.coordinator._advance
+        served = Served(plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED), tmp_path / "server")
+        advance = served.coordinator._advance
 
         async def fragile() -> None:
-            if service.coordinator.round == dies_in:
-                raise DeadError
+            if served.coordinator.round == dies_in:
+                raise CrashError
             await advance()
 
-        service.coordinator._advance = fragile  # type: ignore[method-assign]
-        nodes = nodes_with([*logs], BY_STEP, tmp_path)
-        tasks = [asyncio.ensure_future(run_node(node, reach(service))) for node in nodes]
+        served.coordinator._advance = fragile  # type: ignore[method-assign]
+        served.join(*nodes_with([*logs], BY_STEP, tmp_path))
         try:
-            return await service.run()
-        except DeadError:
+            return await served.start()
+        except CrashError:
             return None
         finally:
-            for task in tasks:
+            for task in served.joined:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            kept.close()
+            await asyncio.gather(*served.joined, return_exceptions=True)
 
     for dies_in in (0, 1, 5):
-        assert asyncio.run(asyncio.wait_for(story(dies_in), 60)) is None
-    outcome = asyncio.run(asyncio.wait_for(story(None), 60))
+        assert tell(story(dies_in), 60) is None
+    outcome = tell(story(None), 60)
     assert outcome is not None
     assert_same(outcome.run, simulated(logs, BY_STEP, FedKLUCBVI()), regret=False)
     assert replay(tmp_path / "server").differs == []
@@ -203,7 +186,7 @@ def test_a_server_started_again_after_the_logs_does_not_take_them_twice(tmp_path
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_logs_of_a_node_that_is_late_come_with_its_next_report(
-    secure: bool, certs: Callable[[str], TLSFiles], tmp_path: Path
+    secure: bool, tls_files: Callable[[str], TLSFiles], tmp_path: Path
 ) -> None:
     """It is away while the others report theirs; a quorum of three closes without it."""
     world = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
@@ -228,34 +211,32 @@ def test_logs_of_a_node_that_is_late_come_with_its_next_report(
                 return None
             return super().answer(message)
 
-    kept = ServerCheckpoint(tmp_path / "server")
-    rules = Rules(quorum=3, wait=0.2)
-    plan = kept.adopt(plan_for(FedKLUCBVI(), world, T, seed=SEED, secure_sums=secure, rules=rules))
+    plan = plan_for(FedKLUCBVI(), world, T, seed=SEED, secure_sums=secure, quorum=3, wait=0.2)
     kinds = [Slow, Slow, Slow, Late]
     nodes = [kind(f"node-{i}", lambda M: world, i, 1, logs=logs[i], most_failures=20) for i, kind in enumerate(kinds)]
-    outcome = federate(plan, nodes, certs if secure else None, kept)
+    outcome = federate(plan, nodes, tls_files if secure else None, tmp_path / "server")
     assert Late.missed
     assert replay(tmp_path / "server").differs == []
     assert_counted(tmp_path / "server", outcome.run, merged(logs, world, stationary=False))
 
 
 def test_too_few_contributors_keep_their_logs_until_there_is_more_to_sum(
-    certs: Callable[[str], TLSFiles], tmp_path: Path
+    tls_files: Callable[[str], TLSFiles], tmp_path: Path
 ) -> None:
     """One node of three has logs: alone they are in no sum; with the first episodes they are."""
-    log, kept = write_log(tmp_path / "log.csv", BY_STEP, 20), ServerCheckpoint(tmp_path / "server")
-    plan = kept.adopt(plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True))
-    outcome = federate(plan, nodes_with([None, log, None], BY_STEP), certs, kept)
+    log = write_log(tmp_path / "log.csv", BY_STEP, 20)
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True)
+    outcome = federate(plan, nodes_with([None, log, None], BY_STEP), tls_files, tmp_path / "server")
     assert_counted(tmp_path / "server", outcome.run, merged([log], BY_STEP, stationary=False))
     assert replay(tmp_path / "server").differs == []
 
 
 def test_a_server_that_asks_for_logs_again_gets_nothing(
-    certs: Callable[[str], TLSFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tls_files: Callable[[str], TLSFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The difference of sums with and without them would show a node's logs."""
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
-    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True, rules=Rules(patience=1.0))
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True, patience=1.0)
     start, said = NetworkRound.start, list[str]()
 
     def forgetful(now: NetworkRound, member: Member, chunk: int) -> ToMany:
@@ -277,7 +258,7 @@ def test_a_server_that_asks_for_logs_again_gets_nothing(
     spans = zip(NAMES, (0, 1, 3), SPLIT, logs, strict=True)
     nodes = [Watched(name, lambda M: BY_STEP, first, m, logs=log) for name, first, m, log in spans]
     with pytest.raises(FederationStoppedError):
-        federate(plan, nodes, certs)
+        federate(plan, nodes, tls_files)
     assert said
     assert all("asks for logs again" in text for text in said)
 
@@ -288,11 +269,10 @@ def test_live_nodes_bring_logs_whose_rewards_vary(tmp_path: Path) -> None:
     rows = [(e, h, 0, 0, 0.1 * (e % 3), 4 if h == 1 else 0) for e in range(30) for h in range(2)]
     pl.DataFrame(rows, schema=names, orient="row").write_csv(log)
     setting = Setting(17, 4, 6, 2, 20, 0.0, SEED, eps_p_known=False)
-    kept = ServerCheckpoint(tmp_path / "server")
-    plan = kept.adopt(RunPlan(FedKLUCBVI(stationary=True), setting, collection="live"))
+    plan = RunPlan(FedKLUCBVI(stationary=True), setting, collection="live")
     lake = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     nodes = [Node(f"node-{i}", lake, i, 1, tmp_path / f"node-{i}", logs=log if i else None) for i in range(2)]
-    outcome = federate(plan, nodes, None, kept)
+    outcome = federate(plan, nodes, folder=tmp_path / "server")
     counts = counts_from_logs(log, (17, 4, 6), stationary=True, random_rewards=True)
     assert_counted(tmp_path / "server", outcome.run, counts)
     assert counts_in(tmp_path / "server").visits[0, 0, 0] >= 60

@@ -15,20 +15,17 @@ from msgspec.structs import replace
 
 from fed_ucbvi import FedUCBVI, InputError, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.engine.drivers.base import Fleet, collect
-from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.network import query_guard
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionLostError
 from fed_ucbvi.network.messages import PROTOCOL, Hello, Joining, Query, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
-from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import Source, host
-from network import assert_same, federate, make_nodes, reach
-from problems import budgets_of
+from network import Served, assert_same, federate, make_nodes, tell
 
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -118,26 +115,13 @@ def test_a_node_does_not_do_what_a_server_must_not_ask() -> None:
     assert node.answer(good) == node.answer(good)
 
 
-# ---------------------------------------------------------------------------------------------------------- playing
-
-
-def test_what_is_taken_back_was_never_played() -> None:
-    fleets = [Fleet(WORLD.successors, WORLD.probabilities, WORLD.initial, 3, seed=5) for _ in range(2)]
-    ahead, straight = (EpisodesDriver(fleet) for fleet in fleets)
-    policy = np.ones((3, 3), dtype=np.int32)
-    never = np.full((4, 3, 3), 10**9, dtype=np.int64)
-    collect(ahead, policy, budgets_of(never), 10, 50)
-    ahead.rewind(policy, never, 10 + 20, 30)
-    collect(straight, policy, budgets_of(never), 10, 20)
-    assert np.array_equal(ahead.visits, straight.visits)
-    assert np.array_equal(ahead.transitions, straight.transitions)
-
-
 # --------------------------------------------------------------------------------------------------------- the door
 
 
 class Scripted:
     """A stream's server side, on which a node has said just this."""
+
+    certified = None
 
     def __init__(self, *said: object) -> None:
         self.said = list(said)
@@ -157,29 +141,6 @@ class Scripted:
 HELLO = Hello(PROTOCOL, "0.1.0", "a", b"x" * 16, 0, 4, "")
 
 
-@pytest.mark.parametrize(
-    ("hello", "says"),
-    [
-        (replace(HELLO, protocol=PROTOCOL + 1), f"speaks protocol {PROTOCOL + 1}"),
-        (replace(HELLO, node="../a"), "cannot be a node's name"),
-        (replace(HELLO, node="b"), "not on the list"),
-        (replace(HELLO, run="another"), "holds the state of run another"),
-        (replace(HELLO, incarnation=b""), "16 bytes"),
-        (replace(HELLO, agents=0), "not all among"),
-        (replace(HELLO, first_agent=1), "agents 1 to 4 are not all among"),
-        (replace(HELLO, first_agent=2**63, agents=2**63), "not all among"),
-        (Joining(3, 2, 3, b"", (0,)), "first message must be a hello"),
-    ],
-)
-def test_who_cannot_take_part_is_turned_away_with_the_reason(hello: object, says: str) -> None:
-    async def attempt() -> None:
-        service = FederationServer(dataclasses.replace(plan(), names=("a",)), None, None)
-        await service.reception._admit(Scripted(hello), None)  # type: ignore[arg-type]
-
-    with pytest.raises(Exception, match=says):
-        asyncio.run(attempt())
-
-
 def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
     digest = host(WORLD, 0, 4).digest()
     ready = Joining(3, 2, 3, digest, (0,))
@@ -189,7 +150,7 @@ def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
         registry = server.registry
 
         async def admit(*said: object) -> None:
-            await server.reception._admit(Scripted(*said), None)  # type: ignore[arg-type]
+            await server.reception._admit(Scripted(*said))  # type: ignore[arg-type]
 
         for wrong, says in (
             (replace(ready, states=4), r"problem has \(S, A, H\) = \(4, 2, 3\)"),
@@ -226,27 +187,21 @@ def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
 
 def test_a_node_with_another_problem_gives_up_at_once() -> None:
     async def story() -> None:
-        service = FederationServer(plan(), None, None)
-        serving = asyncio.ensure_future(service.run())
-        other = Node("a", lambda M: synthetic(agents=4, eps_p=0.1, states=3, actions=2, horizon=3), 0, 4)
-        try:
-            await run_node(other, reach(service))
-        finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+        async with Served(plan()) as served:
+            other = Node("a", lambda M: synthetic(agents=4, eps_p=0.1, states=3, actions=2, horizon=3), 0, 4)
+            await run_node(other, served.remote())
 
     with pytest.raises(InputError, match="rejected 'a': the problem of 'a' is not the one of this run"):
-        asyncio.run(asyncio.wait_for(story(), 300))
+        tell(story())
 
 
 # ------------------------------------------------------------------------------------------------------------- files
 
 
 def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> None:
-    book = ServerCheckpoint(tmp_path / "run")
-    first = book.adopt(plan())
-    outcome = federate(first, make_nodes(WORLD, [4]), server_checkpoint=book)
-    for same in (plan(), dataclasses.replace(plan(), rules=Rules(away="last"))):
+    first = dataclasses.replace(plan(), run="first")
+    outcome = federate(first, make_nodes(WORLD, [4]), folder=tmp_path / "run")
+    for same in (plan(), dataclasses.replace(plan(), on_away="last")):
         again = ServerCheckpoint(tmp_path / "run")
         assert again.adopt(same).run == first.run
         again.close()
@@ -266,16 +221,12 @@ def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> N
 
 def test_a_finished_run_is_read_back_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fed_ucbvi.network.server.FAREWELL_SECONDS", 0.1)
-    book = ServerCheckpoint(tmp_path / "run")
-    outcome = federate(book.adopt(plan()), make_nodes(WORLD, [4]), server_checkpoint=book)
-    again = ServerCheckpoint(tmp_path / "run")
+    outcome = federate(plan(), make_nodes(WORLD, [4]), folder=tmp_path / "run")
 
-    async def reopen() -> FederationServer:
-        service = FederationServer(again.adopt(plan()), None, None, server_checkpoint=again)
-        await service.run()
-        return service
+    async def reopen() -> Outcome:
+        return await Served(plan(), tmp_path / "run").finish()
 
-    reopened = asyncio.run(reopen()).outcome()
+    reopened = tell(reopen())
     assert reopened.run.same_outcome(outcome.run)
     assert reopened.wire.bytes_up == outcome.wire.bytes_up
 

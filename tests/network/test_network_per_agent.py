@@ -11,7 +11,6 @@ import pytest
 from commands import call
 from fed_ucbvi import Federation, FedUCBVI, RoundRecord, Run, compare_runs, gridworld, synthetic
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.dashboard.folders import state_of_folder
 from fed_ucbvi.network import coordinator as coordinator_module
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
@@ -19,8 +18,8 @@ from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.curves import learning_curve
 from fed_ucbvi.results.round_record import replay
+from fed_ucbvi.results.run_data import learning_curve
 from gymnasium_problems import TableEnv
 from network import federate, make_nodes, part_of
 
@@ -47,8 +46,8 @@ class Story:
         self.nodes: list[Node] = []
 
     def serve(self, plan: RunPlan, nodes: list[Node]) -> Outcome:
-        self.nodes, kept = nodes, ServerCheckpoint(self.folder / "server")
-        return federate(kept.adopt(plan), nodes, None, kept, self.told.append)
+        self.nodes = nodes
+        return federate(plan, nodes, folder=self.folder / "server", on_round=self.told.append)
 
     def policies(self, rounds: int) -> list[np.ndarray]:
         """What was played in every round, from the server's history."""
@@ -150,12 +149,8 @@ def test_a_run_that_agents_joined_and_left_is_shown_everywhere(tmp_path: Path) -
     for name in ("episodes", "agents", "reward", "regret"):
         told = [getattr(one, name) for one in story.told]
         assert [getattr(one, name) for one in again] == pytest.approx(told, rel=1e-12, nan_ok=True), name
-    for folder in (tmp_path / "run", tmp_path / "server"):
-        page = state_of_folder(folder)[0].snapshot()
-        assert page["status"]["phase"] == "over"
-        assert page["subject"]["agents"] == 4
-        assert (page["now"]["episodes"], page["now"]["planned_episodes"]) == (LONGER, LONGER)
-        assert page["now"]["regret"] == pytest.approx(run.regret, rel=1e-12)
+    assert (again[-1].episodes, again[-1].planned_episodes) == (LONGER, LONGER)
+    assert again[-1].regret == pytest.approx(run.regret, rel=1e-12)
 
 
 def test_agents_that_join_a_live_run_do_not_change_what_came_before(tmp_path: Path) -> None:
@@ -186,6 +181,3 @@ def test_agents_that_join_a_live_run_do_not_change_what_came_before(tmp_path: Pa
     again = replayed(after, LONG)
     assert [one.episodes for one in again] == [one.episodes for one in story.told]
     assert [one.reward for one in again] == pytest.approx([one.reward for one in story.told], nan_ok=True)
-    page = state_of_folder(tmp_path / "server")[0].snapshot()
-    assert page["status"]["phase"] == "over"
-    assert page["now"]["episodes"] == after.episodes_played

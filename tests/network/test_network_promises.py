@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,16 +16,26 @@ from fed_ucbvi.algorithms.base import Message, Setting
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.assurance import Assurance, Promises
 from fed_ucbvi.gymnasium_environments import TabularEnv
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.messages import Decline, Report, Roster
+from fed_ucbvi.network.messages import COUNTS, REWARDS, Decline, Down, Report, Roster, Up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_round import RoundInPlay
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for, plan_of
+from fed_ucbvi.network.run_plan import RunPlan, plan_for, plan_of
+from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
 from fed_ucbvi.run_spec import RunSpec
-from network import assert_same, assert_same_but_for_requests, federate, make_nodes
+from network import (
+    CrashError,
+    Served,
+    TLSByName,
+    assert_same,
+    assert_same_but_for_requests,
+    federate,
+    keep_alive,
+    make_nodes,
+    tell,
+)
 
 ALGORITHM = FedKLUCBVI(stationary=True)
 WORLD = gridworld(agents=4)
@@ -67,27 +77,11 @@ def chances() -> FloatArray:
     return np.random.default_rng(2).dirichlet(np.ones(SIZES[2]), SIZES[1])
 
 
-@pytest.fixture(scope="module")
-def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFiles]:
-    folder = tmp_path_factory.mktemp("certs")
-    make_certificates(folder, server="server", nodes=["node-0", "node-1", "node-2"])
-    return lambda name: TLSFiles.of(folder, name)
-
-
 @pytest.mark.parametrize(
     "asked",
-    [
-        {
-            "incumbent": chances(),
-            "loss": 0.1,
-            "return_range": (0, 8),
-        },
-        {"incumbent": incumbent(), "until_gap": 1.5},
-    ],
+    [{"incumbent": chances(), "loss": 0.1, "return_range": (0, 8)}, {"incumbent": incumbent(), "until_gap": 1.5}],
 )
-def test_masked_and_open_sums_keep_the_same_promises_bit_for_bit(
-    asked: dict[str, Any], tls_files: Callable[[str], TLSFiles]
-) -> None:
+def test_masked_and_open_sums_keep_the_same_promises_bit_for_bit(asked: dict[str, Any], tls_files: TLSByName) -> None:
     """Every round, what it cost and what was certified; and, but for the grid of rewards, as in one process."""
     plans = (
         plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(**asked), secure_sums=on) for on in (True, False)
@@ -110,7 +104,7 @@ class Reluctant(Node):
 
     def _contribute(self, roster: Roster) -> Report | Decline:
         if self.name == "node-1" and roster.round % 4:
-            return Decline(roster.round, "not now")
+            return Decline(roster.round, "not now", roster.exchange)
         return super()._contribute(roster)
 
     def _stop(self, now: RoundInPlay, length: int) -> None:
@@ -120,7 +114,7 @@ class Reluctant(Node):
 
 
 def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_exploring_paid(
-    tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
+    tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the server charges is never less than what exploring has cost, and all of it once everything is told.
 
@@ -158,6 +152,105 @@ def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_explo
     assert set(played) == {EXPLORING, INCUMBENT, VERIFYING}
 
 
+class Noting(Node):
+    """A node that notes what rosters ask for.
+
+    At the first one in round ``dies_in`` or later that asks for ``dies_at`` it dies, before it answers or after.
+    """
+
+    dies_in, after = -1, False
+    dies_at: tuple[str, ...] = (REWARDS,)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.asked: list[tuple[int, tuple[str, ...]]] = []
+
+    def answer(self, message: Down) -> Up | None:
+        if not isinstance(message, Roster):
+            return super().answer(message)
+        self.asked.append((message.round, message.parts))
+        dies = 0 < self.dies_in <= message.round and message.parts == self.dies_at
+        if dies and not self.after:
+            raise CrashError
+        answer = super().answer(message)
+        if dies:
+            raise CrashError
+        return answer
+
+
+def noting(agents: Sequence[int], folder: Path | None = None) -> list[Noting]:
+    firsts = [sum(agents[:i]) for i in range(len(agents))]
+    return [
+        Noting(f"node-{i}", lambda M: WORLD, firsts[i], m, None if folder is None else folder / f"node-{i}")
+        for i, m in enumerate(agents)
+    ]
+
+
+ASKED: dict[str, Any] = {"incumbent": incumbent(), "loss": 0.1}
+
+
+def test_counts_leave_a_node_only_in_rounds_that_need_them(tls_files: TLSByName) -> None:
+    """With a request, with rewards; for a policy to recommend, alone. In all other rounds rewards are told alone."""
+    plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
+    nodes = noting((1, 1, 2))
+    result = federate(plan, nodes, tls_files).run
+    planned = set(result.recommendations["round"].tolist())
+    expected: list[tuple[int, tuple[str, ...]]] = []
+    for number, requests in enumerate(result.records["requests"], 1):
+        if requests:
+            expected.append((number, (COUNTS, REWARDS)))
+        else:
+            expected += [(number, (REWARDS,)), *([(number, (COUNTS,))] if number in planned else [])]
+    assert nodes[0].asked == nodes[2].asked == expected
+    assert {(REWARDS,), (COUNTS,), (COUNTS, REWARDS)} == {parts for _, parts in expected}
+    assert all(node._sent.failures == 0 for node in nodes)
+    assert_same_but_for_requests(result, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it answers", "after"])
+@pytest.mark.parametrize("parts", [(REWARDS,), (COUNTS,)], ids=["rewards alone", "counts alone"])
+def test_a_node_that_dies_in_a_sum_of_a_part_and_comes_back_changes_nothing(
+    parts: tuple[str, ...], after: bool, tls_files: TLSByName, tmp_path: Path
+) -> None:
+    """It signs anew, and the same nodes are asked again; nobody counts a failure."""
+    plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
+    nodes = noting((1, 1, 2), tmp_path)
+    nodes[0].dies_in, nodes[0].dies_at, nodes[0].after = 5, parts, after
+
+    async def story() -> Outcome:
+        served, alive = Served(plan, None, tls_files), iter((nodes[0], *noting((1,), tmp_path)))
+        served.begin(keep_alive(lambda: next(alive), served.remote("node-0")))
+        served.join(*nodes[1:])
+        return await served.finish()
+
+    outcome = tell(story())
+    assert outcome.events == []
+    assert nodes[0].asked[-1][1] == parts
+    assert all(node._sent.failures == 0 for node in nodes[1:])
+    assert_same_but_for_requests(outcome.run, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED))
+
+
+def test_the_others_go_on_without_a_node_that_vanishes_in_a_sum_of_rewards(tls_files: TLSByName) -> None:
+    """Each counts a failure, as sums of rewards have it of which the next sum of counts has nothing."""
+    rules = {"patience": 0.3, "on_away": "exclude"}
+    plan = plan_for(ALGORITHM, WORLD, 100, seed=3, promises=promised(**ASKED), secure_sums=True, **rules)
+    mortal, *others = noting((1, 1, 1, 1))
+    mortal.dies_in = 5
+
+    async def story() -> Run:
+        served = Served(plan, None, tls_files)
+        tasks = served.join(mortal, *others)
+        outcome = await served.start()
+        assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[0], CrashError)
+        return outcome.run
+
+    assert kept(tell(story()))
+    assert [node._sent.failures for node in others] == [1, 1, 1]
+    for node in others:
+        assert node.finished
+        assert node.state.arrays()["own_visits"].sum() == 100 * WORLD.horizon
+
+
 def live_plan(**more: Any) -> tuple[RunPlan, list[Node]]:
     """Three nodes with real environments, which stop where the server's word reaches them."""
     setting = Setting(WORLD.states + 1, WORLD.actions, WORLD.horizon, 4, 60, 0.0, 5, eps_p_known=False)
@@ -174,7 +267,7 @@ def kept(result: Run) -> bool:
 
 
 @pytest.mark.parametrize("secure_sums", [False, True])
-def test_real_environments_on_nodes_keep_the_promise(secure_sums: bool, tls_files: Callable[[str], TLSFiles]) -> None:
+def test_real_environments_on_nodes_keep_the_promise(secure_sums: bool, tls_files: TLSByName) -> None:
     plan, nodes = live_plan(secure_sums=secure_sums)
     result = federate(plan, nodes, tls_files).run
     assert result.complete
@@ -184,7 +277,7 @@ def test_real_environments_on_nodes_keep_the_promise(secure_sums: bool, tls_file
 
 @pytest.mark.parametrize("secure_sums", [False, True])
 def test_nodes_evaluate_a_policy_as_one_process_does_and_tell_returns_only(
-    secure_sums: bool, tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
+    secure_sums: bool, tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The interval, bit for bit; nodes with tables and with real environments; no counts leave a node."""
 
@@ -216,18 +309,12 @@ def test_nodes_evaluate_a_policy_as_one_process_does_and_tell_returns_only(
 def test_a_server_resumes_with_the_promises_it_was_begun_with(tmp_path: Path) -> None:
     asked = {"incumbent": incumbent(), "loss": 0.1}
     plan = plan_for(ALGORITHM, WORLD, 100, seed=3, promises=promised(**asked))
-    nodes = make_nodes(WORLD, (2, 2), tmp_path)
-    checkpoint = ServerCheckpoint(tmp_path / "server")
-    with closing(checkpoint):
-        federate(checkpoint.adopt(plan), nodes, server_checkpoint=checkpoint)
+    federate(plan, make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server")
     other = plan_for(ALGORITHM, WORLD, 300, seed=3)
     with pytest.raises(InputError, match="holds another run"):
         ServerCheckpoint(tmp_path / "server").adopt(other)
     longer = plan_for(ALGORITHM, WORLD, 300, seed=3, promises=promised(**asked))
-    checkpoint = ServerCheckpoint(tmp_path / "server")
-    with closing(checkpoint):
-        nodes = make_nodes(WORLD, (2, 2), tmp_path)
-        result = federate(checkpoint.adopt(longer), nodes, server_checkpoint=checkpoint).run
+    result = federate(longer, make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server").run
     assert result.episodes_played == 300
     assert kept(result)
 
@@ -237,7 +324,7 @@ def test_what_cannot_be_promised_over_the_network_is_refused() -> None:
     with pytest.raises(InputError, match="learns only from what its own policy plays"):
         plan_for(FedUCBVI(), WORLD, 10, promises=promises)
     with pytest.raises(InputError, match="leave out --quorum"):
-        plan_for(ALGORITHM, WORLD, 10, promises=promises, rules=Rules(quorum=2))
+        plan_for(ALGORITHM, WORLD, 10, promises=promises, quorum=2)
     nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, rewards=i == 0) for i in range(2)]
     with pytest.raises(InputError, match="some agents do not say"):
         federate(plan_for(ALGORITHM, WORLD, 10, promises=promises), nodes)

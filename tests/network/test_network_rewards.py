@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,18 +14,16 @@ import pytest
 from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, RoundRecord, Run
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.rounds import Paid
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Report, Start
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.results.curves import learning_curve
-from gymnasium_problems import TableEnv
-from network import reach
+from fed_ucbvi.results.run_data import learning_curve
+from gymnasium_problems import Shops
+from network import TLSByName
+from network import federate as run_to_the_end
 
 H, T, AGENTS = 4, 30, 3
 LOW, HIGH = -1.5, 3.5
@@ -34,26 +31,9 @@ SETTING = Setting(4, 2, H, AGENTS, T, 0.0, 0)
 GRID = RewardGrid.of(SETTING)
 
 
-class Shops:
-    """Environments that remember what they paid."""
-
-    def __init__(self) -> None:
-        self.made: dict[int, list[TableEnv]] = {agent: [] for agent in range(AGENTS)}
-
-    def make(self, agent: int) -> Any:
-        env = TableEnv(noise=0.5, initial=(0.5, 0.5, 0.0))
-        self.made[agent].append(env)
-        return env
-
-    def starts(self) -> np.ndarray[Any, Any]:
-        """How many episodes of all agents began in each state."""
-        logs = [log for envs in self.made.values() for env in envs for log in env.log if log]
-        return np.bincount([log[0][0] for log in logs], minlength=SETTING.states)
-
-    def returns(self, agents: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Of every episode of these agents, as it was paid."""
-        logs = [log for agent in agents for env in self.made[agent] for log in env.log if log]
-        return np.array([sum(step[2] for step in log) for log in logs])
+def started_in(shops: Shops) -> np.ndarray[Any, Any]:
+    """How many episodes of all agents began in each state."""
+    return np.bincount([log[0][0] for log in shops.episodes()], minlength=SETTING.states)
 
 
 def rescaled(returns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -62,41 +42,27 @@ def rescaled(returns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def federate(
-    shops: Shops, algorithm: Any, silent: Sequence[int] = (), certs: Path | None = None
+    shops: Shops, algorithm: Any, silent: Sequence[int] = (), tls_files: TLSByName | None = None
 ) -> tuple[Run, list[RoundRecord]]:
-    """Three nodes with one agent each, of which some do not tell what they are paid."""
+    """Three nodes with an agent each; some do not tell what they are paid. With certificates sums are secure."""
     seen: list[RoundRecord] = []
-
-    async def story() -> Run:
-        plan = RunPlan(algorithm, SETTING, collection="live", secure_sums=certs is not None)
-        files = [None if certs is None else TLSFiles.of(certs, name) for name in ("server", "a", "b", "c")]
-        service = FederationServer(plan, None, files[0], on_round=seen.append)
-        source = LiveSource(shops.make, (LOW, HIGH), H)
-        nodes = [Node(name, source, i, 1, rewards=i not in silent) for i, name in enumerate("abc")]
-        parties = [run_node(n, reach(service, f)) for n, f in zip(nodes, files[1:], strict=True)]
-        serving = asyncio.ensure_future(service.run())
-        await asyncio.gather(*parties)
-        return (await serving).run
-
-    return asyncio.run(asyncio.wait_for(story(), 300)), seen
-
-
-def certificates(folder: Path) -> Path:
-    make_certificates(folder, server="server", nodes=["a", "b", "c"])
-    return folder
+    plan = RunPlan(algorithm, SETTING, collection="live", secure_sums=tls_files is not None)
+    source = LiveSource(shops.make, (LOW, HIGH), H)
+    nodes = [Node(f"node-{i}", source, i, 1, rewards=i not in silent) for i in range(AGENTS)]
+    return run_to_the_end(plan, nodes, tls_files, on_round=seen.append).run, seen
 
 
 @pytest.mark.parametrize("kind", ["in the open", "secure sums", "nobody tells rewards"])
 @pytest.mark.parametrize("algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI(stationary=True)], ids=repr)
 def test_the_server_has_the_gap_over_the_states_in_which_episodes_began(
-    kind: str, algorithm: Any, tmp_path: Path
+    kind: str, algorithm: Any, tls_files: TLSByName
 ) -> None:
     if kind == "secure sums" and not algorithm.server_counts:
         pytest.skip("its reports are not what is new")
-    certs = certificates(tmp_path / "certs") if kind == "secure sums" else None
-    shops, silent = Shops(), range(AGENTS) if kind == "nobody tells rewards" else ()
+    certs = tls_files if kind == "secure sums" else None
+    shops, silent = Shops(initial=(0.5, 0.5, 0.0)), range(AGENTS) if kind == "nobody tells rewards" else ()
     run, seen = federate(shops, algorithm, silent, certs)
-    starts = shops.starts()
+    starts = started_in(shops)
     assert starts.sum() == AGENTS * T
     assert np.count_nonzero(starts) > 1
     told = starts @ run.V[0] / starts.sum()
@@ -109,11 +75,13 @@ def test_the_server_has_the_gap_over_the_states_in_which_episodes_began(
 
 
 @pytest.mark.parametrize("kind", ["in the open", "secure sums", "rows"])
-def test_the_server_has_the_mean_and_the_spread_of_what_the_environments_paid(kind: str, tmp_path: Path) -> None:
-    certs = certificates(tmp_path / "certs") if kind == "secure sums" else None
-    shops = Shops()
+def test_the_server_has_the_mean_and_the_spread_of_what_the_environments_paid(
+    kind: str, tls_files: TLSByName
+) -> None:
+    certs = tls_files if kind == "secure sums" else None
+    shops = Shops(initial=(0.5, 0.5, 0.0))
     algorithms = {"rows": FedQHoeffding(), "in the open": FedUCBVI(), "secure sums": FedKLUCBVI()}
-    run, seen = federate(shops, algorithms[kind], certs=certs)
+    run, seen = federate(shops, algorithms[kind], tls_files=certs)
     paid = shops.returns(range(AGENTS))
     assert len(paid) == AGENTS * T
     if kind == "secure sums":  # of the last episodes fewer than three nodes may have something new to tell
@@ -142,15 +110,15 @@ def test_those_who_do_not_tell_are_not_in_the_mean(monkeypatch: pytest.MonkeyPat
         return heard[-1]
 
     monkeypatch.setattr(RewardGrid, "read", note)
-    shops = Shops()
+    shops = Shops(initial=(0.5, 0.5, 0.0))
     _, seen = federate(shops, FedUCBVI(), silent=[1])
     told = rescaled(shops.returns([0, 2]))
     assert sum(paid.episodes for paid in heard) == len(told) == 2 * T
     assert sum(paid.total for paid in heard) == pytest.approx(told.sum(), rel=1e-9)
-    assert np.array_equal(sum(paid.starts for paid in heard), shops.starts())
+    assert np.array_equal(sum(paid.starts for paid in heard), started_in(shops))
     means = [H * LOW + (HIGH - LOW) * paid.total / paid.episodes if paid.episodes else math.nan for paid in heard]
     assert [record.reward for record in seen] == pytest.approx(means, nan_ok=True)
-    run, seen = federate(Shops(), FedUCBVI(), silent=range(AGENTS))
+    run, seen = federate(Shops(initial=(0.5, 0.5, 0.0)), FedUCBVI(), silent=range(AGENTS))
     assert np.isnan(run.records["reward"]).all()
     assert all(math.isnan(record.reward) for record in seen)
 
@@ -159,7 +127,7 @@ def test_a_live_node_that_is_started_again_says_the_same(tmp_path: Path) -> None
     task = RunPlan(FedUCBVI(), SETTING, collection="live")
     server = task.algorithm.new_server(SETTING)
     start = Start(1, 0, 0, T, T, tuple(np.array(array) for array in task.algorithm.broadcast(server)))
-    shops, found = Shops(), []
+    shops, found = Shops(initial=(0.5, 0.5, 0.0)), []
     for _ in range(2):
         node = Node("a", LiveSource(shops.make, (LOW, HIGH), H), 0, 2, tmp_path)
         node.enter(task.welcome())
@@ -174,7 +142,7 @@ def test_a_live_node_that_is_started_again_says_the_same(tmp_path: Path) -> None
     assert found[0][0][0] == len(paid)
     read = GRID.read(np.array(found[0]))
     assert (read.total, read.squares) == pytest.approx((paid.sum(), (paid**2).sum()), rel=1e-9)
-    assert np.array_equal(read.starts, shops.starts())
+    assert np.array_equal(read.starts, started_in(shops))
 
 
 def paid_by(returns: Any, *starts: int) -> Paid:

@@ -12,75 +12,42 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from enemies import (
-    NO_REASON,
-    SECONDS,
-    SPLIT,
-    WORLD,
-    hello_of,
-    long_fault,
-    outcome_of,
-    plan,
-    simulated,
-    stream_to,
-)
+from enemies import NO_REASON, SPLIT, WORLD, hello_of, long_fault, outcome_of, plan, simulated, stream_to
 from fed_ucbvi import InputError
 from fed_ucbvi.network import reception
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke, revoked_names
 from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.messages import (
-    PART_BYTES,
-    PROTOCOL,
-    Hello,
-    Played,
-    Up,
-    Welcome,
-    decode_down,
-    encode,
-    in_parts,
-)
+from fed_ucbvi.network.messages import PART_BYTES, PROTOCOL, Hello, Played, Up, Welcome, decode_down, encode, in_parts
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.transport import SERVICE, RemoteServer
-from network import assert_same, make_nodes
+from network import LOOPBACK, Served, TLSByName, assert_same, make_nodes, tell
 
 Told = list[tuple[str, str]]
 """What should have been said, and what was."""
 
 
-async def beset(
-    service: FederationServer, tls_files: Callable[[str], TLSFiles] | None, attack: Callable[[], Awaitable[Told]]
-) -> None:
+async def beset(served: Served, attack: Callable[[], Awaitable[Told]]) -> None:
     """An honest run under attack: with one node there, before it begins, and again and again until it is over."""
-    address = f"127.0.0.1:{service.port}"
-    nodes = make_nodes(WORLD, SPLIT)
-    serving = asyncio.ensure_future(service.run())
-
-    def join(node: Node) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(
-            run_node(node, RemoteServer(address, None if tls_files is None else tls_files(node.name)))
-        )
-
-    joined = [join(nodes[0])]
-    while not service.registry.members:
-        await asyncio.sleep(0.01)
+    first, second = make_nodes(WORLD, SPLIT)
+    served.join(first)
+    await served.meet()
     for expected, told in await attack():
         assert expected in told
-    joined.append(join(nodes[1]))
-    attacks = 0
+    served.join(second)
+    attacks, serving = 0, served.start()
     while not serving.done():
         answers = [told for _, told in await attack()]
-        assert service.coordinator.done or NO_REASON not in answers
+        assert served.coordinator.done or NO_REASON not in answers
         attacks += 1
     assert attacks
-    await asyncio.gather(*joined)
-    outcome = await serving
+    outcome = await served.finish()
     assert outcome.events == []
     assert_same(outcome.run, simulated(), regret=False)
 
@@ -108,24 +75,18 @@ def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
     ]
 
     async def story() -> None:
-        service = FederationServer(
-            dataclasses.replace(plan(), names=("node-0", "node-1", "lost")),
-            "127.0.0.1:0",
-            TLSFiles.of(ours, "server"),
-            revoked=lambda: revoked_names(ours),
-        )
+        task = dataclasses.replace(plan(), nodes=("node-0", "node-1", "lost"))
+        files: TLSByName = partial(TLSFiles.of, ours)
+        served = Served(task, None, files, LOOPBACK, revoked=lambda: revoked_names(ours))
+        address = f"127.0.0.1:{served.server.port}"
 
         async def attack() -> Told:
-            address = f"127.0.0.1:{service.port}"
-            return [
-                (says, await outcome_of(RemoteServer(address, tls_files), [hello]))
-                for tls_files, hello, says in cases
-            ]
+            return [(says, await outcome_of(RemoteServer(address, own), [hello])) for own, hello, says in cases]
 
-        await beset(service, lambda name: TLSFiles.of(ours, name), attack)
+        await beset(served, attack)
 
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
-        asyncio.run(asyncio.wait_for(story(), SECONDS))
+        tell(story())
     for reason in ("'guest' is not on the list", "'lost' has been revoked", "another process"):
         assert re.search(f"rejected: .*{reason}", caplog.text)
 
@@ -134,18 +95,14 @@ def test_a_node_does_not_take_another_nodes_certificate_for_the_servers(tmp_path
     make_certificates(tmp_path, server="server", nodes=["localhost", "victim"])
 
     async def story() -> None:
-        impostor = FederationServer(plan(), "127.0.0.1:0", TLSFiles.of(tmp_path, "localhost"))
-        serving = asyncio.ensure_future(impostor.run())
-        victim = Node("victim", lambda M: WORLD, 0, 3)
-        try:
-            tls_files = TLSFiles.of(tmp_path, "victim")
+        files = {"server": "localhost"}
+        async with Served(plan(), None, lambda name: TLSFiles.of(tmp_path, files[name]), LOOPBACK) as impostor:
+            victim = Node("victim", lambda M: WORLD, 0, 3)
+            remote = RemoteServer(f"localhost:{impostor.server.port}", TLSFiles.of(tmp_path, "victim"))
             with pytest.raises(InputError, match="no connection"):
-                await run_node(victim, RemoteServer(f"localhost:{impostor.port}", tls_files), patience=0.2)
-        finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+                await run_node(victim, remote, patience=0.2)
 
-    asyncio.run(asyncio.wait_for(story(), SECONDS))
+    tell(story())
 
 
 def _cut_short(port: int) -> None:
@@ -190,6 +147,8 @@ def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pyte
         ([replace(hello, run="another")], "holds the state of run another"),
         ([replace(hello, first_agent=2)], "agents 2 to 3 are not all among this run's 0 to 2"),
         ([replace(hello, first_agent=2**64 - 1)], "not all among"),
+        ([replace(hello, first_agent=2**63, agents=2**63)], "not all among"),
+        ([replace(hello, node="../a")], "cannot be a node's name"),
         ([replace(hello, agents=0)], "not all among"),
         ([replace(hello, first_agent=0)], "overlap with those of 'node-0'"),
         ([replace(hello, node="node-0", first_agent=0, agents=1)], "another process is connected as 'node-0'"),
@@ -210,18 +169,17 @@ def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pyte
     ]
 
     async def story() -> None:
-        service = FederationServer(plan(), "127.0.0.1:0", None)
+        served = Served(plan(), address=LOOPBACK)
 
         async def attack() -> Told:
             for prank in (_cut_short, _noise):
-                await asyncio.to_thread(prank, service.port)
-            address = f"127.0.0.1:{service.port}"
-            return [(says, await outcome_of(RemoteServer(address), messages)) for messages, says in cases]
+                await asyncio.to_thread(prank, served.server.port)
+            return [(says, await outcome_of(served.remote(), messages)) for messages, says in cases]
 
-        await beset(service, None, attack)
+        await beset(served, attack)
 
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
-        asyncio.run(asyncio.wait_for(story(), SECONDS))
+        tell(story())
     for _, says in cases[:-1]:
         assert says in caplog.text
     assert all("\n" not in record.getMessage() for record in caplog.records)
@@ -236,14 +194,10 @@ def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
     monkeypatch.setattr(reception, "MAX_STREAMS", 6)
 
     async def story() -> Outcome:
-        service = FederationServer(plan(), "127.0.0.1:0", TLSFiles.of(tmp_path, "server"))
-        address = f"127.0.0.1:{service.port}"
-        serving = asyncio.ensure_future(service.run())
+        served = Served(plan(), None, partial(TLSFiles.of, tmp_path), LOOPBACK)
+        served.start()
         async with AsyncExitStack() as stack:
-            streams = [
-                await stack.enter_async_context(stream_to(RemoteServer(address, TLSFiles.of(tmp_path, "flood"))))
-                for _ in range(14)
-            ]
+            streams = [await stack.enter_async_context(stream_to(served.remote("flood"))) for _ in range(14)]
             for stream in streams:
                 await stream.say()
             answers = [asyncio.ensure_future(stream.hear()) for stream in streams]
@@ -252,70 +206,55 @@ def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
             assert {getattr(answer.result(), "reason", "") for answer in answers if answer.done()} == {
                 "too many streams at one time"
             }
-            nodes = make_nodes(WORLD, SPLIT)
-            joined = [run_node(node, RemoteServer(address, TLSFiles.of(tmp_path, node.name))) for node in nodes]
-            await asyncio.gather(*joined)
-            outcome = await serving
+            served.join(*make_nodes(WORLD, SPLIT))
+            outcome = await served.finish()
             for answer in answers:
                 answer.cancel()
         return outcome
 
-    assert_same(asyncio.run(asyncio.wait_for(story(), SECONDS)).run, simulated(), regret=False)
+    assert_same(tell(story()).run, simulated(), regret=False)
 
 
 def test_a_stream_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reception, "HELLO_SECONDS", 0.2)
 
     async def story() -> str:
-        service = FederationServer(plan(), "127.0.0.1:0", None)
-        serving = asyncio.ensure_future(service.run())
-        try:
-            return await outcome_of(RemoteServer(f"127.0.0.1:{service.port}"), [])
-        finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+        async with Served(plan(), address=LOOPBACK) as served:
+            return await outcome_of(served.remote(), [])
 
-    assert asyncio.run(asyncio.wait_for(story(), SECONDS)) == "the handshake took too long"
+    assert tell(story()) == "the handshake took too long"
 
 
 def test_a_seat_is_free_again_if_its_node_leaves_before_the_run() -> None:
     async def story() -> None:
-        service = FederationServer(plan(), "127.0.0.1:0", None)
-        serving = asyncio.ensure_future(service.run())
-        address = f"127.0.0.1:{service.port}"
-        squatter = Node("squatter", lambda M: WORLD, 0, 2)
-        async with stream_to(RemoteServer(address)) as stream:
+        served = Served(plan(), address=LOOPBACK)
+        served.start()
+        squatter, honest = Node("squatter", lambda M: WORLD, 0, 2), make_nodes(WORLD, SPLIT)
+        async with stream_to(served.remote()) as stream:
             await stream.say(hello_of(squatter))
             welcome = await stream.hear()
             assert isinstance(welcome, Welcome)
             await stream.say(squatter.enter(welcome))
-            while not service.registry.members:
-                await asyncio.sleep(0.01)
-            assert "overlap with those of 'squatter'" in await outcome_of(
-                RemoteServer(address), [hello_of(make_nodes(WORLD, SPLIT)[0])]
-            )
-        while service.registry.members:
+            await served.meet()
+            assert "overlap with those of 'squatter'" in await outcome_of(served.remote(), [hello_of(honest[0])])
+        while served.registry.members:
             await asyncio.sleep(0.01)
-        await asyncio.gather(*(run_node(node, RemoteServer(address)) for node in make_nodes(WORLD, SPLIT)))
-        assert_same((await serving).run, simulated(), regret=False)
+        served.join(*honest)
+        assert_same((await served.finish()).run, simulated(), regret=False)
 
-    asyncio.run(asyncio.wait_for(story(), SECONDS))
+    tell(story())
 
 
 def test_texts_of_others_are_cut_and_cleaned_before_they_are_shown() -> None:
     """The rounds a node says it holds, and the algorithm a server says it runs."""
 
     async def story() -> str:
-        service = FederationServer(plan(), "127.0.0.1:0", None)
-        serving = asyncio.ensure_future(service.run())
-        node = make_nodes(WORLD, SPLIT)[0]
-        ready = replace(node.enter(plan().welcome()), rounds=tuple(range(10, 20_000)))
-        told = await outcome_of(RemoteServer(f"127.0.0.1:{service.port}"), [hello_of(node, run=""), ready])
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        return told
+        async with Served(plan(), address=LOOPBACK) as served:
+            node = make_nodes(WORLD, SPLIT)[0]
+            ready = replace(node.enter(plan().welcome()), rounds=tuple(range(10, 20_000)))
+            return await outcome_of(served.remote(), [hello_of(node, run=""), ready])
 
-    told = asyncio.run(asyncio.wait_for(story(), SECONDS))
+    told = tell(story())
     assert "but holds rounds [..., 19996, 19997, 19998, 19999], and what it lacks" in told
     welcome = replace(plan().welcome(), version="fedq\n\x1b[31mroot: logged in" + "x" * 5_000)
     heard = decode_down(encode(welcome))

@@ -8,67 +8,63 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from absences import Absences, Federated
 from commands import call, refusal
-from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, synthetic
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.count_table import NewCounts
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.replay import replay
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
-from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.server_checkpoint import HISTORY, ServerCheckpoint
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.server import Outcome
+from fed_ucbvi.network.server_checkpoint import HISTORY, replay
 from fed_ucbvi.network.sources import LiveSource
-from in_memory import InMemoryServer
-from network import assert_same, federate, make_nodes, reach, told_episodes
+from matrices import first_of
+from network import InMemoryServer, Served, TLSByName, assert_same, federate, make_nodes, tell, told_episodes
 
 WORLD = synthetic(agents=5, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 T, SEED = 150, 3
 
 
-def with_absences(folder: Path, rounds_away: dict[str, tuple[int, int]], *, secure: bool, quorum: int) -> Outcome:
+def with_absences(
+    folder: Path, rounds_away: dict[str, tuple[int, int]], tls_files: TLSByName, *, secure: bool, quorum: int
+) -> Outcome:
     """Nodes are gone from one round to another: their tasks end, and begin again with their state folders."""
-    certs = folder / "certs"
-    names = [f"node-{i}" for i in range(5)]
-    make_certificates(certs, server="server", nodes=names)
-    kept = ServerCheckpoint(folder / "server")
-    rules = Rules(patience=30.0, quorum=quorum, wait=0.05)
-    plan = kept.adopt(plan_for(FedKLUCBVI(), WORLD, T, seed=SEED, rules=rules, secure_sums=secure))
+    plan = plan_for(FedKLUCBVI(), WORLD, T, seed=SEED, patience=30.0, quorum=quorum, wait=0.05, secure_sums=secure)
 
     async def story() -> Outcome:
-        service = FederationServer(plan, None, TLSFiles.of(certs, "server"), server_checkpoint=kept)
+        served = Served(plan, folder / "server", tls_files)
+        run = served.coordinator
 
-        async def live(i: int) -> None:
-            first, last = rounds_away.get(names[i], (10**9, 10**9))
+        async def live(name: str, i: int) -> None:
+            first, last = rounds_away.get(name, (10**9, 10**9))
             while True:
-                node = Node(names[i], lambda M: WORLD, i, 1, folder / names[i], most_failures=20)
-                task = asyncio.ensure_future(run_node(node, reach(service, TLSFiles.of(certs, names[i]))))
-                while not task.done() and not first <= service.coordinator.round < last:
+                node = Node(name, lambda M: WORLD, i, 1, folder / name, most_failures=20)
+                task = asyncio.ensure_future(run_node(node, served.remote(name)))
+                while not task.done() and not first <= run.round < last:
                     await asyncio.sleep(0)
                 if task.done():
                     await task
                     return
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-                while service.coordinator.round < last and not service.coordinator.done:
+                while run.round < last and not run.done:
                     await asyncio.sleep(0)
 
-        lives = [asyncio.ensure_future(live(i)) for i in range(5)]
-        outcome = await service.run()
-        await asyncio.gather(*lives)
-        return outcome
+        served.begin(*(live(f"node-{i}", i) for i in range(5)))
+        return await served.finish()
 
-    return asyncio.run(asyncio.wait_for(story(), 300))
+    return tell(story())
 
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_rounds_close_without_absent_nodes_whose_counts_come_later_and_the_log_recomputes_the_run(
-    secure: bool, tmp_path: Path
+    secure: bool, tmp_path: Path, tls_files: TLSByName
 ) -> None:
-    outcome = with_absences(tmp_path, {"node-0": (3, 8), "node-1": (5, 12)}, secure=secure, quorum=3)
+    outcome = with_absences(tmp_path, {"node-0": (3, 8), "node-1": (5, 12)}, tls_files, secure=secure, quorum=3)
     records = outcome.run.records
     agents = records["agent_episodes"] // records["length"]
     assert set(agents.tolist()) >= {3, 5}, "some rounds without them, some with all"
@@ -83,15 +79,15 @@ def test_rounds_close_without_absent_nodes_whose_counts_come_later_and_the_log_r
     assert '"same": true' in done.stdout.replace("\n", "")
 
 
-@pytest.mark.parametrize("secure", [False, True])
-def test_a_live_node_loses_nothing_of_rounds_that_closed_without_it(secure: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("secure", first_of([True, False]))
+def test_a_live_node_loses_nothing_of_rounds_that_closed_without_it(
+    secure: bool, tmp_path: Path, tls_files: TLSByName
+) -> None:
     """It is too late with some answers: its episodes go with a later report, once."""
-    certs, names = tmp_path / "certs", [f"node-{i}" for i in range(4)]
-    make_certificates(certs, server="server", nodes=names)
+    names = [f"node-{i}" for i in range(4)]
     setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False)
-    rules, kept = Rules(patience=300.0, quorum=3, wait=0.3), ServerCheckpoint(tmp_path / "server")
-    algorithm = FedKLUCBVI(min_round_growth=0.1)
-    plan = kept.adopt(RunPlan(algorithm, setting, collection="live", secure_sums=secure, rules=rules))
+    rules: dict[str, Any] = {"patience": 300.0, "quorum": 3, "wait": 0.3}
+    plan = RunPlan(FedKLUCBVI(min_round_growth=0.1), setting, collection="live", secure_sums=secure, **rules)
     lake = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
 
     class Late(InMemoryServer):
@@ -114,23 +110,23 @@ def test_a_live_node_loses_nothing_of_rounds_that_closed_without_it(secure: bool
                 yield line
 
     async def story() -> Outcome:
-        service = FederationServer(plan, None, TLSFiles.of(certs, "server"), server_checkpoint=kept)
+        served = Served(plan, tmp_path / "server", tls_files)
         nodes = [Node(name, lake, i, 1, tmp_path / name, most_failures=50) for i, name in enumerate(names)]
-        lines = [Late(service, TLSFiles.of(certs, name)) for name in names]
+        lines = [Late(served, tls_files(name)) for name in names]
         lines[3].too_long = 1.0
-        tasks = [asyncio.ensure_future(run_node(node, line)) for node, line in zip(nodes, lines, strict=True)]
-        outcome = await service.run()
+        tasks = served.begin(*(run_node(node, line) for node, line in zip(nodes, lines, strict=True)))
+        outcome = await served.start()
         await asyncio.gather(*tasks[:3])
         tasks[3].cancel()  # it may have been away at the end
         await asyncio.gather(*tasks, return_exceptions=True)
         told = sum(told_episodes(node) for node in nodes)
-        visits = int(service.coordinator.engine.server.table.visits[0].sum())
+        visits = int(served.coordinator.engine.server.table.visits[0].sum())
         played = [int(node.own_counts(0).visits[0].sum()) for node in nodes]
         assert played[:3] == [40] * 3
         assert visits + told == sum(played), "every episode is reported or still to be reported, none twice"
         return outcome
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
+    outcome = tell(story())
     assert any("closes without it" in event["done"] for event in outcome.events)
     assert any("takes part again" in event["done"] for event in outcome.events)
     again = replay(tmp_path / "server")
@@ -141,9 +137,8 @@ def test_a_live_node_loses_nothing_of_rounds_that_closed_without_it(secure: bool
 
 
 def test_what_the_log_does_not_say_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = ServerCheckpoint(tmp_path / "server")
-    plan = kept.adopt(plan_for(FedKLUCBVI(), WORLD, 40, seed=SEED))
-    federate(plan, make_nodes(WORLD, [2, 3], tmp_path), None, kept)
+    plan = plan_for(FedKLUCBVI(), WORLD, 40, seed=SEED)
+    federate(plan, make_nodes(WORLD, [2, 3], tmp_path), folder=tmp_path / "server")
     assert replay(tmp_path / "server").differs == []
     add_counts = FedKLUCBVI.add_counts
 
@@ -159,10 +154,8 @@ def test_what_the_log_does_not_say_is_found_out(tmp_path: Path, monkeypatch: pyt
         replay(tmp_path / "server")
 
 
-def test_a_quorum_with_everyone_there_is_the_simulation(tmp_path: Path) -> None:
-    from fed_ucbvi import run
-
-    plan = plan_for(FedKLUCBVI(), WORLD, T, seed=SEED, rules=Rules(quorum=1, wait=30.0))
+def test_a_quorum_with_everyone_there_is_the_simulation() -> None:
+    plan = plan_for(FedKLUCBVI(), WORLD, T, seed=SEED, quorum=1, wait=30.0)
     outcome = federate(plan, make_nodes(WORLD, [2, 2, 1]))
     assert_same(outcome.run, run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes"), regret=False)
     assert outcome.events == []
@@ -170,5 +163,40 @@ def test_a_quorum_with_everyone_there_is_the_simulation(tmp_path: Path) -> None:
 
 def test_a_quorum_is_for_reports_of_what_is_new() -> None:
     with pytest.raises(InputError, match="needs a report of every node"):
-        plan_for(FedUCBVI(), WORLD, T, rules=Rules(quorum=2))
+        plan_for(FedUCBVI(), WORLD, T, quorum=2)
     assert "whole number" in refusal("serve", "--insecure", "--sizes", "3,2,3", "--quorum", "many")
+
+
+# --------------------------------------------------------------- nodes that come and go, as in benchmarks/absences.py
+
+
+def test_without_absences_it_is_the_simulation_bit_for_bit() -> None:
+    world = gridworld(agents=6)
+    everyone = Federated(world, 60, Absences(list(range(6)), 0, 1), 1)
+    everyone.run()
+    expected = run(FedKLUCBVI(), world, 60, seed=1, progress=False)
+    result = everyone.engine.result()
+    assert np.array_equal(result.V, expected.V)
+    assert np.array_equal(result.policy, expected.policy)
+    assert np.array_equal(result.records["length"], expected.records["length"])
+    assert everyone.regret_after(360) / 6 == pytest.approx(expected.regret)
+
+
+def test_thirty_per_cent_away_stall_nobody_lose_nothing_and_cost_little() -> None:
+    """Twenty nodes, six away at any time for six rounds each; regret is that after the same number of episodes."""
+    nodes, T = 20, 150
+    world, schedule = gridworld(agents=nodes), Absences.of(nodes, 0.3, 6, 1)
+    seen = [schedule.at(number) for number in range(40)]
+    assert {len(away) for away in seen} == {6}
+    assert set().union(*seen) == set(range(nodes))
+    absent = Federated(world, 240, schedule, 1)
+    absent.run()
+    assert len(absent.reports) == int((absent.engine.records()["requests"] > 0).sum()), "every round has closed"
+    assert set(absent.reports) == {13}, "14 were there, and one left before it reported"
+    told = int(absent.engine.server.table.visits[0].sum())
+    kept = sum(int(absent._report(i)[0].sum()) // world.horizon for i in range(nodes) if not absent.used[i])
+    assert told + kept == int(absent.engine.records()["agent_episodes"].sum()), "every episode once"
+    assert kept > 0
+    lockstep = Federated(world, T, Absences(list(range(nodes)), 0, 1), 1)
+    lockstep.run()
+    assert absent.regret_after(nodes * T) <= 1.2 * lockstep.regret_after(nodes * T)

@@ -8,7 +8,7 @@ import hmac
 import itertools
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,13 @@ from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, run, syntheti
 from fed_ucbvi.algorithms import exact_sums, make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
-from fed_ucbvi.network.arrays import DeltaCache
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import DeclinedError, FederationStoppedError
 from fed_ucbvi.network.messages import (
+    COUNTS,
+    REWARDS,
+    DeltaCache,
     Denial,
     Down,
     Played,
@@ -37,24 +39,25 @@ from fed_ucbvi.network.messages import (
     Start,
     Up,
     decode_up,
-    keep_taken,
 )
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.roster import Credentials, contributions, der_of, fingerprint, make_roster, tells_rewards
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.secure_sums import VERSION, framed, mask, masked, pair_key, summed
 from fed_ucbvi.network.sent_sums import SentSums
-from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.sources import LiveSource
 from network import (
     CrashError,
     Fragile,
+    Served,
     Tap,
+    TLSByName,
     assert_same_but_for_requests,
     federate,
     make_nodes,
-    reach,
+    tell,
     told_episodes,
 )
 
@@ -68,16 +71,9 @@ KEYS = [X25519PrivateKey.from_private_bytes(bytes([number + 1]) * 32) for number
 ROSTER = b"roster"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("certs")
-    make_certificates(path, server="server", nodes=NAMES)
-    return path
-
-
 @pytest.fixture
-def tls_files(folder: Path) -> Callable[[str], TLSFiles]:
-    return lambda name: TLSFiles.of(folder, name)
+def folder(tls_files: TLSByName) -> Path:
+    return tls_files("server").certificate.parent
 
 
 def pairs_of(i: int, roster: bytes = b"roster", run: str = "the-run") -> dict[str, bytes]:
@@ -209,8 +205,9 @@ def signed(folder: Path, run: str = "the-run", **ready: Any) -> tuple[list[Crede
     own, entries = [], []
     for name, first, m in zip(NAMES, (0, 1, 3), SPLIT, strict=False):
         own.append(Credentials(name, first, m, run, TLSFiles.of(folder, name)))
-        said = {"number": 5, "binding": D, "episodes": 2, "rewards": True, **ready}
-        made = own[-1].ready(said["number"], said["binding"], said["episodes"], rewards=said["rewards"])
+        said = {"number": 5, "binding": D, "episodes": (2, 2), "rewards": True, **ready}
+        about = said["number"], said["binding"], said["episodes"], (0, 0)
+        made = own[-1].ready(*about, rewards=said["rewards"])
         entries.append(RosterEntry(name, first, m, der_of((folder / f"{name}.crt").read_bytes()), made))
     return own, entries
 
@@ -224,7 +221,7 @@ def test_nodes_that_accept_a_roster_have_the_same_keys_in_pairs(folder: Path) ->
     assert len({key for one in keys for key in one.values()}) == 3
     longer = make_roster(5, 2, entries)
     assert not set(own[0].pairs(longer, 4).values()) & set(keys[0].values())
-    assert [one.episodes for one in contributions(longer)] == [4, 4, 4]
+    assert [one.new for one in contributions(longer)] == [{COUNTS: 4, REWARDS: 4}] * 3
 
 
 def forged(folder: Path, entries: list[RosterEntry]) -> Iterator[tuple[str, list[RosterEntry], str]]:
@@ -235,6 +232,8 @@ def forged(folder: Path, entries: list[RosterEntry]) -> Iterator[tuple[str, list
     not_signed = "what it has not signed"
     yield "another key", [mine, replace(one, ready=replace(one.ready, key=key)), two], not_signed
     yield "more episodes", [mine, replace(one, ready=replace(one.ready, episodes=9)), two], not_signed
+    yield "more uncredited", [mine, replace(one, ready=replace(one.ready, uncredited=9)), two], not_signed
+    yield "confirmed", [mine, replace(one, ready=replace(one.ready, since=(4, 0))), two], not_signed
     yield "rewards", [mine, replace(one, ready=replace(one.ready, rewards=False)), two], not_signed
     yield "no signature", [mine, replace(one, ready=replace(one.ready, signature=b"")), two], not_signed
     yield "another agent", [mine, replace(one, agents=1), two], not_signed
@@ -242,7 +241,9 @@ def forged(folder: Path, entries: list[RosterEntry]) -> Iterator[tuple[str, list
     yield "another round", [mine, again["number"], two], not_signed
     yield "another broadcast", [mine, again["binding"], two], "different broadcasts"
     yield "swapped", [mine, replace(two, name="node-1"), replace(one, name="node-2")], "not this node's"
-    server = Credentials("server", 1, 2, "the-run", TLSFiles.of(folder, "server")).ready(5, D, 2, rewards=True)
+    server = Credentials("server", 1, 2, "the-run", TLSFiles.of(folder, "server")).ready(
+        5, D, (2, 2), (0, 0), rewards=True
+    )
     der = der_of((folder / "server.crt").read_bytes())
     yield "the server as a node", [mine, RosterEntry("node-1", 1, 2, der, server), two], "not this node's"
     yield "no certificate", [mine, replace(one, certificate=b""), two], "without a node's certificate"
@@ -294,7 +295,7 @@ def test_rewards_are_told_where_three_with_new_episodes_tell_them(folder: Path) 
     _, entries = signed(folder)
     assert tells_rewards(make_roster(5, 0, entries), 1, 3)
     silent = replace(entries[2], ready=replace(entries[2].ready, rewards=False))
-    idle = replace(entries[2], ready=replace(entries[2].ready, episodes=0))
+    idle = replace(entries[2], ready=replace(entries[2].ready, uncredited=0))
     for other in (silent, idle):
         assert not tells_rewards(make_roster(5, 0, [*entries[:2], other]), 1, 3)
 
@@ -309,9 +310,10 @@ class NoParty:
     def restore(self, arrays: Any) -> None: ...
 
 
+@pytest.mark.parametrize("parts", [(COUNTS, REWARDS), (REWARDS,)], ids=["counts and rewards", "rewards alone"])
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episodes(
-    folder: Path, tmp_path: Path, on_disk: bool
+    folder: Path, tmp_path: Path, on_disk: bool, parts: tuple[str, ...]
 ) -> None:
     """Also by a process that is started again: the store is opened anew before every question."""
     own, entries = signed(folder)
@@ -323,10 +325,12 @@ def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episo
 
     def ask(number: int, names: str, episodes: int, report: int, denials: tuple[Denial, ...] = ()) -> None:
         ready = [
-            replace(one, ready=replace(one.ready, episodes=episodes)) for one in entries if one.name[-1] in names
+            replace(one, ready=replace(one.ready, episodes=episodes, uncredited=episodes))
+            for one in entries
+            if one.name[-1] in names
         ]
-        roster = make_roster(number, 0, ready, denials)
-        sent().check(roster, (np.array([report]),), own[0].authority)
+        roster = make_roster(number, 0, ready, denials, counts=COUNTS in parts)
+        sent().check(roster, dict.fromkeys(parts, (np.array([report]),)), own[0].authority)
         asked[number] = fingerprint(roster)
 
     asked: dict[int, bytes] = {}
@@ -355,16 +359,107 @@ def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episo
     assert sent().failures == 1
     if not on_disk:
         with pytest.raises(InputError, match="has not answered"):
-            sent().begin(4, 3, b"another", 3)
-        sent().begin(4, 3, asked[3], 3)
+            sent().begin(4, dict.fromkeys((COUNTS, REWARDS), (3, b"another")), {COUNTS: 3, REWARDS: 3})
+        used = {part: (3, asked[3]) if part in parts else (-1, b"") for part in (COUNTS, REWARDS)}
+        sent().begin(4, used, {part: last for part, (last, _) in used.items()})
         ask(4, "01", 1, 1)  # nothing of it was sent before
         assert sent().failures == 1
     ask(5, "012", 4, 2)
     assert sent().failures == 2
     with pytest.raises(InputError, match=r"3 synchronisations have failed .* it allows 2"):
         ask(6, "01", 5, 3)
-    assert not sent().may_deny(5)
-    assert sent().may_deny(6)
+    assert not sent().may_deny(5, asked[5])
+    assert not sent().may_deny(4, b"another")
+    assert sent().may_deny(5, b"another")
+    assert sent().may_deny(6, b"")
+
+
+class Sender:
+    """What ``node-0`` sends, asked by a server that confirms what it likes."""
+
+    def __init__(self, folder: Path, most_failures: int = 9) -> None:
+        self.own, self.entries = signed(folder)
+        store = NodeStateStore(NoParty(), {"run": "the-run"}, None)
+        self.sums = SentSums(store, "node-0", "the-run", most_failures)
+        self.used = dict.fromkeys((COUNTS, REWARDS), (0, b""))
+
+    def ask(self, number: int, new: dict[str, tuple[int, int]], *parts: str, used: bool = True) -> int:
+        """Ask for parts of nodes with so many episodes that are not counted and not credited; failures by now."""
+        self.sums.begin(number, self.used, {part: last for part, (last, _) in self.used.items()})
+        entries = [
+            replace(one, ready=replace(one.ready, episodes=new[one.name[-1]][0], uncredited=new[one.name[-1]][1]))
+            for one in self.entries
+            if one.name[-1] in new
+        ]
+        roster = make_roster(number, 0, entries, counts=COUNTS in parts, rewards=REWARDS in parts)
+        self.sums.check(roster, dict.fromkeys(parts, (np.array([number]),)), self.own[0].authority)
+        if used:
+            self.used |= dict.fromkeys(parts, (number, fingerprint(roster)))
+        return self.sums.failures
+
+
+def everyone(counted: int, credited: int, names: str = "012") -> dict[str, tuple[int, int]]:
+    return dict.fromkeys(names, (counted, credited))
+
+
+def test_counts_are_added_up_over_the_episodes_whose_rewards_were(folder: Path) -> None:
+    """A sum of counts over others than the sums of rewards since the last one counts as a failure."""
+    honest = Sender(folder)
+    assert honest.ask(1, everyone(2, 2), COUNTS, REWARDS) == 0
+    assert honest.ask(2, everyone(1, 1), REWARDS) == 0
+    assert honest.ask(3, everyone(2, 1), REWARDS) == 0
+    assert honest.ask(3, everyone(2, 1), COUNTS) == 0  # for a policy to recommend
+    assert honest.ask(4, everyone(3, 3), REWARDS) == 0
+    assert honest.ask(5, everyone(4, 1), COUNTS, REWARDS) == 0
+    for number, (last, parts) in enumerate(
+        [
+            (everyone(4, 1, "01"), (COUNTS, REWARDS)),
+            (everyone(3, 0, "01"), (COUNTS,)),
+            (everyone(4, 1) | {"2": (3, 1)}, (COUNTS, REWARDS)),
+            (everyone(4, 1), (COUNTS,)),
+        ]
+    ):
+        sender = Sender(folder)
+        assert sender.ask(1, everyone(3, 3), REWARDS) == 0
+        assert sender.ask(2, last, *parts) == 1, number
+    late = Sender(folder)  # what others have told before it came, it must believe
+    assert late.ask(4, everyone(3, 1) | {"0": (1, 1)}, REWARDS) == 0
+    assert late.ask(5, everyone(4, 1) | {"0": (2, 1)}, COUNTS, REWARDS) == 0
+
+
+@pytest.mark.parametrize("part", [COUNTS, REWARDS])
+def test_a_sum_that_was_confirmed_to_another_member_is_not_sent_again_on_a_denial(folder: Path, part: str) -> None:
+    """If the denial is false, the server has both sums, and the earlier numbers of that member are in one of them."""
+    sender = Sender(folder)
+    parts = (COUNTS, REWARDS) if part == COUNTS else (REWARDS,)
+    first = make_roster(1, 0, sender.entries, counts=COUNTS in parts)
+    sender.sums.check(first, dict.fromkeys(parts, (np.array([1]),)), sender.own[0].authority)
+    digest = fingerprint(first)
+    denial = Denial("node-1", 1, digest, sender.own[1].denial(1, digest), sender.entries[1].certificate)
+
+    def ask(since: int) -> int:
+        confirmed = (since, 0) if part == COUNTS else (0, since)
+        mine, one, two = sender.entries
+        entries = [mine, one, replace(two, ready=replace(two.ready, since=confirmed))]
+        roster = make_roster(2, 0, entries, [denial], counts=COUNTS in parts)
+        sender.sums.check(roster, dict.fromkeys(parts, (np.array([2]),)), sender.own[0].authority)
+        return sender.sums.failures
+
+    with pytest.raises(DeclinedError, match="only after new episodes"):
+        ask(1)
+    assert ask(0) == 0
+
+
+def test_a_node_may_deny_one_sum_of_a_round_and_not_another(folder: Path) -> None:
+    sender = Sender(folder)
+    sender.ask(1, everyone(3, 3), REWARDS)
+    (_, answered), other = sender.used[REWARDS], b"of counts"
+    assert not sender.sums.may_deny(1, answered)
+    assert sender.sums.may_deny(1, other)
+    assert sender.sums.may_deny(2, answered)
+    sender.ask(1, everyone(3, 3), COUNTS)
+    assert not sender.sums.may_deny(1, answered)
+    assert not sender.sums.may_deny(1, sender.used[COUNTS][1])
 
 
 # --------------------------------------------------------------------------------------------------------- whole runs
@@ -386,9 +481,12 @@ VARIANTS: dict[str, tuple[FedKLUCBVI | FedUCBVI, Any]] = {
 @pytest.mark.parametrize("words", [1, 2])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
-    variant: str, words: int, tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
+    variant: str, words: int, tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two messages of a node for each round, and two for the handshake: its episodes, and its report."""
+    """Two messages of a node for each round, and two for the handshake: its episodes, and its report.
+
+    After a last round without a request it reports twice: what that paid, and counts for the policy to recommend.
+    """
     algorithm, world = VARIANTS[variant]
     if words == 2:
         monkeypatch.setattr(exact_sums, "ENOUGH_BITS", 50)
@@ -396,7 +494,9 @@ def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
     assert exact_sums.Grid(*algorithm.grid(task.setting) or ()).words == words
     outcome = federate(task, make_nodes(world, SPLIT), tls_files)
     assert_same_but_for_requests(outcome.run, run(algorithm, world, 20, seed=SEED, driver="episodes"))
-    assert outcome.wire.messages_up == 3 * (2 + 2 * len(outcome.run.records["start"]))
+    requests = outcome.run.records["requests"]
+    assert (requests[:-1] > 0).all()
+    assert outcome.wire.messages_up == 3 * (2 + 2 * len(requests) + (requests[-1] == 0))
     assert outcome.events == []
 
 
@@ -429,9 +529,7 @@ def in_the_open(algorithm: Any, setting: Setting, *sums: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("random_rewards", [False, True])
-def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(
-    random_rewards: bool, tls_files: Callable[[str], TLSFiles]
-) -> None:
+def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(random_rewards: bool, tls_files: TLSByName) -> None:
     """Such a run depends on timing; so its nodes note what they reported, and a server is fed with it in the open.
 
     What nodes have to themselves at the end, because fewer than three had anything new, is not in it.
@@ -456,7 +554,7 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(
 
 
 def test_what_crosses_the_wire_looks_random_and_names_no_requester(
-    tls_files: Callable[[str], TLSFiles], monkeypatch: pytest.MonkeyPatch
+    tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All reports of three nodes in a whole run; keys are drawn anew, so it fails by chance with rate 6 ALPHA."""
     tap = Tap(monkeypatch)
@@ -465,7 +563,7 @@ def test_what_crosses_the_wire_looks_random_and_names_no_requester(
     taken = defaultdict[int, DeltaCache](DeltaCache)
     for stream, data in tap.up:
         message = decode_up(data, taken[stream])
-        keep_taken(message, taken[stream])
+        taken[stream].keep(message)
         if isinstance(message, Played):
             assert message.requests == ()
         if isinstance(message, Report):
@@ -480,43 +578,41 @@ def test_what_crosses_the_wire_looks_random_and_names_no_requester(
 # ---------------------------------------------------------------------------------------------------- deaths, enemies
 
 
-async def with_a_death(
-    task: RunPlan, tls_files: Callable[[str], TLSFiles], folder: Path, dies_at: int, *, comes_back: bool
-) -> Outcome:
+def with_a_death(task: RunPlan, tls_files: TLSByName, folder: Path, dies_at: int, *, comes_back: bool) -> Outcome:
     """A run in which node-0 dies when it has been asked so often, and is started again or not."""
-    service = FederationServer(task, None, tls_files("server"))
-    first, *others = make_nodes(WORLD, SPLIT)
-    mortal = Fragile("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
-    mortal.dies_at = dies_at
 
-    async def live() -> None:
-        try:
-            await run_node(mortal, reach(service, tls_files("node-0")))
-        except CrashError:
-            if comes_back:
-                again = Node("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
-                await run_node(again, reach(service, tls_files("node-0")))
+    async def story() -> Outcome:
+        served = Served(task, None, tls_files)
+        mortal = Fragile("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
+        mortal.dies_at = dies_at
 
-    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(live())]
-    tasks += [asyncio.ensure_future(run_node(node, reach(service, tls_files(node.name)))) for node in others]
-    assert first.name == "node-0"
-    outcome = await service.run()
-    await asyncio.gather(*tasks)
-    return outcome
+        async def live() -> None:
+            try:
+                await run_node(mortal, served.remote("node-0"))
+            except CrashError:
+                if comes_back:
+                    again = Node("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
+                    await run_node(again, served.remote("node-0"))
+
+        served.begin(live())
+        served.join(*make_nodes(WORLD, SPLIT)[1:])
+        return await served.finish()
+
+    return tell(story())
 
 
 @pytest.mark.parametrize("dies_at", [2, 3, 4, 12])
 def test_a_node_that_comes_back_with_another_key_changes_nothing(
-    dies_at: int, tls_files: Callable[[str], TLSFiles], tmp_path: Path
+    dies_at: int, tls_files: TLSByName, tmp_path: Path
 ) -> None:
     """In a round it is sent a start, a stop and a roster. The others answer the next roster, of the same nodes."""
-    task = plan(FedKLUCBVI(), rules=Rules(patience=20.0))
-    outcome = asyncio.run(asyncio.wait_for(with_a_death(task, tls_files, tmp_path, dies_at, comes_back=True), 300))
+    task = plan(FedKLUCBVI(), patience=20.0)
+    outcome = with_a_death(task, tls_files, tmp_path, dies_at, comes_back=True)
     assert_same_but_for_requests(outcome.run, run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes"))
     assert outcome.events == []
 
 
-def test_a_live_node_whose_line_breaks_in_a_round_signs_anew(tls_files: Callable[[str], TLSFiles]) -> None:
+def test_a_live_node_whose_line_breaks_in_a_round_signs_anew(tls_files: TLSByName) -> None:
     """What it signed before is of no use: the key went with the stream."""
     task = plan(FedKLUCBVI(), collection="live", run="the-run")
     broadcast = tuple(np.array(array) for array in task.algorithm.broadcast(task.algorithm.new_server(task.setting)))
@@ -543,33 +639,31 @@ def test_a_live_node_whose_line_breaks_in_a_round_signs_anew(tls_files: Callable
 @pytest.mark.parametrize("collection", ["lockstep", "live"])
 @pytest.mark.parametrize("silent", [False, True], ids=["after it has answered", "before it answers"])
 def test_nothing_is_lost_if_a_node_vanishes_in_a_synchronisation(
-    collection: str, silent: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    collection: str, silent: bool, tls_files: TLSByName
 ) -> None:
     """What the others had to report goes with their next report, once, and they count one failure.
 
     If the vanished node had answered, the sum is used.
     """
-    certs = tmp_path / "certs"
-    make_certificates(certs, server="server", nodes=NAMES)
-    algorithm, rules = FedKLUCBVI(), Rules(patience=0.3, away="exclude")
+    algorithm = FedKLUCBVI()
+    rules: dict[str, Any] = {"patience": 0.3, "on_away": "exclude"}
     if collection == "live":
         setting = Setting(17, 4, 6, 4, 30, 0.0, SEED, eps_p_known=False)
-        task = RunPlan(algorithm, setting, collection="live", secure_sums=True, rules=rules)
+        task = RunPlan(algorithm, setting, collection="live", secure_sums=True, **rules)
         source: Any = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     else:
-        task, source = plan(algorithm, rules=rules), lambda M: WORLD
+        task, source = plan(algorithm, **rules), lambda M: WORLD
     mortal, *others = (Candid(NAMES[i], source, i, 1, require_secure_sums=True) for i in range(4))
     mortal.last, mortal.silent = 2, silent
 
     async def story() -> Outcome:
-        service = FederationServer(task, None, TLSFiles.of(certs, "server"))
-        taking = [run_node(node, reach(service, TLSFiles.of(certs, node.name))) for node in (mortal, *others)]
-        tasks = [asyncio.ensure_future(one) for one in taking]
-        outcome = await service.run()
+        served = Served(task, None, tls_files)
+        tasks = served.join(mortal, *others)
+        outcome = await served.start()
         assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[0], CrashError)
         return outcome
 
-    outcome = asyncio.run(asyncio.wait_for(story(), 300))
+    outcome = tell(story())
     T = task.setting.episodes
     failed = [event["round"] for event in outcome.events if "synchronisation failed" in event["what"]]
     assert failed == [2]  # a process that dies takes its answer along: the stream is gone before it is read
@@ -592,10 +686,10 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_synchronisation(
         assert later[1] > later[0] > 0
 
 
-def test_with_two_nodes_left_the_run_stops(tls_files: Callable[[str], TLSFiles], tmp_path: Path) -> None:
-    task = plan(FedKLUCBVI(), rules=Rules(patience=0.3, away="exclude"))
+def test_with_two_nodes_left_the_run_stops(tls_files: TLSByName, tmp_path: Path) -> None:
+    task = plan(FedKLUCBVI(), patience=0.3, on_away="exclude")
     with pytest.raises(FederationStoppedError, match="secure sums need 3 nodes, and 2 take part"):
-        asyncio.run(asyncio.wait_for(with_a_death(task, tls_files, tmp_path, 5, comes_back=False), 300))
+        with_a_death(task, tls_files, tmp_path, 5, comes_back=False)
 
 
 class Liar(Node):
@@ -608,41 +702,39 @@ class Liar(Node):
         return answer
 
 
-def test_a_sum_that_cannot_be_true_stops_the_run_and_nobody_is_named(tls_files: Callable[[str], TLSFiles]) -> None:
+def test_a_sum_that_cannot_be_true_stops_the_run_and_nobody_is_named(tls_files: TLSByName) -> None:
     nodes = [Liar("node-0", lambda M: WORLD, 0, 1), *make_nodes(WORLD, SPLIT)[1:]]
     with pytest.raises(
         FederationStoppedError, match=r"add up to what cannot be true: all agents.*hide which"
     ) as stop:
-        federate(plan(FedKLUCBVI(), rules=Rules(violation="drop")), nodes, tls_files)
+        federate(plan(FedKLUCBVI(), on_violation="drop"), nodes, tls_files)
     assert "node-0" not in str(stop.value)
 
 
 # ----------------------------------------------------------------------------------------------------- what cannot be
 
 
+ROWS = "needs every agent's report by itself"
+
+
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("algorithm", "world", "changes", "says"),
     [
-        ({"names": ("a", "b")}, "at least 3 nodes"),
-        ({"least_members": 5}, "at least 5 nodes"),
-        ({"least_members": 2}, "least_members must be at least 3"),
+        (FedKLUCBVI(), WORLD, {"nodes": ("a", "b")}, "at least 3 nodes"),
+        (FedKLUCBVI(), WORLD, {"least_members": 5}, "at least 5 nodes"),
+        (FedKLUCBVI(), WORLD, {"least_members": 2}, "least_members must be at least 3"),
+        (FedKLUCBVI(), synthetic(agents=2), {}, "at least 3 nodes"),
+        (FedKLUCBVI(), WORLD.with_liars(0.25, "flip"), {}, ROWS),
+        (make_algorithm("byzan-ucbvi", {}), WORLD, {}, ROWS),
+        (make_algorithm("fedq-bernstein", {}), WORLD, {}, ROWS),
+        (FedUCBVI(aggregation="uniform"), WORLD, {}, "one node's history"),
     ],
 )
-def test_plans_that_sums_cannot_hide_are_refused(changes: dict[str, Any], says: str) -> None:
+def test_plans_that_sums_cannot_hide_are_refused(
+    algorithm: Any, world: Any, changes: dict[str, Any], says: str
+) -> None:
     with pytest.raises(InputError, match=says):
-        plan(FedKLUCBVI(), **changes)
-
-
-def test_rows_histories_liars_and_few_agents_are_refused() -> None:
-    for name in ("byzan-ucbvi", "fedq-bernstein"):
-        with pytest.raises(InputError, match="needs every agent's report by itself"):
-            plan(make_algorithm(name, {}))
-    with pytest.raises(InputError, match="one node's history"):
-        plan(FedUCBVI(aggregation="uniform"))
-    with pytest.raises(InputError, match="needs every agent's report by itself"):
-        plan(FedKLUCBVI(), WORLD.with_liars(0.25, "flip"))
-    with pytest.raises(InputError, match="at least 3 nodes"):
-        plan(FedKLUCBVI(), synthetic(agents=2))
+        plan(algorithm, world, **changes)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -18,66 +19,66 @@ import pytest
 from commands import call, refusal
 from fed_ucbvi import FedKLUCBVI, InputError, synthetic
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.client import leave_run, run_node
+from fed_ucbvi.network.client import leave_run
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.replay import replay
 from fed_ucbvi.network.roster import Authority
-from fed_ucbvi.network.run_plan import Rules, plan_for
-from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.server import Outcome
+from fed_ucbvi.network.server_checkpoint import replay
 from fed_ucbvi.network.transcript import FILE, OWN, Line, Transcript, compare_transcripts, read_transcript
 from federation_processes import THREE, Processes
-from network import reach
+from network import Served, tell
 
 NAMES = [f"node-{i}" for i in range(4)]
 WORLD = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 T = 100
 AWAY = (4, 9)
 """Between these rounds node-3 is gone."""
+Runs = Callable[[bool], tuple[Path, Outcome]]
 PLAIN_REPORT = {"time", "kind", "way", "peer", "stream", "round", "digest", "bytes", "before", "line"}
 
 
 def run_with_one_away(folder: Path, *, secure: bool) -> Outcome:
     """Four nodes with state folders; the last is stopped in the middle and started again some rounds later."""
-    make_certificates(folder / "certs", server="server", nodes=NAMES)
-    kept = ServerCheckpoint(folder / "server")
-    rules = Rules(patience=30.0, quorum=3, wait=0.05)
-    plan = kept.adopt(plan_for(FedKLUCBVI(), WORLD, T, seed=3, rules=rules, secure_sums=secure))
+    certs = folder / "certs"
+    make_certificates(certs, server="server", nodes=NAMES)
+    plan = plan_for(FedKLUCBVI(), WORLD, T, seed=3, patience=30.0, quorum=3, wait=0.05, secure_sums=secure)
+
+    def node(i: int) -> Node:
+        return Node(NAMES[i], lambda M: WORLD, i, 1, folder / NAMES[i], most_failures=20)
 
     async def story() -> Outcome:
-        service = FederationServer(plan, None, TLSFiles.of(folder / "certs", "server"), server_checkpoint=kept)
+        served = Served(plan, folder / "server", lambda name: TLSFiles.of(certs, name))
+        away = served.join(*map(node, range(4)))[3]
+        await served.reach(AWAY[0])
+        away.cancel()
+        await asyncio.gather(away, return_exceptions=True)
+        served.joined.remove(away)
+        await served.reach(AWAY[1])
+        served.join(node(3))
+        return await served.finish()
 
-        def start(i: int) -> asyncio.Future[Any]:
-            node = Node(NAMES[i], lambda M: WORLD, i, 1, folder / NAMES[i], most_failures=20)
-            return asyncio.ensure_future(run_node(node, reach(service, TLSFiles.of(folder / "certs", NAMES[i]))))
-
-        running, nodes = asyncio.ensure_future(service.run()), [start(i) for i in range(4)]
-        for number in AWAY:
-            while service.coordinator.round < number:
-                await asyncio.sleep(0)
-            if number == AWAY[0]:
-                nodes[3].cancel()
-                await asyncio.gather(nodes[3], return_exceptions=True)
-            else:
-                nodes[3] = start(3)
-        outcome = await running
-        await asyncio.gather(*nodes)
-        return outcome
-
-    return asyncio.run(asyncio.wait_for(story(), 100))
-
-
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "secure"])
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome, bool]:
-    folder = tmp_path_factory.mktemp("run")
-    return folder, run_with_one_away(folder, secure=request.param), request.param
+    return tell(story(), 100)
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("secure")
-    run_with_one_away(folder, secure=True)
-    return folder
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The folder and the outcome of a plain run, or of a secure one."""
+
+    @functools.cache
+    def made(secure: bool) -> tuple[Path, Outcome]:
+        folder = tmp_path_factory.mktemp("run")
+        return folder, run_with_one_away(folder, secure=secure)
+
+    return made
+
+
+@pytest.fixture
+def secure(runs: Runs) -> Path:
+    return runs(True)[0]
+
+
+both = pytest.mark.parametrize("masked", [False, True], ids=["plain", "secure"])
 
 
 def authority(folder: Path) -> Authority:
@@ -99,10 +100,9 @@ def objects_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in (folder / FILE).read_text().splitlines()]
 
 
-def test_transcripts_are_whole_agree_and_have_every_message_that_was_on_the_wire(
-    finished: tuple[Path, Outcome, bool],
-) -> None:
-    folder, outcome, _ = finished
+@both
+def test_transcripts_are_whole_agree_and_have_every_message_that_was_on_the_wire(masked: bool, runs: Runs) -> None:
+    folder, outcome = runs(masked)
     lines = read_transcript(folder / "server", authority(folder))
     ways = Counter(line.way for line in lines if line.kind != "Refusal")
     wire = outcome.wire
@@ -121,17 +121,16 @@ def test_transcripts_are_whole_agree_and_have_every_message_that_was_on_the_wire
     assert kinds["opened"] == 2, "the chain goes on after a restart"
 
 
-def test_nothing_but_who_when_how_much_and_what_was_signed_is_in_a_transcript(
-    finished: tuple[Path, Outcome, bool],
-) -> None:
-    folder, _, secure = finished
+@both
+def test_nothing_but_who_when_how_much_and_what_was_signed_is_in_a_transcript(masked: bool, runs: Runs) -> None:
+    folder, _ = runs(masked)
     for name in ("server", *NAMES):
         for one in objects_in(folder / name):
             if one["kind"] == "Report":
                 assert set(one) == PLAIN_REPORT
             elif one["kind"] == "Played":
-                assert set(one) - PLAIN_REPORT == ({"episodes", "signed"} if secure else {"episodes"})
-                assert not secure or len(one["signed"]) == 6  # the fields of a Ready
+                assert set(one) - PLAIN_REPORT == ({"episodes", "signed"} if masked else {"episodes"})
+                assert not masked or len(one["signed"]) == 8  # the fields of a Ready
 
 
 def test_sums_that_were_used_failed_and_confirmed_are_in_it(secure: Path) -> None:
@@ -267,21 +266,15 @@ def test_a_full_disk_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_node_that_leaves_by_a_command_has_no_transcript_of_that(tmp_path: Path) -> None:
-    kept = ServerCheckpoint(tmp_path / "server")
-    plan = kept.adopt(plan_for(FedKLUCBVI(), WORLD, T, seed=3))
-
     async def story() -> None:
-        service = FederationServer(plan, None, None, server_checkpoint=kept)
-        nodes = [Node(name, lambda M: WORLD, i, 1, tmp_path / name) for i, name in enumerate(NAMES)]
-        tasks = [asyncio.ensure_future(run_node(node, reach(service))) for node in nodes]
-        running = asyncio.ensure_future(service.run())
-        while service.coordinator.round < 3:
-            await asyncio.sleep(0)
-        await leave_run("node-3", reach(service))
-        await running
-        await asyncio.gather(*tasks, return_exceptions=True)
+        served = Served(plan_for(FedKLUCBVI(), WORLD, T, seed=3), tmp_path / "server")
+        served.join(*(Node(name, lambda M: WORLD, i, 1, tmp_path / name) for i, name in enumerate(NAMES)))
+        await served.reach(3)
+        await leave_run("node-3", served.remote())
+        await served.start()
+        await asyncio.gather(*served.joined, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(story(), 100))
+    tell(story(), 100)
     lines: list[Line] = read_transcript(tmp_path / "server")
     assert [line.note for line in lines if line.kind == "Hello" and line.note] == ["leaves for good"]
     for name in NAMES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,23 +15,13 @@ from fed_ucbvi.command_line import app
 from fed_ucbvi.core.errors import missing_package
 from fed_ucbvi.environments import ENVIRONMENTS, sepsis
 from fed_ucbvi.paper import leaderboard
-from fed_ucbvi.paper.leaderboard import (
-    LeaderboardPlan,
-    Row,
-    documents,
-    page,
-    places,
-    read_rows,
-    standing_rows,
-    standings,
-    write_rows,
-)
+from fed_ucbvi.paper.leaderboard import LeaderboardPlan, Row, documents, places, read_rows, standings
 from fed_ucbvi.report.content import check_report
 from fed_ucbvi.sweeps.job import Job
 from repository import ROOT
 
-BOARD, ROWS = LeaderboardPlan.standing(), standing_rows()
-HERE = BOARD.without(BOARD.missing(ALGORITHMS))
+BOARD, ROWS = LeaderboardPlan.standing(), leaderboard.standing_rows()
+HERE = BOARD.without(BOARD.missing(list(ALGORITHMS)))
 """Without what cannot be run here, because a package is not installed."""
 JOBS = HERE.sweep().jobs()
 
@@ -43,13 +32,13 @@ def test_the_documents_follow_from_the_stored_rows() -> None:
 
 
 def test_the_stored_rows_are_those_of_the_sweep() -> None:
-    rows = [row for row in ROWS if row.environment in HERE.episodes]
+    rows = [row for row in ROWS if row.environment in HERE.environments]
     stored = [(row.environment, row.algorithm, row.agents, row.episodes, row.seed) for row in rows]
     assert stored == [(job.environment, job.algorithm, job.agents, job.episodes, job.seed) for job in in_order()]
 
 
 def in_order() -> list[Job]:
-    environments, algorithms = list(BOARD.episodes), list(ALGORITHMS)
+    environments, algorithms = list(BOARD.environments), list(ALGORITHMS)
     return sorted(
         JOBS, key=lambda job: (environments.index(str(job.environment)), algorithms.index(job.algorithm), job.seed)
     )
@@ -69,7 +58,7 @@ def test_every_algorithm_and_environment_is_there_or_left_out_for_a_reason() -> 
     pairs = {(job.algorithm, job.environment) for job in JOBS}
     for environment in ENVIRONMENTS:
         for algorithm in ALGORITHMS:
-            assert environment in {**BOARD.episodes, **BOARD.excluded}, f"name {environment} in leaderboard.toml"
+            assert environment in {**BOARD.environments, **BOARD.excluded}, f"name {environment} in leaderboard.toml"
             why = HERE.why_not(algorithm, environment)
             assert bool(why) != ((algorithm, environment) in pairs), (
                 f"{algorithm} on {environment}: name it in leaderboard.toml, with episodes or among excluded"
@@ -130,9 +119,10 @@ def test_an_environment_without_the_baseline_is_shown_by_itself_and_not_in_the_r
     assert [place.algorithm for place in places([*rows, *alone], "c")] == ["x"]
 
 
-def test_an_environment_apart_has_its_own_grid_and_only_the_algorithms_that_have_options() -> None:
-    apart = {"chain": {"eps_p": 0.0, "driver": "episodes", "options": {"fed-kl-ucbvi": {"stationary": True}}}}
-    board = LeaderboardPlan(2, 0.1, 1, {"chain": 20, "synthetic": 20}, {"others on chain": "slow"}, apart=apart)
+def test_an_environment_may_have_a_grid_of_its_own_and_only_the_algorithms_that_have_options() -> None:
+    own = {"eps_p": [0.0], "driver": "episodes", "options": {"fed-kl-ucbvi": {"stationary": True}}}
+    grids: dict[str, dict[str, object]] = {"chain": {"episodes": [20], **own}, "synthetic": {"episodes": [20]}}
+    board = LeaderboardPlan(2, 0.1, 1, grids, {"others on chain": "slow"})
     jobs = {(job.environment, job.algorithm): job for job in board.sweep(["fed-kl-ucbvi", "fed-ucbvi"]).jobs()}
     assert set(jobs) == {("chain", "fed-kl-ucbvi"), ("synthetic", "fed-kl-ucbvi"), ("synthetic", "fed-ucbvi")}
     one, other = jobs["chain", "fed-kl-ucbvi"], jobs["synthetic", "fed-kl-ucbvi"]
@@ -149,9 +139,9 @@ def test_an_environment_whose_package_is_missing_is_left_out_with_a_note(
 
     monkeypatch.setattr(sepsis, "_tables_file", missing)
     sepsis.sepsis_tables.cache_clear()
-    options: dict[str, Any] = {"options": {"fed-ucbvi": {}}}
-    reasons, lengths = {"others on icu_sepsis": "a test"}, {"chain": 20, "icu_sepsis": 5}
-    board = LeaderboardPlan(2, 0.1, 2, lengths, reasons, apart={"icu_sepsis": options})
+    grids: dict[str, dict[str, object]] = {"chain": {"episodes": [20]}}
+    grids["icu_sepsis"] = {"episodes": [5], "options": {"fed-ucbvi": {}}}
+    board = LeaderboardPlan(2, 0.1, 2, grids, {"others on icu_sepsis": "a test"})
     monkeypatch.setattr(LeaderboardPlan, "standing", lambda: board)
     words = ["leaderboard", "--again", "--algorithm", "fed-ucbvi", "--jobs", "1", "--out", str(tmp_path)]
     monkeypatch.setattr("fed_ucbvi.algorithms.ALGORITHMS", {"fed-ucbvi": ALGORITHMS["fed-ucbvi"]})
@@ -164,17 +154,17 @@ def test_an_environment_whose_package_is_missing_is_left_out_with_a_note(
 
 
 def test_rows_written_are_read_back(tmp_path: Path) -> None:
-    write_rows(made_up(), tmp_path / "rows.csv")
+    leaderboard.write_rows(made_up(), tmp_path / "rows.csv")
     read = read_rows(tmp_path / "rows.csv")
     assert read == made_up()
     assert {(type(row.rounds), type(row.value)) for row in read} == {(int, float)}
 
 
 def test_the_page_can_be_drawn() -> None:
-    content = page(BOARD, ROWS)
+    content = leaderboard.page(BOARD, ROWS)
     check_report(content)
     (section,) = content.sections
-    assert len(section.figures[0].panels) == len(BOARD.episodes)
+    assert len(section.figures[0].panels) == len(BOARD.environments)
 
 
 # ------------------------------------------------------------------------------------------------- the command
@@ -183,7 +173,8 @@ def test_the_page_can_be_drawn() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> LeaderboardPlan:
     """A board of two environments, whose standing rows are those of three algorithms."""
-    board = LeaderboardPlan(2, 0.1, 2, {"synthetic": 20, "chain": 30}, {"ucbvi on chain": "a test"})
+    grids = {"synthetic": {"episodes": [20]}, "chain": {"episodes": [30]}}
+    board = LeaderboardPlan(2, 0.1, 2, grids, {"ucbvi on chain": "a test"})
     jobs = board.sweep(["fed-ucbvi", "ucbvi"]).jobs()
     rows = [Row.of(job, job.run()) for job in jobs]
     monkeypatch.setattr(LeaderboardPlan, "standing", lambda: board)
@@ -221,7 +212,7 @@ def test_an_environment_can_be_left_out(small: LeaderboardPlan, tmp_path: Path) 
     told = json.loads(result.stdout)
     assert (told["made"], told["runs"], list(told["environments"])) == (2, 4, ["chain"])
     assert "- synthetic: by request." in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
-    assert list(small.episodes) == ["synthetic", "chain"]
+    assert list(small.environments) == ["synthetic", "chain"]
 
 
 @pytest.mark.usefixtures("small")

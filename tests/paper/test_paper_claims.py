@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.paper import ablations, claims, theory, tuned
-from fed_ucbvi.paper.judging import Claim
-from fed_ucbvi.report.content import Verdict
+from fed_ucbvi.paper import ablations, section5, table1, theory, tuned
+from fed_ucbvi.paper.judging import judge
 from fed_ucbvi.report.traces import Trace, Traces
 from fed_ucbvi.report.traces import regret as final_regret
-from made_up_runs import T, group, table, trace
+from made_up_runs import T, group, known, table, trace, verdict_on
 
 Cell = tuple[str, str, int, float, float, int]
-CLAIM = Claim("it", "It is so.", "here")
 
 
 def cells(*several: Cell, label: str = "", fired: int = 0) -> Traces:
@@ -25,11 +23,6 @@ def cells(*several: Cell, label: str = "", fired: int = 0) -> Traces:
             for env, name, M, eps_p, regret, rounds in several
         )
     )
-
-
-def outcome(verdict: Verdict | None) -> str:
-    assert verdict is not None
-    return verdict.outcome
 
 
 def over_agents(env: str, slope: float, rounds_slope: float = 0.0) -> Traces:
@@ -47,38 +40,25 @@ def over_agents(env: str, slope: float, rounds_slope: float = 0.0) -> Traces:
     [(0.8, 1.2, "holds"), (1.25, 1.25, "holds"), (1.1, 1.3, "holds partly"), (1.3, 3.0, "does not hold")],
 )
 def test_heterogeneity_costs_little_up_to_a_quarter_more_regret(small: float, large: float, expected: str) -> None:
-    found = claims.heterogeneity_costs_little(
-        cells(
-            ("gridworld", "fed-ucbvi", 20, 0.0, 100.0, 9),
-            ("gridworld", "fed-ucbvi", 20, 0.01, 100 * small, 9),
-            ("gridworld", "fed-ucbvi", 20, 0.1, 100 * large, 9),
-        )
-    )
-    assert outcome(found) == expected
-    assert found is not None
+    regrets = {0.0: 100.0, 0.01: 100 * small, 0.1: 100 * large}
+    runs = cells(*(("gridworld", "fed-ucbvi", 20, eps_p, regret, 9) for eps_p, regret in regrets.items()))
+    found = verdict_on(section5.HETEROGENEITY, runs)
+    assert found.outcome == expected
     assert f"{min(small, large):.2f} to {max(small, large):.2f}" in found.measured or small == large
 
 
 def test_environments_that_disagree_make_a_claim_hold_partly() -> None:
-    found = claims.heterogeneity_costs_little(
-        cells(
-            ("gridworld", "fed-ucbvi", 20, 0.0, 100.0, 9),
-            ("gridworld", "fed-ucbvi", 20, 0.1, 90.0, 9),
-            ("synthetic", "fed-ucbvi", 20, 0.0, 100.0, 9),
-            ("synthetic", "fed-ucbvi", 20, 0.1, 200.0, 9),
-        )
-    )
-    assert outcome(found) == "holds partly"
-    assert found is not None
+    some = (("gridworld", 0.0, 100.0), ("gridworld", 0.1, 90.0), ("synthetic", 0.0, 100.0), ("synthetic", 0.1, 200.0))
+    runs = cells(*((env, "fed-ucbvi", 20, eps_p, regret, 9) for env, eps_p, regret in some))
+    found = verdict_on(section5.HETEROGENEITY, runs)
+    assert found.outcome == "holds partly"
     assert "(holds with 5 of 5 seeds). synthetic MDP: " in found.measured
     assert found.measured.endswith("(does not hold with 5 of 5 seeds).")
 
 
 def test_the_share_of_regret_in_the_second_half_is_told() -> None:
-    found = claims.heterogeneity_costs_little(
-        cells(("gridworld", "fed-ucbvi", 20, 0.0, 100.0, 9), ("gridworld", "fed-ucbvi", 20, 0.1, 100.0, 9))
-    )
-    assert found is not None
+    runs = cells(*(("gridworld", "fed-ucbvi", 20, eps_p, 100.0, 9) for eps_p in (0.0, 0.1)))
+    found = verdict_on(section5.HETEROGENEITY, runs)
     assert f"{1 - np.sqrt(0.5):.1%} falls into the second half" in found.measured
 
 
@@ -89,16 +69,14 @@ def test_the_share_of_regret_in_the_second_half_is_told() -> None:
     ("slope", "expected"), [(-1.0, "holds"), (-0.91, "holds"), (-0.7, "holds partly"), (-0.3, "does not hold")]
 )
 def test_speed_up_is_linear_from_a_slope_of_nine_tenths_on(slope: float, expected: str) -> None:
-    found = claims.linear_speed_up(over_agents("gridworld", slope))
-    assert outcome(found) == expected
-    assert found is not None
+    found = verdict_on(section5.SPEED_UP, over_agents("gridworld", slope))
+    assert found.outcome == expected
     assert f"slope −{-slope:.2f} at εₚ = 0 (−{-slope:.2f} over seeds)" in found.measured  # noqa: RUF001
 
 
 def test_saturation_shows_in_the_slope_of_the_last_step() -> None:
     bent = [("gridworld", "fed-ucbvi", m, 0.0, regret, 9) for m, regret in ((1, 64.0), (8, 8.0), (64, 8.0))]
-    found = claims.linear_speed_up(cells(*bent))
-    assert found is not None
+    found = verdict_on(section5.SPEED_UP, cells(*bent))
     assert "from M = 1 to 8 it is −1.00, from M = 8 to 64 it is 0.00" in found.measured  # noqa: RUF001
 
 
@@ -106,7 +84,7 @@ def test_saturation_shows_in_the_slope_of_the_last_step() -> None:
     ("slope", "expected"), [(0.0, "holds"), (-0.2, "holds"), (0.3, "holds partly"), (0.9, "does not hold")]
 )
 def test_rounds_are_nearly_flat_up_to_a_slope_of_a_tenth(slope: float, expected: str) -> None:
-    assert outcome(claims.flat_communication(over_agents("synthetic", -1.0, slope))) == expected
+    assert verdict_on(section5.FLAT_ROUNDS, over_agents("synthetic", -1.0, slope)).outcome == expected
 
 
 @pytest.mark.parametrize(
@@ -114,7 +92,7 @@ def test_rounds_are_nearly_flat_up_to_a_slope_of_a_tenth(slope: float, expected:
 )
 def test_rounds_are_few_up_to_a_tenth_of_the_episodes(rounds: tuple[int, int], expected: str) -> None:
     some = [("gridworld", "fed-ucbvi", 2 + k, 0.0, 1.0, count) for k, count in enumerate(rounds)]
-    assert outcome(claims.few_rounds(cells(*some))) == expected
+    assert verdict_on(section5.FEW_ROUNDS, cells(*some)).outcome == expected
 
 
 # ---------------------------------------------------------------------------------------------- comparison
@@ -133,16 +111,15 @@ def test_rounds_are_few_up_to_a_tenth_of_the_episodes(rounds: tuple[int, int], e
 def test_a_regret_is_far_below_another_at_half_of_it(ratios: tuple[float, ...], expected: str) -> None:
     some = [("gridworld", "fed-ucbvi", 2 + k, 0.0, 100 * ratio, 9) for k, ratio in enumerate(ratios)]
     some += [("gridworld", "fedq-bernstein", 2 + k, 0.0, 100.0, 9) for k in range(len(ratios))]
-    found = claims.below(cells(*some))
-    assert outcome(found) == expected
-    assert found is not None
+    found = known(section5.below(cells(*some)))
+    assert found.outcome == expected
     assert f"(by means {min(ratios):.2f}" in found.measured
     assert f"{min(ratios):.2f}" in found.summary
 
 
 def test_only_the_same_cell_is_compared() -> None:
     some = [("gridworld", "fed-ucbvi", 2, 0.0, 1.0, 9), ("gridworld", "fedq-bernstein", 5, 0.0, 2.0, 9)]
-    assert claims.below(cells(*some)) is None
+    assert section5.below(cells(*some)) is None
 
 
 @pytest.mark.parametrize(
@@ -151,19 +128,20 @@ def test_only_the_same_cell_is_compared() -> None:
 )
 def test_an_ordering_holds_if_the_figures_grow_strictly(figures: dict[str, list[float]], expected: str) -> None:
     rows = {name: [group("gridworld", "x", [figure] * 5) for figure in row] for name, row in figures.items()}
-    assert outcome(claims.ordered(CLAIM, rows, final_regret)) == expected
+    assert known(table1.ordered("It grows", rows, final_regret)).outcome == expected
 
 
 def test_an_ordering_that_seeds_leave_open_is_undecided() -> None:
     rows = {"a": [group("gridworld", name, runs) for name, runs in (("x", [1.0, 5.0, 2.0]), ("y", [3.0, 2.0, 4.0]))]}
-    assert outcome(claims.ordered(CLAIM, rows, final_regret)) == "undecided"
+    assert known(table1.ordered("It grows", rows, final_regret)).outcome == "undecided"
 
 
 def test_what_cannot_be_judged_is_not_judged() -> None:
     alone = cells(("gridworld", "fed-ucbvi", 20, 0.1, 100.0, 9))
-    assert [verdict.place for verdict in claims.judge(alone)] == ["Section 5, communication complexity; Figure 3"]
-    assert claims.judge(table()) == []
-    assert claims.judge(cells(("gridworld", "fedq-bernstein", 20, 0.0, 100.0, 9))) == []
+    judge = section5.EXPERIMENT.judge
+    assert [verdict.name for verdict in judge(alone)] == [section5.FEW_ROUNDS.name]
+    assert judge(table()) == []
+    assert judge(cells(("gridworld", "fedq-bernstein", 20, 0.0, 100.0, 9))) == []
 
 
 def test_every_claim_of_the_paper_is_judged_where_all_data_is_there() -> None:
@@ -174,7 +152,8 @@ def test_every_claim_of_the_paper_is_judged_where_all_data_is_there() -> None:
         for m in (2, 5)
         for eps_p in (0.0, 0.1)
     ]
-    assert len(claims.judge(cells(*some))) == len(claims.CLAIMS)
+    names = [verdict.name for verdict in section5.EXPERIMENT.judge(cells(*some))]
+    assert names == [claim.name for claim in (*section5.CLAIMS, section5.BELOW)]
 
 
 # --------------------------------------------------------------------------------- rules of single experiments
@@ -187,22 +166,22 @@ def test_the_global_rule_saves_rounds_only_if_the_mixture_has_fewer(rounds: tupl
     cell = ("gridworld", "fed-ucbvi", 20, 0.0, 5.0)
     both = cells((*cell, rounds[0]), label=ablations.PAPER, fired=3)
     local = cells((*cell, rounds[1]), label=ablations.LOCAL)
-    (found,) = ablations.verdicts(table(*both, *local))
-    assert outcome(found) == expected
+    (found,) = ablations.EXPERIMENT.judge(table(*both, *local))
+    assert found.outcome == expected
     assert "5 of 5 runs are the same round by round, and the global rule fired 15 times" in found.measured
 
 
 @pytest.mark.parametrize(("other", "expected"), [(60, "holds"), (50, "does not hold")])
 def test_fed_ucbvi_has_the_fewest_rounds_only_if_all_others_have_more(other: int, expected: str) -> None:
     some = [("gridworld", "fed-ucbvi", 20, 0.0, 1.0, 50), ("gridworld", "fedq-advantage", 20, 0.0, 1.0, other)]
-    assert outcome(tuned.fewest_rounds(cells(*some))) == expected
+    assert known(judge(tuned.FEWEST_ROUNDS, cells(*some), tuned.fewest_rounds)).outcome == expected
 
 
 @pytest.mark.parametrize(("rounds", "expected"), [(1, "holds"), (10**9, "does not hold")])
 def test_the_bound_on_rounds_holds_only_if_no_run_exceeds_it(rounds: int, expected: str) -> None:
     label = next(iter(theory.BONUSES))
-    found = theory.rounds_within_bound(cells(("gridworld", "fed-ucbvi", 1, 0.0, 1.0, rounds), label=label))
-    assert outcome(found) == expected
+    runs = cells(("gridworld", "fed-ucbvi", 1, 0.0, 1.0, rounds), label=label)
+    assert known(theory.rounds_within_bound(runs)).outcome == expected
 
 
 def test_no_verdict_is_given_on_the_bound_on_regret_because_none_could_fail() -> None:
@@ -212,7 +191,7 @@ def test_no_verdict_is_given_on_the_bound_on_regret_because_none_could_fail() ->
     run = worst.runs[0]
     for episodes in (10, 10**3, 10**6, theory.EPISODES):
         assert theory.bound_on_regret(run, episodes) > run.about.optimal_value * episodes
-    assert outcome(theory.rounds_within_bound(worst)) == "holds"
+    assert known(theory.rounds_within_bound(worst)).outcome == "holds"
 
 
 def test_the_factor_whose_largest_regret_is_least_is_taken() -> None:

@@ -14,7 +14,7 @@ from scipy import stats
 
 from fed_ucbvi import FedUCBVI, chain, run
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.paper import claims, reproduction, tuned
+from fed_ucbvi.paper import reproduction, section5, tuned
 from fed_ucbvi.paper.experiment import Experiment, RunScale
 from fed_ucbvi.paper.judging import BOUNDS, ERROR, LOOKS, Majority, combine, majority
 from fed_ucbvi.paper.reproduction import ReproductionPlan, Runs
@@ -23,7 +23,7 @@ from fed_ucbvi.report.traces import Group, Traces
 from fed_ucbvi.results.statistics import student_interval
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
-from made_up_runs import group, table
+from made_up_runs import group, known, table, verdict_on
 
 # ------------------------------------------------------------------------------------------------- the sign test
 
@@ -141,9 +141,8 @@ def test_environments_are_combined_and_an_open_one_counts_only_where_the_others_
 
 
 def compared(own: Sequence[float], other: Sequence[float]) -> Verdict:
-    found = claims.below(table(group("synthetic", "fed-ucbvi", own), group("synthetic", "fedq-bernstein", other)))
-    assert found is not None
-    return found
+    runs = table(group("synthetic", "fed-ucbvi", own), group("synthetic", "fedq-bernstein", other))
+    return known(section5.below(runs))
 
 
 def test_a_single_failed_run_of_the_other_does_not_make_fed_ucbvi_the_better_one() -> None:
@@ -167,22 +166,19 @@ def test_what_seeds_are_divided_on_is_open_and_the_line_says_what_and_how_many_w
 def test_an_open_figure_near_its_limit_is_at_the_limit() -> None:
     slopes = [-0.84, -0.95, -0.88, -0.97, -0.91]
     runs = [group("gridworld", "fed-ucbvi", [1000 * m**slope for slope in slopes], agents=m) for m in (1, 4, 16)]
-    found = claims.linear_speed_up(table(*runs))
-    assert found is not None
+    found = verdict_on(section5.SPEED_UP, table(*runs))
     assert found.outcome == "at the limit"
 
 
 def test_of_a_seed_that_lacks_runs_only_what_they_could_not_change_counts() -> None:
     """Five seeds divided on M = 2; of five more, which have M = 2 only, those that fail there cannot hold."""
     alike = [group("gridworld", "fed-ucbvi", [100.0] * n, agents=M) for M, n in ((2, 10), (5, 5))]
-    found = claims.heterogeneity_costs_little(
-        table(
-            *alike,
-            group("gridworld", "fed-ucbvi", [100.0, *[150.0] * 5, 100.0, *[150.0] * 3], agents=2, eps_p=0.1),
-            group("gridworld", "fed-ucbvi", [100.0] * 5, agents=5, eps_p=0.1),
-        )
+    runs = table(
+        *alike,
+        group("gridworld", "fed-ucbvi", [100.0, *[150.0] * 5, 100.0, *[150.0] * 3], agents=2, eps_p=0.1),
+        group("gridworld", "fed-ucbvi", [100.0] * 5, agents=5, eps_p=0.1),
     )
-    assert found is not None
+    found = verdict_on(section5.HETEROGENEITY, runs)
     assert found.outcome == "undecided"
     assert found.seeds.startswith("6 seeds"), "of the seventh the answer is not known"
     assert {seeds for _, seeds in found.open} == {(6,)}
@@ -195,8 +191,7 @@ def test_comparisons_pair_runs_by_seed() -> None:
     own = group("gridworld", "fed-ucbvi", [100 * s for s in scale], eps_p=0.1)
     turned = Group(own.settings, own.seeds[::-1], own.runs[::-1])
     base = group("gridworld", "fed-ucbvi", [91 * s for s in scale])
-    found = claims.heterogeneity_costs_little(table(turned, base))
-    assert found is not None
+    found = verdict_on(section5.HETEROGENEITY, table(turned, base))
     assert found.outcome == "holds"
 
 
@@ -207,8 +202,7 @@ def test_further_seeds_go_to_open_claims_alone_look_by_look_until_they_are_decid
     worlds = ("gridworld", "synthetic")
 
     def judge(runs: Traces) -> list[Verdict]:
-        parts = [runs.having(environment=name) for name in worlds]
-        return [one for part in parts if (one := claims.heterogeneity_costs_little(part)) is not None]
+        return [verdict_on(section5.HETEROGENEITY, runs.having(environment=name)) for name in worlds]
 
     def grids(scale: RunScale) -> list[dict[str, object]]:
         return [
@@ -287,7 +281,7 @@ def test_a_best_factor_at_the_edge_of_the_grid_is_said_beside_the_verdict(
         shown = f"k = {tuned.factor_text(factor)}, the {edge} tried"
         assert f"At the edge of the grid: Fed-UCBVI on GridWorld ({shown})" in text
     both = table(*runs, *tried(worst, "fedq-advantage"))
-    verdict = next(one for one in tuned.verdicts(both) if "FedQ-Advantage" in one.claim)
+    verdict = next(one for one in tuned.EXPERIMENT.judge(both) if "FedQ-Advantage" in one.claim)
     assert text.split(" At the edge")[0].split(" No best")[0] in verdict.detail
 
 

@@ -14,12 +14,12 @@ from commands import call
 from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.command_line.sweeping import report_on_sweep
-from fed_ucbvi.paper import ablations, figures, reproduction, theory, tuned
+from fed_ucbvi.paper import ablations, reproduction, section5, theory, tuned
 from fed_ucbvi.paper.experiment import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, RunScale
 from fed_ucbvi.paper.kl import MANY_SEEDS
 from fed_ucbvi.paper.reproduction import EXPERIMENTS, ReproductionPlan, Runs, report_on
 from fed_ucbvi.report.content import PageContent, Section, check_report
-from fed_ucbvi.report.sweep import without_gaps
+from fed_ucbvi.report.run_figures import without_gaps
 from fed_ucbvi.report.traces import Traces
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.style import label_of
@@ -32,6 +32,8 @@ from sweeps import made_sweep
 
 pytestmark = pytest.mark.slow
 
+Made = tuple[Path, dict[str, object]]
+"""A reproduction's folder, and what the command printed."""
 Figures = list[tuple[Job, float, int]]
 """Job, regret and rounds of every run on disk."""
 QUICK = RunScale("quick", QUICK_SEEDS)
@@ -39,7 +41,7 @@ FEW = {ablations.PAPER: ablations.VARIANTS[ablations.PAPER], ablations.LOCAL: ab
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     out = tmp_path_factory.mktemp("reproduction") / "results"
     result = call("reproduce", "--quick", "--out", out, "--jobs", "2", "--json")
     assert result.exit_code == 0, result.output
@@ -47,12 +49,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, obje
 
 
 @pytest.fixture(scope="module")
-def report(made: tuple[Path, dict[str, object]]) -> PageContent:
+def report(made: Made) -> PageContent:
     return report_on(made[0])
 
 
 @pytest.fixture(scope="module")
-def runs(made: tuple[Path, dict[str, object]]) -> Figures:
+def runs(made: Made) -> Figures:
     everything = [pair for name in ("main", "tuned") for pair in load_runs(made[0] / "sweeps" / name)]
     return [(job, run.regret, run.rounds) for job, run in everything]
 
@@ -78,13 +80,13 @@ def test_the_default_is_the_papers_setting() -> None:
     assert EPISODES == {"gridworld": 30_000, "synthetic": 3_000}
     assert AGENTS == (2, 5, 10, 20, 50, 100)
     assert pytest.approx([0, *(10 ** np.arange(-3, 0, 0.5))], abs=1e-6) == EPS_P
-    jobs = Sweep(name="figures", grids=figures.grids(RunScale())).jobs()
+    jobs = Sweep(name="figures", grids=section5.grids(RunScale())).jobs()
     assert {job.seed for job in jobs} == set(range(5))
     assert {(job.eps_p, job.agents) for job in jobs if job.algorithm == "fed-ucbvi"} == {
         *((eps_p, 20) for eps_p in EPS_P),
         *((eps_p, agents) for eps_p in (0.0, 0.1, EPS_P[-1]) for agents in AGENTS),
     }
-    full = Sweep(name="figures", grids=figures.grids(RunScale("full"))).jobs()
+    full = Sweep(name="figures", grids=section5.grids(RunScale("full"))).jobs()
     assert len(full) == 2 * 3 * len(EPS_P) * len(AGENTS) * 5
 
 
@@ -93,7 +95,7 @@ def test_the_papers_cell_agrees_with_the_independent_implementations() -> None:
 
     Hypothesis: the laws agree. The ranges are four standard errors of a mean of two and more on each side.
     """
-    jobs = Sweep(name="figures", grids=figures.grids(RunScale(seeds=2))).jobs()
+    jobs = Sweep(name="figures", grids=section5.grids(RunScale(seeds=2))).jobs()
     for eps_p, low, high in ((0.0, 290, 335), (0.1, 225, 270)):
         cell = ("fed-ucbvi", "gridworld", 20, eps_p)
         replicates = [job for job in jobs if (job.algorithm, job.environment, job.agents, job.eps_p) == cell]
@@ -138,7 +140,7 @@ def test_tuning_instances_are_never_evaluated_on() -> None:
 
 
 @pytest.mark.full
-def test_every_figure_and_table_is_written(made: tuple[Path, dict[str, object]], report: PageContent) -> None:
+def test_every_figure_and_table_is_written(made: Made, report: PageContent) -> None:
     out, printed = made
     folder = out / "report"
     assert printed["sections"] == list(EXPERIMENTS)
@@ -190,10 +192,8 @@ def test_curves_end_at_the_regret_of_the_table_and_have_the_papers_markers(repor
 
 
 @pytest.mark.full
-def test_where_the_global_rule_cannot_fire_the_mixture_is_the_local_rule(
-    made: tuple[Path, dict[str, object]], report: PageContent
-) -> None:
-    (verdict,) = ablations.verdicts(first_runs(made[0], "ablations"))
+def test_where_the_global_rule_cannot_fire_the_mixture_is_the_local_rule(made: Made, report: PageContent) -> None:
+    (verdict,) = ablations.EXPERIMENT.judge(first_runs(made[0], "ablations"))
     assert f"{QUICK_SEEDS} of {QUICK_SEEDS} runs are the same round by round" in verdict.measured
     table = section(report, "ablations").tables[0]
     assert [row[2] for row in table.rows[: len(ablations.VARIANTS)]] != []
@@ -220,10 +220,10 @@ def test_tuned_runs_have_the_factor_that_was_best_in_tuning(report: PageContent,
 
 @pytest.mark.full
 def test_regret_with_the_theorys_constants_is_linear_at_first_and_its_rounds_are_within_their_bound(
-    made: tuple[Path, dict[str, object]], report: PageContent
+    made: Made, report: PageContent
 ) -> None:
-    verdicts = theory.analyse(first_runs(made[0], "theory"), QUICK).verdicts
-    assert [verdict.outcome for verdict in verdicts][1] == "holds"
+    verdicts = theory.EXPERIMENT.judge(first_runs(made[0], "theory"))
+    assert verdicts[1].outcome == "holds"
     drawn = series_of(report, "theory_regret", next(iter(theory.BONUSES)))
     curves = {series.variant or series.name: series for series in drawn}
     worst = curves["nothing earned"]
@@ -234,9 +234,7 @@ def test_regret_with_the_theorys_constants_is_linear_at_first_and_its_rounds_are
 
 
 @pytest.mark.full
-def test_a_quick_reproduction_judges_nothing_and_says_why(
-    made: tuple[Path, dict[str, object]], report: PageContent
-) -> None:
+def test_a_quick_reproduction_judges_nothing_and_says_why(made: Made, report: PageContent) -> None:
     assert made[1]["verdicts"] == []
     assert all(not part.verdicts for part in report.sections)
     assert json.loads((made[0] / "report/verdicts.json").read_text()) == []
@@ -280,9 +278,7 @@ def test_every_run_of_a_reproduction_is_read_once(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 @pytest.mark.full
-def test_whatever_runs_are_missing_there_is_a_section_that_can_be_drawn(
-    name: str, made: tuple[Path, dict[str, object]]
-) -> None:
+def test_whatever_runs_are_missing_there_is_a_section_that_can_be_drawn(name: str, made: Made) -> None:
     table, rng = first_runs(made[0], name), np.random.default_rng(5)
     subsets = [table.where(lambda _, share=share: rng.random() < share) for share in (0.9, 0.5, 0.2, 0.05)]  # type: ignore[misc]
     subsets += [table.having(label=label) for label in table.values("label")]

@@ -70,11 +70,9 @@ def test_every_algorithm_has_a_colour_of_its_own() -> None:
 
 def test_every_ordering_is_judged_and_names_algorithms_that_exist(pairs: list[Pair]) -> None:
     assert {name for ordering in table1.ORDERINGS for name in ordering.algorithms} <= set(ALGORITHMS)
-    assert len(table1.analyse(table_of(pairs), RunScale(seeds=2)).verdicts) == len(table1.ORDERINGS)
+    assert len(table1.EXPERIMENT.judge(table_of(pairs))) == len(table1.ORDERINGS)
     few = [(job, run) for job, run in pairs if job.algorithm in ("fed-ucbvi", "fedq-bernstein")]
-    assert [verdict.claim for verdict in table1.analyse(table_of(few), RunScale(seeds=2)).verdicts] == [
-        f"{table1.ORDERINGS[0].text}."
-    ]
+    assert [one.claim for one in table1.EXPERIMENT.judge(table_of(few))] == [f"{table1.ORDERINGS[0].text}."]
 
 
 @pytest.mark.slow
@@ -102,23 +100,11 @@ def test_names_that_cannot_be_compared_are_refused(names: list[str], message: st
 
 
 def test_liars_can_be_asked_for_on_the_command_line() -> None:
-    arguments = [
-        "run",
-        "--episodes",
-        "60",
-        "--agents",
-        "4",
-        "--option",
-        "nu=10",
-        "--json",
-        "--liars",
-        "0.25",
-        "--attack",
-    ]
-    lied = CliRunner().invoke(app, [*arguments, "counts"])
+    arguments = ["run", "--episodes", "60", "--agents", "4", "--option", "nu=10", "--json", "--liars", "0.25"]
+    lied = CliRunner().invoke(app, [*arguments, "--attack", "counts"])
     assert lied.exit_code == 0
     environment = json.loads(lied.stdout)["environment"]
     assert (environment["attack"], len(environment["liars"])) == ("counts", 1)
-    refused = CliRunner().invoke(app, [*arguments, "conts"])
+    refused = CliRunner().invoke(app, [*arguments, "--attack", "conts"])
     assert refused.exit_code == 2
     assert "did you mean 'counts'?" in refused.output

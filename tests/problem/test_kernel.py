@@ -126,20 +126,17 @@ def test_a_stationary_and_a_step_dependent_kernel_with_the_same_bytes_are_aligne
     np.testing.assert_array_equal(Kernel(successors, probabilities[1]).dense(), identity)
 
 
-def test_kernels_of_different_sizes_are_not_aligned() -> None:
-    small, large = Kernel.from_dense(uniform_table(states=2)), Kernel.from_dense(uniform_table(states=3))
-    with pytest.raises(InputError, match=re.escape("same states and actions; got (S, A) in [(2, 2), (3, 2)]")):
-        align([small, large])
-
-
-def test_kernels_of_different_horizons_are_not_aligned() -> None:
-    with pytest.raises(InputError, match=re.escape("share one horizon; got [1, 2, 3]")):
-        align([Kernel.from_dense(uniform_table(steps=steps)) for steps in (1, 2, 3)])
-
-
-def test_no_kernels_at_all_are_not_aligned() -> None:
-    with pytest.raises(InputError):
-        align([])
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([{"states": 2}, {"states": 3}], "same states and actions; got (S, A) in [(2, 2), (3, 2)]"),
+        ([{"steps": 1}, {"steps": 2}, {"steps": 3}], "share one horizon; got [1, 2, 3]"),
+        ([], "same states and actions"),
+    ],
+)
+def test_kernels_that_do_not_fit_each_other_are_not_aligned(shapes: list[dict[str, int]], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        align([Kernel.from_dense(uniform_table(**shape)) for shape in shapes])
 
 
 def with_row(h: int, s: int, a: int, row: list[float]) -> FloatArray:

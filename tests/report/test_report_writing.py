@@ -1,4 +1,4 @@
-"""Writing reports: all files or none, an earlier report's files replaced, nothing else touched."""
+"""Writing reports: all files or none, nothing else touched; the data are what was given, and read back equal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import sample_report
 from commands import executed
@@ -17,8 +20,10 @@ from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.report import writing
-from fed_ucbvi.report.content import Figure, PageContent, Section, Table, Verdict
-from fed_ucbvi.report.writing import FORMAT, write_report
+from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table, Verdict, check_table
+from fed_ucbvi.report.writing import FORMAT, cell_text, figure_frame, table_frame, write_report
+
+VERDICT = Verdict("It grows", "Figure 1", "1 to 2", "holds if it grows", "holds")
 
 
 def figure(id_: str) -> Figure:
@@ -26,9 +31,8 @@ def figure(id_: str) -> Figure:
 
 
 def small(*ids: str, tables: tuple[str, ...] = ()) -> PageContent:
-    verdict = Verdict("It grows", "Figure 1", "1 to 2", "holds if it grows", "holds")
     rows = [Table(id_, "Table", "", ["a"], [[1]]) for id_ in tables]
-    return PageContent("Small", [], [Section("all", "All", [], [verdict], [figure(id_) for id_ in ids], rows)])
+    return PageContent("Small", [], [Section("all", "All", [], [VERDICT], [figure(id_) for id_ in ids], rows)])
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -45,37 +49,22 @@ def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None
     assert set(contents(folder)) == names | {"manifest.json"}
     assert json.loads((folder / "manifest.json").read_text())["format"] == FORMAT
     assert done == [(1, 2), (2, 2)]
-    assert json.loads((folder / "verdicts.json").read_text()) == [
-        {
-            "section": "all",
-            "claim": "It grows",
-            "place": "Figure 1",
-            "measured": "1 to 2",
-            "rule": "holds if it grows",
-            "outcome": "holds",
-            "summary": "",
-            "seeds": "",
-            "detail": "",
-            "name": "",
-            "ours": False,
-            "open": [],
-        }
-    ]
+    (told,) = json.loads((folder / "verdicts.json").read_text())
+    assert told == {"section": "all", **dataclasses.asdict(VERDICT), "open": []}
     assert (folder / "figures/a.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "figures/a.pdf").read_bytes().startswith(b"%PDF-")
 
 
+def one_figure() -> PageContent:
+    """A section of the sample report, with a small figure in place of its own."""
+    report = sample_report.sample_report()
+    return dataclasses.replace(report, sections=[dataclasses.replace(report.sections[1], figures=[figure("a")])])
+
+
 @pytest.mark.slow
 def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
-    report = sample_report.sample_report()
-    report = dataclasses.replace(report, sections=[dataclasses.replace(report.sections[1], figures=[figure("a")])])
-    write_report(report, tmp_path / "here")
-    code = (
-        "import dataclasses, sys, pathlib, sample_report, test_report_writing as t\n"
-        "r = sample_report.sample_report()\n"
-        "r = dataclasses.replace(r, sections=[dataclasses.replace(r.sections[1], figures=[t.figure('a')])])\n"
-        "t.write_report(r, pathlib.Path(sys.argv[1]))"
-    )
+    write_report(one_figure(), tmp_path / "here")
+    code = "import sys, pathlib, test_report_writing as t\nt.write_report(t.one_figure(), pathlib.Path(sys.argv[1]))"
     paths = os.pathsep.join(filter(None, sys.path))
     ended = executed(code, tmp_path / "there", cwd=tmp_path, env={"PYTHONHASHSEED": "7", "PYTHONPATH": paths})
     assert ended.returncode == 0, ended.stderr
@@ -187,14 +176,9 @@ def test_control_characters_from_data_reach_no_file_raw(tmp_path: Path) -> None:
     bad = "a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
     shown = r"a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
     series = Series(bad, BLUE, [bad, "plain"], [1, 2], [0, 1], [2, 3], variant=bad, band=bad, marker="cross")
-    section = Section(
-        "s",
-        bad,
-        [bad],
-        [Verdict(bad, bad, bad, bad, "holds", bad, bad, bad)],
-        [Figure("f", bad, bad, [Panel(bad, bad, bad, [series])])],
-        [Table("t", bad, bad, [bad], [[bad]])],
-    )
+    verdict, drawn = Verdict(bad, bad, bad, bad, "holds", bad, bad, bad), Panel(bad, bad, bad, [series])
+    tables = [Table("t", bad, bad, [bad], [[bad]])]
+    section = Section("s", bad, [bad], [verdict], [Figure("f", bad, bad, [drawn])], tables)
     write_report(PageContent(bad, [bad], [section], {bad: [bad]}), tmp_path)
     for name in ("index.html", "verdicts.json", "tables/t.csv"):
         text = (tmp_path / name).read_text(encoding="utf-8")
@@ -208,3 +192,85 @@ def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
         "sys.exit(str(sorted({'vl_convert', 'jinja2', 'altair', 'polars'} & set(sys.modules))))"
     )
     assert executed(code, env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}).stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "figure", [sample_report.many_curves(), sample_report.speed_up(), sample_report.by_environment()]
+)
+def test_every_point_of_a_figure_is_in_its_data_and_no_other(figure: Figure) -> None:
+    frame = figure_frame(figure)
+    assert frame.columns == ["panel", "series", "variant", "x", "y", "low", "high"]
+    assert len(frame) == sum(len(series.x) for panel in figure.panels for series in panel.series)
+    for panel in figure.panels:
+        for series in panel.series:
+            rows = frame.filter(
+                pl.col("panel") == panel.title,
+                pl.col("series") == series.name,
+                pl.col("variant").eq_missing(pl.lit(series.variant or None, dtype=pl.String)),
+            )
+            assert rows["x"].to_list() == list(series.x)
+            assert rows["y"].to_list() == list(series.y)
+            assert rows["low"].to_list() == (list(series.low) if series.low else [None] * len(series.x))
+            assert rows["high"].to_list() == (list(series.high) if series.high else [None] * len(series.x))
+
+
+def test_data_read_back_equal_from_csv_and_parquet(tmp_path: Path) -> None:
+    for figure in (sample_report.many_curves(), sample_report.by_environment()):
+        frame = figure_frame(figure)
+        frame.write_csv(tmp_path / "figure.csv")
+        frame.write_parquet(tmp_path / "figure.parquet")
+        assert_frame_equal(pl.read_csv(tmp_path / "figure.csv", schema=frame.schema), frame)
+        assert_frame_equal(pl.read_parquet(tmp_path / "figure.parquet"), frame)
+
+
+def test_arrays_of_numpy_are_as_good_as_lists() -> None:
+    plain = Series("A", BLUE, [1, 2], [0.5, 0.25], [0.1, 0.2], [0.6, 0.3])
+    arrays = Series("A", BLUE, *(np.array(part) for part in ([1, 2], [0.5, 0.25], [0.1, 0.2], [0.6, 0.3])))  # type: ignore[arg-type]
+    one, other = (figure_frame(Figure("f", "", "", [Panel("", "", "", [series])])) for series in (plain, arrays))
+    assert_frame_equal(one, other)
+
+
+def test_a_table_keeps_figures_as_figures_and_intervals_with_their_ends() -> None:
+    rows: list[list[Cell]] = [["a", Estimate(1.5, 1.0, 2.0), 3, 0.5, 7], ["b", 2.5, None, 2, "none"]]
+    frame = table_frame(Table("t", "", "", ["name", "regret", "rounds", "slope", "mixed"], rows))
+    assert frame.columns == ["name", "regret", "regret low", "regret high", "rounds", "slope", "mixed"]
+    assert frame.rows() == [("a", 1.5, 1.0, 2.0, 3, 0.5, "7"), ("b", 2.5, None, None, None, 2.0, "none")]
+    assert frame.schema["rounds"] == pl.Int64
+    assert table_frame(Table("t", "", "", ["name"], [])).shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (Estimate(312.04, 304.9, 319.2), "312 [305, 319]"),
+        (Estimate(0.001234, 0.001194, 0.001274), "0.001234 [0.001194, 0.001274]"),
+        (Estimate(123456.7, 120000.0, 126913.4), "123,457 [120,000, 126,913]"),
+        (Estimate(5.0, 5.0, 5.0), "5.000"),
+        (Estimate(15.72, 15.7199999999, 15.7200000001), "15.7200"),
+        (Estimate(-1.0, -3.0, 1.0), "-1.0 [-3.0, 1.0]"),
+        (0.0, "0"),
+        (0.5, "0.5"),
+        (1e-9, "1e-09"),
+        (123456.7, "123,457"),
+        (np.int64(1234), "1,234"),
+        (True, "yes"),
+    ],
+)
+def test_cells_are_written_to_the_digits_that_mean_something(cell: Cell, text: str) -> None:
+    assert cell_text(cell) == text
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (Table("t", "", "", [], []), "table 't' has no columns"),
+        (Table("t", "", "", ["a", "a"], []), "two columns of one name"),
+        (Table("t", "", "", ["a", "b"], [[1]]), "row 0: 1 cells for 2 columns"),
+        (Table("t", "", "", ["a"], [[float("nan")]]), "row 0, column 'a': nan is not finite"),
+        (Table("t", "", "", ["a"], [[Estimate(1.0, float("-inf"), 2.0)]]), "-inf is not finite"),
+        (Table("t", "", "", ["a", "a low"], [[Estimate(1.0, 0.0, 2.0), 1]]), "column 'a low'"),
+    ],
+)
+def test_tables_that_make_no_sense_are_refused(table: Table, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_table(table)

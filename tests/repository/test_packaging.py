@@ -66,9 +66,10 @@ def distributions(package: str) -> set[str]:
     return {plain(name) for name in KNOWN.get(package, {package})}
 
 
+@pytest.mark.full
 def test_every_package_that_the_source_imports_is_declared() -> None:
     declared = names(PROJECT["project"]["dependencies"])
-    for extra in EXTRAS.keys() - {"dev"}:
+    for extra in EXTRAS.keys() - {"dev", "test"}:
         declared |= names(EXTRAS[extra])
     for package, path in imported(ROOT / "src"):
         assert distributions(package) & declared, f"{path} imports {package}, which no dependency or extra declares"
@@ -88,17 +89,19 @@ def test_all_public_names_can_be_looked_at_without_any_extra() -> None:
     assert "InputError: this needs the package gymnasium" in refused.stderr
 
 
+@pytest.mark.full
 def test_every_declared_package_is_imported() -> None:
     used = set().union(*(distributions(package) for package, _ in imported(ROOT / "src")))
     declared = names(PROJECT["project"]["dependencies"])
-    for extra in EXTRAS.keys() - {"dev", "docs"}:
+    for extra in EXTRAS.keys() - {"dev", "docs", "test"}:
         declared |= names(EXTRAS[extra])
     assert declared <= used | BY_OTHERS, f"declared and not imported: {sorted(declared - used)}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
 def test_what_tests_and_examples_import_is_declared(folder: str) -> None:
-    declared = names(PROJECT["project"]["dependencies"]) | names(EXTRAS["dev"])
+    declared = names(PROJECT["project"]["dependencies"]) | names(EXTRAS["dev"]) | names(EXTRAS["test"])
     folders = PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"]
     own = {path.stem for folder in folders for path in (ROOT / folder).glob("*.py")}
     optional = {"rlberry"} | own  # tests/support/rlberry_reference.py says how to get it

@@ -1,4 +1,4 @@
-"""The README's Python runs as written and prints what it says; its commands exist."""
+"""The README and the page for one agent: their Python runs as written and prints what it says; commands exist."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ import shlex
 import tomllib
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from commands import call
 from fed_ucbvi import Run
 from fed_ucbvi.engine.simulation import Caution
 from repository import ROOT
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
-    from typer.testing import CliRunner
-
-    from fed_ucbvi.command_line import app
-
-README, START = ROOT / "README.md", ROOT / "docs" / "start.md"
+README, START, ONE_AGENT = ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "one_agent.md"
 EXAMPLES = [
     example
     for page in (README, START)
@@ -29,8 +25,8 @@ EXAMPLES = [
 COMMANDS = re.findall(r"^fed-ucbvi (.*?)(?: +#.*)?$", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-def execute(example: str) -> dict[str, object]:
-    names: dict[str, object] = {}
+def execute(example: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
         exec(compile(example, "README.md", "exec"), names)
@@ -71,7 +67,7 @@ def test_the_first_commands_run_where_the_first_example_was_run(
     execute(EXAMPLES[0])
     assert [command.split()[0] for command in COMMANDS[:2]] == ["run", "show"]
     for command in COMMANDS[:2]:
-        result = CliRunner().invoke(app, shlex.split(command))
+        result = call(*shlex.split(command))
         assert result.exit_code == 0, result.output
 
 
@@ -79,12 +75,31 @@ def test_the_first_page_of_the_site_names_every_extra_that_is_for_users() -> Non
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     rows = re.findall(r"^\| (`[^|]*`) \|", START.read_text(encoding="utf-8"), flags=re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
-    assert named == project["optional-dependencies"].keys() - {"docs", "dev"}
+    assert named == project["optional-dependencies"].keys() - {"docs", "dev", "test"}
 
 
 def test_the_commands_take_their_words() -> None:
     commands = COMMANDS + re.findall(r"`fed-ucbvi ([a-z].*?)`", README.read_text(encoding="utf-8"))
     assert len(commands) >= 6
     for command in commands:
-        result = CliRunner().invoke(app, [*shlex.split(command), "--help"])  # a word that is none is refused first
+        result = call(*shlex.split(command), "--help")  # a word that is none is refused first
         assert result.exit_code == 0, command
+
+
+def test_what_the_page_for_one_agent_shows_runs_and_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = ONE_AGENT.read_text(encoding="utf-8")
+    names = execute("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)))
+    machine, best = names["machine"], float(names["machine"].solve().V[0, 0]) + 1e-9  # rounding
+    assert names["interval"].lower <= names["result"].value <= min(best, names["interval"].upper)
+    assert names["enough"].certificate is not None
+    assert best - names["enough"].value <= 1.0
+    assert names["enough"].episodes_played < 20_000
+    assert names["careful"].certificates[-1].kind == "promotion"
+    lower, upper = names["plan"].bounds(0)
+    assert lower <= machine.evaluate(names["plan"].policy)[0, 0] <= best <= upper
+    assert names["warm"].regret < 1.0 < names["result"].regret
+    (command,) = re.findall(r"```sh\nfed-ucbvi (.*?)\n```", text, flags=re.DOTALL)
+    assert call(*shlex.split(command)).exit_code == 0
+    assert (tmp_path / "counts.npz").is_file()
+    assert (tmp_path / "policy.json").is_file()

@@ -132,6 +132,7 @@ def test_the_changelog_is_kept_as_keep_a_changelog_says() -> None:
 # --------------------------------------------------------------------------------------------------------- the wheel
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_wheel_holds_what_it_needs_and_nothing_else(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]

@@ -97,6 +97,7 @@ def test_names_that_no_reference_has_are_found(check: Callable[[], tuple[int, st
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

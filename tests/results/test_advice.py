@@ -69,14 +69,10 @@ def test_five_shops_with_defaults_are_advised_in_euro() -> None:
     assert better.advice is None
 
 
-def test_the_line_is_drawn_at_half_of_what_the_server_hopes_for(little: Run) -> None:
-    worth = little.agents_value.mean
+def test_the_line_is_drawn_at_half_of_what_the_server_hopes_for_and_near_the_best(little: Run) -> None:
+    worth, best = little.agents_value.mean, little.about.best_common_value.lower
     assert not replace(little, optimistic_value=2.0 * worth).learnt_little
     assert replace(little, optimistic_value=2.001 * worth).learnt_little
-
-
-def test_a_policy_known_to_be_good_needs_no_advice(little: Run) -> None:
-    best = little.about.best_common_value.lower
     assert not replace(little, by_agent=np.full(3, 0.995 * best)).learnt_little
     assert replace(little, by_agent=np.full(3, 0.985 * best)).learnt_little
 

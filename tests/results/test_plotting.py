@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,17 @@ from PIL import Image
 from scipy import stats
 
 from fed_ucbvi import FedUCBVI, InputError, Run, gridworld, run, synthetic
-from fed_ucbvi.charts.panels import Board, Panel, Series
+from fed_ucbvi.charts.panels import Board, Panel, Series, x_scale, y_scale
 from fed_ucbvi.charts.picture import FORMATS, POINTS, Picture
-from fed_ucbvi.charts.scales import x_scale, y_scale
 from fed_ucbvi.charts.vega import SCHEMA, rows_of
 from fed_ucbvi.core.colours import BLUE
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.results import plotting
 from fed_ucbvi.results.grid import first_steps
-from fed_ucbvi.results.plotting import LOG_FROM, MAX_CURVES, plot_run, plot_runs
+from fed_ucbvi.results.plotting import LEARNING, LOG_FROM, MAX_CURVES, plot_run, plot_runs
+from fed_ucbvi.results.run_data import learning_curve
 from fed_ucbvi.results.statistics import INTERVAL_NAME
-from figures import check_schema
+from sample_report import check_schema
 from svg_texts import overlapping, texts_of
 
 
@@ -54,6 +57,12 @@ def board(picture: Picture) -> Board:
     return found
 
 
+def curves(picture: Picture) -> list[Panel]:
+    """The panels of a picture that has no board."""
+    assert all(isinstance(one, Panel) for one in picture.panels)
+    return picture.panels  # type: ignore[return-value]
+
+
 def line(of: Panel, number: int = 0) -> tuple[Any, Any]:
     series = of.series[number]
     return np.asarray(series.x), np.asarray(series.y)
@@ -70,23 +79,16 @@ def twins_of(one: Run, environments: list[dict[str, Any]]) -> list[Run]:
     return [dataclasses.replace(one, about=about) for about in abouts]
 
 
-def test_the_regret_drawn_is_the_regret_of_the_run(grid_run: Run) -> None:
-    x, y = line(panel(plot_run(grid_run), "Regret"))
-    assert x[0] == 1
-    assert x[-1] == grid_run.episodes_played
+def test_the_regret_and_the_rounds_drawn_are_those_of_the_run(grid_run: Run) -> None:
+    picture = plot_run(grid_run)
+    x, y = line(panel(picture, "Regret"))
+    assert (x[0], x[-1], y[-1]) == (1, grid_run.episodes_played, grid_run.regret)
     np.testing.assert_array_equal(y, grid_run.regret_at(x))
-    assert y[-1] == grid_run.regret
-    ends = grid_run.records["start"] + grid_run.records["length"]
-    assert set(ends) <= set(x)
-
-
-def test_the_rounds_drawn_are_the_rounds_of_the_run(grid_run: Run) -> None:
-    drawn = panel(plot_run(grid_run), "Communication")
-    x, y = line(drawn)
+    assert set(grid_run.records["start"] + grid_run.records["length"]) <= set(x)
+    x, y = line(panel(picture, "Communication"))
     np.testing.assert_array_equal(y, grid_run.rounds_at(x))
     assert y[-1] == grid_run.rounds
-    assert drawn.series[0].steps
-    assert rows_of(drawn)[0]["parts"] == ["steps"]
+    assert rows_of(panel(picture, "Communication"))[0]["parts"] == ["steps"]
 
 
 def test_every_round_is_drawn_with_its_length_under_the_rule_that_ended_it(grid_run: Run) -> None:
@@ -117,7 +119,7 @@ def test_of_very_many_rounds_those_that_would_cover_each_other_are_drawn_once(
     assert places(some) == places(every)
 
 
-def test_axes_have_labels_with_units_and_logarithmic_scales(grid_run: Run) -> None:
+def test_axes_have_labels_with_units_and_logarithmic_scales(grid_run: Run, plain_run: Run) -> None:
     picture = plot_run(grid_run)
     wanted = {
         "Regret": ("Episodes per agent", "Common regret (units of reward)", False),
@@ -129,6 +131,7 @@ def test_axes_have_labels_with_units_and_logarithmic_scales(grid_run: Run) -> No
         assert (drawn.x_label, drawn.y_label) == (x, y)
         assert (x_scale(drawn).log, y_scale(drawn).log) == (True, log)
         assert (x_scale(drawn).low, x_scale(drawn).high) == (1, grid_run.episodes_played)
+    assert [one.title.split(":")[0] for one in plot_run(plain_run).panels] == list(wanted), "without a grid no policy"
 
 
 def test_few_episodes_are_drawn_on_a_linear_axis() -> None:
@@ -179,11 +182,6 @@ def test_at_a_given_step_only_squares_that_can_be_reached_have_arrows(grid_run: 
         plot_run(grid_run, step=10)
 
 
-def test_a_run_without_a_grid_has_no_policy_panel(plain_run: Run) -> None:
-    titles = [one.title.split(":")[0] for one in plot_run(plain_run).panels]
-    assert titles == ["Regret", "Communication", "Round lengths"]
-
-
 def test_an_interrupted_run_says_so_even_before_its_first_round(grid_run: Run) -> None:
     records = {name: column[:0] for name, column in grid_run.records.items()}
     empty = dataclasses.replace(grid_run, records=records, complete=False)
@@ -205,19 +203,15 @@ def test_no_texts_overlap_and_every_specification_keeps_to_the_schema_of_vega_li
 def test_the_mean_of_several_runs_is_drawn_with_its_interval(several: list[Run]) -> None:
     picture = plot_runs(several)
     assert INTERVAL_NAME in [text.text for text in texts_of(picture.svg)]
-    left, right = picture.panels
-    assert isinstance(left, Panel)
-    assert isinstance(right, Panel)
+    left, right = curves(picture)
     for number, group in enumerate((several[:4], several[4:])):
         x, mean = line(left, number)
-        curves = np.array([one.regret_at(x) for one in group])
-        np.testing.assert_allclose(mean, curves.mean(axis=0))
+        regrets = np.array([one.regret_at(x) for one in group])
+        np.testing.assert_allclose(mean, regrets.mean(axis=0))
         np.testing.assert_allclose(line(right, number)[1], np.mean([one.rounds_at(x) for one in group], axis=0))
-        drawn = left.series[number]
-        factor = np.exp(stats.t.ppf(0.975, 3) * stats.sem(curves[:, -1]) / mean[-1])
-        assert drawn.low is not None
-        assert drawn.high is not None
-        np.testing.assert_allclose([drawn.low[-1], drawn.high[-1]], [mean[-1] / factor, mean[-1] * factor])
+        factor = np.exp(stats.t.ppf(0.975, 3) * stats.sem(regrets[:, -1]) / mean[-1])
+        ends = [end[-1] for end in (left.series[number].low, left.series[number].high) if end is not None]
+        np.testing.assert_allclose(ends, [mean[-1] / factor, mean[-1] * factor])
         assert rows_of(left)[number]["parts"] == ["line", "band"]
     assert x_scale(left).log
     assert x_scale(right).log
@@ -316,18 +310,13 @@ def test_nothing_is_left_behind_and_nothing_lost_if_writing_fails(
     assert picture.read_bytes() == b"an earlier picture"
 
 
-@pytest.mark.parametrize("name", ["run.jpg", "run", "run.png.txt"])
-def test_other_kinds_of_files_are_refused(plain_run: Run, tmp_path: Path, name: str) -> None:
-    for draw in (plot_run, lambda one, path: plot_runs([one], path)):
-        with pytest.raises(InputError, match=r"must end in \.png, \.svg, \.pdf or \.html"):
-            draw(plain_run, tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_is_not_taken_for_a_picture(plain_run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["run.jpg", "run", "run.png.txt", "folder.png"])
+def test_folders_and_other_kinds_of_files_are_refused(plain_run: Run, tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(InputError, match="it is a folder"):
-        plot_runs([plain_run], tmp_path / "folder.png")
+    for draw in (plot_run, lambda one, path: plot_runs([one], path)):
+        with pytest.raises(InputError, match=r"must end in \.png, \.svg, \.pdf or \.html|it is a folder"):
+            draw(plain_run, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]
 
 
 def test_large_grids_are_marked_by_shapes_and_small_ones_by_names() -> None:
@@ -340,20 +329,13 @@ def test_large_grids_are_marked_by_shapes_and_small_ones_by_names() -> None:
     assert overlapping(picture.svg) == []
 
 
-def test_long_labels_leave_room_for_the_curves(plain_run: Run) -> None:
-    worlds = [{"some_option": f"{'long' * 5}{k}", "another": k} for k in range(3)]
-    picture = plot_runs(twins_of(plain_run, worlds))
-    assert overlapping(picture.svg) == []
-    for chart in picture.specification()["vconcat"][-1]["concat"]:
-        assert chart["width"] * POINTS / 72 > 1.5
-
-
-def test_as_many_names_as_a_panel_may_have_stay_in_the_picture_and_apart(plain_run: Run) -> None:
-    picture = plot_runs(twins_of(plain_run, [{"k": k} for k in range(MAX_CURVES)]))
-    assert overlapping(picture.svg) == []
-    assert sum(text.text.startswith("k = ") for text in texts_of(picture.svg)) == MAX_CURVES
-    left = panel(picture, "Regret")
-    assert len({series.colour for series in left.series}) == MAX_CURVES
+def test_long_and_many_labels_stay_apart_and_leave_room_for_the_curves(plain_run: Run) -> None:
+    long = plot_runs(twins_of(plain_run, [{"some_option": f"{'long' * 5}{k}", "another": k} for k in range(3)]))
+    assert all(chart["width"] * POINTS / 72 > 1.5 for chart in long.specification()["vconcat"][-1]["concat"])
+    many = plot_runs(twins_of(plain_run, [{"k": k} for k in range(MAX_CURVES)]))
+    assert overlapping(long.svg) == overlapping(many.svg) == []
+    assert sum(text.text.startswith("k = ") for text in texts_of(many.svg)) == MAX_CURVES
+    assert len({series.colour for series in panel(many, "Regret").series}) == MAX_CURVES
 
 
 def test_curves_that_no_picture_could_show_are_refused_with_what_they_differ_in(plain_run: Run) -> None:
@@ -376,8 +358,7 @@ def test_many_groups_are_drawn_in_facets_with_a_legend(plain_run: Run) -> None:
     runs = grid_of_twins(plain_run)
     picture = plot_runs(runs)
     assert [one.title for one in picture.panels] == [f"k = {k}" for k in range(5) for _ in "ab"]
-    for drawn in picture.panels:
-        assert isinstance(drawn, Panel)
+    for drawn in curves(picture):
         assert [series.name for series in drawn.series] == [f"slip = {slip:g}" for slip in SLIPS]
         assert len({(series.colour, series.dash) for series in drawn.series}) == 5
     texts = [text.text for text in texts_of(picture.svg)]
@@ -391,8 +372,6 @@ def test_many_groups_are_drawn_in_facets_with_a_legend(plain_run: Run) -> None:
     ]  # fmt: skip
     assert len(few.specification()["vconcat"][-1]["concat"]) == 4
     assert few.specification()["vconcat"][-1]["columns"] == 2
-    with pytest.raises(InputError, match=r"unknown setting 'kk'"):
-        plot_runs(runs, facet="kk")
 
 
 def test_own_labels_and_colours_are_drawn(several: list[Run]) -> None:
@@ -404,32 +383,37 @@ def test_own_labels_and_colours_are_drawn(several: list[Run]) -> None:
     picture = plot_runs(several, labels={"fed-ucbvi": "ours"}, colours={"\u03b5\u209a = 0.2": "#123456"})
     assert picture.title.startswith("ours on synthetic MDP")
     assert [series.colour for series in panel(picture, "Regret").series] == [BLUE, "#123456"]
-    with pytest.raises(InputError, match=r"unknown algorithm or group 'fedq'.*fed-ucbvi"):
-        plot_runs(several, labels={"fedq": "theirs"})
-    with pytest.raises(InputError, match=r"unknown algorithm or group 'fedq'.*fed-ucbvi"):
-        plot_runs(several, colours={"fedq": "#123456"})
-    with pytest.raises(InputError, match="two of the given labels are the same"):
-        plot_runs(several, labels={"\u03b5\u209a = 0": "x", "\u03b5\u209a = 0.2": "x"})
-    with pytest.raises(InputError, match="must be written #RRGGBB, got 'red'"):
-        plot_runs(several, colours={"fed-ucbvi": "red"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": {"fedq": "theirs"}}, r"unknown algorithm or group 'fedq'.*fed-ucbvi"),
+        ({"colours": {"fedq": "#123456"}}, r"unknown algorithm or group 'fedq'.*fed-ucbvi"),
+        ({"labels": {"\u03b5\u209a = 0": "x", "\u03b5\u209a = 0.2": "x"}}, "two of the given labels are the same"),
+        ({"colours": {"fed-ucbvi": "red"}}, "must be written #RRGGBB, got 'red'"),
+        ({"facet": "kk"}, "unknown setting 'kk'"),
+        ({"size": (3,)}, "inches"),
+        ({"size": (0.0, 3.0)}, "inches"),
+    ],
+)
+def test_labels_colours_facets_and_sizes_that_make_no_sense_are_refused(
+    several: list[Run], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        plot_runs(several, **options)
 
 
 def test_a_logarithmic_axis_shows_what_is_positive_and_stays_linear_where_nothing_is(several: list[Run]) -> None:
-    left, right = plot_runs(several, y_log=True).panels
-    assert isinstance(left, Panel)
-    assert isinstance(right, Panel)
-    assert left.y_log
-    assert right.y_log
+    left, right = curves(plot_runs(several, y_log=True))
+    assert (left.y_log, right.y_log) == (True, True)
     assert all(value > 0 for one in (left, right) for series in one.series for value in series.y)
-    np.testing.assert_array_equal(left.series[0].y, plot_runs(several).panels[0].series[0].y)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(left.series[0].y, curves(plot_runs(several))[0].series[0].y)
     silent = [
         dataclasses.replace(one, records={**one.records, "requests": np.zeros_like(one.records["requests"])})
         for one in several
     ]
-    left, right = plot_runs(silent, y_log=True).panels
-    assert isinstance(left, Panel)
-    assert isinstance(right, Panel)
-    assert (left.y_log, right.y_log) == (True, False)
+    assert [one.y_log for one in curves(plot_runs(silent, y_log=True))] == [True, False]
 
 
 @pytest.mark.parametrize("size", [(6.5, 3.0), (10.0, 4.0)])
@@ -438,12 +422,6 @@ def test_a_picture_is_about_as_large_as_asked_for(several: list[Run], size: tupl
     pixels = [float(side) for side in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]]
     assert [side * POINTS / 72 for side in pixels] == pytest.approx(size, rel=0.1)
     assert overlapping(svg) == []
-
-
-def test_a_size_that_is_none_is_refused(several: list[Run]) -> None:
-    for size in ((3,), (0.0, 3.0)):
-        with pytest.raises(InputError, match="inches"):
-            plot_runs(several, size=size)  # type: ignore[arg-type]
 
 
 def test_runs_of_unknown_regret_are_drawn_by_their_reward(plain_run: Run) -> None:
@@ -463,3 +441,55 @@ def test_a_notebook_is_given_a_page_and_a_png(several: list[Run]) -> None:
     assert bundle["text/html"].startswith('<iframe srcdoc="&lt;!doctype html&gt;')
     assert 'sandbox="allow-scripts"' in bundle["text/html"]
     assert bundle["text/plain"].startswith("<Picture Fed-UCBVI on synthetic MDP")
+
+
+@pytest.fixture(scope="module")
+def short() -> Run:
+    return run(FedUCBVI(), gridworld(agents=2), 40, progress=False)
+
+
+@pytest.fixture(scope="module")
+def observed(short: Run) -> tuple[Run, list[FloatArray]]:
+    """The run as if every episode had been observed, and what each of a round's episodes paid."""
+    rng = np.random.default_rng(1)
+    episodes = [rng.normal(5.0, 2.0, size=n) for n in short.records["agent_episodes"]]
+    told = {
+        "regret": np.full(len(episodes), np.nan),
+        "reward": np.array([paid.sum() / 2 for paid in episodes]),
+        "reward_sd": np.array([paid.std(ddof=1) for paid in episodes]),
+    }
+    return replace(short, records={**short.records, **told}), episodes
+
+
+@pytest.mark.parametrize("bins", [1, 2, 5, 60])
+def test_a_point_is_the_mean_of_its_episodes_with_its_error(
+    observed: tuple[Run, list[FloatArray]], bins: int
+) -> None:
+    result, episodes = observed
+    curve = learning_curve(result, bins)
+    assert curve.episodes[-1] == 40
+    assert 0 < len(curve.mean) <= bins
+    ends, first = np.cumsum(result.records["length"]), 0
+    for end, mean, error in zip(*curve, strict=True):
+        last = int(np.searchsorted(ends, end)) + 1
+        paid = np.concatenate(episodes[first:last])
+        assert mean == pytest.approx(paid.mean())
+        assert error == pytest.approx(paid.std(ddof=1) / math.sqrt(len(paid)))
+        first = last
+    assert first == len(episodes)
+
+
+def learning_series(result: Run) -> Series:
+    (curve,) = (
+        panel.series[0] for panel in plot_run(result).panels if isinstance(panel, Panel) and panel.y_label == LEARNING
+    )
+    return curve
+
+
+def test_the_curve_is_drawn_where_regret_is_unknown(observed: tuple[Run, list[FloatArray]], short: Run) -> None:
+    result, _ = observed
+    assert learning_series(result).band == INTERVAL_NAME
+    simulated = replace(short, records={**short.records, "regret": result.records["regret"]})
+    assert learning_series(simulated).low is None
+    empty = replace(short, records={name: column[:0] for name, column in short.records.items()})
+    assert len(learning_curve(empty).mean) == 0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedQAdvantage, FedQHoeffding, FedUCBVI, RoundRecord, gridworld, run, synthetic
+from fed_ucbvi import FedQAdvantage, FedQHoeffding, FedUCBVI, RoundRecord, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.problem.federation import Federation
@@ -26,23 +26,19 @@ WORLDS = {
 }
 
 
+def told_again(result: Run) -> list[RoundRecord]:
+    about = result.about
+    known = {"rules": about.rules, "units": Units.of(about.environment), "horizon": about.horizon}
+    return list(replay(result.records, result.recommendations, planned_episodes=about.episodes, **known))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("algorithm", "world", "episodes"), WORLDS.values(), ids=WORLDS.keys())
 def test_the_rounds_of_a_finished_run_are_those_it_told(
     algorithm: Algorithm[Any, Any], world: Federation, episodes: int
 ) -> None:
     told: list[RoundRecord] = []
     result = run(algorithm, world, episodes, on_round=told.append)
-    about = result.about
-    again = list(
-        replay(
-            result.records,
-            result.recommendations,
-            planned_episodes=about.episodes,
-            rules=about.rules,
-            units=Units.of(about.environment),
-            horizon=about.horizon,
-        )
-    )
+    again = told_again(result)
     assert all(math.isnan(record.seconds) for record in again)
     assert len(told) > 3
     for one, other in zip(told, again, strict=True):
@@ -63,16 +59,11 @@ def test_rounds_of_agents_that_stop_apart_are_told_again_as_they_were() -> None:
     told: list[RoundRecord] = []
     apart = FedQAdvantage(forced_synchronisation=False)
     result = run(apart, synthetic(agents=3, eps_p=0.1), 200, on_round=told.append)
-    again = replay(
-        result.records,
-        result.recommendations,
-        planned_episodes=200,
-        rules=result.about.rules,
-        units=Units(),
-        horizon=result.about.horizon,
+    counted, before = (
+        [(record.episodes, record.planned_episodes, record.agents) for record in records]
+        for records in (told_again(result), told)
     )
-    counted = [(record.episodes, record.planned_episodes, record.agents) for record in again]
-    assert counted == [(record.episodes, record.planned_episodes, record.agents) for record in told]
+    assert counted == before
     assert counted[-1] == (200, 200, 3)
     assert (result.records["start"] + result.records["length"]).max() > 200, "some end before others"
     assert result.plot().panels

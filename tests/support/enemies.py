@@ -10,11 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from fed_ucbvi import FedUCBVI, Run, run, synthetic
-from fed_ucbvi.network.arrays import DeltaCache
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError
-from fed_ucbvi.network.messages import PROTOCOL, Down, Hello, Refusal, Up, Welcome, decode_down, encode, keep_taken
+from fed_ucbvi.network.messages import PROTOCOL, DeltaCache, Down, Hello, Refusal, Up, Welcome, decode_down, encode
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.run_plan import Rules, RunPlan, plan_for
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.transport import Connection, Remote
 
 INCARNATION = b"enemy and friend"
@@ -32,7 +31,7 @@ SECONDS = 300
 
 def plan(**rules: Any) -> RunPlan:
     """The task, with a patience that no test outlives unless it says so."""
-    return plan_for(ALGORITHM, WORLD, T, seed=SEED, run="the-run", rules=Rules(**{"patience": 300.0, **rules}))
+    return plan_for(ALGORITHM, WORLD, T, seed=SEED, run="the-run", **{"patience": 300.0, **rules})
 
 
 def simulated() -> Run:
@@ -58,7 +57,7 @@ class Stream:
             message = decode_down(await self._connection.read(), self._taken)
         except ConnectionEndedError:
             return None
-        keep_taken(message, self._taken)
+        self._taken.keep(message)
         return message
 
 

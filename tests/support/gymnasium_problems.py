@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
@@ -92,3 +94,24 @@ class ExpectedReward(gymnasium.Wrapper[Any, Any, Any, Any]):
         reward = sum(p * paid for p, _, paid, _ in table.P[int(self.state)][int(action)])
         self.state, _, terminated, truncated, info = self.env.step(action)
         return self.state, reward, terminated, truncated, info
+
+
+class Shops:
+    """Table environments of several agents that remember what they paid."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options: dict[str, Any] = {"noise": 0.5, **options}
+        self.made: dict[int, list[TableEnv]] = defaultdict(list)
+
+    def make(self, agent: int) -> Any:
+        self.made[agent].append(TableEnv(**self._options))
+        return self.made[agent][-1]
+
+    def episodes(self, agents: Iterable[int] | None = None) -> list[Any]:
+        """Every episode of these agents, or of all, step by step."""
+        chosen = self.made if agents is None else agents
+        return [log for agent in chosen for env in self.made[agent] for log in env.log if log]
+
+    def returns(self, agents: Iterable[int] | None = None) -> np.ndarray[Any, Any]:
+        """Of these episodes, as they were paid."""
+        return np.array([sum(step[2] for step in log) for log in self.episodes(agents)])

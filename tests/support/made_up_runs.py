@@ -8,6 +8,9 @@ import numpy as np
 
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.paper import section5
+from fed_ucbvi.paper.judging import Claim
+from fed_ucbvi.report.content import Verdict
 from fed_ucbvi.report.traces import Group, Trace, Traces
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.style import label_of
@@ -30,8 +33,9 @@ def trace(
     points = np.linspace(0, T, 101)
     shape = np.sqrt(points / T) if curve is None else curve(points / T)
     about = About(
-        algorithm, {"delta": 0.05}, ("local", "global"), {"name": "gridworld"}, None, agents, 8, 4, 10, T, eps_p, 0.0,
-        seed, "auto", {}, (), 4.0, Bracket(4.0, 4.0), {},
+        algorithm=algorithm, parameters={"delta": 0.05}, rules=("local", "global"), environment={"name": "gridworld"},
+        agents=agents, states=8, actions=4, horizon=10, episodes=T, eps_p=eps_p, eps_r=0.0, seed=seed, driver="auto",
+        facts={}, cautions=(), optimal_value=4.0, best_common_value=Bracket(4.0, 4.0), versions={},
     )  # fmt: skip
     ends = (regret * shape, rounds * points / T, points)
     return Trace(about, regret, rounds, 8, 8, {"global": fired}, points, *ends, f"{regret}")
@@ -64,3 +68,14 @@ def group(
 def table(*groups: Group) -> Traces:
     """These groups as a table."""
     return Traces(groups, {})
+
+
+def known(verdict: Verdict | None) -> Verdict:
+    """A verdict that there must be."""
+    assert verdict is not None
+    return verdict
+
+
+def verdict_on(claim: Claim, runs: Traces) -> Verdict:
+    """The verdict on one of the paper's claims about Fed-UCBVI alone."""
+    return known(section5.judge_own(claim, runs, section5.CLAIMS[claim]))

@@ -29,8 +29,8 @@ from fed_ucbvi import FedKLUCBVI, synthetic
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.failures import ConnectionLostError
+from fed_ucbvi.network.members import NodeStream
 from fed_ucbvi.network.messages import Decline, Denial, Hello, Query, Ready, Report, Roster, RosterEntry, Start
-from fed_ucbvi.network.node_stream import NodeStream
 from fed_ucbvi.network.roster import Credentials, der_of, fingerprint, make_roster
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import masked, pair_key, summed
@@ -103,7 +103,8 @@ class Attacker:
     ) -> Ready:
         """Have a node play so many episodes of a round, and take what it signs."""
         arrays, base = rest.pop("broadcast", self.broadcast), rest.pop("base", self.base[name])
-        start = Start(number, base, self.played[name], episodes, 1, arrays, *confirmed, **rest)
+        used = dict(zip(("credited", "credited_roster"), confirmed, strict=True))
+        start = Start(number, base, self.played[name], episodes, 1, arrays, *confirmed, **{**used, **rest})
         said: Any = await self.streams[name].ask([start])
         assert said.played == episodes
         self.base[name], self.played[name] = number, self.played[name] + episodes
@@ -118,7 +119,7 @@ class Attacker:
     def invent(self, name: str, first_agent: int, binding: bytes, number: int = 1, folder: str = "certs") -> Ghost:
         """Be a member oneself: with a certificate, new episodes and rewards that nobody has."""
         ghost = Ghost(self, name, first_agent, TLSFiles.of(self.folder / folder, name))
-        ready = ghost.own.ready(number, binding, EPISODES, rewards=True)
+        ready = ghost.own.ready(number, binding, (EPISODES, EPISODES), (0, 0), rewards=True)
         ghost.entry = self.signed[name] = RosterEntry(name, first_agent, 1, ghost.certificate, ready)
         return ghost
 
@@ -298,6 +299,24 @@ async def a_false_denial_by_one_that_colludes(server: Attacker) -> Message | Non
 
 
 @attack
+async def where_a_node_began_from_counts_without_it(server: Attacker) -> Message | None:
+    """Rewards of all, and then counts of all others: the initial states that are in one sum only are the victim's."""
+    await server.everyone(1, EPISODES)
+    roster = replace(server.roster(1, NAMES), counts=False)
+    rewards = await server.sum(roster)
+    assert rewards is not None
+    await server.everyone(2, 0, NAMES[:3], credited=1, credited_roster=fingerprint(roster))
+    counts = await server.sum(replace(server.roster(2, NAMES[:3]), rewards=False))
+    if counts is None:
+        return None
+    began = rewards[0][:, 4:].copy()
+    for number, count in enumerate(counts[0][0]):
+        step, state, *_ = server.plan.support.place(number)
+        began[0, state] -= count * (step == 0)
+    return (began,)
+
+
+@attack
 async def invented_members(server: Attacker) -> Message | None:
     await server.play(VICTIM, 1, EPISODES)
     binding = server.signed[VICTIM].ready.binding
@@ -392,9 +411,10 @@ SWITCHES: dict[str, Callable[[], None]] = {
     "what is confirmed stays so": partial(without, "sent_sums", "takes back"),
     "no denial after an answer": partial(replaced, "sent_sums", "SentSums.may_deny", lambda *_: True),
     "no harm by false denials": partial(replaced, "sent_sums", "SentSums._denied", lambda *_: True),
+    "counts of what was credited": partial(replaced, "sent_sums", "SentSums._is_of_the_same", lambda *_: True),
     "certificates in the company": partial(replaced, "sent_sums", "certificate_fingerprint", lambda _: ""),
     "the kind of errors alone": partial(replaced, "node", "Node.secret", property(lambda _: False, lambda *_: None)),
-    "a server's rule of three": partial(without, "synchronisation", "in new.values()"),
+    "a server's rule of three": partial(without, "synchronisation", "and few"),
 }
 
 

@@ -18,6 +18,12 @@ def setting_of(federation: Federation, episodes: int = 1000) -> Setting:
     return Setting(f.states, f.actions, f.horizon, f.agents, episodes, f.eps_p, seed=3)
 
 
+def reward_of(federation: Federation, i: int, h: int, s: int, a: int) -> float:
+    """That of agent i, from tables that may have one row for all agents, or for all steps."""
+    rewards = federation.rewards
+    return float(rewards[i % len(rewards), h % rewards.shape[1], s, a])
+
+
 def seen_in_round(
     federation: Federation, policy: npt.NDArray[np.int32], transitions: npt.NDArray[np.int64]
 ) -> tuple[dict[Place, int], dict[Place, list[Seen]]]:
@@ -27,14 +33,13 @@ def seen_in_round(
     seen: dict[Place, list[Seen]] = {}
     for (h, s), a in actions.items():
         for i in range(f.agents):
-            row = f.successors[h if len(f.successors) > 1 else 0, s, a]
+            row = f.successors[h % len(f.successors), s, a]
             counts: dict[int, int] = {}
             for k, times in enumerate(transitions[i, h, s].tolist()):
                 if times:
                     counts[int(row[k])] = counts.get(int(row[k]), 0) + times
             if counts:
-                rewards = f.rewards[i if len(f.rewards) > 1 else 0]
-                seen.setdefault((h, s), []).append(Seen(float(rewards[h if len(rewards) > 1 else 0, s, a]), counts))
+                seen.setdefault((h, s), []).append(Seen(reward_of(f, i, h, s, a), counts))
     return actions, seen
 
 
@@ -59,9 +64,7 @@ def played_steps(simulation: Simulation, policy: npt.NDArray[np.int32]) -> list[
     steps: list[list[Step]] = [[] for _ in range(f.agents)]
     for i, h, s, k in np.argwhere(transitions > 0).tolist():
         a = int(policy[h, s])
-        successor = int(f.successors[h if len(f.successors) > 1 else 0, s, a, k])
-        rewards = f.rewards[i if len(f.rewards) > 1 else 0]
-        step = Step(h, s, a, float(rewards[h if len(rewards) > 1 else 0, s, a]), successor)
+        step = Step(h, s, a, reward_of(f, i, h, s, a), int(f.successors[h % len(f.successors), s, a, k]))
         steps[i].extend([step] * int(transitions[i, h, s, k]))
     return steps
 

@@ -194,29 +194,3 @@ def visits_until_ask(
         rule = asking_rule(before, visits, N, agents, nu, synchronisation, strict)
         if rule is not None:
             return visits, rule
-
-
-@dataclass
-class NaiveRound:
-    """One client's round: does the trajectory just played make it ask?"""
-
-    before: dict[Triplet, int]
-    N: dict[Triplet, int]
-    agents: int
-    nu: float
-    synchronisation: str
-    strict: bool
-    visits: defaultdict[Triplet, int] = field(default_factory=lambda: defaultdict(int))
-
-    def play(self, trajectory: list[tuple[int, int]]) -> set[tuple[Triplet, str]]:
-        """Take in ``(s_h, a_h)`` for all h; the triplets at which the client asks, with the rule."""
-        found = set()
-        for h, (s, a) in enumerate(trajectory):
-            at = (h, s, a)
-            self.visits[at] += 1
-            rule = asking_rule(
-                self.before[at], self.visits[at], self.N[at], self.agents, self.nu, self.synchronisation, self.strict
-            )
-            if rule is not None:
-                found.add((at, rule))
-        return found

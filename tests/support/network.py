@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
+import pytest
 
-from fed_ucbvi import Federation, Run
+from fed_ucbvi import Federation, Run, run
 from fed_ucbvi.algorithms.base import FleetTables, Message
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.messages import Down, Up
+from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, RejectedError
+from fed_ucbvi.network.messages import Down, Played, Up
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.network.transport import Connection, Remote, RemoteServer
-from fed_ucbvi.results.round_record import OnRound
-from in_memory import InMemoryServer
+from fed_ucbvi.network.transport import Connection, Remote, RemoteServer, StreamHandler
 
+SECONDS = 300
+"""What a story may take at most."""
+LOOPBACK = "127.0.0.1:0"
+TLSByName = Callable[[str], TLSFiles]
+T = TypeVar("T")
 ASKED = {"requests", "agent", "step", "state", "action", "rule", "messages_up", "bytes_up", "regret"}
 """Columns about requests, which secure sums hide, or not in full; and what the server does not know."""
 
@@ -65,74 +70,220 @@ def told_episodes(node: Node, report: Message | None = None) -> int:
     return int(transitions.sum()) // node._plan.setting.horizon
 
 
-def reach(server: FederationServer, tls_files: TLSFiles | None = None) -> InMemoryServer:
-    """How a node reaches a server in memory; another server may take the place of one that has died."""
-    return InMemoryServer(server, tls_files)
+# --------------------------------------------------------------------------------------------------------- transport
 
 
-async def federate_async(
-    plan: RunPlan,
-    nodes: Sequence[Node],
-    tls_files: Callable[[str], TLSFiles] | None = None,
-    server_checkpoint: ServerCheckpoint | None = None,
-    on_round: OnRound | None = None,
-    *,
-    in_memory: bool = True,
-) -> Outcome:
-    """Run to the end, without sockets unless that is the point."""
-    server = FederationServer(
-        plan,
-        None if in_memory else "127.0.0.1:0",
-        None if tls_files is None else tls_files("server"),
-        server_checkpoint=server_checkpoint,
-        on_round=on_round,
-    )
-    tasks = []
-    for node in nodes:
-        own = None if tls_files is None else tls_files(node.name)
-        reached = reach(server, own) if in_memory else RemoteServer(f"127.0.0.1:{server.port}", own)
-        tasks.append(asyncio.ensure_future(run_node(node, reached)))
-    try:
-        outcome = await server.run()
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-    return outcome
+class _MemoryEnd:
+    """One end of a stream inside one process, without sockets or TLS."""
+
+    def __init__(self, peer: str, certificate: bytes) -> None:
+        self.peer, self.certificate = peer, certificate
+        self._arriving: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.other: _MemoryEnd
+        self.closed = asyncio.Event()
+
+    async def read(self) -> bytes:
+        data = None if self.closed.is_set() else await self._arriving.get()
+        if data is None:
+            self.closed.set()
+            raise ConnectionEndedError("the other side has closed the stream")
+        return data
+
+    async def write(self, data: bytes) -> None:
+        if self.closed.is_set() or self.other.closed.is_set():
+            raise ConnectionLostError("the stream is closed")
+        self.other._arriving.put_nowait(data)
+
+    async def finish(self) -> None:
+        await self.closed.wait()
+
+    def end(self) -> None:
+        """End the stream; the other side still reads what has been written."""
+        self.other._arriving.put_nowait(None)
+        self.closed.set()
+
+
+@dataclass
+class InMemoryServer:
+    """A server in this very process, without sockets or TLS; a node shows its certificate all the same."""
+
+    server: StreamHandler
+    tls_files: TLSFiles | None = None
+    address: str = "here"
+    host: str = "localhost"
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Connection]:
+        certificate = b"" if self.tls_files is None else self.tls_files.read()[1]
+        own, other = _MemoryEnd(self.address, b""), _MemoryEnd("here", certificate)
+        own.other, other.other = other, own
+        session = asyncio.ensure_future(self._serve(other))
+        try:
+            yield own
+        finally:
+            own.end()
+            session.cancel()
+            await asyncio.wait([session])  # whoever cancels the node meanwhile is not missed
+            if not session.cancelled() and (error := session.exception()) is not None:
+                raise error
+
+    async def _serve(self, end: _MemoryEnd) -> None:
+        try:
+            await self.server.session(end)
+        finally:
+            end.end()
+
+    async def policy(self) -> bytes:
+        try:
+            return await self.server.policy(b"" if self.tls_files is None else self.tls_files.read()[1])
+        except RejectedError as refused:
+            raise ConnectionLostError(str(refused)) from refused
+
+
+# ------------------------------------------------------------------------------------------------------- federations
+
+
+def tell(story: Coroutine[Any, Any, T], seconds: float = SECONDS) -> T:
+    """Run a story to its end, or fail."""
+    return asyncio.run(asyncio.wait_for(story, seconds))
+
+
+class Served:
+    """A server and its nodes on one event loop, in memory, or over loopback if there is an ``address``.
+
+    As a context manager it begins to run at once, and is stopped at the end.
+
+    Args:
+        plan: the run.
+        folder: of its checkpoint, if it has one.
+        tls_files: of server and nodes, by name.
+        address: where to listen.
+        options: further ones of the server.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        folder: Path | None = None,
+        tls_files: TLSByName | None = None,
+        address: str | None = None,
+        **options: Any,
+    ) -> None:
+        self._tls_files = tls_files
+        self.joined: list[asyncio.Future[Any]] = []
+        self.restart(plan, folder, address, **options)
+
+    def restart(self, plan: RunPlan, folder: Path | None, address: str | None = None, **options: Any) -> None:
+        """A server takes the place of one that has ended, and its nodes find it where that was."""
+        kept = None if folder is None else ServerCheckpoint(folder)
+        plan = plan if kept is None else kept.adopt(plan)
+        own = None if self._tls_files is None else self._tls_files("server")
+        self.server = FederationServer(plan, address, own, server_checkpoint=kept, **options)
+        self.coordinator, self.registry = self.server.coordinator, self.server.registry
+        self._serving: asyncio.Future[Outcome] | None = None
+
+    async def session(self, connection: Connection) -> None:
+        await self.server.session(connection)
+
+    async def policy(self, certificate: bytes) -> bytes:
+        return await self.server.policy(certificate)
+
+    def remote(self, name: str = "") -> Remote:
+        """How the node of this name reaches it."""
+        own = None if self._tls_files is None else self._tls_files(name)
+        return RemoteServer(f"127.0.0.1:{self.server.port}", own) if self.server.port else InMemoryServer(self, own)
+
+    def join(self, *nodes: Node, **options: Any) -> list[asyncio.Future[Any]]:
+        return self.begin(*(run_node(node, self.remote(node.name), **options) for node in nodes))
+
+    def begin(self, *stories: Coroutine[Any, Any, Any]) -> list[asyncio.Future[Any]]:
+        """Begin what must have ended before the end of the run is told."""
+        begun: list[asyncio.Future[Any]] = [asyncio.ensure_future(story) for story in stories]
+        self.joined += begun
+        return begun
+
+    def start(self) -> asyncio.Future[Outcome]:
+        self._serving = self._serving or asyncio.ensure_future(self.server.run())
+        return self._serving
+
+    async def reach(self, number: int) -> None:
+        """Run until that round is over."""
+        self.start()
+        while self.coordinator.round < number:
+            await asyncio.sleep(0)
+
+    async def meet(self, nodes: int = 1) -> None:
+        """Run until so many nodes are connected."""
+        self.start()
+        while self.registry.connected < nodes:
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+
+    async def finish(self) -> Outcome:
+        """Run to the end, which all nodes hear."""
+        outcome = await self.start()
+        await asyncio.gather(*self.joined)
+        return outcome
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
 
 
 def federate(
     plan: RunPlan,
     nodes: Sequence[Node],
-    tls_files: Callable[[str], TLSFiles] | None = None,
-    server_checkpoint: ServerCheckpoint | None = None,
-    on_round: OnRound | None = None,
-    *,
-    in_memory: bool = True,
+    tls_files: TLSByName | None = None,
+    folder: Path | None = None,
+    address: str | None = None,
+    **options: Any,
 ) -> Outcome:
-    """Run to the end, in two minutes at most."""
-    run = federate_async(plan, nodes, tls_files, server_checkpoint, on_round, in_memory=in_memory)
-    return asyncio.run(asyncio.wait_for(run, 300))
+    """Run to the end with these nodes; the other arguments are those of :class:`Served`."""
+
+    async def story() -> Outcome:
+        served = Served(plan, folder, tls_files, address, **options)
+        served.join(*nodes)
+        return await served.finish()
+
+    return tell(story())
 
 
-def assert_same(run: Run, expected: Run, *, regret: bool = True) -> None:
+def assert_same(one: Run, expected: Run, *, regret: bool = True) -> None:
     """Equal policies, values, gaps, rounds, counts, bytes and, where all start in one state, regret, bit for bit."""
-    assert np.array_equal(run.policy, expected.policy)
-    assert run.policy_kind == expected.policy_kind
-    assert np.array_equal(run.exploring_policy, expected.exploring_policy)
+    assert np.array_equal(one.policy, expected.policy)
+    assert one.policy_kind == expected.policy_kind
+    assert np.array_equal(one.exploring_policy, expected.exploring_policy)
     for name, column in expected.recommendations.items():
-        assert np.array_equal(run.recommendations[name], column, equal_nan=True), name
-    np.testing.assert_equal(run.estimated_value, expected.estimated_value)
-    assert np.array_equal(run.V, expected.V)
-    assert run.complete
+        assert np.array_equal(one.recommendations[name], column, equal_nan=True), name
+    np.testing.assert_equal(one.estimated_value, expected.estimated_value)
+    assert np.array_equal(one.V, expected.V)
+    assert one.complete
     assert expected.complete
-    assert run.value == expected.value
-    assert run.records.keys() == expected.records.keys()
+    assert one.value == expected.value
+    assert one.records.keys() == expected.records.keys()
     for name, column in expected.records.items():
         if name in ("reward", "cost", "allowed"):  # nodes report rewards on a grid
-            np.testing.assert_allclose(run.records[name], column, rtol=1e-9, atol=1e-6)
+            np.testing.assert_allclose(one.records[name], column, rtol=1e-9, atol=1e-6)
         elif name != "regret" or regret:
-            assert np.array_equal(run.records[name], column, equal_nan=True), name
+            assert np.array_equal(one.records[name], column, equal_nan=True), name
+
+
+def assert_simulated(
+    algorithm: Any, world: Federation, episodes: int, seed: int, split: Sequence[int], *, regret: bool = False
+) -> Outcome:
+    """A federation of nodes with so many agents each is the simulation."""
+    outcome = federate(plan_for(algorithm, world, episodes, seed=seed), make_nodes(world, split))
+    simulated = run(algorithm, world, episodes, seed=seed, driver="episodes", progress=False)
+    assert_same(outcome.run, simulated, regret=regret)
+    assert outcome.events == []
+    return outcome
 
 
 def assert_same_but_for_requests(one: Run, expected: Run) -> None:
@@ -153,7 +304,7 @@ def assert_same_but_for_requests(one: Run, expected: Run) -> None:
         assert (one.records[name] == -1).all()
 
 
-def assert_run_without_the_first_agent(run: Run, plan: RunPlan, *, requests: bool = True) -> None:
+def assert_run_without_the_first_agent(result: Run, plan: RunPlan, *, requests: bool = True) -> None:
     """As played out by hand by all agents but the first, for algorithms with a local rule and weights by counts.
 
     ``requests`` says whether the server knows who asked, and where.
@@ -176,12 +327,12 @@ def assert_run_without_the_first_agent(run: Run, plan: RunPlan, *, requests: boo
         played += stop.length
         rows.append(stop)
         if stop.requests:
-            algorithm.synchronise(server, agents)
+            algorithm.synchronise(server, agents, setting)
     for name in ("length", "requests", "agent", "step", "state") if requests else ("length",):
-        assert run.records[name].tolist() == [getattr(stop, name) for stop in rows]
-    assert np.array_equal(run.exploring_policy, server.policy)
-    assert np.array_equal(run.V, server.V)
-    assert (run.records["agent_episodes"] == others * run.records["length"]).all()
+        assert result.records[name].tolist() == [getattr(stop, name) for stop in rows]
+    assert np.array_equal(result.exploring_policy, server.policy)
+    assert np.array_equal(result.V, server.V)
+    assert (result.records["agent_episodes"] == others * result.records["length"]).all()
 
 
 class CrashError(Exception):
@@ -189,20 +340,42 @@ class CrashError(Exception):
 
 
 class Fragile(Node):
-    """A node that dies when it is about to give its ``dies_at``-th answer, or just after it has worked it out."""
+    """A node that dies when it has been given something to do for the ``dies_at``-th time, or just after that."""
 
     dies_at = -1
     after = False
-    answers = 0
+    calls = 0
 
     def answer(self, message: Down) -> Up | None:
-        self.answers += 1
-        if self.answers == self.dies_at and not self.after:
+        return self._survive(lambda: super(Fragile, self).answer(message))
+
+    def play_on(self) -> Played | None:
+        return self._survive(super().play_on)
+
+    def _survive(self, work: Callable[[], T]) -> T:
+        self.calls += 1
+        if self.calls == self.dies_at and not self.after:
             raise CrashError
-        answer = super().answer(message)
-        if self.answers == self.dies_at:
+        done = work()
+        if self.calls == self.dies_at:
             raise CrashError
-        return answer
+        return done
+
+
+def failing(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, calls: Sequence[int], error: Exception
+) -> list[int]:
+    """Have these calls of a function raise an error, before it does anything; the list grows with every call."""
+    original, made = getattr(place, name), list[int]()
+
+    def sometimes(*arguments: Any, **options: Any) -> Any:
+        made.append(len(made) + 1)
+        if made[-1] in calls:
+            raise error
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(place, name, sometimes)
+    return made
 
 
 async def keep_alive(make: Callable[[], Node], server: Remote) -> Node:

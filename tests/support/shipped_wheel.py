@@ -34,6 +34,7 @@ from repository import ROOT
 ENVIRONMENTS = ("newest", "extras", "oldest")
 LEFT_OUT = {
     "dev": "for developers",
+    "test": "for developers",
     "docs": "builds the site, from the source alone",
     "gpu": "it brings CUDA along, two gigabytes, for machines that have a GPU",
     "icu-sepsis": "it asks for gym, of which there is no wheel, matplotlib and scikit-learn, for one file of tables",
@@ -167,7 +168,7 @@ class Environment:
         said = self.good("--version")
         if said.strip() != f"fed-ucbvi {wheel.version}":
             raise BadWheelError(f"--version says {said!r}, the wheel {wheel.version}")
-        names = "from fed_ucbvi.command_line import COMMANDS; print(*(c.__name__ for c in COMMANDS))"
+        names = "from fed_ucbvi.command_line import COMMANDS; print(*COMMANDS)"
         for name in ("", *self._call("python", "-c", names).stdout.split()):
             if "Usage" not in self.good(*name.split(), "--help"):
                 raise BadWheelError(f"{name} --help gives no usage")

@@ -16,7 +16,7 @@ import numpy as np
 
 from fed_ucbvi import Run
 from fed_ucbvi.network.certificates import make_certificates
-from fed_ucbvi.network.replay import replay
+from fed_ucbvi.network.server_checkpoint import replay
 from federation_processes import PROBLEM, SECONDS, SERVER, SIZES, THREE, Line, Processes, simulated
 from network import assert_same_but_for_requests
 from saved_states import saved_in

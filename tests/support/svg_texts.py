@@ -69,15 +69,8 @@ def _walk(element: ElementTree.Element, matrix: Matrix) -> Iterator[Text]:
         down += step
         width = font().getlength(text) * size / 100
         left = {"start": 0.0, "middle": -width / 2, "end": -width}[element.get("text-anchor", "start")]
-        box = [
-            (x, y, 1.0)
-            for x, y in (
-                (left, down - ASCENT * size),
-                (left + width, down - ASCENT * size),
-                (left + width, down + DESCENT * size),
-                (left, down + DESCENT * size),
-            )
-        ]
+        right, top, bottom = left + width, down - ASCENT * size, down + DESCENT * size
+        box = [(left, top, 1.0), (right, top, 1.0), (right, bottom, 1.0), (left, bottom, 1.0)]
         if text.strip() and element.get("opacity") != "0":
             yield Text(text, element.get("fill", ""), (matrix @ np.array(box).T).T[:, :2])
 

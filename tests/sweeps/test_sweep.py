@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import importlib.util
 import json
 import math
@@ -26,6 +25,7 @@ import pytest
 from commands import refusal
 from fed_ucbvi import InputError, Run, Sweep, compare_runs, load_runs, run_sweep
 from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.sweeps import execution
 from fed_ucbvi.sweeps.execution import by_need
 from fed_ucbvi.sweeps.job import Job
@@ -67,13 +67,14 @@ Job.run = lambda job: run(job) if job.seed == 0 else time.sleep(3600)
 """Only the first run of each algorithm ends."""
 
 
-def runs_in(folder: Path) -> dict[str, bytes]:
-    """Every file under ``runs``, hidden ones among them."""
-    return {path.name: path.read_bytes() for path in sorted((folder / "runs").iterdir())}
-
-
 def everything_in(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """All files, hidden ones among them, but the lock, which says who was there."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def runs_in(folder: Path) -> dict[str, bytes]:
+    return everything_in(folder / "runs")
 
 
 def grid(**changes: Any) -> dict[str, Any]:
@@ -149,6 +150,7 @@ def test_the_time_of_a_run_is_in_the_journal_and_unknown_without_it(undisturbed:
     taken = {line["id"]: line["seconds"] for line in journal}
     runs = [run for _, run in load_runs(undisturbed)]
     assert [run.wall_seconds for run in runs] == [taken[job.id] for job, _ in load_runs(undisturbed)]
+    assert len(journal) == len(taken) == len(runs)
     assert min(taken.values()) > 0
     means = compare_runs(runs, metric="wall_seconds").frame["mean"].to_list()
     assert min(means) > 0
@@ -169,14 +171,11 @@ def test_the_time_of_a_run_is_in_the_journal_and_unknown_without_it(undisturbed:
 
 def test_the_folder_is_as_documented(undisturbed: Path, small: Sweep) -> None:
     names = sorted(path.name for path in undisturbed.iterdir())
-    assert names == ["failures", "journal.jsonl", "manifest.json", "runs"]
+    assert names == ["failures", "journal.jsonl", "lock", "manifest.json", "runs"]
     manifest = json.loads((undisturbed / "manifest.json").read_text())
     assert (manifest["format"], manifest["format_version"]) == ("fed-ucbvi/sweep", 2)
     assert manifest["digest"] == small.digest
     assert Sweep(**manifest["sweep"]).jobs() == small.jobs()
-    journal = [json.loads(line) for line in (undisturbed / "journal.jsonl").read_text().splitlines()]
-    assert sorted(line["id"] for line in journal) == sorted(job.id for job in small.jobs())
-    assert min(line["seconds"] for line in journal) > 0
 
 
 @pytest.mark.full
@@ -410,15 +409,10 @@ def made(tiny: Sweep, tmp_path: Path) -> Path:
     return made_sweep(tmp_path / "tiny", tiny)
 
 
-def test_a_finished_sweep_is_skipped_and_left_as_it_is(made: Path, tiny: Sweep) -> None:
+def test_a_finished_sweep_is_left_as_it_is_and_resumed_only_on_request(made: Path, tiny: Sweep) -> None:
     before = everything_in(made)
     outcome = run_sweep(tiny, made, resume=True)
     assert (outcome.done, outcome.skipped) == (0, 2)
-    assert everything_in(made) == before
-
-
-def test_this_sweep_is_not_run_again_unless_resuming_is_said(made: Path, tiny: Sweep) -> None:
-    before = everything_in(made)
     with pytest.raises(InputError, match="holds this sweep already; continue it with --resume"):
         run_sweep(tiny, made)
     assert everything_in(made) == before
@@ -484,10 +478,8 @@ def test_an_edited_or_damaged_manifest_is_refused(made: Path, tiny: Sweep) -> No
 
 
 def test_a_sweep_in_use_is_refused(made: Path, tiny: Sweep) -> None:
-    with (made / "manifest.json").open("rb+") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="in use by another process"):
-            run_sweep(tiny, made, resume=True)
+    with FolderLock(made), pytest.raises(InputError, match="in use by process"):
+        run_sweep(tiny, made, resume=True)
     assert run_sweep(tiny, made, resume=True).skipped == 2
 
 

@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, gridworld, run, synthetic
+from fed_ucbvi import MDP, Federation, FedKLUCBVI, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.theory.bounds import (
     first_episode,
     global_rule_from,
+    kl_regret_bound,
+    kl_rounds_bound,
     nontrivial_from,
     regret_bound,
     regret_bound_terms,
@@ -48,6 +50,55 @@ pytestmark = without_cautions
 
 
 # --------------------------------------------------------------------------------------------- the formulas
+
+
+@pytest.mark.parametrize(
+    ("value", "by_hand"),
+    [
+        (threshold_nu(S=8, A=4, H=10, M=20, T=30_000, eps_p=0.1, delta=0.05), 8488632.866924552),
+        (threshold_nu(S=5, A=5, H=5, M=20, T=3_000, eps_p=0.1, delta=0.05), 496830.376715099),
+        (beta_star(S=8, A=4, H=10, delta=0.05), 11.248959919135763),
+        (beta_common(S=8, A=4, H=10, delta=0.05, n=30_000), 24.349688715535890),
+        (beta_common(S=5, A=5, H=5, delta=0.05, n=0), 12.407564949312402),
+        (most_rounds(S=8, A=4, H=10, M=20, T=10**9, eps_p=0.0, delta=0.05), 137162.17589177925),
+        (most_rounds(S=8, A=4, H=10, M=20, T=30_000, eps_p=0.1, delta=0.05), 147309.44505080762),
+    ],
+)
+def test_constants_of_the_papers_problems_are_those_by_hand_with_40_digits(value: float, by_hand: float) -> None:
+    """GridWorld and the synthetic problem; in the last all rounds are local."""
+    assert value == pytest.approx(by_hand, rel=1e-14)
+
+
+@given(S=SIZES, A=SIZES, H=SIZES, M=SIZES, T=st.integers(1, 10**9), eps_p=st.floats(0, 0.99), delta=DELTAS)
+def test_the_threshold_is_proportional_to_the_agents_and_grows_by_fourteen_visits_in_eps_p(
+    S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: float
+) -> None:
+    nu = threshold_nu(S, A, H, M, T, eps_p, delta)
+    assert nu == pytest.approx(M * threshold_nu(S, A, H, 1, T, eps_p, delta), rel=1e-12)
+    alike = threshold_nu(S, A, H, M, T, 0.0, delta)
+    assert nu - alike == pytest.approx(14 * eps_p * (T * H * M), rel=1e-9, abs=1e-9 * nu)
+    assert alike / M == pytest.approx(182 * beta_common(S, A, H, delta, T), rel=1e-12)
+
+
+@given(S=SIZES, A=SIZES, H=SIZES, delta=DELTAS, n=st.integers(0, 10**12))
+def test_the_concentration_functions_invert_to_their_arguments(S: int, A: int, H: int, delta: float, n: int) -> None:
+    assert math.exp(beta_star(S, A, H, delta)) * delta == pytest.approx(12 * S * A * H, rel=1e-12)
+    growth = beta_common(S, A, H, delta, n) - beta_common(S, A, H, delta, 0)
+    assert math.exp(growth) == pytest.approx(2 * n + 1, rel=1e-10)
+
+
+@given(S=SIZES, A=SIZES, H=SIZES, M=SIZES, T=st.integers(1, 10**12), eps_p=st.floats(0, 0.99), delta=DELTAS)
+def test_the_most_rounds_double_local_counters_up_to_the_threshold_and_then_grow_them_by_an_eighth_part(
+    S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: float
+) -> None:
+    """Undoing the logarithms: ``nu`` doublings for each agent, then factors of 8/7 from nu to T M, if it is above."""
+    nu = threshold_nu(S, A, H, M, T, eps_p, delta)
+    each = most_rounds(S, A, H, M, T, eps_p, delta) / (S * A * H)
+    left = each - M * math.log2(nu)
+    if nu >= T * M:
+        assert left == pytest.approx(0.0, abs=1e-9 * each)
+    else:
+        assert nu * (8 / 7) ** left == pytest.approx(T * M, rel=1e-9)
 
 
 def test_the_printed_bound_is_the_papers_last_display() -> None:
@@ -214,22 +265,36 @@ def test_runs_are_optimistic_and_have_no_more_rounds_than_the_theory_allows(
     assert simulation.rounds <= rounds_bound(*sizes, eps_p, 0.05)
 
 
-@pytest.mark.parametrize("agents", [1, 3])
-def test_regret_and_rounds_stay_below_bounds_that_a_bad_policy_would_break(agents: int) -> None:
-    """``thm:regret``, mended, ``lem:communication`` and, from M = 3 on, ``R_max``: small sizes and T = 10^11.
+@pytest.mark.parametrize(
+    ("algorithm", "agents", "T"),
+    [
+        (FedUCBVI(bonus="corrected"), 1, 10**11),
+        (FedUCBVI(bonus="corrected"), 3, 10**11),
+        (FedKLUCBVI(), 1, 10**8),
+        (FedKLUCBVI(), 4, 10**8),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_regret_and_rounds_stay_below_bounds_that_a_bad_policy_would_break(
+    algorithm: FedUCBVI | FedKLUCBVI, agents: int, T: int
+) -> None:
+    """``thm:regret``, mended, ``lem:communication`` and, from M = 3 on, ``R_max``; and those of Fed-KL-UCBVI.
 
-    There the bounds are far below what can happen at worst: the regret of the worst policy, and a round an episode.
+    With small sizes and so many episodes the bounds are far below what can happen at worst: the regret of the worst
+    policy, and a round an episode.
     """
-    T, delta = 10**11, 0.05
+    delta, sizes = 0.05, (2, 2, 2, agents, T)
     federation = synthetic(agents=agents, states=2, actions=2, horizon=2, seed=3)
     common = federation.common
     worst = MDP(common.kernel, 1 - common.rewards, common.initial, 2).solve().policy
-    sizes = (2, 2, 2, agents, T)
-    regret = regret_bound_terms(*sizes, 0.0, 0.0, delta).common
-    rounds = min(rounds_bound(*sizes, 0.0, delta), most_rounds(*sizes, 0.0, delta) if agents >= 3 else math.inf)
+    if isinstance(algorithm, FedUCBVI):
+        regret = regret_bound_terms(*sizes, 0.0, 0.0, delta).common
+        rounds = min(rounds_bound(*sizes, 0.0, delta), most_rounds(*sizes, 0.0, delta) if agents >= 3 else math.inf)
+    else:
+        regret, rounds = kl_regret_bound(*sizes, delta).common, kl_rounds_bound(*sizes, delta)
     assert T * float(common.initial @ (common.solve().V[0] - common.evaluate(worst)[0])) > 2 * regret
     assert rounds < T / 1000
-    result = run(FedUCBVI(bonus="corrected"), federation, T, seed=1, driver="counts", progress=False)
+    result = run(algorithm, federation, T, seed=1, driver="counts", progress=False)
     assert 0 < result.regret <= regret
     assert 0 < result.rounds <= rounds
 

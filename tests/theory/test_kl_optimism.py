@@ -1,6 +1,7 @@
-"""What optimism of Fed-KL-UCBVI rests on: duality, the mixture over bets, and the order of the visits.
+"""What optimism of Fed-KL-UCBVI rests on: the mixture over bets (Lemma 2), coverage, and the order of the visits.
 
-Most of it is exact: sums over all sequences, or over all counts that sequences can lead to.
+Most of it is exact: sums over all sequences, or over all counts that sequences can lead to. Lemma 1, duality, is
+checked in tests/algorithms/test_kl_bound.py.
 """
 
 from __future__ import annotations
@@ -29,57 +30,6 @@ def bound(p: FloatArray, V: FloatArray, c: float) -> float:
 def beta(n: int, delta: float) -> float:
     """``log(1/delta) + log 2 + log(n+1)/2``: one pair of state and step."""
     return math.log(2 / delta) + math.log(n + 1) / 2
-
-
-# ------------------------------------------------------------------------------------------- Lemma 1: duality
-
-
-def test_every_nu_gives_at_least_the_mean_of_every_point_of_the_ball_and_the_best_nu_no_more() -> None:
-    """``q.V <= nu - exp(sum p log(nu - V) - c)``, q random with ``KL(p, q) = c``, states never seen among them."""
-    random = np.random.default_rng(1)
-    for _ in range(1_000):
-        S = int(random.integers(2, 7))
-        p = random.dirichlet(np.full(S, 0.5))
-        p[random.permutation(S)[: int(random.integers(0, S))]] = 0.0
-        p /= p.sum()
-        seen, V = p > 0, random.uniform(0, 5, S)
-        q = random.dirichlet(np.full(S, 0.5)) + 1e-9
-        q /= q.sum()
-        c = float(p[seen] @ np.log(p[seen] / q[seen]))
-        nus = V.max() + 10 ** random.uniform(-6, 4, 20)
-        duals = nus - np.exp(np.log(nus[:, None] - V[seen]) @ p[seen] - c)
-        U = bound(p, V, c)
-        assert q @ V <= U + 1e-12
-        assert (duals + 1e-9 >= U).all()
-
-
-def test_the_point_of_the_proof_is_on_the_ball_and_has_the_mean_of_its_nu() -> None:
-    """Both cases: mass on a top that was never seen (nu = top), and nu above it."""
-    random = np.random.default_rng(2)
-    at_top = 0
-    for _ in range(1_000):
-        S = int(random.integers(2, 7))
-        p, V = random.dirichlet(np.ones(S)), random.uniform(0, 5, S + 1)
-        d = V.max() - V[:-1]
-
-        def f(y: float, p: FloatArray = p, d: FloatArray = d) -> float:
-            return float(p @ np.log(y + d) + np.log(p @ (1 / (y + d))))
-
-        c = 10 ** random.uniform(-4, 1)
-        if d.min() > 0 and f(0.0) <= c:
-            at_top += 1
-            y, factor = 0.0, math.exp(f(0.0) - c)
-        else:
-            low, high = 1e-250, 1e6
-            for _ in range(200):
-                y = math.sqrt(low * high)
-                low, high = (y, high) if f(y) > c else (low, y)
-            factor = 1.0
-        q = factor * p / (y + d) / (p @ (1 / (y + d)))
-        assert p @ np.log(p / q) == pytest.approx(c, rel=1e-6)
-        mean = q @ V[:-1] + (1 - q.sum()) * V.max()
-        assert mean == pytest.approx(bound(np.append(p, 0.0), V, c), rel=1e-6)
-    assert 50 < at_top < 950
 
 
 # ----------------------------------------------------------------------------- Lemma 2: the mixture over bets

@@ -14,7 +14,7 @@ import pytest
 from events import events_in
 from fed_ucbvi import FedUCBVI, InputError, RoundRecord, Run, make_tracker, run, synthetic
 from fed_ucbvi.results.subscriber import CallbackList
-from fed_ucbvi.trackers.tracker import FIGURES, Tracker
+from fed_ucbvi.trackers.tracker import FIGURES, TRACKERS, Tracker
 
 ALGORITHM, WORLD, EPISODES = FedUCBVI(nu=100), synthetic(agents=3, seed=4), 200
 
@@ -47,7 +47,9 @@ class Kept(Tracker):
         self.failed = failed
 
 
-def test_one_round_in_so_many_is_kept_and_the_last() -> None:
+def test_one_round_in_so_many_is_kept_and_the_last_and_which_run_it_was() -> None:
+    with pytest.raises(InputError, match="every must be at least 1"):
+        Kept(every=0)
     kept = Kept(every=7)
     _, seen = tracked(kept)
     assert (len(seen) - 1) % 7 != 0, "the last round is not one of every seven"
@@ -57,11 +59,6 @@ def test_one_round_in_so_many_is_kept_and_the_last() -> None:
         assert episodes == record.episodes
         assert row == {name: getattr(record, name) for name in FIGURES if not math.isnan(getattr(record, name))}
     assert kept.failed is False
-
-
-def test_parameters_say_which_run_it_was() -> None:
-    kept = Kept()
-    tracked(kept)
     expected = {"algorithm": "fed-ucbvi", "environment": "synthetic", "agents": 3, "episodes": EPISODES, "seed": 7}
     expected |= {"environment.seed": 4, "algorithm.nu": 100, "driver": "auto", "eps_p": 0.0}
     assert expected.items() <= kept.parameters.items()
@@ -101,6 +98,7 @@ def test_tensorboard_reads_back_figures_and_parameters(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_mlflow_reads_back_figures_and_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is a folder: mlflow-skinny has no database, and a folder needs MLflow's own leave."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -165,31 +163,19 @@ def test_weights_and_biases_is_told_figures_and_parameters(monkeypatch: pytest.M
     assert fake.summary["final_regret"] == result.regret
 
 
-@pytest.mark.parametrize(
-    ("text", "module", "extra"),
-    [
-        ("tensorboard:x", "tensorboard", "tensorboard"),
-        ("mlflow:x", "mlflow", "mlflow"),
-        ("wandb:x", "wandb", "wandb"),
-    ],
-)
+@pytest.mark.parametrize("module", TRACKERS)
 def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(
-    text: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"fed_ucbvi.trackers.{module}_tracker", raising=False)
-    with pytest.raises(InputError, match=rf"which is not installed: run pip install 'fed-ucbvi\[{extra}\]'"):
-        make_tracker(text)
+    with pytest.raises(InputError, match=rf"which is not installed: run pip install 'fed-ucbvi\[{module}\]'"):
+        make_tracker(f"{module}:x")
 
 
 @pytest.mark.parametrize("text", ["tensorboard", "tensorboard:", "tensorbord:x", ""])
 def test_a_tracker_is_a_known_name_and_a_place(text: str) -> None:
     with pytest.raises(InputError, match=r"tracker"):
         make_tracker(text)
-
-
-def test_every_is_a_whole_number_from_one_on() -> None:
-    with pytest.raises(InputError, match="every must be at least 1"):
-        Kept(every=0)

@@ -139,15 +139,10 @@ def make_algorithm(name: str, parameters: Mapping[str, object]) -> Algorithm[Any
 
 def recorded_algorithm(name: str, parameters: Mapping[str, object]) -> Algorithm[Any, Any]:
     """As :func:`make_algorithm`, of what a file says: ``module:attribute`` must be a class that is imported."""
-    check_recorded(name)
-    return make_algorithm(name, parameters)
-
-
-def check_recorded(name: str) -> None:
-    """Raise if a file names an algorithm that is code and not a class that has been imported."""
     found = loaded_attribute(name) if is_attribute(name) else None
     if not (isinstance(found, type) and issubclass(found, Algorithm)):
         check_code("algorithm", name)
+    return make_algorithm(name, parameters)
 
 
 def as_algorithm(given: AlgorithmLike) -> Algorithm[Any, Any]:

@@ -286,10 +286,6 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
         remaining = self.clip == "remaining"
         return self.estimates(setting, remaining=remaining, reference_remaining=remaining)
 
-    def broadcast(self, server: Server) -> Broadcast:
-        _, y, y_previous, _, _, _, V, V_ref, _, policy, _ = server.estimates
-        return Broadcast(policy, V, V_ref, *_at_policy(policy, y, y_previous))
-
     def fill_budgets(self, broadcast: Broadcast, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
         _fill_budgets(broadcast.y, broadcast.y_previous, M, limits, rule)
 
@@ -319,18 +315,6 @@ def _fill_budgets(y: CountArray, y_previous: CountArray, M: int, out: CountArray
             rule[h, s] = kind
             for i in range(m):
                 out[i, h, s] = max(1, visits)
-
-
-@compiled
-def _at_policy(policy: IndexArray, y: CountArray, y_previous: CountArray) -> tuple[CountArray, CountArray]:
-    """``y`` and ``y-`` at ``(h, s, pi_h(s))``."""
-    H, S = policy.shape
-    now, before = np.empty((H, S), dtype=np.int64), np.empty((H, S), dtype=np.int64)
-    for h in range(H):
-        for s in range(S):
-            now[h, s] = y[h, s, policy[h, s]]
-            before[h, s] = y_previous[h, s, policy[h, s]]
-    return now, before
 
 
 @compiled

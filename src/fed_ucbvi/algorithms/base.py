@@ -402,11 +402,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
                 check_colour(f"the colour of {cls.name}", cls.colour)
             check_choice(f"marker of {cls.name}", cls.marker, MARKERS)
             check_choice(f"kind of reports of {cls.name}", cls.report_kind, (SUMS, ROWS))
-        if cls.exchanges is not Algorithm.exchanges and cls.synchronise is Algorithm.synchronise:
-            raise InputError(
-                f"{cls.__name__} says how many exchanges a synchronisation takes, but the synchronise() that it "
-                "inherits does one only; write one that does all of them."
-            )
 
     # ------------------------------------------------------------------------------------------ the steps of a round
 
@@ -451,6 +446,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         A :class:`~typing.NamedTuple` whose fields say what they mean (:mod:`fed_ucbvi.algorithms.fields`).
         """
 
+    def empty_report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
+        """Arrays of the sizes of a report, which are weighed; another one than :meth:`report` if that takes long."""
+        return self.report(agents, query, exchange)
+
     @abstractmethod
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Server side: use the reports of all M agents, in agent order; sums may be added up already."""
@@ -467,11 +466,9 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """How many query-report pairs one synchronisation takes; by default one."""
         return 1
 
-    def synchronise(self, server: ServerT, agents: AgentsT) -> None:
-        """All exchanges of one synchronisation in one process; by default there is one."""
-        report = self.report(agents, self.query(server, 0), 0)
-        check_report(self, report)
-        self.aggregate(server, report, 0)
+    def synchronise(self, server: ServerT, agents: AgentsT, setting: Setting) -> None:
+        """All exchanges of one synchronisation in one process; by default message by message."""
+        exchange_messages(self, server, agents, setting)
 
     def new_planner(self, setting: Setting, server: ServerT) -> ServerT | None:
         """A server of the same kind that plans without bonus; pairs never visited are worth nothing to it.

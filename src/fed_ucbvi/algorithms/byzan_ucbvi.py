@@ -11,6 +11,23 @@ own data and their number ``n``. The server takes, with ``sigma = H-h`` the rema
 An agent requests a synchronisation once some count has doubled since the last one (from 0: at the first visit; the
 paper leaves this case open). The server grants about ``S A H log2 T`` requests of each agent and ignores the others,
 so that liars cannot cause a synchronisation after every episode for long.
+
+**The robust mean.** Agent j reports a mean ``x_j`` of ``n_j`` independent numbers, sub-Gaussian with sigma. Up to
+``alpha m`` of the m agents may report anything. **COW** (clique-overweight) believes a largest set of agents whose
+confidence intervals have a point in common, and lets no agent weigh more than ``n_cut``, the ``(2 f + 1)``-th largest
+count, where ``f = ceil(alpha m)``::
+
+    I_j    = [x_j - w_j, x_j + w_j],  w_j = sigma sqrt(2 ln(2m/delta) / n_j),  all of R where n_j = 0
+    C*     = a largest C with a point common to all I_j, j in C
+    mean   = sum over C* of min(n_j, n_cut) x_j / sum over C* of min(n_j, n_cut)
+    error  = 2 sigma sqrt(2 ln(2/delta)) / sqrt(W) + 8 alpha m sqrt(n_cut) sigma sqrt(2 ln(2m/delta)) / W,
+             W = sum over all agents of min(n_j, n_cut)
+
+**PERT-COW** is for means that are off by up to epsilon: ``w_j`` grows by epsilon and the error by ``5 epsilon``; it
+prints ``w_j`` with ``min(n_j, n_cut)`` in place of ``n_j``, and gives ``(0, infinity)`` where ``n_cut = 0``.
+
+The logarithms are arguments of their own, ``log_each = ln(2m/delta)`` and ``log_all = ln(2/delta)``: Byzan-UCBVI's
+delta is far too small for a float.
 """
 
 from __future__ import annotations
@@ -23,7 +40,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import (
-    Algorithm,
     Array,
     Budgets,
     FleetTables,
@@ -33,21 +49,25 @@ from fed_ucbvi.algorithms.base import (
     TableRow,
     TableServer,
 )
-from fed_ucbvi.algorithms.experience import Counters, Experience, absorb_round, no_experience
+from fed_ucbvi.algorithms.experience import Counters, Experience, StepByStep, absorb_round, no_experience
 from fed_ucbvi.algorithms.fields import Meaning, Number, PairTable, Policy, Shape, Values, new_tables
-from fed_ucbvi.algorithms.kernels import Choice, NextValues, Ties, act_greedily, first_policy, first_values
-from fed_ucbvi.algorithms.robust_mean import liars_at_most, pert_cow, workspace
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values
 from fed_ucbvi.core.colours import INDIGO
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.indexing import reward_at, shared
 from fed_ucbvi.core.parameters import Bounds, NonNegative, Probability
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
 from fed_ucbvi.problem.liars import NEVER
 
 FlagArray = npt.NDArray[np.int8]
 
 ABSURD = 1e100
 """A reported mean beyond this, or one that is not a number, is taken for no report."""
+SLACK = 1e-9
+"""``alpha m`` this close above a whole number is that number: 0.1 x 30 is 3, not 4."""
+
+FEW = 40
+"""Up to this many numbers are sorted by insertion."""
 
 
 class Broadcast(NamedTuple):
@@ -70,7 +90,7 @@ class ByzanReport(NamedTuple):
 
 
 class UpdateRule(NamedTuple):
-    """How the server turns reports into Q, as numbers; the logarithms are those of :mod:`.robust_mean`."""
+    """How the server turns reports into Q, as numbers; the logarithms are those of the robust mean."""
 
     alpha: float
     epsilon: float
@@ -111,7 +131,7 @@ class Agents:
 
 
 @dataclass(frozen=True)
-class ByzanUCBVI(Algorithm[Server, Agents]):
+class ByzanUCBVI(StepByStep[Server]):
     """Parameters of Byzan-UCBVI.
 
     Args:
@@ -132,8 +152,6 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
     label: ClassVar[str] = "Byzan-UCBVI"
     colour: ClassVar[str] = INDIGO
     rules: ClassVar[tuple[str, ...]] = ("local",)
-    keeps_experience: ClassVar[bool] = True
-    asks_to_plan: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log T", "sqrt(H^4 S^2 A T / M)")
 
     extension = RunExtension(
@@ -196,9 +214,6 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
             found.append(f"no theorem covers alpha = {self.alpha:g}; it requires at most (1 - 1/M)/3.")
         return found
 
-    def exchanges(self, setting: Setting) -> int:
-        return setting.horizon
-
     def new_server(self, setting: Setting) -> Server:
         """``Q = V = H - h`` (what a synchronisation without data gives) and the initial policy."""
         Q, V = first_values(setting, remaining=True)
@@ -207,7 +222,7 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         m, H, S = tables.agents, setting.horizon, setting.states
-        budgets = Budgets(np.zeros((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8))
+        budgets = Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8))
         out = new_tables(ByzanReport, setting, m)
         return Agents(no_experience(setting, tables), out, budgets, served_at_most(setting), tables.first_agent)
 
@@ -226,16 +241,6 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
         absorb_round(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
         _note_requests(visits, agents.requests.limits, agents.out.asked)
 
-    def experience_of(self, agents: Agents) -> Experience:
-        return agents.experience
-
-    def query_values(self, query: Message) -> FloatArray:
-        return query[0]
-
-    def query(self, server: Server, exchange: int) -> NextValues:
-        """``V_{h+1}`` for ``h = H-1-exchange``."""
-        return NextValues(server.V[server.policy.shape[0] - exchange])
-
     def report(self, agents: Agents, query: Message, exchange: int) -> ByzanReport:
         """Agent side of step ``h = H-1-exchange``; ``x = 0`` where ``n = 0``."""
         x, n, asked = agents.out
@@ -248,7 +253,7 @@ class ByzanUCBVI(Algorithm[Server, Agents]):
             _begin(asked, server.rule.cap, server.estimates)
         _aggregate(server.policy.shape[0] - 1 - exchange, x, n, server.rule, server.estimates)
 
-    def synchronise(self, server: Server, agents: Agents) -> None:
+    def synchronise(self, server: Server, agents: Agents, setting: Setting) -> None:
         """All H exchanges in one compiled piece."""
         _synchronise(agents.experience, agents.out, server.rule, server.estimates)
 
@@ -347,3 +352,133 @@ def _synchronise(experience: Experience, out: ByzanReport, rule: UpdateRule, est
     for h in range(estimates.policy.shape[0] - 1, -1, -1):
         _report(h, experience, estimates.V[h + 1], x, n)
         _aggregate(h, x, n, rule, estimates)
+
+
+# ------------------------------------------------------------------------------------------- robust means
+
+
+class Workspace(NamedTuple):
+    """Room for m agents, so that nothing is allocated per mean."""
+
+    trimmed: CountArray
+    sorted_counts: CountArray
+    low: FloatArray
+    high: FloatArray
+    sorted_low: FloatArray
+    sorted_high: FloatArray
+    members: MaskArray
+
+
+@compiled
+def workspace(agents: int) -> Workspace:
+    counts, ends = np.zeros((2, agents), dtype=np.int64), np.zeros((4, agents))
+    return Workspace(counts[0], counts[1], ends[0], ends[1], ends[2], ends[3], np.zeros(agents, dtype=np.bool_))
+
+
+@compiled
+def liars_at_most(alpha: float, agents: int) -> int:
+    """``f = ceil(alpha m)``.
+
+    >>> liars_at_most(0.1, 30), liars_at_most(0.1, 31), liars_at_most(0.0, 5)
+    (3, 4, 0)
+    """
+    return math.ceil(alpha * agents - SLACK)
+
+
+@compiled
+def _sort(array: Array) -> None:
+    """In place; few numbers by insertion, which is several times faster than the general sort."""
+    if len(array) > FEW:
+        array.sort()
+        return
+    for j in range(1, len(array)):
+        x, k = array[j], j
+        while k > 0 and array[k - 1] > x:
+            array[k] = array[k - 1]
+            k -= 1
+        array[k] = x
+
+
+@compiled
+def trim(counts: CountArray, liars: int, trimmed: CountArray, scratch: CountArray) -> int:
+    """``n_cut``, the ``(2 f + 1)``-th largest count (0 if there are fewer); writes ``trimmed = min(n_j, n_cut)``."""
+    m = len(counts)
+    n_cut = 0
+    if liars == 0:
+        for j in range(m):
+            n_cut = max(n_cut, counts[j])
+    elif 2 * liars < m:
+        scratch[:] = counts
+        _sort(scratch)
+        n_cut = max(0, scratch[m - 1 - 2 * liars])
+    for j in range(m):
+        trimmed[j] = max(0, min(counts[j], n_cut))
+    return n_cut
+
+
+@compiled
+def largest_clique(
+    low: FloatArray,
+    high: FloatArray,
+    sorted_low: FloatArray,
+    sorted_high: FloatArray,
+    members: MaskArray,
+) -> int:
+    """The size of a largest set of closed intervals with a common point; ``members`` says which.
+
+    A sweep over the sorted ends, opening before closing where they are equal, in ``O(m log m)``; among points in
+    equally many intervals the lowest is taken. Where all have a point in common no sorting is needed.
+    """
+    m = len(low)
+    last_open, first_close = -math.inf, math.inf
+    for j in range(m):
+        last_open = max(last_open, low[j])
+        first_close = min(first_close, high[j])
+    point, size = last_open, m
+    if last_open > first_close:
+        sorted_low[:] = low
+        sorted_high[:] = high
+        _sort(sorted_low)
+        _sort(sorted_high)
+        size, closed = 0, 0
+        for opened in range(m):
+            while sorted_high[closed] < sorted_low[opened]:
+                closed += 1
+            if opened + 1 - closed > size:
+                point, size = sorted_low[opened], opened + 1 - closed
+    for j in range(m):
+        members[j] = low[j] <= point <= high[j]
+    return size
+
+
+@compiled
+def pert_cow(
+    means: FloatArray,
+    counts: CountArray,
+    sigma: float,
+    alpha: float,
+    epsilon: float,
+    log_each: float,
+    log_all: float,
+    work: Workspace,
+) -> tuple[float, float]:
+    """``(mean, error)`` by PERT-COW; see the module's text."""
+    trimmed, sorted_counts, low, high, sorted_low, sorted_high, members = work
+    m = len(counts)
+    n_cut = trim(counts, liars_at_most(alpha, m), trimmed, sorted_counts)
+    if n_cut <= 0:
+        return 0.0, math.inf
+    each = sigma * math.sqrt(2.0 * log_each)
+    for j in range(m):
+        w = each / math.sqrt(trimmed[j]) + epsilon if trimmed[j] > 0 else math.inf
+        low[j], high[j] = means[j] - w, means[j] + w
+    largest_clique(low, high, sorted_low, sorted_high, members)
+    total, believed, weight = 0.0, 0.0, 0.0
+    for j in range(m):
+        weight += trimmed[j]
+        if members[j] and trimmed[j] > 0:
+            total += trimmed[j] * means[j]
+            believed += trimmed[j]
+    chance = 2.0 * sigma * math.sqrt(2.0 * log_all) / math.sqrt(weight)
+    lies = 8.0 * alpha * m * math.sqrt(n_cut) * sigma * math.sqrt(2.0 * log_each) / weight
+    return total / believed, chance + lies + 5.0 * epsilon

@@ -55,7 +55,7 @@ class Meter:
         self.reports = 0
         if not known:
             agent = counted.new_agents(setting, FleetTables.placeholder(setting))
-            self.reports = sum(size(counted.report(agent, query, e)) for e, query in enumerate(queries))
+            self.reports = sum(size(counted.empty_report(agent, query, e)) for e, query in enumerate(queries))
 
     def _reports(self, episodes: int) -> int:
         """Bytes of one agent's reports after a round of so many episodes."""

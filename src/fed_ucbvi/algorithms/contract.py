@@ -7,6 +7,7 @@ So the loop over rounds, and whoever plays a round, ask the algorithm by way of 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,12 @@ _MADE_BY = "Correct new_server() or aggregate(), which make it."
 
 
 class Contract:
-    """What an algorithm must return in a run with a fleet of so many ``agents``, if it is to be checked at all."""
+    """What an algorithm must return in a run with a fleet of so many ``agents``, if it is to be checked at all.
+
+    Attributes:
+        broadcast: what begins a round, if it and the server can be used.
+        budgets: when agents request a synchronisation, if that can be used.
+    """
 
     def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, agents: int) -> None:
         H, S, A = setting.horizon, setting.states, setting.actions
@@ -29,27 +35,24 @@ class Contract:
         self._policy = (H, S) if algorithm.counting is Counting.POLICY else (H, S, A)
         self._cells = algorithm.counting.shape(H, S, A)
         self._rows = (1, agents) if algorithm.stops_jointly else (agents,)
+        checked = algorithm.checked
+        self.broadcast: Callable[[Any], Message] = self._checked_broadcast if checked else algorithm.broadcast
+        self.budgets: Callable[[Any, Message], Budgets] = self._checked_budgets if checked else algorithm.budgets
 
-    def broadcast(self, server: Any) -> Message:
-        """What begins a round, if it and the server can be used."""
-        message: Any = self._algorithm.broadcast(server)
-        if not self._algorithm.checked:
-            checked: Message = message
-            return checked
+    def _checked_broadcast(self, server: Any) -> Message:
         self._check_policy("its policy", server.policy, self._policy)
         self._check_values("its V", server.V)
+        message: Any = self._algorithm.broadcast(server)
         if not isinstance(message, tuple) or not message:
             raise self._fault("broadcast() must return a tuple of arrays, the policy first", message)
         if message[0] is not server.policy:
             self._check_policy("the policy that broadcast() returns", message[0], self._policy)
         check_message(self._algorithm.name, "broadcast()", message)
-        return message
+        checked: Message = message
+        return checked
 
-    def budgets(self, agents: Any, broadcast: Message) -> Budgets:
-        """When agents request a synchronisation, if that can be used."""
+    def _checked_budgets(self, agents: Any, broadcast: Message) -> Budgets:
         budgets = self._algorithm.budgets(agents, broadcast)
-        if not self._algorithm.checked:
-            return budgets
         name, rules = self._algorithm.name, self._algorithm.rules
         if not isinstance(budgets, Budgets):
             raise self._fault("budgets() must return a Budgets", budgets)

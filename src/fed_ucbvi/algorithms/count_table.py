@@ -156,9 +156,9 @@ class CountTable(NamedTuple):
 
     def plus(self, new: NewCounts) -> CountTable:
         """Add counts, in place where there is room; the table that has them."""
-        table, done = self, 0
-        while done < len(new.cells):
-            done, needed = add_counts(new, done, table)
+        table, done, (cells, others, moves, rewards, paid, squares) = self, 0, new
+        while done < len(cells):
+            done, needed = add_rows(done, cells, cells, others, moves, rewards, paid, squares, *table[:-1])
             width = table.width
             while width < needed:
                 width += width // 2
@@ -416,27 +416,48 @@ def _wide_words(cells: IndexArray, words: CountArray, grid: Grid) -> WordArray:
 
 
 @compiled
-def add_counts(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]:
-    """Add cells from number ``begin`` on; the first that has not enough room, and how many next states it has."""
-    cells, others, moves, amounts, new_paid, new_squares = new
-    visits, transitions, successors, seen, rewards, states, numbers, fresh, paid, squares, _ = table
+def add_rows(
+    begin: int,
+    cells: IndexArray,
+    rows: IndexArray,
+    others: IndexArray,
+    moves: CountArray,
+    amounts: WordArray,
+    new_paid: CountArray,
+    new_squares: WordArray,
+    visits: CountArray,
+    transitions: CountArray,
+    successors: IndexArray,
+    seen: IndexArray,
+    rewards: WordArray,
+    states: IndexArray,
+    numbers: CountArray,
+    fresh: MaskArray,
+    paid: CountArray,
+    squares: WordArray,
+) -> tuple[int, int]:
+    """Add counts to cells from number ``begin`` on: to ``cells[j]`` what is in row ``rows[j]`` of :class:`NewCounts`.
+
+    Returns the first that has not enough room, and how many next states it has. The arrays of the table come one by
+    one: faster in Numba.
+    """
     _, S, A, width = transitions.shape
     by_slot = len(paid) > 0 and len(new_paid) > 0
     for j in range(begin, len(cells)):
-        cell = np.int64(cells[j])
+        cell, row = np.int64(cells[j]), rows[j]
         a, rest = cell % A, cell // A
         s, h = rest % S, rest // S
         ho = shared(h, others.shape[0])
         there, size = successors[h, s, a], seen[h, s, a]
         found = size
         for k in range(moves.shape[1]):
-            if moves[cell, k] > 0 and (k >= size or there[k] != others[ho, s, a, k]):
+            if moves[row, k] > 0 and (k >= size or there[k] != others[ho, s, a, k]):
                 found += slot_of(others[ho, s, a, k], there, size) < 0
         if found > width:
             return j, found
         note_visit(h, s, a, visits, states, numbers, fresh)
         for k in range(moves.shape[1]):
-            n = moves[cell, k]
+            n = moves[row, k]
             if n > 0:
                 to, slot = others[ho, s, a, k], k
                 if k >= seen[h, s, a] or there[k] != to:  # other tables are often ascending, too
@@ -451,11 +472,11 @@ def add_counts(new: NewCounts, begin: int, table: CountTable) -> tuple[int, int]
                 transitions[h, s, a, slot] += n
                 visits[h, s, a] += n
                 if by_slot:
-                    paid[h, s, a, slot] += new_paid[cell, k]
-        high, low = plus((rewards[h, s, a, 0], rewards[h, s, a, 1]), (amounts[cell, 0], amounts[cell, 1]))
+                    paid[h, s, a, slot] += new_paid[row, k]
+        high, low = plus((rewards[h, s, a, 0], rewards[h, s, a, 1]), (amounts[row, 0], amounts[row, 1]))
         rewards[h, s, a, 0], rewards[h, s, a, 1] = high, low
         if by_slot:
-            high, low = plus((squares[h, s, a, 0], squares[h, s, a, 1]), (new_squares[cell, 0], new_squares[cell, 1]))
+            high, low = plus((squares[h, s, a, 0], squares[h, s, a, 1]), (new_squares[row, 0], new_squares[row, 1]))
             squares[h, s, a, 0], squares[h, s, a, 1] = high, low
     return len(cells), 0
 

@@ -10,7 +10,6 @@ all of it in a table, from which the paper's messages are derived.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -30,10 +29,11 @@ from fed_ucbvi.algorithms.base import (
     VisitedCells,
     added_up,
 )
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_counts, listed_counts
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_rows, listed_counts
 from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
 from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
+from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import (
     Doubling,
@@ -150,34 +150,43 @@ class CountingAgents:
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts, and set the budgets of the local rule where the agents have been."""
-        tables, K = self.tables, transitions.shape[-1]
-        own, touched = visits.reshape((len(visits), -1)), tables.touched
-        paid, bits = (tables.rewards, tables.sums, *self.taken), self.grid.bits
-        if touched is not None and self.table is not None:
-            moves, requests = transitions.reshape((-1, K)), (self.doubling, self.own_visits, *self.asks[:2])
-            _absorb_into(policy, moves, own, paid, bits, self.number, self.new, touched, requests, self.table)
-            return
+        tables, bits = self.tables, self.grid.bits
+        own, touched, rewards = visits.reshape((len(visits), -1)), tables.touched, tables.rewards
         if touched is None:
             self._absorb_own(policy, transitions, visits)
-            moves, total = transitions.sum(axis=0).reshape((-1, K)), own.sum(axis=0)
+            summed = transitions[0] if len(transitions) == 1 else transitions.sum(axis=0)
+            moves, total = summed.reshape((-1, transitions.shape[-1])), own.sum(axis=0)
             where: IndexArray = np.flatnonzero(total).astype(np.int32)
         else:
-            moves, total = transitions.reshape((-1, K)), touched.all_visits.reshape(-1)
+            moves, total = transitions.reshape((-1, transitions.shape[-1])), touched.all_visits.reshape(-1)
             where = touched.all_cells[: touched.number[0]]
-        if self.own_visits.size:
-            self.own_visits[(slice(None), *at_actions(policy))] += visits
-        _absorb(policy, where, total, moves, own, paid, bits, self.number, self.new)
+            if self.own_visits.size:
+                limits, kinds, _ = self.asks
+                _absorb_visits(
+                    policy, own, touched.cells, touched.numbers, self.doubling, self.own_visits, limits, kinds
+                )
+        if self.table is not None and not len(tables.sums.by_slot):
+            cells, others, _, amounts, paid, squares = self.new
+            cells = cells[: len(where)]
+            _list_payments(policy, where, total, own, rewards, bits, cells, amounts)
+            add_rows(0, cells, where, others, moves, amounts, paid, squares, *self.table[:-1])  # there is room
+            return
+        _absorb(policy, where, total, moves, own, (rewards, tables.sums, *self.taken), bits, self.number, self.new)
+        if self.table is not None:
+            self.table = self.table.plus(self.new_counts())
+            self.drop()
 
     def _absorb_own(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round to each agent's own counts, and to its mean rewards."""
         if self.experience is None:
             return
-        own, at = self.experience, (slice(None), *at_actions(policy))
-        total = own.visits[at] + visits
-        weight = np.divide(visits, total, out=np.zeros(total.shape), where=total > 0)
+        own, been = self.experience, np.nonzero(visits)
+        at = been if policy.ndim > 2 else (*been, policy[been[1:]])
+        total = own.visits[at] + visits[been]
+        weight = visits[been] / total
         own.rewards[at] += weight * (np.broadcast_to(self.tables.rewards, own.rewards.shape)[at] - own.rewards[at])
         own.visits[at] = total
-        own.transitions[at] += transitions
+        own.transitions[at] += transitions[been]
 
     def confirm(self, completed: int) -> None:
         """Drop what was reported, if the server has completed a synchronisation since."""
@@ -234,12 +243,6 @@ class CountingAgents:
         self.current &= not self.number[0]  # else N is to change also where an earlier round went
 
 
-def at_actions(policy: PolicyArray) -> tuple[Any, ...]:
-    """The index of a policy's actions in a table by (h,s,a); everything, if it has sets of actions."""
-    H, S = policy.shape[:2]
-    return (*np.ogrid[:H, :S], policy) if policy.ndim == 2 else ()
-
-
 def fill_budgets(
     rule: SynchronisationRule, own: Counters, N: CountArray, policy: IndexArray, agents: int, out: Budgets
 ) -> None:
@@ -260,7 +263,7 @@ class Confirmed(NamedTuple):
 
 
 class CountedBroadcast(NamedTuple):
-    """Down, at the start of a round: the policy, N ``[H or 1,S,A]``, and what :meth:`Counted.completed` says."""
+    """Down, at the start of a round: the policy, N ``[H or 1,S,A]``, and what :class:`Confirmed` says."""
 
     policy: PolicyArray
     N: CountArray
@@ -268,28 +271,36 @@ class CountedBroadcast(NamedTuple):
 
 
 ServerT = TypeVar("ServerT", bound=Any)
-"""A server that keeps all counts in a ``table``, whose ``update`` makes values and policy from it."""
+"""A server that keeps all counts in a ``table``, whose ``update`` makes values and policy, its estimates, from it."""
 
 
 class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
     """An algorithm whose agents report what is new, once a synchronisation, and whose server keeps all counts.
 
-    Reports are sums of integers, so it does not matter how agents are grouped. Its broadcast is the policy, N, and
-    what :meth:`completed` says. What agents counted while they knew of fewer was part of one of them.
+    Reports are sums of integers, so it does not matter how agents are grouped. The server says how many
+    synchronisations it has completed, ``updates`` of its estimates. What agents counted while they knew of fewer was
+    part of one of them.
     """
 
     report_kind: ClassVar[str] = SUMS
     asks_to_plan: ClassVar[bool] = True
     server_counts: ClassVar[bool] = True
 
-    @abstractmethod
-    def completed(self, server: ServerT) -> CountArray:
-        """How many synchronisations the server has completed, ``[1]``."""
-
     @property
     def pools(self) -> bool:
         """All visits count alike."""
         return True
+
+    def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
+        if self.counting is Counting.STATIONARY:
+            tables.check_stationary()
+        grid, rule = self.grid(setting), self.synchronisation_rule(setting)
+        assert grid is not None
+        by_slot = setting.random_rewards and self.rewards_by_state
+        return CountingAgents.new_fleet(setting, tables, self.counting, grid, rule, by_slot=by_slot)
+
+    def broadcast(self, server: ServerT) -> Message:
+        return CountedBroadcast(server.policy, server.table.visits, server.estimates.updates)
 
     def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
         """Visits of a round after which an agent requests a synchronisation."""
@@ -310,7 +321,7 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         return agents.experience
 
     def query(self, server: ServerT, exchange: int) -> Confirmed:
-        return Confirmed(self.completed(server))
+        return Confirmed(server.estimates.updates)
 
     def new_counts(self, agents: CountingAgents, query: Message) -> NewCounts:
         """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
@@ -329,7 +340,7 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         steps, S, A = server.table.visits.shape
         self.add_counts(server, listed_counts(Support.full((steps, S, A)), server.grid, *added_up(report)))
 
-    def synchronise(self, server: ServerT, agents: CountingAgents) -> None:
+    def synchronise(self, server: ServerT, agents: CountingAgents, setting: Setting) -> None:
         """Synchronise from the table of counts, without messages."""
         self.add_counts(server, self.new_counts(agents, self.query(server, 0)))
 
@@ -338,7 +349,7 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         table: CountTable = server.table.copy()
         if agents is None:
             return table
-        agents.confirm(int(self.completed(server)[0]))
+        agents.confirm(int(server.estimates.updates[0]))
         return table.plus(agents.new_counts())
 
     def start_from(self, server: ServerT, counts: CountTable) -> None:
@@ -413,45 +424,49 @@ def _absorb(
                 taken_squares[cell, 0], taken_squares[cell, 1] = w
                 w = plus(minus(w, known), (squares[cell, 0], squares[cell, 1]))
                 squares[cell, 0], squares[cell, 1] = w
-        elif len(rewards) == 1:
-            z = plus(z, product(np.uint64(total[place]), on_grid(reward_at(0, h, s, a, rewards), bits)))
         else:
-            for i in range(len(rewards)):
-                if own[i, place] > 0:
-                    z = plus(z, product(np.uint64(own[i, place]), on_grid(reward_at(i, h, s, a, rewards), bits)))
+            z = plus(z, _paid(place, (h, s, a), total, own, rewards, bits))
         reward_sums[cell, 0], reward_sums[cell, 1] = z
 
 
-@compiled
-def _absorb_into(
-    policy: PolicyArray,
-    moves: CountArray,
-    own: CountArray,
-    payments: Payments,
-    bits: int,
-    number: CountArray,
-    new: NewCounts,
-    touched: VisitedCells,
-    requests: tuple[Doubling, Counters, CountArray, npt.NDArray[np.int8]],
-    table: CountTable,
-) -> None:
-    """Add a round to each agent's own visits, and to a table that has room for all next states."""
-    rule, own_visits, out, which = requests
-    if own_visits.size > 0:
-        _absorb_own(policy, own, touched, rule, own_visits, out, which)
-    _, _, all_cells, places, all_visits = touched
-    total = all_visits.reshape(len(moves))
-    _absorb(policy, all_cells[: places[0]], total, moves, own, payments, bits, number, new)
-    cells, successors, transitions, rewards, paid, squares = new
-    add_counts(NewCounts(cells[: number[0]], successors, transitions, rewards, paid, squares), 0, table)
-    _forget(number, new)
-
-
 @inner
-def _absorb_own(
-    policy: IndexArray,
+def _paid(
+    place: int, pair: tuple[int, int, int], total: CountArray, own: CountArray, rewards: FloatArray, bits: int
+) -> tuple[np.uint64, np.uint64]:
+    """What the visits of a round to one of its cells paid, where rewards are not random."""
+    (h, s, a), z = pair, (np.uint64(0), np.uint64(0))
+    for i in range(len(rewards)):
+        n = total[place] if len(rewards) == 1 else own[i, place]
+        if n > 0:
+            z = plus(z, product(np.uint64(n), on_grid(reward_at(i, h, s, a, rewards), bits)))
+    return z
+
+
+@compiled
+def _list_payments(
+    policy: PolicyArray,
+    where: IndexArray,
+    total: CountArray,
+    own: CountArray,
+    rewards: FloatArray,
+    bits: int,
+    cells: IndexArray,
+    amounts: WordArray,
+) -> None:
+    """The number of each cell of a round by (h,s,a), and in its row of ``amounts`` what it paid."""
+    S, A = rewards.shape[2:]
+    for j in range(len(where)):
+        pair = pair_of(where[j], policy, S, A)
+        cells[j] = (pair[0] * S + pair[1]) * A + pair[2]
+        amounts[where[j], 0], amounts[where[j], 1] = _paid(where[j], pair, total, own, rewards, bits)
+
+
+@compiled
+def _absorb_visits(
+    policy: PolicyArray,
     visits: CountArray,
-    touched: VisitedCells,
+    cells: IndexArray,
+    numbers: CountArray,
     rule: Doubling,
     own_visits: Counters,
     out: CountArray,
@@ -460,11 +475,10 @@ def _absorb_own(
     """Add the round's ``visits (m, P)`` to each agent's own, and set its budget where the local rule is in force."""
     (m, P), A = visits.shape, own_visits.shape[3]
     own, budgets, rules, actions = own_visits.reshape((m, -1)), out.reshape((m, P)), which.reshape(P), policy.ravel()
-    cells, numbers, _, _, _ = touched
     for i in range(m):
         for j in range(numbers[i]):
             cell = cells[i, j]
-            pair = cell * A + actions[cell]
+            pair = cell * A + actions[cell] if policy.ndim == 2 else cell
             seen = own[i, pair] + visits[i, cell]
             own[i, pair] = seen
             if rules[cell] == 0:

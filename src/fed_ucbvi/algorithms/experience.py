@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Algorithm, FleetTables, RewardSums, Setting
+from fed_ucbvi.algorithms.base import Algorithm, FleetTables, Message, RewardSums, ServerT, Setting
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
@@ -35,12 +35,11 @@ class Experience(NamedTuple):
 
 
 def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = False) -> Experience:
+    """Counts are laid out step by step in memory, as an exchange reads them. Half the memory is half the time."""
     S, A, K = setting.states, setting.actions, tables.successors.shape[3]
-    steps = 1 if stationary else setting.horizon
-    visits, transitions = (
-        _counters(counter_type(setting, stationary=stationary), steps, tables.agents, *rest)
-        for rest in ((S, A), (S, A, K))
-    )
+    kind, steps = counter_type(setting, stationary=stationary), 1 if stationary else setting.horizon
+    visits = np.zeros((steps, tables.agents, S, A), dtype=kind).swapaxes(0, 1)
+    transitions = np.zeros((steps, tables.agents, S, A, K), dtype=kind).swapaxes(0, 1)
     return Experience(visits, transitions, tables.successors, tables.rewards, tables.sums)
 
 
@@ -55,14 +54,6 @@ def counter_type(setting: Setting, *, stationary: bool = False, rows: int = 0) -
     numbers = rows * (1 if stationary else setting.horizon) * setting.states * setting.actions
     kinds = (np.int16, np.int32) if numbers > MAX_IN_CACHES else (np.int32,)
     return next((kind for kind in kinds if most < np.iinfo(kind).max), np.int64)
-
-
-def _counters(kind: type[np.integer[Any]], steps: int, agents: int, *rest: int) -> Counters:
-    """Zeros of shape ``(agents, steps, ...)``, laid out step by step in memory, as an exchange reads them.
-
-    Half the memory, where that fits, is half the time.
-    """
-    return np.zeros((steps, agents, *rest), dtype=kind).swapaxes(0, 1)
 
 
 @compiled
@@ -101,6 +92,33 @@ def pair_of(cell: int, policy: PolicyArray, states: int, actions: int) -> tuple[
     rest, a = divmod(cell, actions)
     h, s = divmod(rest, states)
     return h, s, a
+
+
+class NextValues(NamedTuple):
+    """Down, for step h: ``V_{h+1}[S]``, multiples of ``2^-f`` where reports are sums."""
+
+    V_next: FloatArray
+
+
+class StepByStep(Algorithm[ServerT, Any], Generic[ServerT]):
+    """An algorithm whose agents keep their counts, and whose exchange number e is about step ``h = H-1-e``."""
+
+    keeps_experience: ClassVar[bool] = True
+    asks_to_plan: ClassVar[bool] = True
+
+    def exchanges(self, setting: Setting) -> int:
+        return setting.horizon
+
+    def experience_of(self, agents: Any) -> Experience | None:
+        kept: Experience | None = agents.experience
+        return kept
+
+    def query(self, server: ServerT, exchange: int) -> Message:
+        """``V_{h+1}`` for ``h = H-1-exchange``."""
+        return NextValues(server.V[len(server.policy) - exchange])
+
+    def query_values(self, query: Message) -> FloatArray | None:
+        return query[0]
 
 
 @dataclass(frozen=True)

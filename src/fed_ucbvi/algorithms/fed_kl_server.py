@@ -59,14 +59,14 @@ class Estimates(NamedTuple):
         V: ``(H+1, S)``.
         best: ``(H, S, A)``, the maximisers of Q.
         tops: ``(H,)``, the largest ``V_{h+1}`` at the last synchronisation.
-        completed: ``(1,)``, how many synchronisations there were.
+        updates: ``(1,)``, how many synchronisations there were.
     """
 
     Q: FloatArray
     V: FloatArray
     best: MaskArray
     tops: FloatArray
-    completed: CountArray
+    updates: CountArray
 
     @classmethod
     def start(cls, horizon: int, states: int, actions: int, *, plain: bool) -> Estimates:
@@ -148,10 +148,10 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
     below the new maximum.
     """
     visits, transitions, successors, seen, _, states, numbers, fresh, _, _, _ = table
-    Q, V, best, tops, completed = estimates
+    Q, V, best, tops, updates = estimates
     H, S, A = Q.shape
     steps, K, P = len(visits), transitions.shape[3], S * A
-    completed[0] += 1
+    updates[0] += 1
     work = Work(
         np.empty(K), np.empty(K), np.empty(K), np.empty(S), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
     )

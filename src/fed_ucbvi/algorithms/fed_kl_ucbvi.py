@@ -25,18 +25,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Counting, FleetTables, RunExtension, Setting, TableRow
+from fed_ucbvi.algorithms.base import Counting, RunExtension, Setting, TableRow
 from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
-from fed_ucbvi.algorithms.counting_agents import Counted, CountedBroadcast, CountingAgents
+from fed_ucbvi.algorithms.counting_agents import Counted
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, Server
-from fed_ucbvi.algorithms.pessimism import pessimistic_values
+from fed_ucbvi.algorithms.kl_bound import pessimistic_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import ROSE, TEAL, Marker
 from fed_ucbvi.core.elementary import log
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import NonNegative, Positive, Probability
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.types import FloatArray, IndexArray
 
 MANY_CELLS, GROWTH_OF_MANY = 100_000, 0.001
 """Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
@@ -121,18 +121,6 @@ class FedKLUCBVI(Counted[Server]):
         table = CountTable.empty(self.counting.shape(H, S, A)[0], S, A, bits=grid.bits)
         return Server(table, Estimates.start(H, S, A, plain=False), self.rule(setting), grid)
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
-        if self.stationary:
-            tables.check_stationary()
-        rule = self.synchronisation_rule(setting)
-        return CountingAgents.new_fleet(setting, tables, self.counting, self.grid(setting), rule)
-
-    def completed(self, server: Server) -> CountArray:
-        return server.estimates.completed
-
-    def broadcast(self, server: Server) -> CountedBroadcast:
-        return CountedBroadcast(server.estimates.best, server.table.visits, server.estimates.completed)
-
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         growth = self.min_round_growth
         if growth is None:
@@ -157,7 +145,7 @@ class FedKLUCBVI(Counted[Server]):
         planner = Server(server.table.copy(), estimates, server.rule._replace(plain=True), server.grid)
         planner.table.fresh[:] = True
         planner.update()
-        estimates.completed[:] = server.estimates.completed
+        estimates.updates[:] = server.estimates.updates
         return planner
 
     def certifying(self, delta: float) -> FedKLUCBVI:

@@ -18,7 +18,6 @@ import numpy as np
 from fed_ucbvi.algorithms.base import (
     ROWS,
     SUMS,
-    Algorithm,
     Budgets,
     FleetTables,
     Message,
@@ -28,16 +27,17 @@ from fed_ucbvi.algorithms.base import (
     Tuning,
 )
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.algorithms.counting_agents import Counted, CountedBroadcast, CountingAgents
+from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.experience import Experience
+from fed_ucbvi.algorithms.experience import StepByStep
 from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows, report_of
 from fed_ucbvi.algorithms.fed_ucbvi_server import Estimates, Means, Server, Sums, UpdateRule, add_up, induct
-from fed_ucbvi.algorithms.kernels import Choice, NextValues, Ties, first_policy, first_values
+from fed_ucbvi.algorithms.fields import new_tables
+from fed_ucbvi.algorithms.kernels import Choice, Ties, first_policy, first_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.parameters import NonNegative, Probability
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.core.types import CountArray, IndexArray
 from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
 
 Bonus = Literal["practical", "theory", "corrected"]
@@ -57,7 +57,7 @@ Agents = CountingAgents | RowAgents
 
 
 @dataclass(frozen=True)
-class FedUCBVI(Algorithm[Server, Agents]):
+class FedUCBVI(StepByStep[Server]):
     """Parameters of Fed-UCBVI.
 
     Args:
@@ -85,9 +85,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
     marker: ClassVar[Marker] = "cross"
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
     report_kind: ClassVar[str] = SUMS
-    keeps_experience: ClassVar[bool] = True
     rewards_by_state: ClassVar[bool] = True
-    asks_to_plan: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow(
         "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
     )
@@ -166,9 +164,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         """With weights by visits the counts of all agents together are enough."""
         return _in_form(FedUCBVIByIncrements, self) if self.pools else self
 
-    def exchanges(self, setting: Setting) -> int:
-        return setting.horizon
-
     def update_rule(self, setting: Setting) -> UpdateRule:
         """The server's rule with the bonus of the chosen kind, scaled."""
         S, A, H = setting.states, setting.actions, setting.horizon
@@ -192,8 +187,7 @@ class FedUCBVI(Algorithm[Server, Agents]):
     def new_server(self, setting: Setting) -> Server:
         """``N = 0``, ``Q = V = H`` and the initial policy."""
         (Q, V), policy = first_values(setting), first_policy(setting, self.initial_policy)
-        known = Estimates(np.zeros(Q.shape, dtype=np.int64), Q, V, policy, np.zeros(1, dtype=np.int64))
-        return Server(known, self.update_rule(setting))
+        return Server(new_tables(Estimates, setting, Q=Q, V=V, policy=policy), self.update_rule(setting))
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         return DoublingRule.named(self.synchronisation, self.threshold(setting), strict=self.strict)
@@ -226,16 +220,6 @@ class FedUCBVI(Algorithm[Server, Agents]):
         """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
         agents.absorb(policy, transitions, visits)
 
-    def experience_of(self, agents: Agents) -> Experience | None:
-        return agents.experience
-
-    def query_values(self, query: Message) -> FloatArray | None:
-        return query[0]
-
-    def query(self, server: Server, exchange: int) -> Message:
-        """``V_{h+1}`` for ``h = H-1-exchange``."""
-        return NextValues(server.V[len(server.policy) - exchange])
-
     def report(self, agents: Agents, query: Message, exchange: int) -> Message:
         if isinstance(agents, RowAgents):
             return agents.report(len(agents.asks.rule) - 1 - exchange, query[0])
@@ -266,13 +250,12 @@ class FedUCBVI(Algorithm[Server, Agents]):
         server.table = self._empty_table(server).merge(counts)
         server.update()
 
-    def synchronise(self, server: Server, agents: Agents) -> None:
+    def synchronise(self, server: Server, agents: Agents, setting: Setting) -> None:
         """All H exchanges; in one compiled piece where agents are counted in one table."""
         if isinstance(agents, CountingAgents) and agents.table is not None and server.table is None:
             induct(agents.table, server.rule, server.estimates)
-            return
-        for exchange in range(len(server.policy)):
-            self.aggregate(server, self.report(agents, self.query(server, exchange), exchange), exchange)
+        else:
+            super().synchronise(server, agents, setting)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """The same without bonus, from exchanges of its own: value iteration on the pooled counts.
@@ -316,19 +299,9 @@ class FedUCBVIByIncrements(Counted[Server], FedUCBVI):  # type: ignore[misc]
     def exchanges(self, setting: Setting) -> int:
         return 1
 
-    def completed(self, server: Server) -> CountArray:
-        return server.estimates.updates
-
     def new_server(self, setting: Setting) -> Server:
         server = FedUCBVI.new_server(self, setting)
         return Server(server.estimates, server.rule, self._empty_table(server), keeps=True)
-
-    def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
-        rule, grid = self.synchronisation_rule(setting), self._grid(setting)
-        return CountingAgents.new_fleet(setting, tables, self.counting, grid, rule, by_slot=setting.random_rewards)
-
-    def broadcast(self, server: Server) -> Message:
-        return CountedBroadcast(server.policy, server.estimates.N, server.estimates.updates)
 
     def query_values(self, query: Message) -> None:
         return None
@@ -361,6 +334,11 @@ class FedUCBVIByRows(FedUCBVI):
     @property
     def _form(self) -> type[Rows]:
         return Rows
+
+    def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
+        """Before the first round; :meth:`report` would be compiled for it, half a second."""
+        assert isinstance(agents, RowAgents)
+        return agents.out
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``, in agent order."""

@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import Array, TableServer
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.exact_sums import (
@@ -30,7 +31,6 @@ from fed_ucbvi.algorithms.exact_sums import (
     variance_of_sums,
 )
 from fed_ucbvi.algorithms.experience import Counters
-from fed_ucbvi.algorithms.fields import Meaning
 from fed_ucbvi.algorithms.kernels import Ties, choose_action
 from fed_ucbvi.core.compiling import compiled, embedded, inlined, inner
 from fed_ucbvi.core.sampling.philox import product
@@ -60,21 +60,13 @@ class UpdateRule(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What the server knows.
+    """What the server knows; ``updates`` counts the synchronisations."""
 
-    Attributes:
-        N: ``(H, S, A)``.
-        Q: ``(H, S, A)``.
-        V: ``(H+1, S)``.
-        policy: ``(H, S)``, one greedy action each.
-        updates: ``(1,)``, how many synchronisations there were.
-    """
-
-    N: CountArray
-    Q: FloatArray
-    V: FloatArray
-    policy: IndexArray
-    updates: CountArray
+    N: fields.PairCounts
+    Q: fields.PairTable
+    V: fields.Values
+    policy: fields.Policy
+    updates: fields.Number
 
 
 @dataclass
@@ -116,10 +108,10 @@ class Sums(NamedTuple):
     and ``Z = 0``.
     """
 
-    n: Annotated[CountArray, Meaning.VISITS_SO_FAR]
-    X: Annotated[CountArray, Meaning.SUM]
-    Y: Annotated[CountArray, Meaning.SUM_OF_SQUARES]
-    Z: Annotated[CountArray, Meaning.SUM_OF_REWARDS]
+    n: Annotated[CountArray, fields.Meaning.VISITS_SO_FAR]
+    X: Annotated[CountArray, fields.Meaning.SUM]
+    Y: Annotated[CountArray, fields.Meaning.SUM_OF_SQUARES]
+    Z: Annotated[CountArray, fields.Meaning.SUM_OF_REWARDS]
 
 
 class Means(NamedTuple):
@@ -128,10 +120,10 @@ class Means(NamedTuple):
     Where ``n = 0``: the moments of V under the uniform kernel, rounded up, and reward 0.
     """
 
-    n: Annotated[CountArray, Meaning.VISITS_SO_FAR]
-    X: Annotated[CountArray, Meaning.GRID_MEAN]
-    Y: Annotated[CountArray, Meaning.GRID_SQUARE]
-    Z: Annotated[CountArray, Meaning.GRID_REWARD]
+    n: Annotated[CountArray, fields.Meaning.VISITS_SO_FAR]
+    X: Annotated[CountArray, fields.Meaning.GRID_MEAN]
+    Y: Annotated[CountArray, fields.Meaning.GRID_SQUARE]
+    Z: Annotated[CountArray, fields.Meaning.GRID_REWARD]
 
 
 @embedded
@@ -237,33 +229,28 @@ def value_of_sums(N: int, sums: Entry, H: int, rule: UpdateRule) -> float:
     return optimistic(float(N), mean_of_sums(weight, sums, bits), variance, H, rule)
 
 
-@embedded
-def finish_state(h: int, s: int, rule: UpdateRule, estimates: Estimates) -> None:
-    """The policy at (h,s), and V: the largest Q rounded up to the grid, on which the cap lies."""
-    _, Q, V, policy, updates = estimates
-    V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, updates), rule.grid.bits)
-
-
 @compiled
 def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None:
-    """Server side of step h; of the report nothing but the sum of its rows matters."""
+    """Server side of step h; of the report nothing but the sum of its rows matters.
+
+    V is the largest Q rounded up to the grid, on which the cap lies.
+    """
     n, X, Y, Z = report
-    (m, S, A), H = n.shape, estimates.Q.shape[0]
-    grid = rule.grid
+    N, Q, V, policy, updates = estimates
+    (m, S, A), H, grid = n.shape, Q.shape[0], rule.grid
     begin_step(h, estimates)
-    N = estimates.N[h]
     x, y, z = np.zeros_like(X[0, 0, 0]), np.zeros_like(Y[0, 0, 0]), np.zeros_like(Z[0, 0, 0])
     for s in range(S):
         for a in range(A):
             x[:], y[:], z[:] = 0, 0, 0
             for i in range(m):
-                N[s, a] += n[i, s, a]
+                N[h, s, a] += n[i, s, a]
                 x += X[i, s, a]
                 y += Y[i, s, a]
                 z += Z[i, s, a]
             sums = (read_words(x, grid), read_words(y, grid), read_words(z, grid))
-            estimates.Q[h, s, a] = value_of_sums(N[s, a], sums, H, rule)
-        finish_state(h, s, rule, estimates)
+            Q[h, s, a] = value_of_sums(N[h, s, a], sums, H, rule)
+        V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, updates), grid.bits)
 
 
 # ---------------------------------------------------------------------------------------------- all steps at once

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer, Tuning
 from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
-from fed_ucbvi.algorithms.one_report import RoundAgents, RoundCounts, fill_means
+from fed_ucbvi.algorithms.one_report import RoundCounts, fill_means
 from fed_ucbvi.algorithms.q_learning import QLearning, advance_sum, second_case, step_size
 from fed_ucbvi.core.colours import ORANGE, VERMILLION, Marker
 from fed_ucbvi.core.compiling import compiled
@@ -36,10 +36,10 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 
 class Broadcast(NamedTuple):
-    """Down, at the start of a round: ``policy[H,S]``, ``N_h(s, pi_h(s))`` as ``N_policy[H,S]``, and ``V[H+1,S]``."""
+    """Down, at the start of a round: ``policy[H,S]``, the visits ``N_h(s, pi_h(s))`` and ``V[H+1,S]``."""
 
     policy: IndexArray
-    N_policy: CountArray
+    N: CountArray
     V: FloatArray
 
 
@@ -79,7 +79,7 @@ class Estimates(NamedTuple):
 
     ``plain`` is Q without bonus. ``weights`` is ``sum_t theta_N^t t^(-1/2)`` or ``sum_t (theta_N^t)^2``, whichever
     the bonus needs. ``samples``, ``W1`` and ``W2`` are number, sum of squares and sum of the next values that went
-    into the variance. ``N_policy`` is ``N_h(s, pi_h(s))``.
+    into the variance.
     """
 
     N: fields.PairCounts
@@ -87,7 +87,6 @@ class Estimates(NamedTuple):
     Q: fields.PairTable
     V: fields.Values
     policy: fields.Policy
-    N_policy: Annotated[CountArray, fields.Shape("H S")]
     weights: fields.PairTable
     samples: fields.PairCounts
     W1: fields.PairTable
@@ -99,7 +98,7 @@ Server = TableServer[Estimates, UpdateRule]
 
 
 @dataclass(frozen=True)
-class FedQHoeffding(QLearning[Estimates, UpdateRule, BernsteinReport]):
+class FedQHoeffding(QLearning[Estimates, UpdateRule, Any]):
     """Parameters of FedQ-Hoeffding.
 
     Args:
@@ -118,7 +117,7 @@ class FedQHoeffding(QLearning[Estimates, UpdateRule, BernsteinReport]):
     label: ClassVar[str] = "FedQ-Hoeffding"
     colour: ClassVar[str] = ORANGE
     marker: ClassVar[Marker] = "diamond"
-    report_type: ClassVar[type[Any]] = BernsteinReport
+    report_type: ClassVar[type[Any]] = HoeffdingReport
     broadcast_type: ClassVar[type[Any]] = Broadcast
     values: ClassVar[tuple[str, ...]] = ("V",)
     bernstein: ClassVar[bool] = False
@@ -160,17 +159,13 @@ class FedQHoeffding(QLearning[Estimates, UpdateRule, BernsteinReport]):
         policy = first_policy(setting, self.initial_policy)
         return fields.new_tables(Estimates, setting, plain=Q.copy(), Q=Q, V=V, policy=policy)
 
-    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: BernsteinReport) -> None:
-        fill_means(counts, tables, (values[0], values[0] ** 2), out)
-
-    def report(
-        self, agents: RoundAgents[BernsteinReport], query: Message, exchange: int
-    ) -> HoeffdingReport | BernsteinReport:
-        return agents.out if self.bernstein else HoeffdingReport(*agents.out[:3])
+    def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Message) -> None:
+        V = values[0]
+        fill_means(counts, tables, (V, V**2) if self.bernstein else (V,), out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        n, r, v = report[:3]
-        _aggregate(n, r, v, report[3] if self.bernstein else v, server.rule, server.estimates)
+        n, r, v, mu = report if self.bernstein else (*report, report[2])
+        _aggregate(n, r, v, mu, server.rule, server.estimates)
 
 
 @dataclass(frozen=True)
@@ -196,6 +191,7 @@ class FedQBernstein(FedQHoeffding):
     label: ClassVar[str] = "FedQ-Bernstein"
     colour: ClassVar[str] = VERMILLION
     marker: ClassVar[Marker] = "circle"
+    report_type: ClassVar[type[Any]] = BernsteinReport
     bernstein: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^4 S A T / M)")
     tuning: ClassVar[Tuning] = Tuning(
@@ -243,7 +239,7 @@ def _aggregate(
     n: CountArray, r: FloatArray, v: FloatArray, mu: FloatArray, rule: UpdateRule, estimates: Estimates
 ) -> None:
     """Server side, from all agents' messages in agent order; unvisited states keep everything, action included."""
-    N, plain, Q, V, policy, N_policy, weights, samples, W1, W2, updates = estimates
+    N, plain, Q, V, policy, weights, samples, W1, W2, updates = estimates
     m, H, S = n.shape
     p, q = (1, 0.5) if rule.published else (2, 0.0)
     updates[0] += 1
@@ -279,5 +275,4 @@ def _aggregate(
             Q[h, s, a] = value + _bonus(
                 rule, H, h, after, weights[h, s, a], samples[h, s, a], W1[h, s, a], W2[h, s, a]
             )
-            best = act_greedily(h, s, Q, policy, V, rule.ties, updates[0], float(H))
-            N_policy[h, s] = N[h, s, best]
+            act_greedily(h, s, Q, policy, V, rule.ties, updates[0], float(H))

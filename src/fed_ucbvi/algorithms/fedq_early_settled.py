@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,10 +46,10 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 
 class Broadcast(NamedTuple):
-    """Down: ``policy[H,S]``, ``N_h(s, pi_h(s))`` as ``N_policy``, and V, its lower bound and the reference."""
+    """Down: ``policy[H,S]``, the visits ``N_h(s, pi_h(s))``, and V, its lower bound and the reference."""
 
     policy: IndexArray
-    N_policy: CountArray
+    N: CountArray
     V: FloatArray
     V_lower: FloatArray
     V_reference: FloatArray
@@ -102,7 +102,6 @@ class Estimates(NamedTuple):
     V_reference: fields.Values
     settling: npt.NDArray[np.int8]
     policy: fields.Policy
-    N_policy: Annotated[CountArray, fields.Shape("H S")]
     updates: fields.Number
     mu_reference: fields.PairTable
     sigma_reference: fields.PairTable
@@ -205,8 +204,8 @@ def _aggregate(report: EarlySettledReport, rule: UpdateRule, estimates: Estimate
     """Server side, from all agents' messages in agent order; unvisited states keep everything, action included."""
     n, r, v, low, ref, ref2, adv2 = report
     N, Q, upper, lower, Q_lower, referenced, roots, quarters = estimates[:8]
-    V, V_lower, V_reference, settling, policy, N_policy, updates = estimates[8:15]
-    mu_r, sigma_r, mu_a, sigma_a = estimates[15:]
+    V, V_lower, V_reference, settling, policy, updates = estimates[8:14]
+    mu_r, sigma_r, mu_a, sigma_a = estimates[14:]
     m, H, S = n.shape
     updates[0] += 1
     for h in range(H):
@@ -252,8 +251,7 @@ def _aggregate(report: EarlySettledReport, rule: UpdateRule, estimates: Estimate
             fine = rule.per_deviation * fine / math.sqrt(after) + rule.per_quarter * quarters[h, s, a]
             Q[h, s, a] = min(Q[h, s, a], upper[h, s, a] + coarse, referenced[h, s, a] + fine)
             Q_lower[h, s, a] = lower[h, s, a] - coarse
-            best = act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)
-            N_policy[h, s] = N[h, s, best]
+            act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)
             V_lower[h, s] = max(V_lower[h, s], Q_lower[h, s].max())
             if settling[h, s] == 1:
                 V_reference[h, s] = V[h, s]

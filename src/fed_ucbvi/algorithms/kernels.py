@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi.core.compiling import compiled, embedded
 from fed_ucbvi.core.sampling.philox import SERVER, philox, unit_interval
-from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Setting
@@ -18,12 +18,6 @@ Choice = Literal["first", "random"]
 
 ROUNDING = 1e-14
 """A variance below this share of the second moment is rounding error and counts as zero."""
-
-
-class NextValues(NamedTuple):
-    """Down, for step h: ``V_{h+1}[S]``, multiples of ``2^-f`` where reports are sums."""
-
-    V_next: FloatArray
 
 
 class Ties(NamedTuple):
@@ -62,12 +56,11 @@ def choose_action(Q: FloatArray, random_ties: bool, seed: np.uint64, update: int
 @embedded
 def act_greedily(
     h: int, s: int, Q: FloatArray, policy: IndexArray, V: FloatArray, ties: Ties, update: int, most: float
-) -> int:
-    """``policy_h(s) = argmax_a Q_h(s,a)`` and ``V_h(s) = min(most, max_a Q_h(s,a))``; the action."""
+) -> None:
+    """``policy_h(s) = argmax_a Q_h(s,a)`` and ``V_h(s) = min(most, max_a Q_h(s,a))``."""
     best = choose_action(Q[h, s], ties.random, ties.seed, update, h * policy.shape[1] + s)
     policy[h, s] = best
     V[h, s] = min(most, Q[h, s, best])
-    return best
 
 
 @compiled
@@ -94,6 +87,23 @@ def first_values(setting: Setting, *, remaining: bool = False) -> tuple[FloatArr
     start = H - np.arange(H + 1.0) if remaining else np.append(np.full(H, float(H)), 0.0)
     V = np.repeat(start[:, None], setting.states, axis=1)
     return np.repeat(V[:H, :, None], setting.actions, axis=2), V
+
+
+def at_actions(policy: PolicyArray) -> tuple[Any, ...]:
+    """The index of a policy's actions in a table by (h,s,a); everything, if it has sets of actions."""
+    H, S = policy.shape[:2]
+    return (*np.ogrid[:H, :S], policy) if policy.ndim == 2 else ()
+
+
+@compiled
+def at_policy(policy: IndexArray, table: CountArray) -> CountArray:
+    """A table by (h,s,a) at ``(h, s, pi_h(s))``, ``[H,S]``."""
+    H, S = policy.shape
+    out = np.empty((H, S), dtype=table.dtype)
+    for h in range(H):
+        for s in range(S):
+            out[h, s] = table[h, s, policy[h, s]]
+    return out
 
 
 @compiled

@@ -38,7 +38,7 @@ from fed_ucbvi.algorithms.base import (
     check_table_size,
 )
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.kernels import Choice, first_policy, first_values
+from fed_ucbvi.algorithms.kernels import Choice, at_actions, at_policy, first_policy, first_values
 from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts
 from fed_ucbvi.core.colours import MAGENTA, MUSTARD
 from fed_ucbvi.core.parameters import NonNegative, Probability
@@ -171,7 +171,7 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
         return fields.new_tables(Estimates, setting, Q=Q, V=V, policy=first_policy(setting, self.initial_policy))
 
     def broadcast(self, server: Server) -> Broadcast:
-        N = np.take_along_axis(server.estimates.totals.N, server.policy[..., None], axis=2)[..., 0]
+        N = at_policy(server.estimates.policy, server.estimates.totals.N)
         return Broadcast(server.estimates.policy, _next_target(N) - N)
 
     def fill_budgets(self, broadcast: Broadcast, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
@@ -210,7 +210,7 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Add up the reports; where an epoch is over, use its data for the model, and plan if there is any."""
         known = server.estimates
-        here = (*np.ogrid[: len(known.policy), : known.policy.shape[1]], known.policy)
+        here = at_actions(known.policy)
         target = _next_target(known.totals.N[here])
         for total, rows in zip(known.totals, report, strict=True):
             total[here] += rows.sum(axis=0)

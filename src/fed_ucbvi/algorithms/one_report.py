@@ -27,6 +27,7 @@ from fed_ucbvi.algorithms.base import (
     TableServer,
 )
 from fed_ucbvi.algorithms.fields import Meaning, Shape, new_tables
+from fed_ucbvi.algorithms.kernels import at_policy
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import reward_at, shared
@@ -67,7 +68,7 @@ class RoundCounts(NamedTuple):
 
 
 class PolicyAndVisits(NamedTuple):
-    """Down, at the start of a round: ``policy[H,S]``, and the visits so far to ``(h, s, pi_h(s))``, ``N[H,S]``."""
+    """Down, at the start of a round: ``policy[H,S]``, and the visits of all to ``(h, s, pi_h(s))``, ``N[H,S]``."""
 
     policy: IndexArray
     N: CountArray
@@ -106,9 +107,9 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
 
     An algorithm says what its server knows at first (:meth:`new_estimates`), what its ``report_type`` is, how an
     agent's counts become a report (:meth:`summarise`) and what the server does with the reports (``aggregate``). By
-    default an agent requests a synchronisation once the visits of all agents to some (h,s,a) may have doubled; for
-    this the algorithm says what these :meth:`visits` are. An algorithm with another rule gives its
-    ``broadcast_type`` and :meth:`fill_budgets`. ``examples/epsilon_greedy.py`` is a whole algorithm.
+    default an agent requests a synchronisation once the visits of all agents to some (h,s,a), ``N[H,S,A]`` of the
+    estimates, may have doubled. An algorithm with another rule gives its ``broadcast_type`` and
+    :meth:`fill_budgets`. ``examples/epsilon_greedy.py`` is a whole algorithm.
 
     An algorithm that plays the first action whatever it sees:
 
@@ -126,9 +127,6 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
     ...     def new_estimates(self, setting):
     ...         return new_tables(Known, setting)
     ...
-    ...     def visits(self, server):
-    ...         return server.estimates.N
-    ...
     ...     def summarise(self, counts, tables, values, out):
     ...         out.n[:] = counts.visits
     ...
@@ -140,7 +138,8 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
 
     Attributes:
         report_type: a NamedTuple whose fields declare shapes and meanings (:mod:`fed_ucbvi.algorithms.fields`).
-        broadcast_type: a NamedTuple, the policy first; :meth:`broadcast` fills it with the estimates of these names.
+        broadcast_type: a NamedTuple, the policy first; :meth:`broadcast` fills it with the estimates of these names,
+            and of a table by (h,s,a) sends what belongs to the policy's actions, ``[H,S]``.
         values: the fields of the broadcast that are values ``V[H+1,S]`` and that agents keep for the round; the first
             are the optimistic ones.
 
@@ -177,15 +176,16 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
         out = new_tables(self.report_type, setting, m)
         return RoundAgents(tables, np.zeros((len(self.values), H + 1, S)), out, budgets, setting.agents)
 
-    def visits(self, server: TableServer[EstimatesT, RuleT]) -> CountArray:
-        """``N[H,S,A]``, the visits of all agents so far; needed for the default rule only."""
-        raise InputError(f"{self.name} must say in visits() what N[H,S,A] is, or have a broadcast_type of its own.")
-
     def broadcast(self, server: TableServer[EstimatesT, RuleT]) -> Any:
-        if self.broadcast_type is PolicyAndVisits:
-            N = np.take_along_axis(self.visits(server), server.policy[..., None], axis=2)
-            return PolicyAndVisits(server.policy, N[..., 0])
-        return self.broadcast_type._make(getattr(server.estimates, name) for name in self.broadcast_type._fields)
+        sent, known = [], server.estimates
+        for name in self.broadcast_type._fields:
+            table = getattr(known, name, None)
+            if table is None:
+                raise InputError(
+                    f"{self.name} broadcasts {name}, which its estimates lack; add it, or use another broadcast_type."
+                )
+            sent.append(at_policy(known.policy, table) if table.ndim == 3 else table)
+        return self.broadcast_type._make(sent)
 
     def broadcast_values(self, broadcast: Message) -> FloatArray | None:
         return broadcast[self.broadcast_type._fields.index(self.values[0])] if self.values else None

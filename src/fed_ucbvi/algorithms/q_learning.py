@@ -131,7 +131,7 @@ def advance_sum(x: float, n0: int, n1: int, H: int, p: int, q: float) -> float:
 
 
 class QLearning(OneReport[EstimatesT, RuleT, ReportT], Generic[EstimatesT, RuleT, ReportT]):
-    """An algorithm with FedQ's trigger; its broadcast has the visits ``N_h(s, pi_h(s))`` as ``N_policy``."""
+    """An algorithm with FedQ's trigger; its broadcast has the visits N."""
 
     rules: ClassVar[tuple[str, ...]] = ("first-visit", "growth")
     """The two regimes of the one rule: budget 1 (``N < i_0``), and a share of N."""
@@ -142,7 +142,7 @@ class QLearning(OneReport[EstimatesT, RuleT, ReportT], Generic[EstimatesT, RuleT
     )
 
     def fill_budgets(self, broadcast: Any, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        fill_budgets(broadcast.N_policy, M, limits, rule)
+        fill_budgets(broadcast.N, M, limits, rule)
 
     def cautions(self, setting: Setting) -> list[str]:
         """A warning where every episode ends a round, because no ``N <= M T`` reaches ``i_0``."""

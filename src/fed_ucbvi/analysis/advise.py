@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,12 +50,13 @@ class Problem:
         stationary: whether kernel and rewards are the same at every step.
         test: on which episodes that was found out.
         agents_test: whether agents differ, where episodes of several were played.
-        reward_spread: the largest standard deviation of the reward at a pair, as a share of the range.
+        reward_spread: the standard deviation of the reward at a pair, as a share of the range: the largest, or where
+            episodes were played the root mean square over visits.
         eps_p: heterogeneity of the kernels.
         eps_r: heterogeneity of the rewards.
         price: what agents lose an episode by sharing one policy.
         own: what they get an episode by their own best policies, on average.
-        bins: by which the environment was made finite.
+        bins: for each continuous dimension, where the environment was made finite by some.
     """
 
     states: int
@@ -70,7 +72,7 @@ class Problem:
     eps_r: float | None = None
     price: Bracket | None = None
     own: float | None = None
-    bins: Bins | None = None
+    bins: int | None = None
 
     @property
     def dear(self) -> bool:
@@ -206,43 +208,40 @@ def _tried(
     The others are compared with it.
     """
     from fed_ucbvi.environments.bin_making import learn_bins
+    from fed_ucbvi.environments.bins import Edges
     from fed_ucbvi.environments.finite_spaces import dimensions_of
 
     env = environments[0]
     observed = dimensions_of(env.observation_space)
     continuous = sum(not one.count for one in observed)
     whole = math.prod(one.count for one in observed if one.count)
-
-    def bins_with(number: int) -> Bins:
-        return learn_bins(
-            env,
-            episodes=sample_episodes,
-            bins_per_dimension=number,
-            actions_per_dimension=MIN_BINS,
-            horizon=horizon,
-            reward_range=(0, 1),  # its range does not matter here
-            seed=seed,
-        )
-
-    bins = bins_with(USUAL_BINS)
+    tried: dict[str, Any] = {"episodes": sample_episodes, "horizon": horizon, "seed": seed}
+    tried["reward_range"] = (0, 1)  # any will do
+    bins_with = partial(learn_bins, env, actions_per_dimension=MIN_BINS, **tried)
+    bins = bins_with(bins_per_dimension=USUAL_BINS)
     stationary: bool | None = None
     for _ in range(2 if continuous and episodes is not None else 1):  # the bins depend on the test, and it on them
         if continuous and episodes is not None:
             places = episodes * agents / (VISITS_STATIONARY / bins.horizon if stationary else VISITS_BY_STEP)
             most = places / (whole * bins.number_of_actions)
-            bins = bins_with(max(MIN_BINS, math.floor(most ** (1 / continuous) + 1e-9)))
+            bins = bins_with(bins_per_dimension=max(MIN_BINS, math.floor(most ** (1 / continuous) + 1e-9)))
         seen = _sample(env, bins, sample_episodes, seed)
         test = check_step_dependence(seen, bins.horizon, false_alarms=false_alarms, seed=seed)
         stationary = not test.found
+    columns = np.stack([seen.state, seen.action, seen.following], axis=1)
+    moves = np.unique(columns, axis=0)
+    followed = np.unique(moves[:, :2], axis=0, return_counts=True)[1]  # how many states follow a pair
+    pair = np.unique(columns[:, :2], axis=0, return_inverse=True)[1].reshape(-1)
+    off = seen.reward - (np.bincount(pair, seen.reward) / np.bincount(pair))[pair]  # from the mean of the pair
     others = [_sample(one, bins, sample_episodes, seed + i) for i, one in enumerate(environments[1:], start=1)]
     return Problem(
         *(bins.states + 1, bins.number_of_actions, bins.horizon, agents),
-        next_states=min(bins.states + 1, 2 * _most_next_states(seen)),
+        next_states=min(bins.states + 1, 2 * int(followed.max())),
         stationary=stationary,
         test=test,
         agents_test=check_agent_dependence([seen, *others], false_alarms=false_alarms, seed=seed) if others else None,
-        reward_spread=_reward_spread(seen),
-        bins=bins if continuous else None,
+        reward_spread=float(np.sqrt(np.mean(off**2))) / (float(np.ptp(seen.reward)) or 1.0),
+        bins=max(one.count for one in bins.observations if isinstance(one, Edges)) if continuous else None,
     )
 
 
@@ -258,34 +257,18 @@ def _sample(env: gymnasium.Env[Any, Any], bins: Bins, episodes: int, seed: int) 
     return Transitions.of(rows)
 
 
-def _most_next_states(seen: Transitions) -> int:
-    """How many next states were seen after one pair, at most."""
-    moves = np.unique(np.stack([seen.state, seen.action, seen.following], axis=1), axis=0)
-    return int(np.unique(moves[:, :2], axis=0, return_counts=True)[1].max())
-
-
-def _reward_spread(seen: Transitions) -> float:
-    """The standard deviation of the reward at a pair, root mean square over visits, as a share of the range."""
-    pair = np.unique(np.stack([seen.state, seen.action], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-    means = np.bincount(pair, seen.reward) / np.bincount(pair)
-    return float(np.sqrt(np.mean((seen.reward - means[pair]) ** 2))) / (float(np.ptp(seen.reward)) or 1.0)
-
-
 def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
     S, A, H, M = known.states, known.actions, known.horizon, known.agents
-    reasons: list[str] = []
-    stationary = known.stationary is True
-    reasons.append(_about_steps(known))
-    tables = _tables(known, stationary=stationary)
+    reasons, stationary = [_about_steps(known)], known.stationary is True
+    tables = 16 * S * A * (1 if stationary else H) * (known.next_states or S)  # of all rounds and of this one
     algorithm, options = KL, {"stationary": True} if stationary else {}
     if tables > memory:
+        keeps, tables = byte_count(tables), 16 * S * A * H
         algorithm, options, stationary = FEDQ, {}, False
-        least = replace(known, next_states=1)
         reasons.append(
-            f"{KL} keeps transition counts, {byte_count(tables)} for an agent, more than {byte_count(memory)}; "
-            f"{FEDQ} keeps none ({byte_count(_tables(least, stationary=False))}), and learns more slowly."
+            f"{KL} keeps transition counts, {keeps} for an agent, more than {byte_count(memory)}; {FEDQ} keeps none "
+            f"({byte_count(tables)}), and learns more slowly."
         )
-        tables = _tables(least, stationary=False)
     else:
         reasons.append(
             f"{KL} has a proof and nothing to tune (docs/kl.md); an agent's tables take {byte_count(tables)}. {FAST} "
@@ -305,47 +288,47 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
             f"You have {episodes:,} episodes, a share of {episodes / needed:.0%} of that: expect a policy that is "
             "still improving, or use fewer bins, states or actions."
         )
-    reasons += _about_bins(known, episodes) + _about_rewards(known) + [_about_sharing(known, needed)]
+    if known.bins is not None:
+        filled = "a beginning; use more with more episodes"
+        filled = filled if episodes is None else f"as many as {episodes:,} episodes can fill"
+        reasons.append(f"{known.bins} bins for each continuous dimension are {filled}.")
+    spread = known.reward_spread or 0.0
+    if spread:
+        what = ". That is little, and their means are enough: to cover the spread would slow learning down."
+        what = ", so declare them random: optimism then covers their spread." if spread >= NOISY else what
+        reasons.append(f"Rewards at a pair vary by {spread:.2f} of their range{what}")
+    reasons.append(_about_sharing(known, needed))
     played = needed if episodes is None else episodes
     if algorithm == KL and together and M >= MANY_AGENTS:
-        reasons.append(_about_rounds(M, played, GROWTH_STATIONARY if stationary else GROWTH_BY_STEP))
+        growth = GROWTH_STATIONARY if stationary else GROWTH_BY_STEP
+        most = math.floor(2 + math.log(played) / math.log1p(growth))
+        reasons.append(
+            f"With {M:,} agents there is a request after almost every episode at first. With min_round_growth="
+            f"{growth:g} there are at most {most:,} rounds, however many agents there are. What that costs in regret "
+            "is in docs/kl.md."
+        )
     return Advice(
         algorithm,
         options,
-        random_rewards=(known.reward_spread or 0.0) >= NOISY,
+        random_rewards=spread >= NOISY,
         together=together,
         episodes=played,
-        bins_per_dimension=None if known.bins is None else _bins_of(known.bins),
+        bins_per_dimension=known.bins,
         memory=tables,
         problem=known,
         reasons=tuple(reasons),
     )
 
 
-def _tables(known: Problem, *, stationary: bool) -> int:
-    """Bytes of one agent's counts: those of all rounds and of this one, by next state."""
-    steps = 1 if stationary else known.horizon
-    return 16 * steps * known.states * known.actions * (known.next_states or known.states)
-
-
-def _bins_of(bins: Bins) -> int:
-    from fed_ucbvi.environments.bins import Edges
-
-    return max(one.count for one in bins.observations if isinstance(one, Edges))
-
-
 def _about_steps(known: Problem) -> str:
     if known.test is not None:
-        p = f"p = {known.test.kernel:.3g} for the next state and {known.test.rewards:.3g} for the reward"
-        rate = f"a dependence is found by mistake with probability {known.test.false_alarms:g}"
+        p = f"({known.test}; a dependence is found by mistake with probability {known.test.false_alarms:g})"
         if known.test.found:
             coarse = ", or because bins are coarse" if known.bins is not None else ""
-            return (
-                f"Visits are counted by step, because what follows a pair depends on the step{coarse} ({p}; {rate})."
-            )
+            return f"Visits are counted by step, because what follows a pair depends on the step{coarse} {p}."
         return (
             "Visits are counted over all steps together (stationary), because no dependence on the step was found "
-            f"({p}; {rate}). A few episodes cannot show a small one: leave the option out if you know of one."
+            f"{p}. A few episodes cannot show a small one: leave the option out if you know of one."
         )
     if known.stationary is None:
         return (
@@ -356,35 +339,6 @@ def _about_steps(known: Problem) -> str:
     if known.stationary:
         return "Visits are counted over all steps together (stationary): the tables are the same at every step."
     return "Visits are counted by step, because the tables depend on it."
-
-
-def _about_bins(known: Problem, episodes: int | None) -> list[str]:
-    if known.bins is None:
-        return []
-    enough = "a beginning; use more with more episodes"
-    what = enough if episodes is None else f"as many as {episodes:,} episodes can fill"
-    return [f"{_bins_of(known.bins)} bins for each continuous dimension are {what}."]
-
-
-def _about_rewards(known: Problem) -> list[str]:
-    spread = known.reward_spread
-    if not spread:
-        return []
-    what = (
-        ", so declare them random: optimism then covers their spread."
-        if spread >= NOISY
-        else ". That is little, and their means are enough: to cover the spread would slow learning down."
-    )
-    return [f"Rewards at a pair vary by {spread:.2f} of their range{what}"]
-
-
-def _about_rounds(agents: int, episodes: int, growth: float) -> str:
-    most = math.floor(2 + math.log(episodes) / math.log1p(growth))
-    return (
-        f"With {agents:,} agents there is a request after almost every episode at first. With min_round_growth="
-        f"{growth:g} there are at most {most:,} rounds, however many agents there are. What that costs in regret "
-        "is in docs/kl.md."
-    )
 
 
 def _about_sharing(known: Problem, needed: int) -> str:
@@ -420,12 +374,10 @@ def _about_differences(test: Dependence | None) -> str:
             f"How much the agents differ is not known. {compare}; where agents differ much and play long, each alone "
             "is better in the end."
         )
-    p = f"p = {test.kernel:.3g} for the next state and {test.rewards:.3g} for the reward"
     if test.found:
-        differ = " and ".join(
-            name
-            for name, value in (("next states", test.kernel), ("rewards", test.rewards))
-            if value <= test.false_alarms / 2
+        values = {"next states": test.kernel, "rewards": test.rewards}
+        differ = " and ".join(name for name, value in values.items() if value <= test.false_alarms / 2)
+        return (
+            f"The agents differ in their {differ} ({test}). {compare}, and expect each alone to be better in the end."
         )
-        return f"The agents differ in their {differ} ({p}). {compare}, and expect each alone to be better in the end."
-    return f"No difference between the agents was found ({p}). A few episodes cannot show a small one. {compare}."
+    return f"No difference between the agents was found ({test}). A few episodes cannot show a small one. {compare}."

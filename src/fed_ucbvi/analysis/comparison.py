@@ -1,48 +1,195 @@
-"""Comparison of groups of runs: means over seeds, and paired differences to a baseline, with intervals."""
+"""Runs as tables: a row for each run, the curves of groups, and groups compared in pairs, with intervals."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.analysis.frames import outcomes
-from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
+import numpy as np
+
+from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer, unknown_name
 from fed_ucbvi.core.text import html_table
-from fed_ucbvi.results.run_data import RunData
-from fed_ucbvi.results.run_table import RunGroup, RunTable
-from fed_ucbvi.results.settings import Settings, label, shared
-from fed_ucbvi.results.statistics import (
-    FAILING,
-    INTERVAL_NAME,
-    POWER,
-    paired_difference,
-    paired_ratio,
-    share_interval,
-    share_text,
-)
+from fed_ucbvi.results import statistics
+from fed_ucbvi.results.run_data import CURVES, RunData
+from fed_ucbvi.results.run_table import LABELS, RunGroup, RunTable, Settings, apart, checked_runs, label, shared
+from fed_ucbvi.results.statistics import INTERVAL_NAME
 
 if TYPE_CHECKING:
     import polars as pl
 
-LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\u221e": r"$\infty$",
-    "\u2212": "$-$",
-    "\u2026": r"\ldots{}",
-}
-POWER_PERCENT = f"{POWER:.0%}".replace("%", " %")
+POINTS = 50
+"""Numbers of episodes of a curve where none are chosen."""
+FIGURES = ("mean", "mean_low", "mean_high", "lower_quartile", "median", "upper_quartile")
+SIZES = ("agents", "states", "actions", "horizon", "episodes", "eps_p", "eps_r")
 
+
+def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
+    """A Polars frame with one row for each run; ``.to_pandas()`` and ``.write_csv(path)`` work on it.
+
+    The first columns are algorithm, environment, sizes, seed and driver. Then come the algorithm's parameters and the
+    environment's options, each under its name; a cell is null if the run has no such parameter. The results
+    (:func:`outcomes`) come last. Where a name is taken, the parameter is called ``algorithm_NAME`` and the option
+    ``environment_NAME``. An option that equals another column in every run (such as the number of agents) is left
+    out. Lists are written as JSON texts. Unknown values are null.
+
+    >>> from fed_ucbvi import FedUCBVI, run, synthetic
+    >>> frame = runs_frame(run(FedUCBVI(nu=50), synthetic(agents=2), 30, seed=seed) for seed in (1, 2))
+    >>> frame.select("algorithm", "environment", "nu", "environment_seed", "seed").rows()
+    [('fed-ucbvi', 'synthetic', 50, 0, 1), ('fed-ucbvi', 'synthetic', 50, 0, 2)]
+    """
+    import polars as pl
+
+    found = checked_runs(runs)
+    made = [
+        {
+            "algorithm": run.about.algorithm,
+            "environment": run.about.environment.get("name", "custom"),
+            **{name: getattr(run.about, name) for name in (*SIZES, "seed", "driver")},
+        }
+        for run in found
+    ]
+    results = [outcomes(run) for run in found]
+    owned: list[dict[str, Any]] = [
+        {
+            **{f"algorithm.{name}": value for name, value in run.about.parameters.items()},
+            **{f"environment.{name}": value for name, value in run.about.environment.items() if name != "name"},
+        }
+        for run in found
+    ]
+    for size in SIZES:
+        if all(row.get(f"environment.{size}") in (None, here[size]) for here, row in zip(made, owned, strict=True)):
+            for row in owned:
+                row.pop(f"environment.{size}", None)
+    headers = _headers(dict.fromkeys(name for row in owned for name in row), {*made[0], *results[0]})
+    parts = (made, [{headers[name]: value for name, value in row.items()} for row in owned], results)
+    columns = {name: part for part in parts for name in dict.fromkeys(name for row in part for name in row)}
+    return pl.DataFrame([column(name, [row.get(name) for row in part]) for name, part in columns.items()])
+
+
+def outcomes(run: RunData) -> dict[str, float | int | bool]:
+    """The results of a run: ``regret`` is the common regret, bytes are those of all agents, values are per episode.
+
+    ``value`` and ``simple_regret`` are the recommended policy's in the common MDP, ``agents_value`` is what it is
+    worth to the agents on average. ``federated_regret_low`` and ``_high`` are the ends of its bracket; they are equal
+    where it is known exactly.
+    """
+    federated = run.federated_regret
+    return {
+        "episodes_played": run.episodes_played,
+        "complete": run.complete,
+        "regret": run.regret,
+        "federated_regret_low": federated.lower,
+        "federated_regret_high": federated.upper,
+        "average_reward": run.average_reward,
+        "value": run.value,
+        "optimal_value": run.about.optimal_value,
+        "simple_regret": run.simple_regret,
+        "agents_value": run.agents_value.mean,
+        "rounds": run.rounds,
+        "bytes": run.bytes_up + run.bytes_down,
+        "bytes_up": run.bytes_up,
+        "bytes_down": run.bytes_down,
+        "wall_seconds": run.wall_seconds,
+    }
+
+
+def curves_frame(
+    runs: Iterable[RunData],
+    episodes: Sequence[int] | None = None,
+    *,
+    metric: str = "regret",
+    labels: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
+    """A Polars frame with one row for each group of runs and each number of episodes: their curves.
+
+    Runs that differ only in seeds form a group. ``group`` is its label; each setting in which groups differ has a
+    column of its own, too. ``runs`` is how many there are, ``mean`` is their mean with its 95 % interval from
+    ``mean_low`` to ``mean_high`` (null for a single run). Half of the runs lie between ``lower_quartile`` and
+    ``upper_quartile``, on both sides of the ``median``.
+
+    Args:
+        runs: runs with at least one round each.
+        episodes: per agent; a group has no row for what not all its runs have played. By default 50 numbers, even on
+            a logarithmic axis.
+        metric: ``regret`` or ``rounds`` so far, or ``reward``, the mean of an episode so far.
+        labels: what to call an algorithm or a group, by its name or by what it would be called otherwise.
+
+    >>> from fed_ucbvi import FedUCBVI, run, synthetic
+    >>> runs = [run(FedUCBVI(nu=50), synthetic(agents=M), 30, seed=seed) for M in (2, 3) for seed in (1, 2)]
+    >>> curves_frame(runs, [10, 30], metric="rounds").select("group", "agents", "episodes", "runs").rows()
+    [('M = 2', 2, 10, 2), ('M = 2', 2, 30, 2), ('M = 3', 3, 10, 2), ('M = 3', 3, 30, 2)]
+    """
+    import polars as pl
+
+    check_choice("metric", metric, CURVES)
+    table = RunTable.of(runs, labels)
+    given = None if episodes is None else [check_positive_integer("a number of episodes", one) for one in episodes]
+    differing = [{name: one[name] for name in one if name not in LABELS.values()} for one in apart(table.settings)]
+    headers = _headers(dict.fromkeys(name for one in differing for name in one), {"group", "runs", *FIGURES})
+    headers |= {"episodes": "planned_episodes"} if "episodes" in headers else {}
+    rows: list[dict[str, Any]] = []
+    for group, named, others in zip(table, table.divide((), ("", "all runs")), differing, strict=True):
+        known = {"group": named.rest_name, **{headers[name]: value for name, value in others.items()}}
+        last = min(run.episodes_played for run in group.runs)
+        grid = np.geomspace(min(1, last), last, POINTS).round() if given is None else given
+        points = np.array([point for point in dict.fromkeys(grid) if 0 < point <= last], dtype=np.int64)
+        samples = np.array([CURVES[metric](run, points) for run in group.runs], dtype=np.float64)
+        quartiles = np.quantile(samples, [0.25, 0.5, 0.75], axis=0)
+        figures = np.vstack([*statistics.mean_interval(samples), quartiles])
+        if len(group) == 1:
+            figures[1:3] = math.nan  # a single run has no interval
+        for point, values in zip(points.tolist(), figures.T.tolist(), strict=True):
+            rows.append({**known, "episodes": point, "runs": len(group), **dict(zip(FIGURES, values, strict=True))})
+    if not rows:
+        raise InputError("no group of runs has played that many episodes; choose smaller numbers.")
+    columns = ["group", *headers.values(), "episodes", "runs", *FIGURES]
+    return pl.DataFrame([column(name, [row.get(name) for row in rows]) for name in columns])
+
+
+def _headers(settings: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+    """What the columns of settings are called: by their names, with their owner's where such a name is taken."""
+    names = list(settings)
+    used = Counter([*(name.rpartition(".")[2] for name in names), *taken])
+    return {name: name.replace(".", "_") if used[short := name.rpartition(".")[2]] > 1 else short for name in names}
+
+
+def column(name: str, values: list[Any]) -> pl.Series:
+    """A column of whole numbers, numbers, truth values or texts; values of several kinds become texts."""
+    import polars as pl
+
+    cells = [None if isinstance(value, float) and math.isnan(value) else value for value in values]
+    kinds = {type(cell) for cell in cells if cell is not None}
+    for wanted, kind in (({bool}, pl.Boolean), ({int}, pl.Int64), ({int, float}, pl.Float64)):
+        if kinds and kinds <= wanted:
+            return pl.Series(name, cells, dtype=kind)
+    texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell, default=str) for cell in cells]
+    return pl.Series(name, texts, dtype=pl.String)
+
+
+# ------------------------------------------------------------------------------------------------------ comparisons
+
+LATEX_SIGNS = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"\u221e": r"$\infty$", "\u2212": "$-$", "\u2026": r"\ldots{}"}
+)
 TEXTS = ("problem", "group", "outcome")
-"""Columns of texts; all others are numbers."""
+COUNTS = ("seeds", "failing", "pairs", "lower_in", "seeds_needed")
+COLUMNS = (
+    *("problem", "group", "seeds", "mean", "mean_low", "mean_high", "deviation", "median"),
+    *("failing", "failing_low", "failing_high", "pairs"),
+    *("difference", "difference_low", "difference_high", "difference_median", "lower_in"),
+    *("ratio", "ratio_low", "ratio_high", "ratio_of_medians", "outcome", "seeds_needed"),
+)
+"""Of the frame of a comparison: texts, counts, and all others numbers."""
 USUAL = ("group", "seeds", "mean", "median", "failing", "difference", "ratio", "lower_in", "outcome", "seeds_needed")
 """The default columns of a table."""
 PAIRED = ("difference", "ratio", "lower_in", "outcome", "seeds_needed")
 """Those of them that say something of a group and the baseline."""
-HEADERS = {"ratio": "ratio of means"}
 GAINS = ("average_reward", "value", "optimal_value", "agents_value", "episodes_played")
 """Metrics of which more is better or nothing; runs fail by the others."""
 
@@ -52,7 +199,7 @@ class Comparison:
     """The result of :func:`compare_runs`.
 
     Attributes:
-        metric: what is compared, a column of :func:`~fed_ucbvi.analysis.frames.runs_frame`.
+        metric: what is compared, a column of :func:`runs_frame`.
         baseline: label of the group that others are compared with.
         title: what all runs share, in words.
         frame: a Polars frame with one row for each group in each problem. ``problem`` and ``group`` say which.
@@ -79,10 +226,12 @@ class Comparison:
             parts.append(f"Square brackets hold the {INTERVAL_NAME}.")
         if "failing" in shown:
             parts.append(
-                f"A run fails if it has more than {FAILING:g} times the median of its group; square brackets behind "
-                "the count hold the 95 % interval of the share."
+                f"A run fails if it has more than {statistics.FAILING:g} times the median of its group; square "
+                "brackets behind the count hold the 95 % interval of the share."
             )
-        if carried := self._carried():
+        failing = self.frame.filter(self.frame["failing"] > 0).select("problem", "group").rows()
+        if failing:
+            carried = [f"{group} ({problem})" if problem else group for problem, group in failing]
             parts.append(f"Few runs carry the mean of {', '.join(carried)}: compare the medians.")
         if shown & {*PAIRED}:
             parts.append(f"Differences and ratios are to {self.baseline}, paired over common seeds.")
@@ -90,7 +239,7 @@ class Comparison:
             parts.append(
                 "A comparison is undecided while the interval of the difference holds 0 or, where runs fail, while "
                 "an exact sign test over the seeds is undecided; as many as the seeds needed would decide it with "
-                f"probability {POWER_PERCENT} if the true difference were the one found."
+                f"probability {100 * statistics.POWER:.0f} % if the true difference were the one found."
             )
         return " ".join(parts)
 
@@ -98,20 +247,19 @@ class Comparison:
         """The table and its caption as Markdown; with these columns, see :meth:`texts`."""
         header, rows = self.texts(columns)
         lines = [header, ["---"] * len(header), *([text.replace("|", "\\|") for text in row] for row in rows)]
-        return (
-            "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{self.caption_of(self._chosen(columns))}\n"
-        )
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return f"{table}\n\n{self.caption_of(self._chosen(columns))}\n"
 
     def to_latex(self, columns: Sequence[str] | None = None) -> str:
         """The table and its caption as a LaTeX ``table``, which needs no package; for columns see :meth:`texts`."""
         header, rows = self.texts(columns)
         names = self._chosen(columns)
-        lines = [" & ".join(_latex(text) for text in row) + r" \\" for row in (header, *rows)]
+        lines = [" & ".join(text.translate(LATEX_SIGNS) for text in row) + r" \\" for row in (header, *rows)]
         body = "\n".join([r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"])
         sides = "".join("l" if name in TEXTS else "r" for name in names)
         return (
             f"\\begin{{table}}\n\\centering\n\\begin{{tabular}}{{{sides}}}\n{body}\n\\end{{tabular}}\n"
-            f"\\caption{{{_latex(self.caption_of(names))}}}\n\\end{{table}}\n"
+            f"\\caption{{{self.caption_of(names).translate(LATEX_SIGNS)}}}\n\\end{{table}}\n"
         )
 
     def to_csv(self, columns: Sequence[str] | None = None) -> str:
@@ -129,9 +277,8 @@ class Comparison:
                 their intervals, ``lower_in`` the number of pairs, ``failing`` that of seeds. By default what is
                 needed for a verdict.
         """
-        names = self._chosen(columns)
-        header = [HEADERS.get(name, name.replace("_", " ")) for name in names]
-        header = [f"mean {self.metric}" if name == "mean" else text for name, text in zip(names, header, strict=True)]
+        names, special = self._chosen(columns), {"mean": f"mean {self.metric}", "ratio": "ratio of means"}
+        header = [special.get(name, name.replace("_", " ")) for name in names]
         return header, [[_cell(row, name) for name in names] for row in self.frame.iter_rows(named=True)]
 
     def _chosen(self, columns: Sequence[str] | None) -> list[str]:
@@ -145,21 +292,15 @@ class Comparison:
             raise InputError("a table needs at least one column; leave columns out to get the usual ones.")
         return list(columns)
 
-    def _carried(self) -> list[str]:
-        """The groups with failing runs."""
-        named = self.frame.filter(self.frame["failing"] > 0).select("problem", "group").rows()
-        return [f"{group} ({problem})" if problem else group for problem, group in named]
-
     def __repr__(self) -> str:
         found = self.frame["outcome"].drop_nulls().to_list()
-        counts = [
-            f"{found.count(kind)} {kind}" for kind in ("lower", "higher", "equal", "undecided") if kind in found
-        ]
+        kinds = ("lower", "higher", "equal", "undecided")
+        counts = ", ".join(f"{found.count(kind)} {kind}" for kind in kinds if kind in found)
         groups, problems = self.frame["group"].n_unique(), self.frame["problem"].n_unique()
         where = f" on {problems} problems" if problems > 1 else ""
         return (
             f"<Comparison of {self.metric}: {groups} group{'s' * (groups != 1)}{where}, baseline {self.baseline}"
-            f"{': ' if counts else ''}{', '.join(counts)}>"
+            f"{': ' if counts else ''}{counts}>"
         )
 
     def _repr_html_(self) -> str:
@@ -187,7 +328,7 @@ def compare_runs(
         runs: complete runs.
         by: what is compared: ``"algorithm"`` (with its parameters), ``"environment"`` (with its options and
             sizes), ``"agents"``, ``"episodes"``, the name of one parameter or option; or several of these.
-        metric: a number that :func:`~fed_ucbvi.analysis.frames.runs_frame` has for each run.
+        metric: a number that :func:`runs_frame` has for each run.
         baseline: the group to compare with: its label, or a value that no other group has; the first by default.
         labels: what to call an algorithm, a group or a problem, by its name or by what it would be called otherwise.
 
@@ -200,21 +341,19 @@ def compare_runs(
     import polars as pl
 
     table = RunTable.of(runs, labels)
-    names = table.divide(by, ("all runs", ""))
-    for group, named in zip(table, names, strict=True):
+    sides = list(zip(table, table.divide(by, ("all runs", "")), strict=True))
+    for group, named in sides:
         group.check_seeds(named.name or named.rest_name)
-    known, cost = {id(run): _measure(run, metric) for run in table.runs}, metric not in GAINS
-    chosen = _baseline(baseline, {named.name: named.part for named in names})
-    bases = {named.rest_name: group for group, named in zip(table, names, strict=True) if named.name == chosen}
-    order = [*dict.fromkeys(named.rest_name for named in names)]
-    rows = [
-        {"problem": problem, "group": named.name, **_row(group, bases.get(problem), lambda run: known[id(run)], cost)}
-        for problem in order
-        for group, named in zip(table, names, strict=True)
-        if named.rest_name == problem
-    ]
+    known, cost, rows = {id(run): _measure(run, metric) for run in table.runs}, metric not in GAINS, []
+    chosen = _baseline(baseline, {named.name: named.part for _, named in sides})
+    for problem in dict.fromkeys(named.rest_name for _, named in sides):
+        groups = {named.name: group for group, named in sides if named.rest_name == problem}
+        for name, group in groups.items():
+            figures = _row(group, groups.get(chosen), lambda run: known[id(run)], cost)
+            rows.append({"problem": problem, "group": name, **figures})
     title = label({name: value for name, value in shared(table.settings).items() if "." not in name})
-    return Comparison(metric, chosen, title, pl.DataFrame(rows, schema=_SCHEMA))
+    schema = {name: str if name in TEXTS else int if name in COUNTS else float for name in COLUMNS}
+    return Comparison(metric, chosen, title, pl.DataFrame(rows, schema=schema))
 
 
 def _measure(run: RunData, metric: str) -> float:
@@ -247,71 +386,52 @@ def _baseline(wanted: object, groups: dict[str, Settings]) -> str:
     return fitting[0]
 
 
-_SCHEMA: dict[str, Any] = {"problem": str, "group": str, "seeds": int}
-_SCHEMA |= dict.fromkeys(("mean", "mean_low", "mean_high", "deviation", "median"), float)
-_SCHEMA |= {"failing": int, "failing_low": float, "failing_high": float, "pairs": int}
-_SCHEMA |= dict.fromkeys(("difference", "difference_low", "difference_high", "difference_median"), float)
-_SCHEMA |= {"lower_in": int} | dict.fromkeys(("ratio", "ratio_low", "ratio_high", "ratio_of_medians"), float)
-_SCHEMA |= {"outcome": str, "seeds_needed": int}
-
-
 def _row(
     group: RunGroup[RunData], base: RunGroup[RunData] | None, measure: Callable[[RunData], float], cost: bool
 ) -> dict[str, Any]:
     """The figures of a group, and of its pairs with the baseline where it has one."""
     found = group.summary(measure)
-    row: dict[str, Any] = {"seeds": found.runs, "mean": found.mean, "median": found.median}
+    row: dict[str, Any] = {"seeds": found.runs, "deviation": found.deviation, "median": found.median}
+    row |= {"mean": found.mean, "mean_low": found.low, "mean_high": found.high}
+    if len(group) == 1:
+        row |= {"mean_low": None, "mean_high": None}
     if cost:
         row |= {"failing": found.failing, "failing_low": found.failing_low, "failing_high": found.failing_high}
-    if len(group) > 1:
-        row |= {"mean_low": found.low, "mean_high": found.high, "deviation": found.deviation}
-    if base is group:
-        return row | {"outcome": "baseline"}
     pairs = ([], []) if base is None else group.paired(base, measure)
-    if not pairs[0]:
-        return row
-    difference, ratio = paired_difference(*pairs), paired_ratio(*pairs)
-    outcome = difference.outcome
-    if cost and (found.failing or (base is not None and base.summary(measure).failing)):
-        low, high = share_interval(
-            difference.lower, difference.seeds
-        )  # Student's interval does not see rare failures
-        agrees = low > 0.5 if outcome == "lower" else high < 0.5
-        outcome = outcome if agrees else "undecided"
-    row |= {"pairs": difference.seeds, "lower_in": difference.lower, "seeds_needed": difference.seeds_needed}
-    row |= {"difference": difference.estimate, "difference_median": difference.median, "outcome": outcome}
-    row |= {"ratio": ratio.estimate, "ratio_of_medians": ratio.median}
-    row |= {"difference_low": difference.low, "difference_high": difference.high}
-    row |= {"ratio_low": ratio.low, "ratio_high": ratio.high}
+    if base is group:
+        row["outcome"] = "baseline"
+    elif pairs[0]:
+        difference, ratio = statistics.paired_difference(*pairs), statistics.paired_ratio(*pairs)
+        outcome = difference.outcome
+        if cost and (found.failing or (base is not None and base.summary(measure).failing)):
+            # Student's interval does not see rare failures
+            low, high = statistics.share_interval(difference.lower, difference.seeds)
+            agrees = low > 0.5 if outcome == "lower" else high < 0.5
+            outcome = outcome if agrees else "undecided"
+        for name, one in (("difference", difference), ("ratio", ratio)):
+            row |= {name: one.estimate, f"{name}_low": one.low, f"{name}_high": one.high}
+        row |= {"difference_median": difference.median, "ratio_of_medians": ratio.median, "outcome": outcome}
+        row |= {"pairs": difference.seeds, "lower_in": difference.lower, "seeds_needed": difference.seeds_needed}
     return {name: None if isinstance(cell, float) and not math.isfinite(cell) else cell for name, cell in row.items()}
 
 
 def _cell(row: dict[str, Any], name: str) -> str:
-    value = row[name]
-    if value is None:
-        return ""
+    """A cell as it is printed; infinite ends mean that the interval is unbounded."""
+    value, low = row[name], row.get(f"{name}_low")
+    if value is None or isinstance(value, str):
+        return value or ""
     if name == "failing":
-        return share_text(value, row["seeds"])
+        return statistics.share_text(value, row["seeds"])
     if name == "lower_in":
         return f"{value} of {row['pairs']}"
-    if f"{name}_low" in row:
-        return _interval(row, name)
-    return f"{value:,}" if isinstance(value, int) else value if isinstance(value, str) else _number(value)
-
-
-def _interval(row: dict[str, Any], name: str) -> str:
-    """An estimate and its interval; infinite ends mean that the interval is unbounded."""
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    if low is None:
-        return _number(row[name]) if name == "mean" else f"{_number(row[name])} [\u2212\u221e, \u221e]"
-    return f"{_number(row[name])} [{_number(low)}, {_number(high)}]"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if low is not None:
+        return f"{_number(value)} [{_number(low)}, {_number(row[f'{name}_high'])}]"
+    return f"{_number(value)} [\u2212\u221e, \u221e]" if name in ("difference", "ratio") else _number(value)
 
 
 def _number(value: float) -> str:
     """A number in four digits, with a true minus sign."""
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return text.replace("-", "\u2212")
-
-
-def _latex(text: str) -> str:
-    return "".join(LATEX_SIGNS.get(sign, sign) for sign in text)

@@ -71,17 +71,17 @@ class Dependence:
         """Whether kernel or rewards depend on it, as far as the episodes show."""
         return min(self.kernel, self.rewards) <= self.false_alarms / 2
 
+    def __str__(self) -> str:
+        return f"p = {self.kernel:.3g} for the next state and {self.rewards:.3g} for the reward"
+
 
 def check_step_dependence(
     seen: Transitions, horizon: int, *, false_alarms: float = 0.01, seed: int = 0
 ) -> Dependence:
     """Test the hypothesis that kernel and rewards are the same at every step.
 
-    Args:
-        seen: transitions of independent episodes; how actions were chosen does not matter.
-        horizon: H.
-        false_alarms: the probability, about, of finding a dependence where there is none.
-        seed: of the permutations.
+    Transitions are those of independent episodes; how actions were chosen does not matter. A dependence is found
+    where there is none with probability ``false_alarms``, about.
     """
     rng = np.random.default_rng(seed)
     group = seen.step * min(GROUPS, horizon) // horizon
@@ -98,10 +98,8 @@ def check_step_dependence(
 def check_agent_dependence(seen: Sequence[Transitions], *, false_alarms: float = 0.01, seed: int = 0) -> Dependence:
     """Test the hypothesis that kernel and rewards are the same for all agents.
 
-    Args:
-        seen: for each agent transitions of whole episodes, with actions chosen by one rule for all.
-        false_alarms: the probability, at most, of finding a difference where there is none.
-        seed: of the permutations.
+    Each agent's transitions are those of whole episodes, with actions chosen by one rule for all. A difference is
+    found where there is none with probability ``false_alarms`` at most.
     """
     rng = np.random.default_rng(seed)
     together = Transitions(*(np.concatenate(columns) for columns in zip(*seen, strict=True)))

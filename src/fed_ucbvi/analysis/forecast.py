@@ -13,19 +13,8 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import number_text
 from fed_ucbvi.core.text import Tabled
 from fed_ucbvi.environments import FederationLike, as_federation
-from fed_ucbvi.theory.bounds import (
-    LowerBound,
-    RegretBound,
-    first_episode,
-    global_rule_from,
-    kl_regret_bound,
-    nontrivial_from,
-    regret_bound,
-    regret_bound_terms,
-    regret_lower_bound,
-    rounds_bound,
-    trivial_bound,
-)
+from fed_ucbvi.theory import bounds
+from fed_ucbvi.theory.bounds import LowerBound, RegretBound
 from fed_ucbvi.theory.constants import most_rounds, threshold_nu
 
 
@@ -110,28 +99,24 @@ class Forecast(Tabled):
             return "undecided"
         return "yes" if together < self.alone else "no"
 
-    def _setting(self) -> str:
-        return (
-            f"S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}, M = {self.agents:,}, "
-            f"T = {self.episodes:,}, eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}"
-        )
-
     def __repr__(self) -> str:
         return (
-            f"<Forecast at {self._setting()}: at most {self.rounds:,} rounds, regret at most "
-            f"{number_text(self.bound.federated)} (H T = {number_text(self.trivial)}); federate: {self.verdict}>"
+            f"<Forecast at S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}, M = {self.agents:,}, "
+            f"T = {self.episodes:,}, eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}: at most "
+            f"{self.rounds:,} rounds, regret at most {number_text(self.bound.federated)} "
+            f"(H T = {number_text(self.trivial)}); federate: {self.verdict}>"
         )
 
     def summary(self) -> dict[str, Any]:
         plain = {key: value for key, value in vars(self).items() if not isinstance(value, tuple)}
+        promises = {"kl": self.kl, "kl_stationary": self.kl_stationary}
         return {
             **plain,
             "global_rule_reachable": self.global_rule_reachable,
             "one_synchronisation": self.one_synchronisation._asdict(),
             "all_rounds": self.all_rounds._asdict(),
             "bound": _by_term(self.bound),
-            "kl": {"rounds": self.kl.rounds, "regret": _by_term(self.kl.regret)},
-            "kl_stationary": {"rounds": self.kl_stationary.rounds, "regret": _by_term(self.kl_stationary.regret)},
+            **{name: {"rounds": one.rounds, "regret": _by_term(one.regret)} for name, one in promises.items()},
             "lower_bound": {"value": self.lower.value, "unmet": list(self.lower.unmet)},
             "federate": self.verdict,
         }
@@ -171,47 +156,41 @@ def plan(
         raise InputError("a plan needs states, actions and horizon, or a federation.")
     else:
         S, A, H = states, actions, horizon
-    bound = regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
-    rounds = math.floor(rounds_bound(S, A, H, M, T, eps_p, delta))
-    one, every = _traffic(Setting(S, A, H, M, T, eps_p, 0), rounds)
-    alone = regret_bound(S, A, H, 1, T, 0.0, 0.0, delta)
-    per_eps_p = regret_bound_terms(S, A, H, M, T, 1.0, 0.0, delta).heterogeneity
-    room = min(alone, trivial_bound(H, T)) - regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
+    bound = bounds.regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
+    rounds = math.floor(bounds.rounds_bound(S, A, H, M, T, eps_p, delta))
+    meter = Meter(FedUCBVI(), Setting(S, A, H, M, T, eps_p, 0))
+    busy, last = meter.round(M, False, 1), meter.round(0, True, 1)
+    alone = bounds.regret_bound(S, A, H, 1, T, 0.0, 0.0, delta)
+    per_eps_p = bounds.regret_bound_terms(S, A, H, M, T, 1.0, 0.0, delta).heterogeneity
+    room = min(alone, bounds.trivial_bound(H, T)) - bounds.regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
     apart = H * eps_p + eps_r
 
     def promise(*, stationary: bool) -> Promise:
-        most = rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=stationary)
-        regret = None if apart else kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
+        most = bounds.rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=stationary)
+        regret = None if apart else bounds.kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
         return Promise(math.floor(most), regret)
 
     def alone_wins(t: int) -> bool:
-        together = regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
-        return regret_bound(S, A, H, 1, t, 0.0, 0.0, delta) < min(together, trivial_bound(H, t))
+        together = bounds.regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
+        return bounds.regret_bound(S, A, H, 1, t, 0.0, 0.0, delta) < min(together, bounds.trivial_bound(H, t))
 
     return Forecast(
         *(S, A, H, M, T, eps_p, eps_r, delta),
         nu=threshold_nu(S, A, H, M, T, eps_p, delta),
-        global_rule_from=global_rule_from(S, A, H, M, eps_p, delta),
+        global_rule_from=bounds.global_rule_from(S, A, H, M, eps_p, delta),
         rounds=rounds,
         rounds_max_log2=most_rounds(S, A, H, M, T, eps_p, delta),
-        one_synchronisation=one,
-        all_rounds=every,
+        one_synchronisation=meter.round(1, False, 1),
+        all_rounds=Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True))),
         bound=bound,
-        bound_paper=regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof="printed"),
-        trivial=trivial_bound(H, T),
-        nontrivial_from=nontrivial_from(S, A, H, M, eps_p, eps_r, delta),
-        lower=regret_lower_bound(S, A, H, M, T),
+        bound_paper=bounds.regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof="printed"),
+        trivial=bounds.trivial_bound(H, T),
+        nontrivial_from=bounds.nontrivial_from(S, A, H, M, eps_p, eps_r, delta),
+        lower=bounds.regret_lower_bound(S, A, H, M, T),
         alone=alone,
         federation_wins_below=room / per_eps_p if room > 0 else None,
-        alone_wins_from=first_episode(alone_wins),
+        alone_wins_from=bounds.first_episode(alone_wins),
         alone_wins_in_order=H * S * A * ((1 - M**-0.5) / apart) ** 2 if apart > 0 else None,
         kl=promise(stationary=False),
         kl_stationary=promise(stationary=True),
     )
-
-
-def _traffic(setting: Setting, rounds: int) -> tuple[Traffic, Traffic]:
-    """Traffic of one synchronisation with one request, and of ``rounds`` with M requests each and the end."""
-    meter = Meter(FedUCBVI(), setting)
-    busy, last = meter.round(setting.agents, False, 1), meter.round(0, True, 1)
-    return meter.round(1, False, 1), Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True)))

@@ -13,8 +13,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fed_ucbvi.charts.panels import Board, Panel, Scale, legend_of
-from fed_ucbvi.charts.scales import categories, positions, x_scale, y_scale
+from fed_ucbvi.charts.panels import Board, Panel, Scale, categories, legend_of, positions, x_scale, y_scale
 from fed_ucbvi.core.colours import DARK_GREY, LIGHT_GREY, WHITE
 
 Spec = dict[str, Any]
@@ -144,13 +143,9 @@ def _rounded(values: Sequence[float] | None) -> list[float]:
 def panel_chart(panel: Panel, data: str, *, lines: tuple[int, int] = (44, 40), pointer: str = "") -> Spec:
     """Bands, curves and markers of a panel on its axes, without size.
 
-    The outermost specification must declare :data:`PARAMETERS`.
-
-    Args:
-        panel: what to draw.
-        data: name of the data set with the panel's rows.
-        lines: characters in a line of the titles below and beside the axes; longer titles are broken.
-        pointer: name of a selection; if given, the point nearest to the pointer shows its figures.
+    The outermost specification must declare :data:`PARAMETERS`, and have the panel's rows under the name ``data``.
+    ``lines`` are the characters in a line of the titles below and beside the axes; longer titles are broken. With a
+    ``pointer``, the name of a selection, the point nearest to the pointer shows its figures.
     """
     x, y = x_scale(panel), y_scale(panel)
     up = {"type": "quantitative", **_axis(y, panel.y_label, lines[1])}
@@ -163,7 +158,11 @@ def panel_chart(panel: Panel, data: str, *, lines: tuple[int, int] = (44, 40), p
         "steps": ({**line, "interpolate": "step-after"}, {**curve, "strokeDash": DASH}),
         "marker": ({"type": "point", "filled": True}, {**curve, **SHAPED}),
     }
-    drawn = {part for row in rows_of(panel) for part in row["parts"]}
+    parts, drawn = {part for row in rows_of(panel) for part in row["parts"]}, []
+    for part, (mark, encoding) in layers.items():
+        test = "datum.marked > 0" if part == "marker" else f"indexof(datum.parts, '{part}') >= 0"
+        if part in parts:
+            drawn.append({"transform": [{"filter": test}], "mark": mark, "encoding": encoding})
     return {
         "data": {"name": data},
         "transform": [
@@ -177,18 +176,7 @@ def panel_chart(panel: Panel, data: str, *, lines: tuple[int, int] = (44, 40), p
             "detail": {"field": "series"},
             "opacity": {"condition": {"test": FAINT, "value": 0.12}, "value": 1},
         },
-        "layer": [
-            {
-                "transform": [
-                    {"filter": "datum.marked > 0" if part == "marker" else f"indexof(datum.parts, '{part}') >= 0"}
-                ],
-                "mark": mark,
-                "encoding": encoding,
-            }
-            for part, (mark, encoding) in layers.items()
-            if part in drawn
-        ]
-        + ([_pointer_layer(panel, pointer)] if pointer else []),
+        "layer": [*drawn, *([_pointer_layer(panel, pointer)] if pointer else [])],
     }
 
 
@@ -225,29 +213,29 @@ def _axis(scale: Scale, title: str, characters: int) -> Spec:
     if scale.ticks is None:
         axis |= {"tickCount": 5, "format": NUMBER}
     else:
-        values, texts = [value for value, _ in scale.ticks], [text for _, text in scale.ticks]
-        axis["values"] = values
-        axis |= _category_labels(values, texts) if scale.categories else {"labelExpr": _pick(values, texts)}
+        axis |= {**_ticks(scale.ticks), **(_category_labels(scale.ticks) if scale.categories else {})}
     ends: Spec = {"type": "log" if scale.log else "linear", "domain": [scale.low, scale.high], "nice": False}
     return {"scale": ends if scale.log else {**ends, "zero": False}, "axis": axis}
 
 
-def _category_labels(values: Sequence[float], texts: Sequence[str]) -> Spec:
+def _ticks(ticks: Sequence[tuple[float, object]]) -> Spec:
+    """Where ticks are, and a Vega expression for the text at a tick."""
+    values, texts = [at for at, _ in ticks], [text for _, text in ticks]
+    picked = f"{json.dumps(texts, ensure_ascii=False)}[indexof({json.dumps(values)}, datum.value)]"
+    return {"values": values, "labelExpr": picked}
+
+
+def _category_labels(ticks: Sequence[tuple[float, str]]) -> Spec:
     """Texts below an axis: broken into lines where there is room, otherwise slanted."""
-    broken = [textwrap.wrap(text, CATEGORY_CHARACTERS, break_long_words=False) for text in texts]
-    longest = max(len(line) for text in broken for line in text)
-    tight = f"width < {len(texts) * (longest * CATEGORY_CHARACTER + 6)}"
+    broken = [(at, textwrap.wrap(text, CATEGORY_CHARACTERS, break_long_words=False)) for at, text in ticks]
+    longest = max(len(line) for _, text in broken for line in text)
+    tight = f"width < {len(ticks) * (longest * CATEGORY_CHARACTER + 6)}"
     slanted = {"labelAngle": (-40, 0), "labelAlign": ("'right'", "'center'"), "labelBaseline": ("'middle'", "'top'")}
     return {
-        "labelExpr": f"{tight} ? {_pick(values, texts)} : {_pick(values, broken)}",
+        "labelExpr": f"{tight} ? {_ticks(ticks)['labelExpr']} : {_ticks(broken)['labelExpr']}",
         **{name: {"expr": f"{tight} ? {one} : {other}"} for name, (one, other) in slanted.items()},
         **{"labelOverlap": False, "labelLimit": 240, "grid": False},
     }
-
-
-def _pick(values: Sequence[float], texts: Sequence[object]) -> str:
-    """A Vega expression for the text at a tick."""
-    return f"{json.dumps(texts, ensure_ascii=False)}[indexof({json.dumps(values)}, datum.value)]"
 
 
 # ------------------------------------------------------------------------------------------------------------ boards
@@ -269,22 +257,15 @@ def board_chart(board: Board, width: float, height: float) -> Spec:
             "scale": {"domain": ends, "nice": False, "zero": False},
             "axis": {
                 **{"title": label or None, "grid": False, "ticks": False, "domain": False, "labelPadding": 5},
-                **{
-                    "values": [at for at, _ in ticks],
-                    "labelExpr": _pick([at for at, _ in ticks], [t for _, t in ticks]),
-                },
+                **_ticks(ticks),
                 **({"titleAnchor": "start"} if name == "x" and not ticks else {}),
             },
         }
         for name, (ends, label, ticks) in axes.items()
     }
     layers = [_shades(board, height, side), *_squares(board, side)]
-    return {
-        "width": width,
-        "height": height,
-        "encoding": encoding,
-        "layer": [one for one in layers if one["data"]["values"]],
-    }
+    drawn = [one for one in layers if one["data"]["values"]]
+    return {"width": width, "height": height, "encoding": encoding, "layer": drawn}
 
 
 def _box(row: int, column: int, over: float) -> Spec:
@@ -321,9 +302,8 @@ def _squares(board: Board, side: float) -> list[Spec]:
         if one.colour:
             fills.append({**_box(one.row, one.column, 0.4 / side), "colour": one.colour})
         if one.text:
-            texts.append(
-                {**at, "y": one.row - (0.38 if one.arrow else 0), "text": one.text, "colour": one.text_colour}
-            )
+            up = 0.38 if one.arrow else 0
+            texts.append({**at, "y": one.row - up, "text": one.text, "colour": one.text_colour})
         if one.ring:
             rings.append({**at, "shape": SHAPES[one.ring], "size": ring})
         if one.arrow is not None:
@@ -362,15 +342,12 @@ def vega_lite(
 ) -> Spec:
     """A picture, the legend above its panels, as a Vega-Lite specification with its data.
 
-    Args:
-        panels: from left to right, then from top to bottom.
-        title: above everything; lines are kept.
-        size: width and height of the picture, about; by default it is as high as panels need.
-        columns: panels side by side; by default as many as there is room for.
-        interactive: whether points and squares show their figures under the pointer.
+    ``size`` is that of the picture, about; by default it is as high as panels need, and has as many ``columns`` as
+    there is room for. If ``interactive``, points and squares show their figures under the pointer.
     """
     width, height = size
-    legend, room = _legend_strip(panels, width), max(map(_room, panels))
+    legend, shaded = _legend_strip(panels, width), any(isinstance(one, Board) and len(one.shades) for one in panels)
+    room = SHADES_ROOM if shaded else 6.0
     columns = columns or _columns(len(panels), width, room)
     wide, high = _axes_width(columns, width, room), HEIGHT_ALONE if len(panels) == 1 else HEIGHT
     if height is not None:
@@ -384,11 +361,8 @@ def vega_lite(
             chart = {**board_chart(panel, wide, high), "resolve": {"scale": {"color": "independent"}}}
         else:
             pointer = f"nearest{number}" if interactive else ""
-            chart = {
-                "width": wide,
-                "height": high,
-                **panel_chart(panel, f"panel{number}", lines=lines, pointer=pointer),
-            }
+            chart = panel_chart(panel, f"panel{number}", lines=lines, pointer=pointer)
+            chart = {"width": wide, "height": high, **chart}
         charts.append({**above, **chart})
     return {
         "$schema": SCHEMA,
@@ -396,15 +370,8 @@ def vega_lite(
         **({"title": {"text": title.splitlines(), "fontSize": 16, "offset": 14}} if title else {}),
         "params": PARAMETERS,
         "datasets": {f"panel{n}": rows_of(panel) for n, panel in enumerate(panels) if isinstance(panel, Panel)},
-        "vconcat": [
-            *legend,
-            {"columns": columns, "concat": charts, "resolve": {"scale": {"color": "independent"}}},
-        ],
+        "vconcat": [*legend, {"columns": columns, "concat": charts, "resolve": {"scale": {"color": "independent"}}}],
     }
-
-
-def _room(panel: Panel | Board) -> float:
-    return SHADES_ROOM if isinstance(panel, Board) and len(panel.shades) else 6.0
 
 
 def _axes_width(columns: int, whole: float, room: float) -> float:
@@ -425,14 +392,9 @@ def _legend_strip(panels: Sequence[Panel | Board], whole: float) -> list[Spec]:
         width = SWATCH + 10 + CHARACTER * len(entry.text) + GAP
         if x and x + width > whole:
             x, y = 0.0, y + LINE
-        looks = {
-            "colour": entry.colour,
-            "dash": DASHES[entry.dash],
-            "shape": SHAPES.get(entry.marker, ""),
-            "size": SIZE,
-        }
-        parts = {"text": entry.text, "line": entry.line, "band": entry.band}
-        rows.append({**parts, **looks, "x": x, "x2": x + SWATCH, "y": y})
+        row: Spec = {"text": entry.text, "line": entry.line, "band": entry.band, "colour": entry.colour}
+        row |= {"dash": DASHES[entry.dash], "shape": SHAPES.get(entry.marker, ""), "size": SIZE}
+        rows.append({**row, "x": x, "x2": x + SWATCH, "y": y})
         x += width
     if not rows:
         return []

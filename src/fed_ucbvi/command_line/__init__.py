@@ -9,28 +9,94 @@ from typing import Annotated, Any
 
 import typer
 
-from fed_ucbvi.command_line.examples import epilogue, program_epilogue
 from fed_ucbvi.command_line.options import command
-from fed_ucbvi.command_line.program import Program, ignore_late_signals
+from fed_ucbvi.command_line.program import EXIT_CODES, Program, ignore_late_signals
 from fed_ucbvi.core.own_process import claim_process
 from fed_ucbvi.core.version import PROGRAM, __version__
 
-COMMANDS = {
-    name: module
-    for module, names in {
-        "running": "run resume counts",
-        "show": "show",
-        "page": "watch",
-        "policies": "play act",
-        "sweeping": "sweep reproduce report compare leaderboard",
-        "problems": "advise plan inspect environments algorithms bins",
-        "federation": "federate serve replay transcript",
-        "nodes": "join leave policy",
-        "certs": "certs",
-    }.items()
-    for name in names.split()
+EXAMPLES = {
+    "running": """
+        run --env gridworld --agents 20 --episodes 30000 --out my-run
+        run --env riverswim --eps-p 0.1 --algorithm fedq-bernstein --json
+        run --env-option rows=5 --option bonus=theory --checkpoint kept
+        resume kept --out my-run
+        resume kept --episodes 60000 --out my-longer-run
+        counts kept --out counts.npz
+        counts --from-logs log.csv --sizes 8,4,10 --over-all-steps --out counts.npz --plan policy.json
+    """,
+    "saved_runs": """
+        show my-run
+        show my-run --out my-run.pdf
+        show sweep --format latex --columns group,mean,ratio
+        play my-run --episodes 1 --render text
+        play my-run --agent 3 --out my-run.gif
+        act my-run --step 0 --state 3
+        act policy.json --certs certs --step 0 --state 3
+    """,
+    "sweeping": """
+        sweep examples/sweep.toml --out sweep
+        sweep examples/sweep.toml --out sweep --resume
+        reproduce --out results
+        reproduce --quick --out quick
+        report sweep
+        compare --seeds 3 --out comparison.md
+        leaderboard
+        leaderboard --algorithm mine:Mine --store my-runs --out my-board
+        leaderboard --again --store runs --out board
+    """,
+    "problems": """
+        advise --states 21 --actions 6 --horizon 30 --agents 5
+        advise --live CartPole-v1 --episodes 2000
+        plan --env gridworld --eps-p 0.001
+        inspect --env riverswim --agents 5 --eps-p 0.1 --plot agents.png
+        environments
+        environments --json
+        algorithms
+        algorithms fed-kl-ucbvi
+        algorithms --json
+        bins CartPole-v1 --horizon 200 --bins 6 --out bins.json
+    """,
+    "federation": """
+        federate --nodes 4
+        federate --nodes 2 --env synthetic --episodes 1000 --out my-run
+        serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run
+        serve --certs certs --sizes 8,4,10 --checkpoint kept --metrics 127.0.0.1:9464 --log-format json
+        replay kept
+        transcript show kept
+        transcript verify kept clinic-a --certs certs
+    """,
+    "nodes": """
+        join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2
+        leave hub.example.org:50051 --certs certs --name clinic-a
+        policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json
+        certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b
+        certs request clinic-c --out mine
+        certs sign mine/clinic-c.csr --out certs
+    """,
 }
-"""Every command with its module, in the order in which help lists them."""
+"""By module: examples of its commands, in the order in which help lists these and one would try those."""
+COMMANDS = {line.split()[0]: module for module, text in EXAMPLES.items() for line in text.strip().splitlines()}
+"""Every command with its module."""
+FIRST = ("run --episodes 3000", "run --episodes 3000 --out my-run", "show my-run", "environments")
+"""Examples for the help of the program itself."""
+
+
+def examples(command: str) -> list[str]:
+    """Those of a command, or of a part of one (``certs sign``)."""
+    lines = map(str.strip, EXAMPLES[COMMANDS[command.split()[0]]].splitlines())
+    return [line for line in lines if f"{line} ".startswith(f"{command} ")]
+
+
+def program_epilogue() -> str:
+    completion = "Your shell completes commands, options and names after: fed-ucbvi --install-completion"
+    each = "Every command has examples in its own help: fed-ucbvi COMMAND --help"
+    codes = (f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())
+    return "\n\n".join([_paragraphs(FIRST), each, completion, "Exit codes:", *codes])
+
+
+def _paragraphs(examples: Iterable[str]) -> str:
+    """Empty lines make Typer begin a new line."""
+    return "\n\n".join(["Examples:", *(f"fed-ucbvi {words}" for words in examples)])
 
 
 def _print_version(wanted: bool) -> None:
@@ -59,12 +125,12 @@ def _program(names: Iterable[str], make: Callable[[Any], Any] = command) -> type
         made = make(getattr(module, name))
         if name == "certs":
             group = _group()
-            group.callback(invoke_without_command=True, epilog=epilogue(name))(made)
+            group.callback(invoke_without_command=True, epilog=_paragraphs(examples(name)))(made)
             for part in (module.request, module.sign):
-                group.command(epilog=epilogue(f"{name} {part.__name__}"))(make(part))
+                group.command(epilog=_paragraphs(examples(f"{name} {part.__name__}")))(make(part))
             program.add_typer(group, name=name)
         else:
-            program.command(epilog=epilogue(name))(made)
+            program.command(epilog=_paragraphs(examples(name)))(made)
     return program
 
 

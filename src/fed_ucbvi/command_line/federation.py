@@ -7,40 +7,33 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from fed_ucbvi.command_line.options import (
-    JSON,
-    PAGE,
-    ConnectionOptions,
-    Output,
-    argument,
-    check_certificates,
-    fields,
-    option,
-)
-from fed_ucbvi.command_line.outputs import check_kept, print_json, print_rows, save_somewhere, summary_rows, warn
-from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log, writes_json
+from fed_ucbvi.command_line import options
+from fed_ucbvi.command_line.options import JSON, PAGE, Output, argument, fields, option
+from fed_ucbvi.command_line.outputs import Tracking, check_kept, finish, live_page, print_json, print_result, warn
+from fed_ucbvi.command_line.program import interruptible, say, write_log, writes_json
 from fed_ucbvi.command_line.running import TABLES
-from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.run_spec import AGENTS_SERVED, NETWORK, OUTPUT, RunSpec
+from fed_ucbvi.core import defaults
+from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.core.files import new_file
+from fed_ucbvi.core.numbers import byte_count
+from fed_ucbvi.run_spec import AGENTS_SERVED, NETWORK, OUTPUT, FederationRules, RunSpec
 
 if TYPE_CHECKING:
     from fed_ucbvi.dashboard.metrics import Metrics
     from fed_ucbvi.network.coordinator import Coordinator
     from fed_ucbvi.network.members import FederationStatus
-    from fed_ucbvi.network.server import FederationServer, Outcome
+    from fed_ucbvi.network.server import FederationServer
 
 SECONDS_BETWEEN = 0.2
 SERVED = fields(
     f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap "
-    "return_range evaluate collection nodes secure_sums least_episodes least_members deadline patience gathering "
-    "on_away quorum wait on_violation without checkpoint out overwrite",
+    f"return_range evaluate {' '.join(FederationRules.__annotations__)} checkpoint out overwrite",
     environment={"help": "The environment, if the server may know it; then it scores.", "default": None},
     agents={"help": "Agents on all nodes.", "default": f"{AGENTS_SERVED}, or the size of a custom federation"},
     eps_p={
@@ -52,12 +45,11 @@ SERVED = fields(
 
 
 def serve(
-    spec: Annotated[RunSpec, SERVED],
-    output: Annotated[Output, fields(f"log_format track track_every {PAGE} as_json quiet")],
-    own: Annotated[
-        ConnectionOptions,
-        fields("certs name insecure", name={"value": "server", "help": "The server's certificate in it."}),
-    ],
+    spec: RunSpec = SERVED,
+    output: Output = fields(f"log_format track track_every {PAGE} as_json quiet"),
+    own: options.ConnectionOptions = fields(
+        "certs name insecure", name={"value": "server", "help": "The server's certificate in it."}
+    ),
     listen: str = option("127.0.0.1:50051", "HOST:PORT", "Where to listen; port 0 uses a free one.", NETWORK),
     port_file: Path | None = option(None, "FILE", "Write the port here once it is open.", NETWORK),
     metrics: str | None = option(
@@ -72,24 +64,20 @@ def serve(
     import asyncio
 
     write_log(output.log_format, logging.WARNING if output.quiet else logging.INFO)
-    from fed_ucbvi.command_line.page import following, live_page, state_of_federation, tracking
-    from fed_ucbvi.command_line.running import incumbent_at
-    from fed_ucbvi.core.files import new_file
+    from fed_ucbvi.command_line.running import counts_at, incumbent_at
+    from fed_ucbvi.dashboard.state import LiveState, Subject
     from fed_ucbvi.network.certificates import TLSFiles, revoked_names
     from fed_ucbvi.network.run_plan import plan_of
     from fed_ucbvi.network.server import FederationServer
     from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
     from fed_ucbvi.results.subscriber import CallbackList
 
-    check_certificates(own.certs, insecure=own.insecure)
+    certs = own.certs
+    options.check_certificates(certs, insecure=own.insecure)
     check_kept(spec)
     if spec.secure_sums and own.insecure:
         raise InputError("--secure-sums needs certificates, by which nodes know each other's keys; use --certs.")
-    counts = None
-    if spec.warm_start is not None:
-        from fed_ucbvi.command_line.running import counts_at
-
-        counts = counts_at(spec.warm_start)
+    counts = None if spec.warm_start is None else counts_at(spec.warm_start)
     given = (spec.incumbent, spec.evaluate)
     incumbent, evaluated = (None if name is None else incumbent_at(name) for name in given)
     plan = plan_of(spec, counts=counts, incumbent=incumbent, evaluated=evaluated)
@@ -102,17 +90,14 @@ def serve(
         assert service is not None
         return service.coordinator.status()
 
-    wanted = metrics is not None or output.dashboard is not None
-    counted = _metrics(metrics, status) if wanted else None
-    certs = own.certs
+    counted = None if metrics is None and output.dashboard is None else _metrics(metrics, status)
 
     async def work() -> None:
         nonlocal service
-        render = None if counted is None else counted.render
-        with (
-            live_page(output, lambda: state_of_federation(plan), render) as page,
-            show_federation(quiet=output.quiet) as display,
-        ):
+        async with AsyncExitStack() as stack:
+            render = None if counted is None else counted.render
+            page = stack.enter_context(live_page(output, LiveState(Subject.of_plan(plan)), render))
+            display = stack.enter_context(show_federation(quiet=output.quiet))
             service = FederationServer(
                 plan if checkpoint is None else checkpoint.adopt(plan),
                 listen,
@@ -127,14 +112,15 @@ def serve(
                 with new_file(port_file) as draft:
                     draft.write_text(f"{service.port}\n", encoding="utf-8")
             display.say(f"listening on port {service.port} for {plan.setting.agents} agents; run {service.plan.run}")
-            with _serving(counted, metrics, display.say):
-                async with following(page, service.coordinator):
-                    await service.run()
+            if counted is not None and metrics is not None:
+                display.say(f"metrics at {stack.enter_context(counted.served(metrics))}")
+            async with nullcontext() if page is None else page.following(service.coordinator):
+                await service.run()
             outcome = service.outcome()
             if page is not None:
                 page.finish(outcome.run, ended=outcome.ended)
 
-    with interruptible() as interruption, tracking(output.track, output.track_every) as trackers:
+    with interruptible() as interruption, Tracking(output.track, output.track_every) as trackers:
         failure: InputError | None = None
         try:
             asyncio.run(work())
@@ -147,7 +133,7 @@ def serve(
             raise failure or KeyboardInterrupt
         outcome = service.outcome()
         trackers.finish(outcome.run)
-        finish_federation(outcome, spec, output, failure)
+        finish(outcome.run, spec, output, outcome, failure)
 
 
 def _metrics(address: str | None, status: Callable[[], FederationStatus]) -> Metrics:
@@ -159,28 +145,12 @@ def _metrics(address: str | None, status: Callable[[], FederationStatus]) -> Met
     return Metrics(status)
 
 
-@contextmanager
-def _serving(metrics: Metrics | None, address: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Serve metrics on an address of their own, if one is wanted, while the block lasts."""
-    if metrics is None or address is None:
-        yield
-        return
-    from fed_ucbvi.dashboard.metrics import serving
-
-    with serving(metrics, address) as port:
-        say(f"metrics at http://{address.rpartition(':')[0]}:{port}/metrics")
-        yield
-
-
 def federate(
-    spec: Annotated[
-        RunSpec,
-        fields(
-            f"{TABLES} algorithm parameters seed incumbent loss return_range secure_sums out overwrite",
-            agents={"help": "Agents on all nodes.", "default": "one each, or the size of a custom federation"},
-        ),
-    ],
-    output: Annotated[Output, fields(f"log_format {PAGE} as_json quiet")],
+    spec: RunSpec = fields(
+        f"{TABLES} algorithm parameters seed incumbent loss return_range secure_sums out overwrite",
+        agents={"help": "Agents on all nodes.", "default": "one each, or the size of a custom federation"},
+    ),
+    output: Output = fields(f"log_format {PAGE} as_json quiet"),
     nodes: int = option(4, "N", "Nodes, each a process.", NETWORK),
     logs: str | None = option(
         None, "FILES", "The nodes' logs: a file each, with {} in place of the node's number, from 0.", NETWORK
@@ -191,8 +161,6 @@ def federate(
 ) -> None:
     """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
     write_log(output.log_format, logging.WARNING)
-    from fed_ucbvi.command_line.options import arguments_of
-    from fed_ucbvi.core import defaults
     from fed_ucbvi.network.local import run_locally, work_folder
 
     files = [] if logs is None else [logs.replace("{}", str(node)) for node in range(nodes)]
@@ -201,10 +169,11 @@ def federate(
             raise InputError(f"{file} is no file; --logs needs one for each node, with {{}} for its number.")
     agents = spec.make_federation(nodes).agents if spec.agents is None else spec.agents
     environment = spec.environment or defaults.ENVIRONMENT
-    problem = ["--env", environment, *arguments_of(spec, "eps_p env_seed environment_options")]
-    names = "episodes algorithm parameters seed incumbent loss return_range secure_sums out overwrite"
-    run = arguments_of(spec, names)
-    shown = arguments_of(output, f"log_format {PAGE} as_json quiet")
+    problem = ["--env", environment, *options.arguments_of(spec, "eps_p env_seed environment_options")]
+    run = options.arguments_of(
+        spec, "episodes algorithm parameters seed incumbent loss return_range secure_sums out overwrite"
+    )
+    shown = options.arguments_of(output, f"log_format {PAGE} as_json quiet")
     own = ["--algorithm", spec.algorithm, "--send-trajectories", "--log-format", output.log_format]
     own += ["--require-secure-sums"] if spec.secure_sums else []
     with interruptible(), work_folder(folder) as place:
@@ -224,17 +193,15 @@ def replay(
     as_json: bool = JSON,
 ) -> None:
     """Recompute a run from its server's log, which says whose reports were in which round, and compare."""
-    from fed_ucbvi.network.replay import replay as replayed
+    from fed_ucbvi.network.server_checkpoint import replay as replayed
 
     found = replayed(folder)
-    if as_json:
-        print_json(
-            {"rounds": found.rounds, "same": not found.differs, "differs": found.differs, "reports": found.reports}
-        )
-    elif not found.differs:
-        typer.echo(f"{folder}: {found.rounds:,} rounds recomputed, bit for bit")
-    if found.differs:
-        raise InputError(f"{folder}: computed again, other bits have {', '.join(found.differs)}.")
+    differs = found.differs
+    content = {"rounds": found.rounds, "same": not differs, "differs": differs, "reports": found.reports}
+    if as_json or not differs:
+        print_result(as_json, content, f"{folder}: {found.rounds:,} rounds recomputed, bit for bit")
+    if differs:
+        raise InputError(f"{folder}: computed again, other bits have {', '.join(differs)}.")
 
 
 def transcript(
@@ -247,44 +214,32 @@ def transcript(
     as_json: bool = JSON,
 ) -> None:
     """Show or verify the transcript of a server or a node: who has sent what to whom, as digests in a chain."""
-    import json
-
-    from fed_ucbvi.core.errors import check_choice
+    from fed_ucbvi.network import transcript as transcripts
     from fed_ucbvi.network.roster import Authority
-    from fed_ucbvi.network.transcript import (
-        BrokenTranscriptError,
-        as_data,
-        compare_transcripts,
-        in_words,
-        read_transcript,
-    )
 
     check_choice("action", action, ("show", "verify"))
     if action == "show" and (other is not None or certs is not None):
         raise InputError("show takes one transcript; 'verify' compares two, and checks signatures.")
     authority = None if certs is None else Authority((certs / "ca.crt").read_bytes())
     try:
-        lines = read_transcript(folder, authority)
-        agreement = None if other is None else compare_transcripts(folder, other, authority)
-    except BrokenTranscriptError as error:
+        lines = transcripts.read_transcript(folder, authority)
+        agreement = None if other is None else transcripts.compare_transcripts(folder, other, authority)
+    except transcripts.BrokenTranscriptError as error:
         if as_json:
             print_json({"whole": False, "file": str(error.path), "line": error.line, "what": error.what})
         raise
     if action == "show":
-        if as_json:
-            typer.echo(json.dumps(as_data(lines)))
-        else:
-            for text in in_words(lines):
-                typer.echo(text)
-    elif as_json:
-        print_json({"whole": True, "lines": len(lines), **({} if agreement is None else agreement._asdict())})
-    else:
-        typer.echo(f"{folder}: {len(lines):,} lines, none altered or missing")
-        if agreement is not None:
-            typer.echo(
-                f"{other}: agrees; {agreement.messages:,} messages on {agreement.streams:,} streams were received as "
-                f"they were sent, {agreement.lost:,} were lost at the end of a stream"
-            )
+        print_result(as_json, transcripts.as_data(lines), *transcripts.in_words(lines))
+        return
+    content: dict[str, Any] = {"whole": True, "lines": len(lines)}
+    words = [f"{folder}: {len(lines):,} lines, none altered or missing"]
+    if agreement is not None:
+        content |= agreement._asdict()
+        words.append(
+            f"{other}: agrees; {agreement.messages:,} messages on {agreement.streams:,} streams were received as "
+            f"they were sent, {agreement.lost:,} were lost at the end of a stream"
+        )
+    print_result(as_json, content, *words)
 
 
 class Display(NamedTuple):
@@ -304,7 +259,6 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
     from rich.logging import RichHandler
     from rich.status import Status
 
-    from fed_ucbvi.core.numbers import byte_count
     from fed_ucbvi.results.recommendations import last_gap
 
     console = Console(stderr=True)
@@ -331,34 +285,3 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             )
 
         yield Display(report, lambda text: console.print(text, highlight=False, markup=False))
-
-
-def finish_federation(outcome: Outcome, spec: RunSpec, output: Output, failure: InputError | None) -> None:
-    """Save a run over the network, unless it can be resumed, and print it; a failure is printed last."""
-    from fed_ucbvi.core.numbers import byte_count
-
-    run, checkpoint, (played, planned) = outcome.run, spec.checkpoint, outcome.agent_episodes
-    saved: Path | None = None
-    unsaved: InputError | None = None
-    if spec.out is not None and (outcome.ended or checkpoint is None):
-        saved, unsaved = save_somewhere(run, spec.out, overwrite=spec.overwrite)
-    if output.as_json:
-        episodes = {"agent_episodes": played, "agent_episodes_planned": planned}
-        print_json({**run.summary(), **episodes, "wire": asdict(outcome.wire), "events": outcome.events})
-    elif not output.quiet or (unsaved is not None and saved is None):
-        title, rows = summary_rows(run)
-        if outcome.ended and not run.complete:
-            rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
-        wire = outcome.wire
-        rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))
-        rows.extend(("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events)
-        if saved is not None:
-            rows.append(("saved to", str(saved)))
-        print_rows(title, rows)
-    troubles = [str(trouble) for trouble in (failure, unsaved) if trouble is not None]
-    if troubles:
-        raise InputError(" ".join(troubles))
-    if not outcome.ended:
-        again = "" if checkpoint is None else f"; start the same command again to resume from {checkpoint}"
-        say(f"stopped after {run.episodes_played:,} episodes per agent{again}")
-        raise typer.Exit(INTERRUPTED)

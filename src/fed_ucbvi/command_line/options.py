@@ -1,7 +1,7 @@
 """Options of commands, generated from fields that are declared once: what a run is, and what is shown of it.
 
 A command is a function of dataclasses whose fields have flags (:func:`~fed_ucbvi.run_spec.flag`), and of options of
-its own, whose defaults are made by :func:`option` and :func:`argument`.
+its own; the defaults of its parameters are made by :func:`fields`, :func:`option` and :func:`argument`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -19,7 +19,7 @@ import typer
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import json_or_text, whole_number
-from fed_ucbvi.run_spec import NETWORK, OUTPUT, Flag, flag
+from fed_ucbvi.run_spec import NETWORK, OUTPUT, Flag, flag, low_and_high
 
 if TYPE_CHECKING:
     from fed_ucbvi.network.sources import LiveSource
@@ -51,31 +51,33 @@ def argument(metavar: str, help: str, value: Any = REQUIRED) -> Any:
 class Chosen(NamedTuple):
     """Which fields of a dataclass a command has, and what is different about their flags."""
 
-    names: tuple[str, ...]
+    names: list[str]
     changes: Mapping[str, Mapping[str, Any]]
 
 
-def fields(names: str, **changes: Mapping[str, Any]) -> Chosen:
-    """Choose fields by name, with changes to their flags; ``value`` is the default."""
-    return Chosen(tuple(names.split()), changes)
+def fields(names: str = "", **changes: Mapping[str, Any]) -> Any:
+    """The default of a parameter that is a dataclass: its fields by name, or all, with changes to their flags.
+
+    In the changes ``value`` is the default of a field.
+    """
+    return Chosen(names.split(), changes)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """The function with a parameter for every option, as Typer reads them."""
-    hints = typing.get_type_hints(function, include_extras=True)
+    hints = typing.get_type_hints(function)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[Any, tuple[str, ...]]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        chosen = next((one for one in getattr(hints[name], "__metadata__", ()) if isinstance(one, Chosen)), None)
-        kind: Any = hints[name] if chosen is None else typing.get_args(hints[name])[0]
-        if isinstance(kind, type) and is_dataclass(kind):
-            declared = _declared(kind, chosen)
+        kind, given = hints[name], parameter.default
+        if isinstance(given, Chosen):
+            declared = _declared(kind, given)
             groups[name] = (kind, tuple(declared))
             parameters += [_parameter(key, *one) for key, one in declared.items()]
-        elif isinstance(parameter.default, Declared):
-            parameters.append(_parameter(name, hints[name], parameter.default))
+        elif isinstance(given, Declared):
+            parameters.append(_parameter(name, kind, given))
         else:
-            parameters.append(parameter.replace(annotation=hints[name]))
+            parameters.append(parameter.replace(annotation=kind))
 
     def call(**given: Any) -> None:
         made = {name: kind(**{key: given.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
@@ -89,12 +91,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _declared(kind: type[Any], chosen: Chosen | None) -> dict[str, tuple[Any, Declared]]:
+def _declared(kind: type[Any], chosen: Chosen) -> dict[str, tuple[Any, Declared]]:
     """Types, defaults and flags of a dataclass's fields, those that were chosen, in that order."""
     hints, found = typing.get_type_hints(kind), {one.name: one for one in fields_of(kind)}
     declared = {}
-    for name in found if chosen is None else chosen.names:
-        changes = {} if chosen is None else dict(chosen.changes.get(name, {}))
+    for name in chosen.names or found:
+        changes = dict(chosen.changes.get(name, {}))
         value = changes.pop("value", found[name].default)
         declared[name] = hints[name], Declared(value, replace(found[name].metadata["flag"], **changes))
     return declared
@@ -183,8 +185,6 @@ class Output:
 
 
 PAGE = "dashboard dashboard_cert dashboard_token"
-SHOWN = fields(f"{PAGE} as_json quiet")
-"""What commands show that have neither trackers nor a log."""
 
 
 @dataclass(frozen=True)
@@ -212,17 +212,8 @@ class LiveOptions:
             raise InputError(
                 f"--live-kwargs takes a JSON object, as '{{\"map_name\": \"8x8\"}}', got '{self.live_kwargs}'."
             )
-        ends = None if self.reward_range is None else low_and_high(self.reward_range)
+        ends = None if self.reward_range is None else low_and_high("--reward-range", self.reward_range)
         return LiveSource.of(self.live or "", options, reward_range=ends, horizon=self.horizon)
-
-
-def low_and_high(text: str) -> tuple[float, float]:
-    """What --reward-range says."""
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise InputError(f"--reward-range takes two numbers as LOW,HIGH, got '{text}'.") from None
-    return low, high
 
 
 @dataclass(frozen=True)

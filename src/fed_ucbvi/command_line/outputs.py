@@ -1,4 +1,4 @@
-"""What commands write and print: folders checked beforehand, a summary for people, one JSON object for programs."""
+"""What commands show, print and write: live page and trackers, a summary for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import os
 import shlex
 import sys
 import tempfile
+import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import asdict
+from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING
+from queue import Full, Queue
+from typing import TYPE_CHECKING, Self
 
 import typer
 
@@ -21,11 +25,19 @@ from fed_ucbvi.command_line.options import Output
 from fed_ucbvi.command_line.program import INTERRUPTED, say
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free
+from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.run_spec import RunSpec
 
 if TYPE_CHECKING:
+    from fed_ucbvi.dashboard.state import LiveState
+    from fed_ucbvi.network.server import Outcome
+    from fed_ucbvi.results.round_record import RoundRecord
     from fed_ucbvi.results.run import Run
+    from fed_ucbvi.trackers.tracker import Tracker
+
+MAX_WAITING = 1_000
+"""Rounds that may wait for slow trackers."""
 
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
@@ -95,9 +107,17 @@ def print_result(as_json: bool, content: Mapping[str, object], *lines: str) -> N
     """One JSON object for programs, or lines for people."""
     if as_json:
         print_json(content)
-        return
-    for line in lines:
-        typer.echo(line)
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
+def print_table(as_json: bool, content: Mapping[str, object], title: str, rows: Iterable[tuple[str, ...]]) -> None:
+    """One JSON object for programs, or a title and rows for people."""
+    if as_json:
+        print_json(content)
+    else:
+        print_rows(title, rows)
 
 
 def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
@@ -119,8 +139,6 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     """A run in a few lines: first the value to the agents; values in the common MDP are labelled as such."""
-    from fed_ucbvi.core.numbers import byte_count
-
     about = run.about
     eps_p = "eps_p unknown" if math.isnan(about.eps_p) else f"eps_p = {about.eps_p:g}"
     setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, {eps_p}"
@@ -187,8 +205,6 @@ def _promises(run: Run) -> list[tuple[str, str]]:
 
 def _recommendations(run: Run) -> list[tuple[str, str]]:
     """What the recommendations cost beside the algorithm's own communication."""
-    from fed_ucbvi.core.numbers import byte_count
-
     number, traffic = len(run.recommendations["round"]), run.recommendation_traffic
     if not number:
         return []
@@ -260,7 +276,50 @@ def _own_units(run: Run) -> list[str]:
     return lines
 
 
-def save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | None, InputError | None]:
+def finish(
+    run: Run, spec: RunSpec, output: Output, outcome: Outcome | None = None, failure: InputError | None = None
+) -> None:
+    """Save a run, print it, and end with 130 if it was stopped.
+
+    It is printed even if it cannot be saved. If it cannot be saved anywhere, it is printed in any case. The run of a
+    federation has an ``outcome``, and is not saved if it can be resumed; what made it fail is raised last.
+    """
+    out, checkpoint, ended = spec.out, spec.checkpoint, run.complete if outcome is None else outcome.ended
+    wanted = out if outcome is None or ended or checkpoint is None else None
+    saved, unsaved = (None, None) if wanted is None else _save_somewhere(run, wanted, overwrite=spec.overwrite)
+    if output.as_json:
+        print_json(run.summary() if outcome is None else {**run.summary(), **_outcome_summary(outcome)})
+    elif not output.quiet or (wanted is not None and saved is None):
+        title, rows = summary_rows(run)
+        rows = rows if outcome is None else _with_outcome(rows, outcome)
+        print_rows(title, rows if saved is None else [*rows, ("saved to", str(saved))])
+    if not ended and failure is None:
+        kept = "no result is saved" if saved is None else f"the result so far is saved in {saved}"
+        how = "resume it with: fed-ucbvi resume" if outcome is None else "start the same command again to resume from"
+        again = "" if checkpoint is None else f"; {how} {shlex.quote(str(checkpoint))}"
+        say(f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes; {kept}{again}")
+    if troubles := [str(trouble) for trouble in (failure, unsaved) if trouble is not None]:
+        raise InputError(" ".join(troubles))
+    if not ended:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _outcome_summary(outcome: Outcome) -> dict[str, object]:
+    played, planned = outcome.agent_episodes
+    episodes = {"agent_episodes": played, "agent_episodes_planned": planned}
+    return {**episodes, "wire": asdict(outcome.wire), "events": outcome.events}
+
+
+def _with_outcome(rows: list[tuple[str, str]], outcome: Outcome) -> list[tuple[str, str]]:
+    """The rows of a run over the network, with what the network has carried and what went wrong."""
+    (played, planned), wire = outcome.agent_episodes, outcome.wire
+    if outcome.ended and not outcome.run.complete:
+        rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
+    rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))
+    return rows + [("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events]
+
+
+def _save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | None, str | None]:
     """Save a run in ``out``, or in a new folder elsewhere if the system does not let us: it may have taken days.
 
     Returns:
@@ -273,36 +332,10 @@ def save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | None
         reason = (error.strerror or str(error)).rstrip(".")
     for place in (Path(tempfile.gettempdir()), Path.cwd()):
         elsewhere = place / f"fed-ucbvi-run-{os.getpid()}"
-        try:
+        with suppress(OSError, InputError):
             run.save(elsewhere)
-        except (OSError, InputError):
-            continue
-        return elsewhere, InputError(f"cannot write {out}: {reason}. The run is saved in {elsewhere} instead.")
-    return None, InputError(f"cannot write {out}, nor anywhere else: {reason}. Only what is printed is left.")
-
-
-def finish(run: Run, spec: RunSpec, output: Output) -> None:
-    """Save a run, print it, and end with 130 if it was interrupted.
-
-    It is printed even if it cannot be saved. If it cannot be saved anywhere, it is printed in any case.
-    """
-    out, checkpoint = spec.out, spec.checkpoint
-    saved, failure = (None, None) if out is None else save_somewhere(run, out, overwrite=spec.overwrite)
-    if output.as_json:
-        print_json(run.summary())
-    elif not output.quiet or (out is not None and saved is None):
-        title, rows = summary_rows(run)
-        print_rows(title, rows if saved is None else [*rows, ("saved to", str(saved))])
-    if not run.complete:
-        kept = "no result is saved" if saved is None else f"the result so far is saved in {saved}"
-        again = f"; resume it with: fed-ucbvi resume {shlex.quote(str(checkpoint))}" if checkpoint is not None else ""
-        typer.echo(
-            f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes; {kept}{again}", err=True
-        )
-    if failure is not None:
-        raise failure
-    if not run.complete:
-        raise typer.Exit(INTERRUPTED)
+            return elsewhere, f"cannot write {out}: {reason}. The run is saved in {elsewhere} instead."
+    return None, f"cannot write {out}, nor anywhere else: {reason}. Only what is printed is left."
 
 
 @contextmanager
@@ -317,3 +350,84 @@ def others_on_standard_error() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@contextmanager
+def live_page(
+    output: Output, state: LiveState | None, metrics: Callable[[], bytes] | None = None
+) -> Iterator[LiveState | None]:
+    """Serve the page of a state, if it is wanted, until the block ends, and say where; gives None without a page."""
+    if output.dashboard is None or state is None:
+        if output.dashboard_cert is not None or output.dashboard_token is not None:
+            raise InputError(
+                "--dashboard-cert and --dashboard-token are for the page; pass --dashboard HOST:PORT as well."
+            )
+        yield None
+        return
+    from fed_ucbvi.dashboard.server import Access, PageServer
+
+    access = Access.parse(output.dashboard, output.dashboard_cert, output.dashboard_token)
+    with PageServer(state, access, metrics) as page:
+        say(f"page: {page.url}")
+        yield state
+
+
+class Tracking:
+    """The trackers that ``--track`` names, at work in a thread of their own while a ``with`` block lasts.
+
+    So a tracker that is slow does not hold up the run; if it cannot keep up, rounds are left out. What trackers print
+    when they begin and end goes to standard error.
+    """
+
+    def __init__(self, texts: Iterable[str], every: int) -> None:
+        self._trackers: dict[str, Tracker] = {}
+        self._rounds: Queue[RoundRecord | None] = Queue(MAX_WAITING)
+        self._thread = threading.Thread(target=self._hand_on, daemon=True)
+        self._run: Run | None = None
+        self._texts, self._every = texts, every
+
+    def __enter__(self) -> Self:
+        try:
+            with redirect_stdout(sys.stderr):
+                for text in self._texts:
+                    from fed_ucbvi.trackers.tracker import make_tracker
+
+                    self._trackers[text] = make_tracker(text, self._every)
+        except BaseException:
+            self._end(failed=True)
+            raise
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._rounds.put(None)
+        self._thread.join()
+        self._end(failed=kind is not None)
+
+    def __call__(self, record: RoundRecord) -> None:
+        """Hand a round to all of them, soon."""
+        with suppress(Full):
+            self._rounds.put_nowait(record)
+
+    def finish(self, run: Run) -> None:
+        """Hand the run to all of them, at the end, when it has been saved and printed."""
+        self._run = run
+
+    def _end(self, *, failed: bool) -> None:
+        run = self._run
+        with redirect_stdout(sys.stderr):
+            if run is not None:
+                self._each(methodcaller("finish", run))
+            self._each(methodcaller("end", failed=failed))
+
+    def _hand_on(self) -> None:
+        while (record := self._rounds.get()) is not None:
+            self._each(methodcaller("__call__", record))
+
+    def _each(self, do: Callable[[Tracker], object]) -> None:
+        for text, tracker in tuple(self._trackers.items()):
+            try:
+                do(tracker)
+            except Exception as error:
+                del self._trackers[text]
+                say(f"{text} cannot be written: {error}. The run continues without it.", logging.WARNING)

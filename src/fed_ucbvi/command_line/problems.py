@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+import fed_ucbvi
 from fed_ucbvi.command_line.options import JSON, REAL, LiveOptions, argument, fields, option
-from fed_ucbvi.command_line.outputs import print_json, print_rows, warn
+from fed_ucbvi.command_line.outputs import print_json, print_rows, print_table, warn
+from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.parameters import whole_number
-from fed_ucbvi.run_spec import (
-    AGENTS,
-    OUTPUT,
-    PROBLEM,
-    RunSpec,
-    algorithm_names,
-    environment_names,
-    pairs,
-)
+from fed_ucbvi.core.numbers import byte_count
+from fed_ucbvi.core.parameters import parameter_help, plain_docstring, whole_number
+from fed_ucbvi.run_spec import AGENTS, OUTPUT, PROBLEM, RunSpec, algorithm_names, environment_names, pairs
 
 if TYPE_CHECKING:
     from fed_ucbvi.analysis.advise import Advice
@@ -38,31 +34,21 @@ def environments(names: list[str] | None = argument("NAME", "Only these.", None)
     """List the environments and their options, which --env-option sets."""
     from fed_ucbvi.environments import REGISTRY, find_environment
 
-    _list(
-        _loaded(names or environment_names(), lambda name: find_environment(name).made if names else REGISTRY[name]),
-        as_json,
-    )
+    def find(name: str) -> dict[str, Any]:
+        return describe(find_environment(name).made if names else REGISTRY[name])
+
+    _list(names or environment_names(), find, as_json)
 
 
 def algorithms(names: list[str] | None = argument("NAME", "Only these.", None), as_json: bool = JSON) -> None:
     """List the algorithms, their rows of the paper's Table 1 and their parameters, which --option sets."""
     from fed_ucbvi.algorithms import find_algorithm
 
-    found = _loaded(names or algorithm_names(), find_algorithm)
-    _list(found, as_json, {name: kind.table._asdict() for name, kind in found.items() if kind.table is not None})
+    def find(name: str) -> dict[str, Any]:
+        kind = find_algorithm(name)
+        return {**describe(kind), **({} if kind.table is None else {"table_1": kind.table._asdict()})}
 
-
-def _loaded(names: list[str], find: Callable[[str], Any]) -> dict[str, Any]:
-    """What names stand for; what other packages have registered and cannot be used is left out with a warning."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = find(name)
-        except InputError as error:
-            if len(names) == 1:
-                raise
-            warn(str(error))
-    return found
+    _list(names or algorithm_names(), find, as_json)
 
 
 def describe(thing: Any) -> dict[str, Any]:
@@ -78,16 +64,20 @@ def describe(thing: Any) -> dict[str, Any]:
     >>> describe(drive)["parameters"]
     [{'name': 'speed', 'type': 'float', 'default': 1.0, 'description': 'how fast, in knots.', 'choices': ()}]
     """
-    from fed_ucbvi.core.parameters import parameter_help, plain_docstring
-
     first = plain_docstring(thing).partition("\n\n")[0].replace("\n", " ")
     return {"description": first, "parameters": [parameter._asdict() for parameter in parameter_help(thing)]}
 
 
-def _list(things: Mapping[str, Any], as_json: bool, tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    described = {name: describe(thing) for name, thing in things.items()}
-    for name, row in (tables or {}).items():
-        described[name]["table_1"] = dict(row)
+def _list(names: list[str], find: Callable[[str], dict[str, Any]], as_json: bool) -> None:
+    """Describe what names stand for; what other packages have registered and cannot be used is left out."""
+    described = {}
+    for name in names:
+        try:
+            described[name] = find(name)
+        except InputError as error:
+            if len(names) == 1:
+                raise
+            warn(str(error))
     if as_json:
         print_json(described)
         return
@@ -103,22 +93,16 @@ def _list(things: Mapping[str, Any], as_json: bool, tables: Mapping[str, Mapping
 
 
 def inspect(
-    spec: Annotated[
-        RunSpec,
-        fields(
-            "environment agents eps_p env_seed environment_options",
-            eps_p={"default": f"{USUAL_EPS_P}, where the environment has it"},
-        ),
-    ],
+    spec: RunSpec = fields(
+        "environment agents eps_p env_seed environment_options",
+        eps_p={"default": f"{USUAL_EPS_P}, where the environment has it"},
+    ),
     plot: Path | None = option(None, "FILE", "Draw it: .png, .svg, .pdf or .html; replaced if it exists.", OUTPUT),
     as_json: bool = JSON,
 ) -> None:
     """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
-    from dataclasses import replace
-
-    from fed_ucbvi.analysis.inspection import inspect_federation
+    from fed_ucbvi.analysis.inspection import plot_inspection
     from fed_ucbvi.charts.picture import check_picture
-    from fed_ucbvi.core import defaults
     from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.environments import find_environment
 
@@ -128,16 +112,11 @@ def inspect(
         spec = replace(spec, eps_p=USUAL_EPS_P)
     federation = spec.make_federation()
     with progress_bar("agents") as report:
-        found = inspect_federation(federation, report=report)
+        found = fed_ucbvi.inspect_federation(federation, report=report)
     figures = found.summary()
     if plot is not None:
-        from fed_ucbvi.analysis.heterogeneity_picture import plot_inspection
-
         plot_inspection(found, plot)
         figures["picture"] = str(plot)
-    if as_json:
-        print_json(figures)
-        return
     gaps, where, price = figures["l1_between_agents"], figures["eps_p_least_at"], found.price
     cost = f"{price.lower:.4g} (exact)" if price.exact else f"between {price.lower:.4g} and {price.upper:.4g}"
     rows = [
@@ -152,18 +131,15 @@ def inspect(
         *([("picture", str(plot))] if plot is not None else []),
     ]
     sizes = f"S = {figures['states']:,}, A = {figures['actions']:,}, H = {figures['horizon']:,}"
-    print_rows(f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)
+    print_table(as_json, figures, f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)
 
 
 def advise(
-    spec: Annotated[RunSpec, fields("environment environment_options eps_p agents")],
-    real: Annotated[
-        LiveOptions,
-        fields(
-            "live live_kwargs horizon",
-            live={"help": "Or a real environment to try: a Gymnasium id, or a function of the agent's number."},
-        ),
-    ],
+    spec: RunSpec = fields("environment environment_options eps_p agents"),
+    real: LiveOptions = fields(
+        "live live_kwargs horizon",
+        live={"help": "Or a real environment to try: a Gymnasium id, or a function of the agent's number."},
+    ),
     states: int | None = STATES,
     actions: int | None = ACTIONS,
     episodes: int | None = option(None, "T", "Episodes that each agent can play, if that is given.", PROBLEM),
@@ -176,7 +152,6 @@ def advise(
     as_json: bool = JSON,
 ) -> None:
     """Recommend an algorithm, its options, and numbers of bins and episodes, with the reasons."""
-    from fed_ucbvi.analysis.advise import choose_parameters
     from fed_ucbvi.environments.gymnasium_making import make_live
 
     if spec.environment is not None and real.live is not None:
@@ -188,13 +163,13 @@ def advise(
     if spec.environment is not None:
         if (states, actions, real.horizon) != (None, None, None):
             raise InputError("--env brings its sizes along; leave out --states, --actions and --horizon.")
-        advice = choose_parameters(spec.make_federation(), episodes=episodes, seed=seed)
+        advice = fed_ucbvi.choose_parameters(spec.make_federation(), episodes=episodes, seed=seed)
     else:
         M = spec.agents or AGENTS
         make = None if real.live is None else real.source().make
         tried = [] if make is None else [make_live(make, i) for i in agent or sorted({0, M - 1})]
         try:
-            advice = choose_parameters(
+            advice = fed_ucbvi.choose_parameters(
                 tried or None,
                 states=states,
                 actions=actions,
@@ -207,19 +182,18 @@ def advise(
         finally:
             for one in tried:
                 one.close()
-    if as_json:
-        print_json(advice.summary())
-    else:
-        print_rows(*_advice_rows(advice))
+    print_table(as_json, advice.summary(), *_advice_rows(advice))
 
 
 def _advice_rows(advice: Advice) -> tuple[str, list[tuple[str, str]]]:
     known = advice.problem
     options = " ".join(f"--option {name}={str(value).lower()}" for name, value in advice.options.items())
     words = f"--algorithm {advice.algorithm} {options}".strip()
-    rows = [("run", words + (" --random-rewards" if advice.random_rewards else ""))]
-    rows.append(("federate", "yes" if advice.together else "no"))
-    rows.append(("episodes", f"{advice.episodes:,} for each agent"))
+    rows = [
+        ("run", words + (" --random-rewards" if advice.random_rewards else "")),
+        ("federate", "yes" if advice.together else "no"),
+        ("episodes", f"{advice.episodes:,} for each agent"),
+    ]
     if advice.bins_per_dimension is not None:
         rows.append(("bins", f"{advice.bins_per_dimension} for each continuous dimension ('fed-ucbvi bins')"))
     rows += [("because" if number == 0 else "", reason) for number, reason in enumerate(advice.reasons)]
@@ -228,7 +202,7 @@ def _advice_rows(advice: Advice) -> tuple[str, list[tuple[str, str]]]:
 
 
 def plan(
-    spec: Annotated[RunSpec, fields("environment environment_options agents episodes eps_p")],
+    spec: RunSpec = fields("environment environment_options agents episodes eps_p"),
     states: int | None = STATES,
     actions: int | None = ACTIONS,
     horizon: int | None = option(None, "H", "Steps.", SIZES),
@@ -237,21 +211,19 @@ def plan(
     as_json: bool = JSON,
 ) -> None:
     """Say what the theory promises at a setting: rounds, bytes, regret, and whether to federate."""
-    from fed_ucbvi.analysis.forecast import plan as make_plan
-
     if spec.environment is not None:
         if (states, actions, horizon, eps_r) != (None, None, None, None):
             raise InputError(
                 "--env brings --states, --actions, --horizon and --eps-r along; leave them out, or pass them as "
                 "--env-option."
             )
-        made = make_plan(spec.make_federation(), episodes=spec.episodes, delta=delta)
+        made = fed_ucbvi.plan(spec.make_federation(), episodes=spec.episodes, delta=delta)
     elif states is None or actions is None or horizon is None:
         raise InputError("plan needs the sizes, --states, --actions and --horizon, or else --env NAME.")
     elif spec.environment_options:
         raise InputError("--env-option needs --env.")
     else:
-        made = make_plan(
+        made = fed_ucbvi.plan(
             states=states,
             actions=actions,
             horizon=horizon,
@@ -261,15 +233,10 @@ def plan(
             eps_r=eps_r or 0.0,
             delta=delta,
         )
-    if as_json:
-        print_json(made.summary())
-    else:
-        print_rows(*_answers(made))
+    print_table(as_json, made.summary(), *_answers(made))
 
 
 def _answers(made: Forecast) -> tuple[str, list[tuple[str, str]]]:
-    from fed_ucbvi.core.numbers import byte_count
-
     M, T, bound = made.agents, made.episodes, made.bound
     title = (
         f"Fed-UCBVI with S = {made.states:,}, A = {made.actions:,}, H = {made.horizon:,}, M = {M:,}, "
@@ -367,7 +334,7 @@ def _for_how_long(episodes: int, proven: int, in_order: float) -> str:
 
 
 def bins(
-    real: Annotated[LiveOptions, fields("live_kwargs horizon reward_range")],
+    real: LiveOptions = fields("live_kwargs horizon reward_range"),
     live: str = argument(
         "ID|MODULE:FUNCTION", "The environment: a Gymnasium id, or a function of the agent's number."
     ),
@@ -384,9 +351,6 @@ def bins(
     as_json: bool = JSON,
 ) -> None:
     """Learn bins from a few episodes with random actions; 'serve --bins' hands them out to all nodes."""
-    from dataclasses import replace
-
-    from fed_ucbvi.environments.bin_making import learn_bins
     from fed_ucbvi.environments.finite_spaces import dimensions_of
     from fed_ucbvi.environments.gymnasium_making import make_live
 
@@ -395,7 +359,7 @@ def bins(
     try:
         usual = {one.name: bins for one in dimensions_of(env.observation_space) if not one.count}
         others = {name: whole_number(name, text) for name, text in pairs("--bins-of", bins_of or ()).items()}
-        learnt = learn_bins(
+        learnt = fed_ucbvi.learn_bins(
             env,
             episodes=episodes,
             bins_per_dimension={**usual, **others},
@@ -409,14 +373,12 @@ def bins(
         env.close()
     learnt.save(out)
     S, A, H = learnt.states + 1, learnt.number_of_actions, learnt.horizon
-    if as_json:
-        about = {"states": S, "actions": A, "horizon": H, "digest": learnt.digest, "file": str(out)}
-        print_json({**json.loads(learnt.text), **about})
-        return
+    about = {"states": S, "actions": A, "horizon": H, "digest": learnt.digest, "file": str(out)}
     rows = [(one.name, f"{one.count} bins or values") for one in learnt.observations]
     rows += [(f"action {one.name}", f"{one.count} values") for one in learnt.actions]
     if learnt.reward_range is not None:
         low, high = learnt.reward_range
         rows.append(("rewards", f"{low:.6g} to {high:.6g} (observed, with a margin; others count as the nearer end)"))
     rows += [("digest", learnt.digest[:16]), ("written to", str(out))]
-    print_rows(f"{live}: S = {S:,} (the last for what terminates), A = {A:,}, H = {H:,}", rows)
+    title = f"{live}: S = {S:,} (the last for what terminates), A = {A:,}, H = {H:,}"
+    print_table(as_json, {**json.loads(learnt.text), **about}, title, rows)

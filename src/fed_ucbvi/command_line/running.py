@@ -2,46 +2,58 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.command_line.options import (
-    CODE,
-    JSON,
-    PAGE,
-    SHOWN,
-    Output,
-    argument,
-    fields,
-    load_code,
-    low_and_high,
-    option,
-)
-from fed_ucbvi.command_line.outputs import check_kept, finish, others_on_standard_error, plain_warnings, print_result
+import fed_ucbvi
+from fed_ucbvi.command_line import options, outputs
+from fed_ucbvi.command_line.options import CODE, JSON, PAGE, Output, argument, fields, option
+from fed_ucbvi.command_line.outputs import Tracking, check_kept, finish, live_page, print_result
 from fed_ucbvi.command_line.program import interruptible
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.files import MANIFEST, read_manifest
+from fed_ucbvi.core.plugins import is_attribute, load_attribute
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.run_spec import OUTPUT, PROBLEM, RunSpec
+from fed_ucbvi.run_spec import OUTPUT, PROBLEM, RunSpec, field_value, low_and_high
 
 if TYPE_CHECKING:
+    from fed_ucbvi.algorithms.base import Algorithm
     from fed_ucbvi.algorithms.count_table import CountTable
     from fed_ucbvi.dashboard.state import LiveState
+    from fed_ucbvi.engine.live import LiveFederation
+    from fed_ucbvi.problem.federation import Federation
     from fed_ucbvi.results.policy import PolicyLike
 
 LOGS = "Logs"
 TABLES = "environment agents episodes eps_p env_seed environment_options"
 """The fields of a problem whose tables are known."""
+PASSED_ON = (
+    *("seed", "loss", "until_gap", "return_range", "driver", "fleets", "address", "fleet_count"),
+    *("checkpoint", "checkpoint_every"),
+)
+"""The fields that :func:`fed_ucbvi.run` takes as they are."""
 SIMULATION = fields(
     f"{TABLES} liars attack algorithm parameters seed warm_start incumbent loss until_gap return_range driver fleets "
     "address fleet_count out overwrite checkpoint checkpoint_every"
 )
 
 
+def _page_of_run(
+    output: Output, algorithm: Algorithm[Any, Any], federation: Federation | LiveFederation, **settings: Any
+) -> AbstractContextManager[LiveState | None]:
+    """The page of a simulation; a run without one does not import what it is made of."""
+    if output.dashboard is None:
+        return live_page(output, None)
+    from fed_ucbvi.dashboard.state import LiveState, Subject
+
+    return live_page(output, LiveState(Subject.of_run(algorithm, federation, **settings)))
+
+
 def run(
-    spec: Annotated[RunSpec, SIMULATION],
-    output: Annotated[Output, fields(f"track track_every {PAGE} as_json quiet")],
+    spec: RunSpec = SIMULATION,
+    output: Output = fields(f"track track_every {PAGE} as_json quiet"),
 ) -> None:
     """Run a federated algorithm and print its regret and communication.
 
@@ -52,11 +64,7 @@ def run(
     from fed_ucbvi.core.compiling import compile_beside
 
     if spec.driver == "auto" and spec.fleets == "local":
-        slowest = ("auto._looks_longer", "episodes._play", "regret.score_round", "counts._collect")
-        compile_beside("fed_ucbvi.engine.compile_rounds", slowest)
-    from fed_ucbvi.command_line.page import live_page, state_of_run, tracking
-    from fed_ucbvi.engine.run import run as simulate
-    from fed_ucbvi.engine.simulation import Interrupted
+        compile_beside("fed_ucbvi.engine.compile_rounds", ("regret.score_round", "counts._collect"))
     from fed_ucbvi.results.subscriber import CallbackList
 
     algorithm = spec.make_algorithm()
@@ -64,32 +72,23 @@ def run(
     federation = spec.make_federation()
     with (
         interruptible() as interruption,
-        plain_warnings(),
-        tracking(output.track, output.track_every) as trackers,
-        live_page(output, lambda: state_of_run(algorithm, federation, spec)) as page,
+        outputs.plain_warnings(),
+        Tracking(output.track, output.track_every) as trackers,
+        _page_of_run(output, algorithm, federation, seed=spec.seed, driver=spec.driver) as page,
     ):
         try:
-            with others_on_standard_error() if spec.fleets == "ray" else nullcontext():
-                result = simulate(
+            with outputs.others_on_standard_error() if spec.fleets == "ray" else nullcontext():
+                result = fed_ucbvi.run(
                     algorithm,
                     federation,
                     spec.episodes,
-                    seed=spec.seed,
-                    driver=spec.driver,
-                    fleets=spec.fleets,
-                    address=spec.address,
-                    fleet_count=spec.fleet_count,
                     progress=not output.quiet,
                     on_round=CallbackList(page, trackers if output.track else None) or None,
-                    checkpoint=spec.checkpoint,
-                    checkpoint_every=spec.checkpoint_every,
                     warm_start=None if spec.warm_start is None else counts_at(spec.warm_start),
                     incumbent=None if spec.incumbent is None else incumbent_at(spec.incumbent),
-                    loss=spec.loss,
-                    until_gap=spec.until_gap,
-                    return_range=spec.return_range,
+                    **{name: getattr(spec, name) for name in PASSED_ON},
                 )
-        except Interrupted as stop:
+        except fed_ucbvi.Interrupted as stop:
             result = stop.partial
         interruption.saving()
         trackers.finish(result)
@@ -99,8 +98,8 @@ def run(
 
 
 def resume(
-    spec: Annotated[RunSpec, fields("out overwrite")],
-    output: Annotated[Output, SHOWN],
+    spec: RunSpec = fields("out overwrite"),
+    output: Output = fields(f"{PAGE} as_json quiet"),
     folder: Path = argument("DIR", "What 'run --checkpoint DIR' wrote."),
     episodes: int | None = option(None, "T", "Episodes per agent, if there are to be more than planned.", PROBLEM),
     code: list[str] | None = CODE,
@@ -109,39 +108,34 @@ def resume(
 
     With --episodes it is extended beyond what was planned, also after its end, for algorithms that allow it.
     """
-    from fed_ucbvi.command_line.page import live_page
-    from fed_ucbvi.engine.run import resume as resume_run
-    from fed_ucbvi.engine.simulation import Interrupted
+    from fed_ucbvi.engine.checkpoint import open_checkpoint
+    from fed_ucbvi.engine.simulation import drive
 
-    load_code(code)
+    options.load_code(code)
     spec = replace(spec, checkpoint=folder)
     check_kept(spec)
-
-    def state() -> LiveState:
-        from fed_ucbvi.dashboard.folders import state_of_folder
-
-        return state_of_folder(folder)[0]
-
-    with interruptible() as interruption, live_page(output, state) as page:
-        try:
-            result = resume_run(folder, episodes=episodes, progress=not output.quiet, on_round=page)
-        except Interrupted as stop:
-            result = stop.partial
-        interruption.saving()
-        if page is not None:
-            page.finish(result)
-        finish(result, spec, output)
+    with interruptible() as interruption:
+        store, simulation = open_checkpoint(folder, None if episodes is None else field_value("episodes", episodes))
+        page_of_run = _page_of_run(output, simulation.requested, simulation.federation)
+        with closing(simulation), store, page_of_run as page:
+            if page is not None:
+                page.take_earlier(simulation)
+            try:
+                result = drive(simulation, not output.quiet, store, page)
+            except fed_ucbvi.Interrupted as stop:
+                result = stop.partial
+            interruption.saving()
+            if page is not None:
+                page.finish(result)
+            finish(result, spec, output)
 
 
 def counts(
-    spec: Annotated[
-        RunSpec,
-        fields(
-            "sizes random_rewards",
-            sizes={"help": "With --from-logs: states, actions and steps.", "panel": LOGS},
-            random_rewards={"help": "Rewards depend on chance, or on the next state.", "panel": LOGS},
-        ),
-    ],
+    spec: RunSpec = fields(
+        "sizes random_rewards",
+        sizes={"help": "With --from-logs: states, actions and steps.", "panel": LOGS},
+        random_rewards={"help": "Rewards depend on chance, or on the next state.", "panel": LOGS},
+    ),
     folder: Path | None = argument(
         "DIR", "The checkpoint of a run, a live run, or a server that was sent counts.", None
     ),
@@ -160,9 +154,8 @@ def counts(
     A log has the columns episode, step, state, action, reward and next_state. That whoever acted knew more than the
     logged state (confounding) is not detected.
     """
-    from fed_ucbvi.analysis.logs import counts_from_logs
-
-    load_code(code)
+    options.load_code(code)
+    rewards = low_and_high("--reward-range", reward_range)
     if (folder is None) == (from_logs is None):
         raise InputError("pass either DIR, the checkpoint of a run, or --from-logs FILE.")
     if from_logs is None:
@@ -170,9 +163,9 @@ def counts(
     elif spec.sizes is None:
         raise InputError("logs do not say how many states, actions and steps there are: pass --sizes S,A,H.")
     else:
-        options = {"stationary": over_all_steps, "random_rewards": spec.random_rewards}
-        found = counts_from_logs(from_logs, spec.sizes, reward_range=low_and_high(reward_range), **options)
-    planned = None if plan is None else _planned(found, spec.sizes, plan, Units.spanning(*low_and_high(reward_range)))
+        how = {"stationary": over_all_steps, "random_rewards": spec.random_rewards}
+        found = fed_ucbvi.counts_from_logs(from_logs, spec.sizes, reward_range=rewards, **how)
+    planned = None if plan is None else _planned(found, spec.sizes, plan, Units.spanning(*rewards))
     found.save(out)
     steps, S, A = found.visits.shape
     visits = int(found.visits.sum())
@@ -191,10 +184,9 @@ def counts(
 
 def _planned(found: CountTable, sizes: tuple[int, int, int] | None, path: Path, units: Units) -> dict[str, Any]:
     """Write the policy that counts guarantee most for; what is known of it."""
-    from fed_ucbvi.analysis.planning import plan_from_counts
     from fed_ucbvi.results.policy import LearntPolicy
 
-    made = plan_from_counts(found, None if sizes is None else sizes[2])
+    made = fed_ucbvi.plan_from_counts(found, None if sizes is None else sizes[2])
     about = {"name": "logs", **units.description()}
     LearntPolicy(made.policy, found.visits.shape[2], about, float("nan")).save(path)
     return made.summary()
@@ -202,22 +194,18 @@ def _planned(found: CountTable, sizes: tuple[int, int, int] | None, path: Path, 
 
 def incumbent_at(name: str) -> PolicyLike:
     """The policy in a file or a saved run, or what ``module:attribute`` names."""
-    from fed_ucbvi.core.plugins import is_attribute, load_attribute
-    from fed_ucbvi.results.run import load_policy
-
     if not is_attribute(name) or Path(name).exists():
-        return load_policy(name)
+        return fed_ucbvi.load_policy(name)
     policy: PolicyLike = load_attribute(name)
     return policy
 
 
 def counts_at(path: Path) -> CountTable:
     """The counts in a file or in a checkpoint of whatever kind."""
-    from fed_ucbvi.core.files import MANIFEST, read_manifest
-    from fed_ucbvi.engine.checkpoint import FORMAT, load_counts
+    from fed_ucbvi.engine.checkpoint import FORMAT
 
     if not (path / MANIFEST).is_file() or read_manifest(path)["format"] == FORMAT:
-        return load_counts(path)
+        return fed_ucbvi.load_counts(path)
     from fed_ucbvi.network.server_checkpoint import counts_in
 
     return counts_in(path)

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+import fed_ucbvi
+from fed_ucbvi.command_line import outputs
 from fed_ucbvi.command_line.options import CODE, JOBS, JSON, PAGE, Output, argument, fields, option
-from fed_ucbvi.command_line.outputs import (
-    check_out,
-    others_on_standard_error,
-    plain_warnings,
-    print_json,
-    print_result,
-    print_rows,
-    warn,
-)
+from fed_ucbvi.command_line.outputs import live_page, print_result, print_table, warn
 from fed_ucbvi.command_line.program import FAILED, INTERRUPTED, interruptible
-from fed_ucbvi.core.errors import InputError, check_positive_integer
+from fed_ucbvi.core.errors import InputError, check_positive_integer, printable
+from fed_ucbvi.core.files import new_file, read_manifest
 from fed_ucbvi.run_spec import ALGORITHM_HELP, RunSpec, algorithm_names, environment_names
 
 if TYPE_CHECKING:
@@ -34,7 +30,7 @@ NAME = "NAME|MODULE:ATTRIBUTE"
 
 
 def sweep(
-    output: Annotated[Output, fields(f"{PAGE} as_json")],
+    output: Output = fields(f"{PAGE} as_json"),
     file: Path = argument("FILE", "The sweep, in TOML; see docs/sweeps.md."),
     out: Path = option(..., "DIR", "Folder to keep the runs in, one file each."),
     jobs: int | None = JOBS,
@@ -47,43 +43,57 @@ def sweep(
 
     Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
     """
-    from fed_ucbvi.command_line.page import page_of_sweep
-    from fed_ucbvi.engine.progress import announce_compilation, progress_bar
-    from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
-    from fed_ucbvi.sweeps.specification import Sweep
+    from fed_ucbvi.dashboard.sweep import SweepPage
 
-    announce_compilation()
-    described = Sweep.from_toml(file, code=code or ())
-    with interruptible() as interruption, plain_warnings(), page_of_sweep(output, out) as look:
-        try:
-            with others_on_standard_error(), progress_bar("runs") as show:
+    described = fed_ucbvi.Sweep.from_toml(file, code=code or ())
+    watched = SweepPage(described, out)
+    with live_page(output, watched.state) as page:
 
-                def report(done: int, total: int, failed: int) -> None:
-                    show(done, total, failed)
-                    look()
-
-                outcome = run_sweep(
-                    described, out, jobs=jobs, executor=executor, address=address, resume=resume, report=report
-                )
-        except SweepInterrupted as stop:
-            interruption.saving()
-            _print(stop.outcome, output.as_json)
+        def stopped(outcome: SweepOutcome) -> str:
+            _print(outcome, output.as_json)
             where = f"{shlex.quote(str(file))} --out {shlex.quote(str(out))}"
-            typer.echo(f"{stop}; finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+            return f"finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume"
+
+        look = None if page is None else watched.look
+        outcome = _run(described, out, stopped, look, jobs=jobs, executor=executor, address=address, resume=resume)
+        watched.state.end()
     _print(outcome, output.as_json)
     if outcome.failed:
         raise typer.Exit(FAILED)
 
 
+def _run(
+    described: Sweep,
+    out: Path,
+    stopped: Callable[[SweepOutcome], str],
+    look: Callable[[], None] | None = None,
+    **options: Any,
+) -> SweepOutcome:
+    """Make the runs of a sweep, with a bar; ``look`` is called after each, ``stopped`` on Ctrl-C, which ends all."""
+    from fed_ucbvi.engine.progress import announce_compilation, progress_bar
+    from fed_ucbvi.sweeps.execution import SweepInterrupted
+
+    announce_compilation()
+    with interruptible() as interruption, outputs.plain_warnings():
+        try:
+            with outputs.others_on_standard_error(), progress_bar("runs") as show:
+
+                def report(done: int, total: int, failed: int) -> None:
+                    show(done, total, failed)
+                    if look is not None:
+                        look()
+
+                return fed_ucbvi.run_sweep(described, out, report=report, **options)
+        except SweepInterrupted as stop:
+            interruption.saving()
+            typer.echo(f"{stop}; {stopped(stop.outcome)}", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+
+
 def _print(outcome: SweepOutcome, as_json: bool) -> None:
-    from fed_ucbvi.core.errors import printable
     from fed_ucbvi.sweeps.store import FAILURES
 
-    if as_json:
-        print_json(outcome.summary())
-        return
-    for name, error in outcome.failed.items():
+    for name, error in () if as_json else outcome.failed.items():
         warn(f"run {name} failed: {printable(error)} (see {outcome.out / FAILURES / name}.json)")
     rows = [
         ("runs", f"{outcome.runs:,}"),
@@ -92,7 +102,7 @@ def _print(outcome: SweepOutcome, as_json: bool) -> None:
         ("failed", f"{len(outcome.failed):,}"),
         ("kept in", str(outcome.out)),
     ]
-    print_rows(f"sweep '{outcome.name}'", rows)
+    print_table(as_json, outcome.summary(), f"sweep '{outcome.name}'", rows)
 
 
 def report(
@@ -101,7 +111,6 @@ def report(
     as_json: bool = JSON,
 ) -> None:
     """Write figures, tables and verdicts of a sweep or a reproduction as one page and as files."""
-    from fed_ucbvi.core.files import read_manifest
     from fed_ucbvi.sweeps.store import FORMAT as SWEEP
 
     if not folder.is_dir():
@@ -123,7 +132,7 @@ def report(
 def report_on_sweep(folder: Path) -> PageContent:
     """The report on a sweep, complete or not."""
     from fed_ucbvi.report.content import PageContent
-    from fed_ucbvi.report.sweep import missing_runs, sweep_section, with_note
+    from fed_ucbvi.report.run_figures import missing_runs, sweep_section, with_note
     from fed_ucbvi.report.traces import Trace, table_of
     from fed_ucbvi.results.about import versions
     from fed_ucbvi.sweeps.store import Store
@@ -152,14 +161,13 @@ def print_report(made: PageContent, folder: Path, *, as_json: bool) -> None:
     missing = made.provenance.get("missing", [])
     if missing:
         warn(made.text[0])
-    if as_json:
-        shown = ("claim", "outcome", "measured", "seeds", "detail")
-        content: dict[str, Any] = {"out": str(folder), "missing": missing}
-        content |= {name: [part.id for part in getattr(made, name)] for name in ("sections", "figures", "tables")}
-        print_json(content | {"verdicts": [{name: getattr(one, name) for name in shown} for one in verdicts]})
-        return
-    print_rows(made.title, [(verdict.outcome, verdict.claim) for verdict in verdicts])
-    typer.echo(f"saved in {folder}")
+    shown = ("claim", "outcome", "measured", "seeds", "detail")
+    content: dict[str, Any] = {"out": str(folder), "missing": missing}
+    content |= {name: [part.id for part in getattr(made, name)] for name in ("sections", "figures", "tables")}
+    content["verdicts"] = [{name: getattr(one, name) for name in shown} for one in verdicts]
+    print_table(as_json, content, made.title, [(verdict.outcome, verdict.claim) for verdict in verdicts])
+    if not as_json:
+        typer.echo(f"saved in {folder}")
 
 
 def reproduce(
@@ -190,7 +198,7 @@ def reproduce(
         plan = reproduction.ReproductionPlan.read(out)
     else:
         plan = _plan(only or [], seeds, full=full, quick=quick)
-        check_out(out, overwrite=overwrite, kind=reproduction.FORMAT)
+        outputs.check_out(out, overwrite=overwrite, kind=reproduction.FORMAT)
         reproduction.start(out, plan, overwrite=overwrite)
     runs = reproduction.Runs(out)
     try:
@@ -220,14 +228,11 @@ def _plan(only: list[str], seeds: int | None, *, full: bool, quick: bool) -> Rep
 
 
 def compare(
-    spec: Annotated[
-        RunSpec,
-        fields(
-            "environment environment_options agents",
-            environment={"default": "the paper's two, at its settings"},
-            agents={"help": "Number of agents in --env."},
-        ),
-    ],
+    spec: RunSpec = fields(
+        "environment environment_options agents",
+        environment={"default": "the paper's two, at its settings"},
+        agents={"help": "Number of agents in --env."},
+    ),
     algorithms: list[str] | None = option(
         None, NAME, f"Only this one; may be repeated. {ALGORITHM_HELP}", name="--algorithm", names=algorithm_names
     ),
@@ -237,14 +242,9 @@ def compare(
     as_json: bool = JSON,
 ) -> None:
     """Run every algorithm at the paper's settings, or in an environment, and tabulate regret, rounds and bytes."""
-    from fed_ucbvi.core.files import new_file
-    from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.paper import table1
     from fed_ucbvi.paper.experiment import RunScale
     from fed_ucbvi.report.traces import Trace, table_of
-    from fed_ucbvi.sweeps.execution import run_sweep
-    from fed_ucbvi.sweeps.specification import Sweep
-    from fed_ucbvi.sweeps.store import load_runs
 
     if algorithms:
         table1.check_names(algorithms)
@@ -253,11 +253,12 @@ def compare(
         grids = _elsewhere(grids, spec, 30_000 if episodes is None else episodes)
     elif (spec.agents, episodes, spec.environment_options) != (None, None, {}):
         raise InputError("--agents, --episodes and --env-option need --env.")
-    sweep = Sweep(name="compare", grids=grids)
+    sweep = fed_ucbvi.Sweep(name="compare", grids=grids)
     with tempfile.TemporaryDirectory() as folder:
-        with interruptible(), progress_bar("runs") as report:
-            outcome = run_sweep(sweep, Path(folder) / "sweep", report=report)
-        table = table_of((job, Trace.of(run)) for job, run in load_runs(Path(folder) / "sweep", complete=False))
+        outcome = _run(sweep, Path(folder) / "sweep", lambda _: "nothing is saved")
+        table = table_of(
+            (job, Trace.of(run)) for job, run in fed_ucbvi.load_runs(Path(folder) / "sweep", complete=False)
+        )
         summary = table1.tabulate(table)
     if spec.environment is not None:
         summary["claims"] = []  # the orderings are reported of the paper's settings
@@ -332,12 +333,12 @@ def leaderboard(
     if missing := board.missing(wanted):
         board = board.without(missing)
         warn("; ".join(f"{name} is left out: {reason}." for name, reason in missing.items()))
-    rows = [] if anew else [row for row in comparison.standing_rows() if row.environment in board.episodes]
+    rows = [] if anew else [row for row in comparison.standing_rows() if row.environment in board.environments]
     if not wanted and (store is not None or jobs is not None):
         raise InputError(
             "--store and --jobs are about runs, and none are to be made; add --algorithm, --again or --quick."
         )
-    made = _run(board.sweep(wanted), store, jobs) if wanted else []
+    made = _rows(board.sweep(wanted), store, jobs) if wanted else []
     names = {row.algorithm for row in made}
     rows = board.in_order([row for row in rows if row.algorithm not in names] + made)
     if out is not None:
@@ -347,33 +348,21 @@ def leaderboard(
     print_result(as_json, content, f"{comparison.OVERALL_TEXT}\n\n{table}" if out is None else f"saved in {out}")
 
 
-def _run(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
+def _rows(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
     """Make the runs that are missing and return the rows of all."""
-    from fed_ucbvi.engine.progress import announce_compilation, progress_bar
     from fed_ucbvi.paper.leaderboard import Row
-    from fed_ucbvi.sweeps.execution import SweepInterrupted, run_sweep
-    from fed_ucbvi.sweeps.store import load_runs
 
-    announce_compilation()
+    again = "nothing is saved" if store is None else "finished runs are kept; run the command again"
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "runs" if store is None else store
-        with interruptible() as interruption, plain_warnings():
-            try:
-                with others_on_standard_error(), progress_bar("runs") as report:
-                    outcome = run_sweep(sweep, kept, jobs=jobs, resume=True, report=report)
-            except SweepInterrupted as stop:
-                interruption.saving()
-                again = "nothing is saved" if store is None else "finished runs are kept; run the command again"
-                typer.echo(f"{stop}; {again}", err=True)
-                raise typer.Exit(INTERRUPTED) from None
+        outcome = _run(sweep, kept, lambda _: again, jobs=jobs, resume=True)
         if outcome.failed:
             id_, error = next(iter(outcome.failed.items()))
             raise InputError(f"{len(outcome.failed)} of {outcome.runs} runs failed; run {id_}: {error}")
-        return [Row.of(job, run) for job, run in load_runs(kept)]
+        return [Row.of(job, run) for job, run in fed_ucbvi.load_runs(kept)]
 
 
 def _write(board: LeaderboardPlan, rows: list[Row], out: Path) -> None:
-    from fed_ucbvi.core.files import new_file
     from fed_ucbvi.paper.leaderboard import TABLE, documents, page, write_rows
 
     write(page(board, rows), out)

@@ -84,10 +84,9 @@ def _read(file: Path) -> tuple[bytes, list[Path]]:
         folder = _PACKAGE.parent.joinpath(*module.decode().split("."))
         if folder == _PACKAGE:  # the facade, which has something of nearly all
             imported += sorted(_PACKAGE.rglob("*.py"))
-        imported += [
-            folder.with_suffix(".py"),
-            *(folder / f"{name}.py" for name in re.findall(r"\w+", names.decode())),
-        ]
+        imported.append(folder.with_suffix(".py"))
+        if folder.is_dir():
+            imported += [folder / f"{name}.py" for name in re.findall(r"\w+", names.decode())]
     return hashlib.sha256(source).digest(), [path for path in imported if path.is_file()]
 
 
@@ -154,21 +153,33 @@ cache_folder = None if _place is None else _place / "compiled"
 """Where compiled code is kept; None if nowhere."""
 
 
-PAUSE = 0.02
-"""Seconds between two looks for what a second process compiles."""
+PAUSE, PATIENCE = 0.02, 600.0
+"""Seconds between two looks for what a second process compiles, and until it is given up."""
 _beside: subprocess.Popen[bytes] | None = None
 _expected: tuple[str, ...] = ()
 
 
 @contextmanager
-def _locked(folder: str, how: int) -> Iterator[None]:
-    """Keep other processes from a folder of the cache meanwhile; not where files cannot be locked."""
+def _locked(folder: str, how: int, seconds: float) -> Iterator[bool]:
+    """Keep other processes from a folder of the cache meanwhile, where files can be locked.
+
+    Whether nobody else is there: a process that was stopped while it held the lock is waited for only so long.
+    """
+    last, free = time.monotonic() + seconds, True
     with ExitStack() as stack:
         with suppress(OSError):
             Path(folder).mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context((Path(folder) / "lock").open("ab"))
-            fcntl.flock(lock, how)
-        yield
+            while True:
+                try:
+                    fcntl.flock(lock, how | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    free = time.monotonic() < last
+                    if not free:
+                        break
+                time.sleep(PAUSE)
+        yield free
 
 
 class _LockedFile(IndexDataCacheFile):  # type: ignore[misc]
@@ -182,22 +193,24 @@ class _LockedFile(IndexDataCacheFile):  # type: ignore[misc]
 
     def save(self, key: Any, data: Any) -> None:
         try:
-            with _locked(self._cache_path, fcntl.LOCK_EX):
-                super().save(key, data)
+            with _locked(self._cache_path, fcntl.LOCK_EX, PATIENCE) as free:
+                if free:
+                    super().save(key, data)
         except OSError as error:  # a full disk: it is compiled again another time
             log.warning("compiled code cannot be kept in %s: %s", self._cache_path, error.strerror or error)
 
     def load(self, key: Any) -> Any:
-        """The code for some types, or None; one that a second process compiles is waited for."""
-        beside = _beside if self._index_name.startswith(_expected) else None
+        """The code for some types, or None; one that a second process compiles is waited for, but not for ever."""
+        beside, last = _beside if self._index_name.startswith(_expected) else None, time.monotonic() + PATIENCE
         while True:
             over = beside is None or beside.poll() is not None or Path(self._index_path).exists()
-            with _locked(self._cache_path, fcntl.LOCK_SH):
-                found = super().load(key)
+            over = over or time.monotonic() > last
+            with _locked(self._cache_path, fcntl.LOCK_SH, last - time.monotonic()) as free:
+                found = super().load(key) if free else None
             if found is None and not over:
                 time.sleep(PAUSE)
                 continue
-            if found is None and beside is not None:  # it has failed, or compiles for other types
+            if found is None and beside is not None:  # it has failed, hangs, or compiles for other types
                 stop_compiling_beside()
             return found
 
@@ -233,10 +246,21 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     _impl_class = _Located
 
     def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__(function)
-        self._cache_file = _LockedFile(
-            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
-        )
+        self._name, self._py_func = repr(function), function
+        code_digest(Path(function.__code__.co_filename))  # now, before anybody changes the file
+        self.enable()
+
+    @functools.cached_property
+    def _impl(self) -> _Located:
+        return _Located(self._py_func)
+
+    @functools.cached_property
+    def _cache_path(self) -> str:
+        return str(self._impl.locator.get_cache_path())
+
+    @functools.cached_property
+    def _cache_file(self) -> _LockedFile:
+        return _LockedFile(self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp())
 
 
 def _compile(function: F, **options: Any) -> F:
@@ -304,7 +328,7 @@ def compile_beside(module: str, functions: Sequence[str]) -> None:
 def stop_compiling_beside() -> None:
     global _beside
     if _beside is not None:
-        _beside.terminate()
+        _beside.kill()  # also if it was stopped
         _beside.wait()
     _beside = None
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.dashboard.access import Access, NotHereError
-from fed_ucbvi.dashboard.server import PageServer
+from fed_ucbvi.dashboard.server import Access, NotHereError, PageServer
 from fed_ucbvi.dashboard.state import STATES
 from fed_ucbvi.network.members import FederationStatus, NodeStatus
 from fed_ucbvi.network.transport import WireCount
@@ -19,7 +17,9 @@ from fed_ucbvi.results.subscriber import Subscriber
 
 try:
     from prometheus_client import CollectorRegistry, Histogram, Metric, ProcessCollector, generate_latest
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+    from prometheus_client.core import CounterMetricFamily as Counter
+    from prometheus_client.core import GaugeMetricFamily as Gauge
+    from prometheus_client.core import InfoMetricFamily
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise missing_package("metrics need", "prometheus-client", "dashboard") from error
@@ -28,22 +28,20 @@ NAME = "fed_ucbvi"
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Upper ends of the histogram's buckets."""
 
-COUNTERS = {
-    "round": ("rounds", "Rounds that have been played."),
-    "synchronisations": ("synchronisations", "Rounds that ended with a synchronisation."),
-    "episodes": ("episodes", "Episodes per agent."),
+OF_ROUND = {
+    "round": (Counter, "rounds", "Rounds that have been played."),
+    "synchronisations": (Counter, "synchronisations", "Rounds that ended with a synchronisation."),
+    "episodes": (Counter, "episodes", "Episodes per agent."),
+    "planned_episodes": (Gauge, "planned_episodes", "Episodes per agent that the run will have at its end."),
+    "length": (Gauge, "round_length_episodes", "Episodes of the last round."),
+    "seconds": (Gauge, "run_seconds", "Since the run began, without the time between two servers."),
+    "regret": (Gauge, "regret", "So far, averaged over agents, in the environment's own units; absent if unknown."),
+    "reward": (Gauge, "reward", "Of an episode of the last round, averaged over agents, likewise."),
+    "optimistic_value": (Gauge, "optimistic_value", "The server's optimistic value of the initial states, likewise."),
+    "recommended_value": (Gauge, "recommended_value", "The estimated value of the recommended policy, likewise."),
+    "gap": (Gauge, "gap", "The optimistic value minus the recommended one, likewise."),
 }
-GAUGES = {
-    "planned_episodes": ("planned_episodes", "Episodes per agent that the run will have at its end."),
-    "length": ("round_length_episodes", "Episodes of the last round."),
-    "seconds": ("run_seconds", "Since the run began, without the time between two servers."),
-    "regret": ("regret", "So far, averaged over agents, in the environment's own units; absent where unknown."),
-    "reward": ("reward", "Of an episode of the last round, averaged over agents, likewise."),
-    "optimistic_value": ("optimistic_value", "The server's optimistic value of the initial states, likewise."),
-    "recommended_value": ("recommended_value", "The estimated value of the recommended policy, likewise."),
-    "gap": ("gap", "The optimistic value minus the recommended one, likewise."),
-}
-"""Of a round's record: name of the metric, and what it is."""
+"""By field of a round's record: kind and name of the metric, and what it is."""
 
 
 class Metrics(Subscriber, Collector):
@@ -76,6 +74,12 @@ class Metrics(Subscriber, Collector):
     def render(self) -> bytes:
         return generate_latest(self.registry)
 
+    @contextmanager
+    def served(self, address: str) -> Iterator[str]:
+        """Serve metrics at ``HOST:PORT`` while the block lasts; gives their address, with a free port for port 0."""
+        with PageServer(None, check_metrics_address(address), self.render) as server:
+            yield f"{server.url}metrics"
+
     def describe(self) -> Iterator[Metric]:
         """Nothing before it is asked for."""
         return iter(())
@@ -95,28 +99,20 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 """Values of labels, and a figure, which is left out if it is NaN."""
 
 
-def _counter(name: str, text: str, samples: Samples, *labels: str) -> Metric:
-    return _filled(CounterMetricFamily(f"{NAME}_{name}", text, labels=labels), samples)
-
-
-def _gauge(name: str, text: str, samples: Samples, *labels: str) -> Metric:
-    return _filled(GaugeMetricFamily(f"{NAME}_{name}", text, labels=labels), samples)
-
-
-def _filled(family: CounterMetricFamily | GaugeMetricFamily, samples: Samples) -> Metric:
-    for labels, figure in samples:
+def _metric(kind: type[Counter | Gauge], name: str, text: str, samples: Samples, *labels: str) -> Metric:
+    family = kind(f"{NAME}_{name}", text, labels=labels)
+    for values, figure in samples:
         if not math.isnan(figure):
-            family.add_metric(labels, float(figure))
+            family.add_metric(values, float(figure))
     return family
 
 
 def _of_round(record: RoundRecord) -> Iterator[Metric]:
-    for field, (name, text) in COUNTERS.items():
-        yield _counter(name, text, [((), getattr(record, field))])
-    for field, (name, text) in GAUGES.items():
-        yield _gauge(name, text, [((), getattr(record, field))])
+    for field, (kind, name, text) in OF_ROUND.items():
+        yield _metric(kind, name, text, [((), getattr(record, field))])
+    text = "As the paper counts them, without recommendations."
     carried = [(("up",), record.bytes_up), (("down",), record.bytes_down)]
-    yield _counter("counted_bytes", "As the paper counts them, without recommendations.", carried, "direction")
+    yield _metric(Counter, "counted_bytes", text, carried, "direction")
 
 
 def _of_federation(status: FederationStatus) -> Iterator[Metric]:
@@ -124,22 +120,20 @@ def _of_federation(status: FederationStatus) -> Iterator[Metric]:
     yield InfoMetricFamily(f"{NAME}_run", "The run.", about)
     text = "Nodes that are present, have heard of the end, are away (for a moment or longer), excluded, or have left."
     states = [node.state for node in status.nodes]
-    yield _gauge("nodes", text, [((state,), states.count(state)) for state in STATES], "state")
+    yield _metric(Gauge, "nodes", text, [((state,), states.count(state)) for state in STATES], "state")
     text = "How often a node has broken the rules since this server began."
-    yield _counter("violations", text, [((), status.violations)])
-    yield _counter("events", "Events of the run that were not planned.", [((), len(status.events))])
+    yield _metric(Counter, "violations", text, [((), status.violations)])
+    yield _metric(Counter, "events", "Events of the run that were not planned.", [((), len(status.events))])
     yield from _of_wire("", "Over the wire since this server began.", [((), status.wire)])
 
 
 def _of_nodes(nodes: tuple[NodeStatus, ...]) -> Iterator[Metric]:
-    def of(figure: Callable[[NodeStatus], float]) -> Samples:
-        return [((node.name,), figure(node)) for node in nodes]
-
-    yield _gauge("node_connected", "Whether a node has a stream.", of(lambda node: node.connected), "node")
-    text = "Episodes of each of a node's agents in rounds that count."
-    yield _counter("node_episodes", text, of(lambda node: node.episodes), "node")
-    text = "From the last question to a node's answer."
-    yield _gauge("node_answer_seconds", text, of(lambda node: node.latency), "node")
+    for kind, figure, name, text in (
+        (Gauge, "connected", "node_connected", "Whether a node has a stream."),
+        (Counter, "episodes", "node_episodes", "Episodes of each of a node's agents in rounds that count."),
+        (Gauge, "latency", "node_answer_seconds", "From the last question to a node's answer."),
+    ):
+        yield _metric(kind, name, text, [((node.name,), getattr(node, figure)) for node in nodes], "node")
     yield from _of_wire("node_", "Since this server began.", [((node.name,), node.wire) for node in nodes], "node")
 
 
@@ -152,7 +146,7 @@ def _of_wire(
             for name, wire in wires
             for direction in ("up", "down")
         ]
-        yield _counter(f"{prefix}wire_{what}", text, samples, *labels, "direction")
+        yield _metric(Counter, f"{prefix}wire_{what}", text, samples, *labels, "direction")
 
 
 def check_metrics_address(address: str) -> Access:
@@ -164,10 +158,3 @@ def check_metrics_address(address: str) -> Access:
             f"metrics are served on this machine only (127.0.0.1:PORT), not on {address}: they have no password. "
             "Have a collector on this machine fetch them, or an HTTPS proxy with a password pass them on."
         ) from error
-
-
-@contextmanager
-def serving(metrics: Metrics, address: str) -> Iterator[int]:
-    """Serve metrics at ``http://HOST:PORT/metrics`` while the block lasts; gives the port, a free one for port 0."""
-    with PageServer(None, check_metrics_address(address), metrics.render) as server:
-        yield urlsplit(server.url).port or 0

@@ -84,7 +84,7 @@ const CHARTS = [
     series: [["reward", "each round", "green", "", "60"], ["smoothed", "smoothed", "green", ""], ["incumbent", "incumbent", "purple", "6 3"]] },
   { title: "Regret", y: "regret, mean over agents", series: [["regret", "regret", "vermillion", ""]], text: number },
   { title: "Optimistic and recommended value", y: "value per episode", text: number, derive: points => ({ gap: points.map(gap) }),
-    series: [["optimistic", "optimistic", "orange", "6 3"], ["recommended", "recommended", "blue", ""]], said: ["gap"] },
+    series: [["optimistic_value", "optimistic", "orange", "6 3"], ["recommended_value", "recommended", "blue", ""]], said: ["gap"] },
   { title: "Cost of exploring", y: "per episode, against the incumbent", text: number,
     series: [["cost", "at most", "vermillion", ""], ["allowed", "allowed", "green", "6 3"]] },
   { title: "Length of a round", y: "episodes", text: number, log: true, derive: points => ({ smoothed: smooth(points, at("length"), at("round")) }),
@@ -96,7 +96,7 @@ const POWERS = Array.from({ length: 16 }, (_, i) => 10 ** i);
 const UNITS = [[86400, "days"], [3600, "hours"], [60, "minutes"], [1, "seconds"]];
 
 function gap(point) {
-  const [a, b] = [point[at("optimistic")], point[at("recommended")]];
+  const [a, b] = [point[at("optimistic_value")], point[at("recommended_value")]];
   return a === null || b === null ? null : a - b;
 }
 /** Means of a column over the last twentieth of the points, weighted by the increments of another one. */
@@ -167,7 +167,7 @@ class Chart {
     document.documentElement.dataset.charts = document.querySelectorAll(".plot canvas").length;
   }
   specification(log, unit, format) {
-    const { series, y } = this.about, names = series.map(([name]) => name), zero = log ? undefined : !["optimistic", "reward"].includes(names[0]);
+    const { series, y } = this.about, names = series.map(([name]) => name), zero = log ? undefined : !["optimistic_value", "reward"].includes(names[0]);
     const axis = { labelColor: ink("faint"), titleColor: ink("faint"), domainColor: ink("faint"), tickColor: ink("faint"), gridColor: ink("rule"), titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11, labelFlush: false };
     const coded = range => ({ field: "name", type: "nominal", scale: { domain: names, range }, legend: null });
     return {

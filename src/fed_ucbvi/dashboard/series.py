@@ -13,27 +13,17 @@ from fed_ucbvi.results.round_record import INCUMBENT, PLAYING, RoundRecord
 
 MAX_POINTS = 1_000
 
-COLUMNS = (
-    "round",
-    "episodes",
-    "seconds",
-    "regret",
-    "optimistic",
-    "recommended",
-    "bytes_up",
-    "bytes_down",
-    "cost",
-    "allowed",
-    "reward",
-    "length",
-    "incumbent",
+OF_LAST = (
+    *("round", "episodes", "seconds", "regret", "optimistic_value", "recommended_value"),
+    *("bytes_up", "bytes_down", "cost", "allowed"),
 )
-"""Of a point, which stands for ``stride`` rounds (the last point possibly for fewer). The first ten are those of
+COLUMNS = (*OF_LAST, "reward", "length", "incumbent")
+"""Of a point, which stands for ``stride`` rounds (the last point possibly for fewer). :data:`OF_LAST` are those of
 its last round, ``reward`` is the mean over the episodes of its rounds, ``length`` the mean over its rounds, and
 ``incumbent`` the mean reward of all episodes so far that played the incumbent."""
 
-LAST = slice(0, 10)
-SUMS = slice(10, 16)
+LAST = slice(0, len(OF_LAST))
+SUMS = slice(len(OF_LAST), len(OF_LAST) + 6)
 """Rewards; episodes whose rewards are known; the same two of the incumbent's rounds; lengths; rounds."""
 
 
@@ -89,14 +79,12 @@ class RoundSeries:
 def _rows_of(records: Sequence[RoundRecord]) -> FloatArray:
     """One row for each round, in the order of :data:`LAST` and :data:`SUMS`."""
     columns = dict(zip(RoundRecord._fields, zip(*records, strict=True), strict=True))
-    values = {"optimistic": "optimistic_value", "recommended": "recommended_value"}
-    last = [values.get(name, name) for name in COLUMNS[LAST]]
     lengths, reward = np.array(columns["length"], dtype=np.float64), np.array(columns["reward"], dtype=np.float64)
     known = ~np.isnan(reward)
     rewards, episodes = np.where(known, reward * lengths, 0.0), np.where(known, lengths, 0.0)
     stood = np.array(columns["playing"]) == PLAYING[INCUMBENT]
     sums = (rewards, episodes, rewards * stood, episodes * stood, lengths, np.ones(len(lengths)))
-    return np.column_stack([*(np.array(columns[name], dtype=np.float64) for name in last), *sums])
+    return np.column_stack([*(np.array(columns[name], dtype=np.float64) for name in OF_LAST), *sums])
 
 
 def _ratio(sums: FloatArray, numbers: FloatArray) -> FloatArray:

@@ -1,4 +1,7 @@
-"""The page and its metrics by HTTP: a few addresses, all of them read-only, served by a thread beside the run."""
+"""The page and its metrics by HTTP: a few addresses, all of them read-only, served by a thread beside the run.
+
+This machine alone may look, or others by TLS and a token.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,25 @@ import asyncio
 import base64
 import hashlib
 import json
+import secrets
 import socket
 import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from fed_ucbvi.charts.picture import javascript_library
+from fed_ucbvi.core.addresses import is_loopback
 from fed_ucbvi.core.colours import BLUE, GREEN, ORANGE, PURPLE, VERMILLION, on_dark
 from fed_ucbvi.core.errors import InputError, missing_package
-from fed_ucbvi.dashboard.access import Access
 from fed_ucbvi.dashboard.series import COLUMNS
-from fed_ucbvi.dashboard.state import LiveState, Position
+from fed_ucbvi.dashboard.state import OVER, STOPPED, LiveState, Position
 
 try:
     import uvicorn
@@ -48,6 +54,8 @@ REQUEST_SECONDS, MAX_SILENT = 10.0, 200
 have had an answer, then the oldest."""
 START_SECONDS, END_SECONDS = 20.0, 3.0
 """What starting may take, and how long the end waits for readers to hear of it."""
+MIN_TOKEN = 16
+"""Characters of a token."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COLOURS = {"blue": BLUE, "vermillion": VERMILLION, "green": GREEN, "orange": ORANGE, "purple": PURPLE}
 HEADERS = {
@@ -62,6 +70,91 @@ HEADERS = {
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+
+class NotHereError(InputError):
+    """An address that other machines can reach, without a certificate and a token."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the page is served and what a reader needs.
+
+    Args:
+        host: a name or an address of this machine.
+        port: 0 means a free one.
+        certificate: a file with the certificate in PEM; with it the page is served by TLS only.
+        key: a file with its key.
+        token: what readers must know; None where everybody on this machine may look.
+    """
+
+    host: str
+    port: int
+    certificate: Path | None = None
+    key: Path | None = None
+    token: str | None = None
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    """What a browser keeps once it has shown the token."""
+
+    @classmethod
+    def parse(cls, address: str, certificate: Path | None = None, token_file: Path | None = None) -> Access:
+        """From ``HOST:PORT`` and files; the key lies beside the certificate, with the ending ``.key``.
+
+        >>> Access.parse("localhost:8080").url(8080)
+        'http://localhost:8080/'
+        >>> Access.parse("0.0.0.0:8080")
+        Traceback (most recent call last):
+        fed_ucbvi.dashboard.server.NotHereError: 0.0.0.0:8080 can be reached from other machines, so the page needs a
+        certificate and a token (--dashboard-cert FILE, --dashboard-token FILE); or use 127.0.0.1.
+        """
+        name, colon, port = address.rpartition(":")
+        host = name.strip("[]")
+        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+            raise InputError(f"'{address}' is not of the form HOST:PORT, as 127.0.0.1:8080.")
+        if not is_loopback(host) and (certificate is None or token_file is None):
+            raise NotHereError(
+                f"{address} can be reached from other machines, so the page needs a certificate and a token "
+                "(--dashboard-cert FILE, --dashboard-token FILE); or use 127.0.0.1."
+            )
+        key = None if certificate is None else certificate.with_suffix(".key")
+        for file in (certificate, key):
+            if file is not None and not file.is_file():
+                raise InputError(f"{file} is missing; the page needs a certificate and, beside it, its key (.key).")
+        return cls(host, int(port), certificate, key, None if token_file is None else read_token(token_file))
+
+    def url(self, port: int) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.certificate is None else 'https'}://{host}:{port}/"
+
+    def knows(self, host_header: str) -> bool:
+        """Whether a browser that says this in ``Host`` was meant to come here.
+
+        Without a token the page is for this machine alone. A page from elsewhere can make a browser call this
+        machine by a name of its own (DNS rebinding); that name is in ``Host``, and is refused.
+        """
+        host = host_header.rpartition(":")[0] if not host_header.endswith("]") else ""
+        return self.token is not None or is_loopback((host or host_header).strip("[]"))
+
+    def allows(self, given: str | None, session: str | None) -> bool:
+        """Whether somebody who has shown this token, or keeps this session, may look."""
+        if self.token is None:
+            return True
+        return _same(given, self.token) or _same(session, self.session)
+
+
+def read_token(file: Path) -> str:
+    """The token in a file: one line, long enough not to be guessed."""
+    if not file.is_file():
+        raise InputError(f"{file} is missing; write a long random word into it, as 'openssl rand -hex 32' gives.")
+    token = file.read_text(encoding="utf-8").strip()
+    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(f"{file} must hold one word of at least {MIN_TOKEN} characters, as 'openssl rand -hex 32'.")
+    return token
+
+
+def _same(given: str | None, expected: str) -> bool:
+    """Compare in a time that does not tell how much is right."""
+    return given is not None and secrets.compare_digest(given.encode(), expected.encode())
 
 
 @cache
@@ -89,37 +182,30 @@ def _asset(name: str) -> str:
     return files("fed_ucbvi.dashboard").joinpath(name).read_text(encoding="utf-8")
 
 
-class Readers:
-    """Those who follow the events, and whether the server is about to end."""
-
-    def __init__(self) -> None:
-        self.count, self.closing = 0, False
-
-
 class _EventStream(StreamingResponse):
     """Increments of a state as server-sent events, to at most :data:`MAX_READERS` at a time."""
 
-    def __init__(self, state: LiveState, readers: Readers) -> None:
-        super().__init__(_events(state, readers), media_type="text/event-stream")
-        self._readers = readers
+    def __init__(self, state: LiveState, server: PageServer) -> None:
+        super().__init__(_events(state, server), media_type="text/event-stream")
+        self._server = server
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if self._readers.count >= MAX_READERS:
+        if self._server.readers >= MAX_READERS:
             await PlainTextResponse("too many readers; close a page\n", 503)(scope, receive, send)
             return
-        self._readers.count += 1
+        self._server.readers += 1
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._readers.count -= 1
+            self._server.readers -= 1
 
 
-async def _events(state: LiveState, readers: Readers) -> AsyncIterator[str]:
+async def _events(state: LiveState, server: PageServer) -> AsyncIterator[str]:
     """Events until the reader or the server goes; the first one is everything."""
     position, told = Position(), 0.0
     yield "retry: 1000\n\n"
     while True:
-        closing, name = readers.closing, "everything" if position == Position() else "increment"
+        closing, name = server.closing, "everything" if position == Position() else "increment"
         began, cost = time.thread_time(), 0.0
         increment, position = state.increment(position)
         now = time.monotonic()
@@ -134,7 +220,7 @@ async def _events(state: LiveState, readers: Readers) -> AsyncIterator[str]:
             return
         until = time.process_time() + cost / SHARE
         await asyncio.sleep(SECONDS_BETWEEN)
-        while time.process_time() < until and time.monotonic() < now + LONGEST_PAUSE and not readers.closing:
+        while time.process_time() < until and time.monotonic() < now + LONGEST_PAUSE and not server.closing:
             await asyncio.sleep(SECONDS_BETWEEN / 2)
 
 
@@ -263,6 +349,8 @@ def _tls(access: Access) -> ssl.SSLContext | None:
 class PageServer:
     """Serves from a thread, from when it is made until it is closed: the page of a state, metrics, or both.
 
+    If nothing was said of the run's end when a ``with`` block ends, the page says that the run was stopped.
+
     Args:
         state: what to show; None if there are only metrics.
         access: where, and to whom.
@@ -270,10 +358,21 @@ class PageServer:
 
     Attributes:
         url: where to look.
+        readers: how many follow the events.
+        closing: whether the server is about to end.
+
+    >>> from fed_ucbvi import FedUCBVI, run, synthetic
+    >>> from fed_ucbvi.dashboard.state import Subject
+    >>> algorithm, world = FedUCBVI(nu=100), synthetic(agents=2)
+    >>> state = LiveState(Subject.of_run(algorithm, world))
+    >>> with PageServer(state, Access.parse("127.0.0.1:0")) as page:
+    ...     state.finish(run(algorithm, world, 50, on_round=state))
+    >>> state.snapshot()["now"]["episodes"], state.phase
+    (50, 'over')
     """
 
     def __init__(self, state: LiveState | None, access: Access, metrics: Callable[[], bytes] | None = None) -> None:
-        self.state, self._readers = state, Readers()
+        self.state, self.readers, self.closing = state, 0, False
         try:
             family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
             self._socket = socket.create_server((access.host, access.port), family=family)
@@ -326,7 +425,7 @@ class PageServer:
             assert state is not None
             if request.method == "HEAD":
                 return Response(media_type="text/event-stream")
-            return _EventStream(state, self._readers)
+            return _EventStream(state, self)
 
         def figures(request: Request) -> Response:
             assert metrics is not None
@@ -339,15 +438,11 @@ class PageServer:
         routes.append(Route("/vega.js", library))
         return [*(routes if state is not None else ()), *([Route("/metrics", figures)] if metrics else ())]
 
-    @property
-    def readers(self) -> int:
-        return self._readers.count
-
     def close(self) -> None:
         """Let readers have what is new, then end."""
-        self._readers.closing = True
+        self.closing = True
         end = time.monotonic() + END_SECONDS
-        while self._readers.count and time.monotonic() < end:
+        while self.readers and time.monotonic() < end:
             time.sleep(0.01)
         self._server.should_exit = True
         self._thread.join(END_SECONDS)
@@ -359,4 +454,7 @@ class PageServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.state is not None and self.state.phase not in (OVER, STOPPED):
+            why = str(error) if isinstance(error, InputError) else "The program ended before the run."
+            self.state.end(why, complete=False)
         self.close()

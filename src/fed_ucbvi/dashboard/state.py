@@ -10,22 +10,33 @@ looks, or every so many rounds.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.core.numbers import none_for_nan
+from fed_ucbvi.core.text import shortened
 from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.dashboard.series import COLUMNS, RoundSeries
-from fed_ucbvi.dashboard.subject import MAX_SQUARES, Subject
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.grid import policy_arrows
-from fed_ucbvi.results.round_record import RoundRecord
+from fed_ucbvi.results.recommendations import Recommended, table_of
+from fed_ucbvi.results.round_record import RoundRecord, replay
 from fed_ucbvi.results.subscriber import Subscriber
 
 if TYPE_CHECKING:
+    from fed_ucbvi.algorithms.base import Algorithm
+    from fed_ucbvi.engine.live import LiveFederation
+    from fed_ucbvi.engine.rounds import Engine
+    from fed_ucbvi.network.coordinator import Coordinator
     from fed_ucbvi.network.members import FederationStatus
+    from fed_ucbvi.network.run_plan import RunPlan
     from fed_ucbvi.results.run_data import RunData
 
 WAITING, RUNNING, OVER, STOPPED = "waiting", "running", "over", "stopped"
@@ -50,6 +61,89 @@ MAX_NODES = 200
 """So many are listed: first those that are neither present nor finished."""
 MAX_EVENTS = 100
 """The latest of them."""
+SECONDS_BETWEEN = 0.25
+"""Between two looks at a federation. Nodes come and go also while no round is played."""
+MAX_SQUARES = 2_500
+"""Grids with more squares are not drawn: arrows would be too small to see."""
+
+
+class Subject(NamedTuple):
+    """What is shown.
+
+    Attributes:
+        title: the heading.
+        algorithm: its parameters by name; empty for a sweep.
+        environment: its options by name, likewise.
+        agents: M.
+        states: S.
+        actions: A.
+        horizon: H.
+        layout: of the grid that the states live on, if they do; see :mod:`fed_ucbvi.results.grid`.
+        nodes: those that are expected, where their names are known before they connect.
+        units: of rewards, as far as they are known.
+        settings: of the run, by name.
+    """
+
+    title: str
+    algorithm: Mapping[str, Any] = {}
+    environment: Mapping[str, Any] = {}
+    agents: int = 0
+    states: int = 0
+    actions: int = 0
+    horizon: int = 0
+    layout: Mapping[str, Any] | None = None
+    nodes: Sequence[str] = ()
+    units: Units = Units()
+    settings: Mapping[str, Any] = {}
+
+    @classmethod
+    def of(
+        cls, algorithm: Algorithm[Any, Any], sizes: Any, problem: Federation | LiveFederation | None, **known: Any
+    ) -> Subject:
+        """A problem of ``sizes``, or None where only these are known; ``known`` are other fields."""
+        name, described = algorithm_name(algorithm), {} if problem is None else problem.description
+        place = "over the network" if problem is None else f"on {described.get('name', 'custom')}"
+        return cls(
+            f"{name} {place}",
+            {"name": name, **parameters_of(algorithm)},
+            described,
+            agents=sizes.agents or 0,
+            states=sizes.states,
+            actions=sizes.actions,
+            horizon=sizes.horizon or 0,
+            layout=problem.layout if isinstance(problem, Federation) else None,
+            units=Units.of(described),
+            **known,
+        )
+
+    @classmethod
+    def of_run(
+        cls, algorithm: Algorithm[Any, Any], federation: Federation | LiveFederation, **settings: Any
+    ) -> Subject:
+        """A simulation, or a live run."""
+        return cls.of(algorithm, federation, federation, settings=settings)
+
+    @classmethod
+    def of_plan(cls, plan: RunPlan) -> Subject:
+        """A run over the network."""
+        settings = {"seed": plan.setting.seed, "collection": plan.collection, "secure sums": plan.secure_sums}
+        names = tuple(plan.nodes or ())
+        return cls.of(plan.algorithm, plan.setting, plan.federation, nodes=names, settings=settings)
+
+    def content(self) -> dict[str, Any]:
+        """Ready for JSON; a grid that is too fine to be drawn is left out."""
+        content = self._asdict()
+        layout = content.pop("layout")
+        for name in ("algorithm", "environment", "settings"):
+            content[name] = {key: shortened(str(value)) for key, value in content[name].items() if value is not None}
+        content["nodes"] = list(self.nodes)
+        content["units"] = None if self.units == Units() else str(self.units)
+        content["grid"] = None
+        if layout is not None and layout["rows"] * layout["columns"] <= MAX_SQUARES:
+            grid: dict[str, Any] = {name: int(layout[name]) for name in ("rows", "columns")}
+            grid |= {name: [[int(part) for part in cell] for cell in layout[name]] for name in ("cells", "goals")}
+            content["grid"] = {**grid, "start": [int(part) for part in layout["start"]]}
+        return content
 
 
 class Position(NamedTuple):
@@ -95,6 +189,46 @@ class LiveState(Subscriber):
             with self._lock:
                 self._absorb()
 
+    def take_earlier(self, engine: Engine) -> None:
+        """Take the rounds of a run that is resumed."""
+        for record in replay(
+            engine.records(),
+            table_of(engine.recommendations),
+            planned_episodes=engine.setting.episodes,
+            rules=engine.algorithm.rules,
+            units=engine.units,
+            horizon=engine.setting.horizon,
+        ):
+            self(record)
+
+    @asynccontextmanager
+    async def following(self, run: Coordinator) -> AsyncIterator[None]:
+        """Take the nodes, events and policies of a federation while the block runs, in the loop of its server."""
+        shown: Recommended | None = None
+
+        def look() -> None:
+            nonlocal shown
+            self.take_status(run.status())
+            if run.engine.units != self.subject.units:
+                self.take_subject(self.subject._replace(units=run.engine.units))
+            recommended = run.engine.recommended
+            if recommended is not None and recommended is not shown:
+                shown = recommended
+                self.take_policy(recommended.policy)
+
+        async def keep_looking() -> None:
+            while True:
+                look()
+                await asyncio.sleep(SECONDS_BETWEEN)
+
+        self.take_earlier(run.engine)
+        task = asyncio.create_task(keep_looking())
+        try:
+            yield
+        finally:
+            task.cancel()
+            look()
+
     def take_status(self, status: FederationStatus) -> None:
         with self._lock:
             self._note_events(status)
@@ -116,10 +250,10 @@ class LiveState(Subscriber):
             self.subject = subject
             self._put(subject=subject.content())
 
-    def take_sweep(self, sweep: Mapping[str, Any], phase: str = RUNNING, text: str = "") -> None:
+    def take_sweep(self, sweep: Mapping[str, Any]) -> None:
         """Take how a sweep stands, ready for JSON."""
         with self._lock:
-            self._put(sweep=sweep, status={"phase": phase, "text": text})
+            self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
 
     def end(self, text: str = "", *, complete: bool = True) -> None:
         """Say that there is nothing more to come, and why."""

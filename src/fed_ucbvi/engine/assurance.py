@@ -13,10 +13,11 @@ times what the incumbent is worth over all episodes, at the end of every round. 
 model enters. Verifying counts as exploring.
 
 **Verifying.** A recommended policy that looks good by the model becomes the *candidate*. It is played as often as the
-exploring policy, until it is certified or cannot be any more. If it is worth more than the incumbent, it is
-*promoted*: it becomes the incumbent. What was owed and allowed before stays on the books. If it is within
-``until_gap`` of the optimistic value, the run ends. Where a candidate's own episodes refute what the model said,
-the model trusts *thin* counts. From then on candidates, and what is recommended, are cautious plans.
+exploring policy, until it is certified or cannot be any more. The incumbent is then played as often as the candidate,
+because what is compared are their intervals, and its episodes cost nothing. If the candidate is worth more than the
+incumbent, it is *promoted*: it becomes the incumbent. What was owed and allowed before stays on the books. If it is
+within ``until_gap`` of the optimistic value, the run ends. Where a candidate's own episodes refute what the model
+said, the model trusts *thin* counts. From then on candidates, and what is recommended, are cautious plans.
 
 The j-th policy that is judged, the incumbent first, has ``delta / (j (j+1))`` of all errors, half of it on either
 side. With ``until_gap`` half of delta is for optimism. ``docs/certificates.md`` has the arguments.
@@ -38,9 +39,8 @@ from fed_ucbvi.core.errors import InputError, check_number
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.state_store import put_back
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.certificate import GAP, PROMOTION, VALUE, Certificate, policy_digest
 from fed_ucbvi.results.policy import PolicyLike, policy_sets
-from fed_ucbvi.results.recommendations import PLANNED, Recommended
+from fed_ucbvi.results.recommendations import GAP, PLANNED, PROMOTION, VALUE, Certificate, Recommended, policy_digest
 from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, INCUMBENT, VERIFYING
 
 DELTA, LOSS = 0.05, 0.05
@@ -264,6 +264,8 @@ class Assurance:
             if left < 1:
                 return RoundChoice(INCUMBENT, self.incumbent.policy, short)
         if self.candidate is not None and self.verified <= self.explored - self.verified:
+            if self.incumbent is not None and self.incumbent.returns.sum() < self.candidate.returns.sum():
+                return RoundChoice(INCUMBENT, self.incumbent.policy, short)
             return RoundChoice(VERIFYING, self.candidate.policy, min(short, left))
         return RoundChoice(EXPLORING, None, left)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
-from fed_ucbvi.algorithms.base import Algorithm, Setting
+from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import manifest_digest, new_folder, read_manifest, reading, write_manifest
@@ -77,41 +78,30 @@ def open_checkpoint(
         )
     if make is not None and not live:
         raise InputError(f"{folder} is the checkpoint of a simulation; continue it with resume({str(folder)!r}).")
-
-    def simulate(algorithm: Algorithm[Any, Any], manifest: Mapping[str, Any], **options: Any) -> Simulation:
-        if make is None:
-            _check_digest(folder / FEDERATION, manifest["federation"])
-            federation = Federation.load(folder / FEDERATION)
-            return Simulation(algorithm, federation, driver=manifest["driver"], **options)
-        simulation = make(algorithm, **options)
-        _check_same(folder, manifest["live"], simulation.identity() or {})
-        return simulation
-
-    return _open(folder, simulate, episodes)
-
-
-def _open(folder: Path, simulate: Callable[..., Simulation], episodes: int | None) -> tuple[StateStore, Simulation]:
-    """The simulation as it was saved; one that is to have more episodes is saved again, with their number."""
     store = StateStore.open(folder, FORMAT, FORMAT_VERSION)
     try:
         with reading(folder):
             manifest, saved = store.manifest, store.read()
             _ = int(manifest["every"])
             algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
-            plan = planned_in(saved.about)
             same = {"seed": manifest["seed"], "counts": _counts_in(folder, manifest)}
             if "promises" in manifest:
                 same["promises"] = Promises.from_data(manifest["promises"])
-            simulation = simulate(algorithm, manifest, episodes=plan["episodes"], grid_bits=plan["grid_bits"], **same)
+            if make is None:
+                _check_digest(folder / FEDERATION, manifest["federation"])
+                same["driver"] = manifest["driver"]
+                make = partial(Simulation, federation=Federation.load(folder / FEDERATION))
+            plan = planned_in(saved.about)
+            simulation = make(algorithm, episodes=plan["episodes"], grid_bits=plan["grid_bits"], **same)
+            if live:
+                _check_same(folder, manifest["live"], simulation.identity() or {})
             setting = extended_setting(simulation.algorithm, simulation.setting, episodes=episodes)
             longer = setting != simulation.setting
             if longer:
                 simulation.close()
-                simulation = simulate(
-                    algorithm, manifest, episodes=setting.episodes, grid_bits=setting.grid_bits, **same
-                )
+                simulation = make(algorithm, episodes=setting.episodes, grid_bits=setting.grid_bits, **same)
             simulation.restore(saved)
-        if longer:
+        if longer:  # saved again, with their number
             store.write(simulation.saved())
     except BaseException:
         store.close()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
+from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 
@@ -53,10 +51,6 @@ def extended_setting(
     after = replace(before, episodes=T, agents=M, grid_bits=0 if grid is None else grid.bits)
     algorithm.grid(after)  # raises where there is no room
     return after
-
-
-def stack_reports(rows: Iterable[Message]) -> Message:
-    return tuple(np.concatenate(arrays) for arrays in zip(*rows, strict=True))
 
 
 def warm_setting(algorithm: Algorithm[Any, Any], setting: Setting, counts: CountTable) -> tuple[Setting, CountTable]:

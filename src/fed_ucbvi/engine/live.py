@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError, check_positive_integer
-from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.drivers.live import LiveDriver
 from fed_ucbvi.engine.party import LiveParty
 from fed_ucbvi.engine.simulation import Simulation
@@ -114,7 +112,10 @@ class LiveFederation:
 
 
 class LiveSimulation(Simulation):
-    """A run on live environments. What cannot be computed without their kernels is NaN."""
+    """A run on live environments. What cannot be computed without their kernels is NaN.
+
+    ``more`` is what a simulation takes besides.
+    """
 
     party: LiveParty
 
@@ -125,14 +126,10 @@ class LiveSimulation(Simulation):
         episodes: int,
         seed: int,
         score_with: Federation | None,
-        *,
-        grid_bits: int = 0,
-        counts: CountTable | None = None,
-        promises: Promises | None = None,
+        **more: Any,
     ) -> None:
         self.live = live
-        about = _scored(live, score_with), episodes, seed, LiveDriver.name
-        super().__init__(algorithm, *about, grid_bits=grid_bits, counts=counts, promises=promises)
+        super().__init__(algorithm, _scored(live, score_with), episodes, seed, LiveDriver.name, **more)
 
     def _random_rewards(self) -> bool:
         return self.live.random_rewards

@@ -35,6 +35,7 @@ from fed_ucbvi.algorithms.base import (
     FleetTables,
     Message,
     Setting,
+    VisitedCells,
     added_up,
     check_report,
 )
@@ -57,8 +58,8 @@ from fed_ucbvi.engine.drivers.base import (
     stop_at,
 )
 from fed_ucbvi.engine.drivers.cuda import CUDA, on_gpu
-from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables, on_wider_supports
-from fed_ucbvi.engine.drivers.returns import SimulatedReturns
+from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
+from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.rounds import Paid, PlayedRound
 from fed_ucbvi.engine.state_store import named, put_back, restore
@@ -186,13 +187,7 @@ def play_in_step(
 class Party(ABC):
     """Agents and what they play in; see the module's text.
 
-    Args:
-        algorithm: of the run.
-        setting: of the run.
-        driver: plays for all of them.
-        tables: what the agents are given.
-        first_agent: the number of the first of them in the federation.
-        apart: one driver for each agent, where agents do not stop together.
+    ``driver`` plays for all of them; where agents do not stop together, there is one for each ``apart``.
     """
 
     def __init__(
@@ -210,6 +205,10 @@ class Party(ABC):
         self._contract = Contract(algorithm, setting, len(driver.visits))
         self._tamper: Callable[[CountArray], None] | None = None
         """What agents that lie do to their budgets."""
+        self.rewards: SimulatedRewards | None = None
+        """Where random rewards are drawn with transitions."""
+        self._summed: VisitedCells | None = None
+        """Where the visits of all agents are added up."""
         self.played, self.asked = 0, False
         self.within: tuple[float, float] | None = None
         """The range of an episode's return, in our units, where it was stated."""
@@ -273,9 +272,12 @@ class Party(ABC):
 
     def _count(self, end: RoundEnd) -> PlayedRound:
         """Add a round to the agents' counts, and say what was played."""
-        transitions, visits = self._transitions(), self.driver.visits
+        transitions, visits = self.driver.transitions, self.driver.visits
+        if self.rewards is not None:
+            transitions = self.rewards.take(self.policy, transitions, visits)
         self.algorithm.absorb(self.agents, self.policy, transitions, visits)
-        visits = self._all_visits(visits)
+        if self._summed is not None:
+            visits = self._summed.all_visits
         starts = self.driver.starts if self.algorithm.counting is Counting.STATIONARY else starts_in(visits)
         return PlayedRound(end, rule_at(end, self.budgets), visits, starts)
 
@@ -362,13 +364,6 @@ class Party(ABC):
         """Play more episodes or take some back, so that the round has that many."""
 
     @abstractmethod
-    def _transitions(self) -> CountArray:
-        """The round's transitions, as agents count them."""
-
-    def _all_visits(self, visits: CountArray) -> CountArray:
-        return visits
-
-    @abstractmethod
     def _observed(self) -> dict[str, Array]:
         """What was seen of the problem, where it is not known."""
 
@@ -386,14 +381,9 @@ class Party(ABC):
 class SimulatedParty(Party):
     """Agents with simulated MDPs, played by any of the drivers; with ``episodes`` a round can be taken back.
 
-    Args:
-        algorithm: of the run.
-        setting: of the run.
-        federation: the MDPs of these agents; its common MDP is not used.
-        driver: its name.
-        first_agent: the number of the first of them.
-        pooled: count the transitions of all of them in one table, where algorithm and payments allow it. The result
-            is the same. Agents counted in one table cannot go back to an earlier state.
+    Of ``federation`` the common MDP is not used. If ``pooled``, the transitions of all agents are counted in one
+    table, where algorithm and payments allow it. The result is the same, but agents counted in one table cannot go
+    back to an earlier state.
     """
 
     def __init__(
@@ -408,35 +398,27 @@ class SimulatedParty(Party):
     ) -> None:
         counting, random = algorithm.counting, setting.random_rewards
         pooled = pooled and algorithm.pools and algorithm.stops_jointly and federation.pay_alike
-        counters: type[np.signedinteger[Any]] = np.int64
+        counted: dict[str, Any] = {"counting": counting, "pooled": pooled}
         if pooled:
             stationary = counting is Counting.STATIONARY
-            counters = counter_type(setting, stationary=stationary, rows=federation.agents)
-        fleet = Fleet.of(
-            federation,
-            setting.seed,
-            first_agent,
-            pooled=pooled,
-            counting=counting,
-            random_rewards=random,
-            counters=counters,
-        )
+            counted["counters"] = counter_type(setting, stationary=stationary, rows=federation.agents)
+        fleet = Fleet.of(federation, setting.seed, first_agent, random_rewards=random, **counted)
         gpu = on_gpu(fleet, algorithm, federation, setting) if driver == CUDA else None
         made: Driver = make_driver(driver, fleet) if gpu is None else gpu
         agents, touched = len(made.visits), fleet.touched if pooled else None
         if gpu is not None:
             touched = gpu.touched
-        self.rewards: SimulatedRewards | None = None
+        rewards: SimulatedRewards | None = None
         tables = FleetTables(agents, federation.successors, federation.rewards, first_agent, touched)
         if random:
-            self.rewards = SimulatedRewards(federation, counting, touched, algorithm.reward_grid(setting))
-            tables = self.rewards.for_agents(agents, federation.successors, first_agent, touched)
+            rewards = SimulatedRewards(federation, counting, touched, algorithm.reward_grid(setting))
+            tables = rewards.for_agents(agents, federation.successors, first_agent, touched)
             if algorithm.keeps_experience:
-                self.rewards.remember_all()
+                rewards.remember_all()
         each = [] if algorithm.stops_jointly else [fleet.agent(i) for i in range(federation.agents)]
         apart = [make_driver(driver, one) for one in each]
         super().__init__(algorithm, setting, made, tables, first_agent, apart)
-        self.federation, self._fleet = federation, fleet
+        self.federation, self._fleet, self.rewards = federation, fleet, rewards
         self._summed = touched if len(federation.rewards) == 1 else None
         if federation.liars is not None:
             self._tamper = federation.liars.tamper_budgets
@@ -481,13 +463,6 @@ class SimulatedParty(Party):
             driver.rewind(self.policy, limits, self.first + length, played - length)
         self.played = length
 
-    def _transitions(self) -> CountArray:
-        drawn = self.driver.transitions
-        return drawn if self.rewards is None else self.rewards.take(self.policy, drawn, self.driver.visits)
-
-    def _all_visits(self, visits: CountArray) -> CountArray:
-        return visits if self._summed is None else self._summed.all_visits
-
     def _observed(self) -> dict[str, Array]:
         return {} if self.rewards is None else self.rewards.arrays()
 
@@ -495,13 +470,7 @@ class SimulatedParty(Party):
 class LiveParty(Party):
     """Agents that call ``env.step`` on environments whose kernels nobody knows; supports grow with what they see.
 
-    Args:
-        algorithm: of the run.
-        setting: of the run.
-        agents: their numbers.
-        make: agent i's environment is ``make(i)``.
-        units: of the rewards.
-        vectorisation: see :class:`~fed_ucbvi.engine.live.LiveFederation`.
+    Agent i's environment is ``make(i)``; for ``vectorisation`` see :class:`~fed_ucbvi.engine.live.LiveFederation`.
     """
 
     def __init__(
@@ -546,8 +515,10 @@ class LiveParty(Party):
     def _count(self, end: RoundEnd) -> PlayedRound:
         """The agents add the counts to theirs, on wider supports if new next states have been seen."""
         if self.tables.width != self._width:
-            self.agents = on_wider_supports(self.algorithm, self.setting, self.agents, self.tables)
-            self._width = self.tables.width
+            before = self.agents.arrays()
+            self._make_room()
+            for name, array in self.agents.arrays().items():  # all that changes in agents
+                array[..., : before[name].shape[-1]] = before[name]
             self.algorithm.budgets(self.agents, self.broadcast)
         self.tables.begun += self.tables.starts
         return super()._count(end)._replace(paid=self.paid())
@@ -557,9 +528,6 @@ class LiveParty(Party):
             f"the server has counted {length} episodes of this round, of which this node holds {self.played}; real "
             "environments cannot play them again. Start the node with the state folder it had."
         )
-
-    def _transitions(self) -> CountArray:
-        return self.driver.transitions
 
     def _observed(self) -> dict[str, Array]:
         return self.tables.arrays()

@@ -24,7 +24,6 @@ from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integ
 from fed_ucbvi.core.ray_connection import check_ray, connected_to_ray
 from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.engine.drivers.cuda import CUDA
-from fed_ucbvi.engine.extension import stack_reports
 from fed_ucbvi.engine.party import (
     AskReport,
     PartyMessage,
@@ -91,7 +90,8 @@ class FleetSimulation(Simulation):
         algorithm = self.algorithm
         for exchange in range(algorithm.exchanges(self.setting)):
             reports = self.transport.ask_all(AskReport(_copies(algorithm.query(server, exchange)), exchange))
-            algorithm.aggregate(server, stack_reports(reports), exchange)
+            rows = tuple(np.concatenate(arrays) for arrays in zip(*reports, strict=True))
+            algorithm.aggregate(server, rows, exchange)
 
 
 @contextmanager
@@ -206,14 +206,7 @@ class Actors:
 
     Actors reserve no cores, so that a lost one can be made again on any node that is left. They are distributed over
     the living nodes, core by core. Ray itself neither restarts them nor repeats calls, because it does not know which
-    rounds they have played.
-
-    Args:
-        ray: connected.
-        algorithm: of the run.
-        setting: of the run.
-        federation: all M agents.
-        parts: the first agent of each fleet, and how many there are.
+    rounds they have played. ``parts`` are the first agent of each fleet, and how many there are.
     """
 
     def __init__(

@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
@@ -19,17 +18,16 @@ from fed_ucbvi.results.round_record import EXPLORING
 class CachedEvaluation(NamedTuple):
     """MDPs that are evaluated in every round, with the values of the last policy, most of which may still be right.
 
-    ``V (H+1, S, m)`` are the values of ``last (H, S, A)``; see :func:`fed_ucbvi.problem.agent_tables.update_values`.
+    ``V (H+1, S, m)`` are the values of ``last``; see :func:`fed_ucbvi.problem.agent_tables.update_values`.
     """
 
     tables: AgentTables
-    last: npt.NDArray[np.int8]
+    last: PolicyArray
     V: FloatArray
 
     @classmethod
-    def of(cls, tables: AgentTables, horizon: int) -> CachedEvaluation:
-        S, m = tables.initial.shape
-        return cls(tables, no_policy(horizon, S, tables.successors.shape[2]), np.zeros((horizon + 1, S, m)))
+    def of(cls, tables: AgentTables, policy: PolicyArray) -> CachedEvaluation:
+        return cls(tables, no_policy(policy), np.zeros((len(policy) + 1, *tables.initial.shape)))
 
 
 class Scorer:
@@ -55,11 +53,13 @@ class Scorer:
         chosen, kind = self.federation.kinds
         return np.bincount(kind[which], minlength=len(chosen))
 
-    def _new_evaluations(self, playing: int) -> tuple[CachedEvaluation, CachedEvaluation]:
-        """In the common MDP and in the agents', one and the same if they are alike."""
-        common, agents = (CachedEvaluation.of(tables, self.federation.horizon) for tables in self._tables)
-        self._evaluations[playing] = agents if self._alike else common, agents
-        return self._evaluations[playing]
+    def _evaluation(self, playing: int, policy: PolicyArray) -> tuple[CachedEvaluation, CachedEvaluation]:
+        """In the common MDP and in the agents', one and the same if they are alike; anew if policies change form."""
+        found = self._evaluations.get(playing)
+        if found is None or found[0].last.ndim != policy.ndim:
+            common, agents = (CachedEvaluation.of(tables, policy) for tables in self._tables)
+            self._evaluations[playing] = found = agents if self._alike else common, agents
+        return found
 
     def score(
         self,
@@ -83,10 +83,16 @@ class Scorer:
         if len(visits) == 1:
             rows, starts = self._everyone, starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
         best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
-        common, agents = self._evaluations.get(playing) or self._new_evaluations(playing)
+        common, agents = self._evaluation(playing, policy)
         if common is not agents:
             update_values(common.tables, policy, common.last, common.V)
         return score_round(policy, by_action, starts, rows, best, common.V, agents, number, self._rewards)
+
+    def gap(self, playing: int) -> FloatArray:
+        """``V* - V^pi`` at the first step, of the policy scored last, in states where episodes may begin."""
+        common, _ = self._evaluations[playing]
+        lost: FloatArray = self.optimum.V[0] - common.V[0, :, 0]
+        return lost
 
 
 def _same_values(one: AgentTables, other: AgentTables) -> bool:

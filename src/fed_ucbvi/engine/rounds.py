@@ -35,9 +35,9 @@ from fed_ucbvi.engine.state_store import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.certificate import Certificate
 from fed_ucbvi.results.recommendations import (
     PLANNED,
+    Certificate,
     RecommendationRow,
     Recommended,
     initial_value,
@@ -207,6 +207,8 @@ class Engine:
         self.recommendations: list[RecommendationRow] = []
         self.recommended: Recommended | None = None
         """The policy recommended last."""
+        self._expected: dict[int, tuple[PolicyArray, MaskArray, FloatArray, float]] = {}
+        """By what was played: the policy, who took part, what an episode is expected to lose, and its value."""
         self.starts: CountArray = np.zeros(setting.states, dtype=np.int64)
         """How many episodes have begun in each state, where their law is unknown and someone has counted them."""
         self.present: MaskArray = np.ones(setting.agents, dtype=np.bool_)
@@ -306,7 +308,8 @@ class Engine:
             cost, allowed = assurance.balance()
             promise = (playing, cost, allowed)
             assurance.check(self.initial_value(self.server.V), self._issue, ending=self.done)
-        traffic = self._meter.round(stop.requests, self.done, stop.length)
+        done = self.done
+        traffic = self._meter.round(stop.requests, done, stop.length)
         spread = math.nan if played.paid is None else played.paid.deviation
         row = RoundRow(
             start, stop.length, episodes, agents, *score, *stop[1:], played.rule, *traffic, spread, *promise
@@ -314,12 +317,12 @@ class Engine:
         self.rows.append(row)
         self.totals.add(row)
         growth = 2.0 if assurance is None else 1.0 + SHARE_OF_HISTORY
-        if self.done or (self.learns and is_due(self.played, self.recommendations, growth)):
+        if done or (is_due(self.played, self.recommendations, growth) and self.learns):
             recommended = yield from self.plan()
             if assurance is not None and self.learns:
                 values = self.initial_value(recommended.V), self.initial_value(self.server.V)
                 assurance.consider(recommended, *values)
-                if self.done and assurance.final is not None:
+                if done and assurance.final is not None:
                     recommended = assurance.final
             self.recommended = recommended
             self.recommendations.append(self._row(recommended))
@@ -400,17 +403,20 @@ class Engine:
         lengths: CountArray = np.where(counts, each, 0)
         law = federation.initial
         fixed = bool((law.max(axis=1) == 1.0).all())
-        begun: CountArray = lengths[:, None] * law.astype(np.int64) if fixed else np.zeros(law.shape, dtype=np.int64)
-        if self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1:
-            begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
-        shape = (federation.horizon, federation.states, *policy.shape[2:])
-        visits = np.zeros((len(begun), *shape), dtype=np.int64)
-        some = None if self.present.all() else self.present
-        regret, _, value = scorer.score(policy, visits, begun, some, playing)
-        if not fixed:
-            gap: FloatArray = scorer.optimum.V[0] - federation.common.evaluate(policy)[0]
-            regret = float(lengths @ (law @ gap)) / max(1, int(np.count_nonzero(counts)))
-        return regret, math.nan, value
+        known = None if fixed else self._expected.get(playing)
+        if known is None or not (np.array_equal(known[0], policy) and np.array_equal(known[1], self.present)):
+            begun: CountArray = lengths[:, None] * law.astype(np.int64) * fixed
+            if self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1:
+                begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
+            shape = (federation.horizon, federation.states, *policy.shape[2:])
+            visits = np.zeros((len(begun), *shape), dtype=np.int64)
+            some = None if self.present.all() else self.present
+            regret, _, value = scorer.score(policy, visits, begun, some, playing)
+            if fixed or not counts.any():
+                return regret, math.nan, value
+            known = self._expected[playing] = policy, self.present.copy(), law @ scorer.gap(playing), value
+        _, _, lost, value = known
+        return float(lengths @ lost) / int(np.count_nonzero(counts)), math.nan, value
 
     # -------------------------------------------------------------------------------------------------- recommending
 

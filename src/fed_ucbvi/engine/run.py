@@ -1,4 +1,7 @@
-"""Running an algorithm on a federation, here or on a cluster, or on live environments; resuming a run."""
+"""Running an algorithm on a federation, here or on a cluster, or on live environments; resuming a run.
+
+And playing a policy alone, to say what it is worth with a guarantee that needs no model.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,30 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
-from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.base import Algorithm, Counting, as_sets
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
+from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
+from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
-from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.core.sampling.philox import MAX_SEED
+from fed_ucbvi.core.types import CountArray, PolicyArray
+from fed_ucbvi.engine.assurance import Promises, checked_range, stated_range
 from fed_ucbvi.engine.checkpoint import counts_from, create_checkpoint, open_checkpoint
+from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.cuda import CUDA
+from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
+from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
 from fed_ucbvi.engine.live import LiveFederation, LiveSimulation
 from fed_ucbvi.engine.progress import announce_compilation
 from fed_ucbvi.engine.ray_fleets import on_ray
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
 from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.policy import PolicyLike
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.policy import PolicyLike, policy_sets
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
 
@@ -184,3 +196,68 @@ def resume(
 
 def _as_table(given: FederationLike | None) -> Federation | None:
     return None if given is None else as_federation(given)
+
+
+def evaluate(
+    policy: PolicyLike,
+    where: FederationLike | LiveFederation,
+    episodes: int,
+    *,
+    delta: float = 0.05,
+    seed: int = 0,
+    return_range: Sequence[float] | None = None,
+) -> Interval:
+    """Let every agent play ``policy`` for some episodes; the interval of its value, in the environment's own units.
+
+    The value is the mean over agents, each in its own environment. The interval holds with probability ``1 - delta``,
+    also if one goes on until one likes what one sees. Nothing is assumed but that episodes are drawn alike: the
+    states need not be enough to tell the future.
+
+    Args:
+        policy: actions ``(S,)`` or ``(H, S)``, a :class:`~fed_ucbvi.results.policy.LearntPolicy`, or a function of
+            step and state; or by action, ``(S, A)`` or ``(H, S, A)``: probabilities, or truth values for sets of
+            actions that are equally likely.
+        where: a federation, or whatever :func:`fed_ucbvi.run` takes for one; or live environments.
+        episodes: how many each agent plays.
+        delta: the probability that the value lies outside.
+        return_range: between which the return of every episode lies, in own units, if that is narrower than what
+            rewards allow; a return outside is an error.
+        seed: of the episodes. Those that a policy was learnt from are not to be used again: take another seed.
+
+    >>> from fed_ucbvi import evaluate, gridworld
+    >>> interval = evaluate(lambda step, state: 1, gridworld(agents=4), episodes=500)
+    >>> interval.lower <= interval.mean <= interval.upper
+    True
+    """
+    n, root = check_positive_integer("episodes", episodes), check_integer("seed", seed, at_most=MAX_SEED)
+    delta = check_number("delta", delta, above=0, below=1)
+    stated, live = checked_range(return_range), isinstance(where, LiveFederation)
+    place = where if isinstance(where, LiveFederation) else as_federation(where)
+    units = place.units if isinstance(place, LiveFederation) else Units.of(place.description)
+    H = int(place.horizon or 0)
+    within = None if stated is None else stated_range(stated, units, H)
+    played = policy_sets(policy, H, place.states, place.actions, name="the policy", ends=live)
+    if isinstance(place, LiveFederation):
+        histogram = _live_returns(played, place, n, root, within)
+    else:
+        histogram = new_histogram()
+        fleet = Fleet.of(place, root, random_rewards=place.reward_variances is not None)
+        SimulatedReturns(fleet, place).add(as_sets(played, place.actions), 0, n, histogram, within)
+    low, high = within or (0.0, float(H))
+    interval = interval_of(histogram, high, delta, low)
+    lower, upper, mean = (units.original_return(value, H) for value in interval[:3])
+    return Interval(lower, upper, mean, *interval[3:])
+
+
+def _live_returns(
+    policy: PolicyArray, live: LiveFederation, episodes: int, seed: int, within: tuple[float, float] | None
+) -> CountArray:
+    """The histogram of what live environments pay."""
+    H, S, A = int(live.horizon or 0), live.states, live.actions
+    counting = Counting.PAIRS if policy.ndim == 3 else Counting.POLICY
+    tables = LiveTables(live.agents, H, S, A, counting=counting)
+    tables.within = within
+    driver = LiveDriver(tables, range(live.agents), live.make, live.vectorisation, live.units, seed)
+    with closing(driver):
+        driver.extend(policy, np.ones((1, *tables.visits.shape[1:]), dtype=np.int64), 0, episodes, asking=False)
+    return tables.returns

@@ -123,7 +123,7 @@ class Simulation(Engine):
         """All exchanges of the agents with ``server``, or a planner; message by message if some of them are lies."""
         liars = self.federation.liars
         if liars is None:
-            self.algorithm.synchronise(server, self.agents)
+            self.algorithm.synchronise(server, self.agents, self.setting)
             return
 
         def tamper(report: Message, exchange: int) -> None:

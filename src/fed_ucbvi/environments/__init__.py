@@ -11,11 +11,10 @@ from typing import Any
 
 from fed_ucbvi.core.errors import InputError, printable, unknown_name
 from fed_ucbvi.core.plugins import Registry, check_code, is_attribute, load_attribute, loaded_attribute
-from fed_ucbvi.environments.chains import chain, riverswim, six_arms, two_state_chain
+from fed_ucbvi.environments.chains import chain, hard_instance, riverswim, six_arms, two_state_chain
 from fed_ucbvi.environments.family import label_of_builder
 from fed_ucbvi.environments.gridworlds import deep_sea, gridworld, n_room, windy_cliff
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
-from fed_ucbvi.environments.hard_instance import hard_instance
 from fed_ucbvi.environments.random_problems import garnet, random_mdps, synthetic
 from fed_ucbvi.environments.sepsis import icu_sepsis
 from fed_ucbvi.problem.federation import BERNOULLI_REWARDS, Federation
@@ -59,18 +58,12 @@ def environment_label(name: str) -> str:
     >>> environment_label("deep_sea"), environment_label("shops:five")
     ('DeepSea', 'shops:five')
     """
-    builder = _at_hand(current_name(name))
-    return label_of_builder(builder) or name
-
-
-def _at_hand(name: str) -> object:
-    """What a recorded name stands for; None if its code has not been imported or cannot be loaded."""
-    if is_attribute(name):
-        return loaded_attribute(name)
+    spelled = current_name(name)
     try:
-        return REGISTRY.get(name)
-    except InputError:
-        return None
+        builder = loaded_attribute(spelled) if is_attribute(spelled) else REGISTRY.get(spelled)
+    except InputError:  # it cannot be loaded
+        builder = None
+    return label_of_builder(builder) or name
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +82,10 @@ class Environment:
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
         return {} if isinstance(self.made, Federation) else inspect.signature(self.made).parameters
 
-    @cached_property
-    def _open(self) -> bool:
-        """Whether the function takes any option (``**options``)."""
-        return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values())
-
     def accepts(self, key: str) -> bool:
         """Whether it has the parameter ``key``; every environment has ``bernoulli_rewards`` (:meth:`build`)."""
-        return key in self._parameters or self._open or key == BERNOULLI_REWARDS
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values())
+        return key in self._parameters or takes_any or key == BERNOULLI_REWARDS
 
     def defaults(self) -> dict[str, Any]:
         """Its own options with their defaults, where JSON can hold these; for a federation, its digest."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium import spaces
 
-    from fed_ucbvi.environments.finite_spaces import Dimension, FiniteEnvironment
+    from fed_ucbvi.environments.finite_spaces import FiniteEnvironment, Interval
 
+CutT = TypeVar("CutT", Edges, Levels)
 PerDimension = Mapping[str, Sequence[float] | int]
 """For each dimension its edges or values, or how many of them, equally spaced."""
 MARGIN = 0.25
@@ -66,15 +68,15 @@ def given_bins(
     """
     H = horizon_of_spec(env, "the environment", horizon)
     return Bins(
-        tuple(_observed(one, given) for one, given in _matched("edges", env.observation_space, edges or {})),
-        tuple(_acted(one, given) for one, given in _matched("grid", env.action_space, grid or {})),
+        tuple(_made(Edges, one, given) for one, given in _matched("edges", env.observation_space, edges or {})),
+        tuple(_made(Levels, one, given) for one, given in _matched("grid", env.action_space, grid or {})),
         H,
     )
 
 
 def _matched(
     what: str, space: spaces.Space[Any], given: PerDimension
-) -> list[tuple[Dimension, Sequence[float] | int | None]]:
+) -> list[tuple[Whole | Interval, Sequence[float] | int]]:
     """What is given for each dimension; an error where something is missing or has no use."""
     from fed_ucbvi.environments.finite_spaces import dimensions_of, listed
 
@@ -85,27 +87,20 @@ def _matched(
     if extra := [name for name in given if name not in continuous]:
         known = f"those of this space are {listed(continuous)}" if continuous else "this space has none"
         raise InputError(f"{what} are given for {listed(extra)}, no continuous dimension; {known}.")
-    return [(one, given.get(one.name)) for one in dimensions]
+    return [(one, given.get(one.name, 0)) for one in dimensions]
 
 
-def _observed(one: Dimension, given: Sequence[float] | int | None) -> Whole | Edges:
-    if given is None:
-        return Whole(one.name, one.start, one.count)
-    if not isinstance(given, int):
-        return Edges(one.name, tuple(float(x) for x in given))
-    bins = check_positive_integer(f"bins of '{one.name}'", given)
-    return Edges(one.name, tuple(_spaced(one, bins + 1)[1:-1]))
-
-
-def _acted(one: Dimension, given: Sequence[float] | int | None) -> Whole | Levels:
-    if given is None:
-        return Whole(one.name, one.start, one.count)
+def _made(kind: type[CutT], one: Whole | Interval, given: Sequence[float] | int) -> Whole | CutT:
+    if isinstance(one, Whole):
+        return one
     if isinstance(given, int):
-        return Levels(one.name, tuple(_spaced(one, check_positive_integer(f"values of '{one.name}'", given))))
-    return Levels(one.name, tuple(float(x) for x in given))
+        cut = kind is Edges
+        number = check_positive_integer(f"{'bins' if cut else 'values'} of '{one.name}'", given)
+        given = _spaced(one, number + 1)[1:-1] if cut else _spaced(one, number)
+    return kind(one.name, tuple(float(x) for x in given))
 
 
-def _spaced(one: Dimension, points: int) -> list[float]:
+def _spaced(one: Interval, points: int) -> list[float]:
     """Equally spaced points from one bound to the other; the middle, if it is one point."""
     if not (math.isfinite(one.low) and math.isfinite(one.high)):
         raise InputError(f"'{one.name}' has no bounds, so its bins or values must be given one by one.")
@@ -182,12 +177,11 @@ def learn_bins(
     check_number("margin", margin, at_least=0)
     played = list(random_episodes(env, episodes, H, seed))
     seen = np.array([numbers_in(env.observation_space, one) for episode in played for one in episode.observations])
-    edges = {}
-    for column, dimension in enumerate(dimensions_of(env.observation_space)):
-        if not dimension.count:
-            edges[dimension.name] = quantile_edges(
-                dimension.name, seen[:, column], _wanted("bins", bins_per_dimension, dimension.name)
-            )
+    edges = {
+        one.name: quantile_edges(one.name, seen[:, column], _wanted("bins", bins_per_dimension, one.name))
+        for column, one in enumerate(dimensions_of(env.observation_space))
+        if not one.count
+    }
     grid = {
         one.name: _wanted("values", actions_per_dimension, one.name)
         for one in dimensions_of(env.action_space)
@@ -196,7 +190,7 @@ def learn_bins(
     bins = given_bins(env, edges, grid, horizon=H)
     if reward_bounds(reward_range) is not None:
         return bins
-    return Bins(bins.observations, bins.actions, H, _observed_range(played, margin))
+    return replace(bins, reward_range=_observed_range(played, margin))
 
 
 def _wanted(what: str, number: int | Mapping[str, int], name: str) -> int:
@@ -223,7 +217,7 @@ def quantile_edges(name: str, numbers: FloatArray, bins: int) -> tuple[float, ..
         width = distinct[-1] - distinct[0]
         cuts = np.round(cuts, max(0, int(np.ceil(-np.log10(width / RESOLUTION)))))
     cuts = np.unique(cuts)
-    return Edges(name, tuple(float(cut) for cut in cuts if distinct[0] < cut <= distinct[-1])).cuts
+    return tuple(float(cut) for cut in cuts if distinct[0] < cut <= distinct[-1])
 
 
 def _observed_range(played: Sequence[Episode], margin: float) -> tuple[float, float]:

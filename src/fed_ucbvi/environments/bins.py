@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -43,6 +43,9 @@ class Whole:
     name: str
     start: int
     count: int
+
+    def __post_init__(self) -> None:
+        check_positive_integer(f"the number of values of '{printable(self.name)}'", self.count)
 
     def place(self, number: float) -> int:
         """Which of them a number is; others are an error."""
@@ -71,6 +74,9 @@ class Edges:
     name: str
     cuts: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        _check_rising(self.name, self.cuts)
+
     @property
     def count(self) -> int:
         return len(self.cuts) + 1
@@ -87,6 +93,11 @@ class Levels:
 
     name: str
     values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _check_rising(self.name, self.values)
+        if not self.values:
+            raise InputError(f"'{printable(self.name)}' has no value to take.")
 
     @property
     def count(self) -> int:
@@ -124,8 +135,6 @@ class Bins:
                 raise InputError(f"the {what} have no dimension.")
             if len({dimension.name for dimension in dimensions}) < len(dimensions):
                 raise InputError(f"two dimensions of the {what} have one name.")
-            for dimension in dimensions:
-                _check(dimension)
         if self.states * self.number_of_actions > MAX_PAIRS:
             raise InputError(
                 f"{self.states:,} states and {self.number_of_actions:,} actions are more pairs than can be tabulated "
@@ -221,41 +230,29 @@ class Bins:
             raise InputError(f"{file} is no text: {error}.") from error
 
 
-_KINDS: dict[str, Callable[..., Whole | Edges | Levels]] = {
-    "whole": lambda name, numbers: Whole(
-        name, check_integer("start", numbers[0], at_least=-MAX_START), check_positive_integer("count", numbers[1])
-    ),
-    "edges": lambda name, numbers: Edges(name, tuple(float(x) for x in numbers)),
-    "grid": lambda name, numbers: Levels(name, tuple(float(x) for x in numbers)),
-}
-
-
 def _written(dimension: Whole | Edges | Levels) -> dict[str, Any]:
     match dimension:
-        case Whole():
-            return {"name": dimension.name, "whole": [dimension.start, dimension.count]}
-        case Edges():
-            return {"name": dimension.name, "edges": list(dimension.cuts)}
-        case Levels():
-            return {"name": dimension.name, "grid": list(dimension.values)}
+        case Whole(name, start, count):
+            return {"name": name, "whole": [start, count]}
+        case Edges(name, cuts):
+            return {"name": name, "edges": list(cuts)}
+        case Levels(name, values):
+            return {"name": name, "grid": list(values)}
 
 
 def _read(content: dict[str, Any]) -> Whole | Edges | Levels:
     ((kind, numbers),) = ((key, value) for key, value in content.items() if key != "name")
-    if kind not in _KINDS:
-        raise InputError(f"'{printable(kind)}' is no kind of dimension; known are {', '.join(_KINDS)}.")
-    return _KINDS[kind](str(content["name"]), numbers)
+    name = str(content["name"])
+    if kind == "whole":
+        start, count = numbers
+        return Whole(name, check_integer("start", start, at_least=-MAX_START), check_positive_integer("count", count))
+    if kind not in ("edges", "grid"):
+        raise InputError(f"'{printable(kind)}' is no kind of dimension; known are whole, edges, grid.")
+    return (Edges if kind == "edges" else Levels)(name, tuple(float(x) for x in numbers))
 
 
-def _check(dimension: Whole | Edges | Levels) -> None:
-    name = printable(dimension.name)
-    if isinstance(dimension, Whole):
-        check_positive_integer(f"the number of values of '{name}'", dimension.count)
-        return
-    numbers = dimension.cuts if isinstance(dimension, Edges) else dimension.values
+def _check_rising(name: str, numbers: Sequence[float]) -> None:
     for number in numbers:
-        check_number(f"an edge or value of '{name}'", number)
+        check_number(f"an edge or value of '{printable(name)}'", number)
     if any(one >= other for one, other in pairwise(numbers)):
-        raise InputError(f"the edges or values of '{name}' must rise from one to the next.")
-    if isinstance(dimension, Levels) and not numbers:
-        raise InputError(f"'{name}' has no value to take.")
+        raise InputError(f"the edges or values of '{printable(name)}' must rise from one to the next.")

@@ -128,6 +128,13 @@ def one_of(choices: Collection[str]) -> Check:
     return check
 
 
+USUAL_HELP = {
+    "agents": "M.",
+    "seed": "of the differences between agents; those of agent i depend only on ``(seed, i)``.",
+    "horizon": "H.",
+    "bernoulli_rewards": "whether every reward is 1 or 0, with the same mean.",
+}
+"""What these parameters mean, in environments whose docstring does not say otherwise."""
 SHARED: Mapping[str, Check] = {
     "agents": whole(),
     "eps_p": lambda _, value: check_eps_p(value),
@@ -147,7 +154,7 @@ def environment(label: str, **checks: Check) -> Callable[[Callable[P, Family | F
             always checked.
 
     The function is called with checked options. It uses those that it needs; how agents differ is done here, and so
-    is the federation's description: its name and all its parameters.
+    is the federation's description: its name and all its parameters. The docstring gets :data:`USUAL_HELP`.
     """
 
     def decorate(build: Callable[P, Family | Federation]) -> Callable[P, Federation]:
@@ -179,6 +186,10 @@ def environment(label: str, **checks: Check) -> Callable[[Callable[P, Family | F
         made_signature = signature.replace(return_annotation="Federation")
         make.__signature__ = made_signature  # type: ignore[attr-defined]
         make.__annotations__ = {**build.__annotations__, "return": "Federation"}
+        text = inspect.cleandoc(build.__doc__ or "")
+        missing = [name for name in USUAL_HELP if name in signature.parameters and f"\n    {name}: " not in text]
+        lines = [f"    {name}: {USUAL_HELP[name]}" for name in missing]
+        make.__doc__ = text.replace("Args:", "\n".join(["Args:", *lines]), 1)
         return known_as(label)(make)
 
     return decorate

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,17 +28,17 @@ log = logging.getLogger("fed_ucbvi.environments")
 
 
 @dataclass(frozen=True)
-class Dimension:
-    """One number of a space: ``count`` whole numbers from ``start`` on, or, with count 0, any from low to high."""
+class Interval:
+    """A dimension that may be any number from low to high."""
 
     name: str
-    start: int
-    count: int
     low: float
     high: float
+    count: ClassVar[int] = 0
+    """Its values cannot be counted."""
 
 
-def dimensions_of(space: spaces.Space[Any], name: str = "") -> list[Dimension]:
+def dimensions_of(space: spaces.Space[Any], name: str = "") -> list[Whole | Interval]:
     """The dimensions of a space, in a fixed order.
 
     >>> [one.name for one in dimensions_of(spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (2,))}))]
@@ -50,15 +50,13 @@ def dimensions_of(space: spaces.Space[Any], name: str = "") -> list[Dimension]:
         case spaces.Tuple():
             parts = [(str(i), part) for i, part in enumerate(space.spaces)]
         case spaces.Discrete():
-            return [Dimension(name or "0", int(space.start), int(space.n), -math.inf, math.inf)]
+            return _named(name, Whole, space.start, space.n)
         case spaces.MultiDiscrete():
-            pairs = zip(np.ravel(space.start).tolist(), np.ravel(space.nvec).tolist(), strict=True)
-            return _named(name, [(int(start), int(count), -math.inf, math.inf) for start, count in pairs])
+            return _named(name, Whole, space.start, space.nvec)
         case spaces.MultiBinary():
-            return _named(name, [(0, 2, -math.inf, math.inf)] * math.prod(space.shape))
+            return _named(name, Whole, np.zeros(space.shape, dtype=np.int64), np.full(space.shape, 2))
         case spaces.Box():
-            ends = zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True)
-            return _named(name, [(0, 0, float(low), float(high)) for low, high in ends])
+            return _named(name, Interval, space.low, space.high)
         case _:
             raise InputError(
                 f"{space} cannot be made finite. Known are Discrete, MultiDiscrete, MultiBinary, Box, and Tuple and "
@@ -67,10 +65,10 @@ def dimensions_of(space: spaces.Space[Any], name: str = "") -> list[Dimension]:
     return [one for key, part in parts for one in dimensions_of(part, f"{name}.{key}" if name else str(key))]
 
 
-def _named(name: str, each: list[tuple[int, int, float, float]]) -> list[Dimension]:
-    if len(each) == 1:
-        return [Dimension(name or "0", *each[0])]
-    return [Dimension(f"{name}.{i}" if name else str(i), *one) for i, one in enumerate(each)]
+def _named(name: str, kind: Callable[..., Whole | Interval], *ends: Any) -> list[Whole | Interval]:
+    each = np.column_stack([np.ravel(end) for end in ends]).tolist()
+    names = [f"{name}.{i}" if name else str(i) for i in range(len(each))] if len(each) > 1 else [name or "0"]
+    return [kind(own, *one) for own, one in zip(names, each, strict=True)]
 
 
 def numbers_in(space: spaces.Space[Any], value: Any) -> list[float]:
@@ -154,15 +152,17 @@ def _check_fit(what: str, space: spaces.Space[Any], dimensions: Sequence[Whole |
             f"{listed([one.name for one in own])}."
         )
     for one, binned in zip(own, dimensions, strict=True):
-        if isinstance(binned, Whole) and (one.start, one.count) != (binned.start, binned.count):
+        if isinstance(binned, Whole) and binned != one:
             raise InputError(
                 f"the bins have {binned.count} values from {binned.start} on for '{one.name}'; this environment's "
                 f"space is {space}."
             )
-        if not isinstance(binned, Whole) and one.count:
+        if not isinstance(binned, Whole) and isinstance(one, Whole):
             raise InputError(f"the bins cut '{one.name}', but in this environment it has {one.count} values.")
-        if isinstance(binned, Levels) and not one.low <= binned.values[0] <= binned.values[-1] <= one.high:
-            raise InputError(
-                f"the bins use values of '{one.name}' from {binned.values[0]:g} to {binned.values[-1]:g}; this "
-                f"environment allows {one.low:g} to {one.high:g}."
-            )
+        if isinstance(binned, Levels) and isinstance(one, Interval):
+            first, last = binned.values[0], binned.values[-1]
+            if first < one.low or one.high < last:
+                raise InputError(
+                    f"the bins use values of '{one.name}' from {first:g} to {last:g}; this environment allows "
+                    f"{one.low:g} to {one.high:g}."
+                )

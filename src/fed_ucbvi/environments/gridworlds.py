@@ -94,7 +94,6 @@ def gridworld(
     every (square, action). Every step spent in a goal pays 1; goals are not terminal.
 
     Args:
-        agents: M.
         eps_p: weight of the individual kernels (Assumption 1).
         seed: of the individual kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor on
             eps_p.
@@ -105,8 +104,6 @@ def gridworld(
         start: where every episode begins.
         goals: squares that pay; by default the last one, (rows-1, columns-1).
         success: probability of moving as intended.
-        horizon: H.
-        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> world = gridworld(agents=2, eps_p=0.1)
     >>> world.states, world.actions, world.horizon
@@ -175,9 +172,7 @@ def n_room(
     moves to the last state, which has no square, pays nothing and is never left.
 
     Args:
-        agents: M.
         eps_p: weight of the individual kernels (Assumption 1), which are those of GridWorld.
-        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
         spread: how far the probability of success differs between agents: its odds are ``e^x`` times those of
             ``success``.
         rooms: number of rooms, at least 3.
@@ -185,7 +180,6 @@ def n_room(
         success: probability of moving as intended.
         horizon: H; the walk to the last room takes ``(rooms - 1 - rooms // 2) * (room_size + 1)`` moves; with
             the other options as they are, the last room is worth more than the first up to H = 40.
-        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> rooms = n_room(agents=2)
     >>> rooms.states, round(float(rooms.common.solve().V[0] @ rooms.common.initial), 4)
@@ -250,17 +244,13 @@ def windy_cliff(
     (In the paper an agent goes on for ever and later rewards are discounted by 0.95. H = 20 steps see as far.)
 
     Args:
-        agents: M.
         eps_p: weight of the individual kernels (Assumption 1), the paper's kappa: agent i's individual kernel is a
             WindyCliff whose wind is drawn uniformly from (0,1).
-        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
         spread: how far the wind differs between agents: the odds of being blown down are ``e^x`` times those of
             ``wind / 3``.
         rows: height of the grid, at least 2.
         columns: width of the grid, at least 3.
         wind: between 0 and 1.
-        horizon: H.
-        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> cliff = windy_cliff(agents=2)
     >>> cliff.states, round(float(cliff.common.solve().V[0] @ cliff.common.initial), 4)
@@ -328,7 +318,6 @@ def deep_sea(
     pays that and one to the right nothing, but for the treasure.
 
     Args:
-        agents: M.
         eps_p: weight of the individual kernels (Assumption 1), which sink to any square that some move reaches.
         seed: of the action map and of the differences between agents; those of agent i depend only on ``(seed, i)``.
         spread: how far the probability of slipping differs between agents: its odds are ``e^x`` times those of 1/N;
@@ -336,7 +325,6 @@ def deep_sea(
         size: N, at least 2.
         stochastic: whether moves to the right slip.
         action_map: whether the actions' meaning is drawn for each square; otherwise 0 is left and 1 right.
-        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> float(deep_sea(agents=2).common.solve().V[0, 0])
     1.0

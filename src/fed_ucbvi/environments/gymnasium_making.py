@@ -92,7 +92,9 @@ def kwargs_of_agents(
         raise InputError(f"kwargs are given for {len(given)} agents, but there are {M}.")
     if not all(isinstance(one, Mapping) for one in given):
         raise InputError('kwargs must be keyword arguments by name, as {"map_name": "8x8"}, or a list of such.')
-    ranges = {name: check_range(f"vary: {name}", values) for name, values in sorted(_mapping(vary).items())}
+    if vary is not None and not isinstance(vary, Mapping):
+        raise InputError(f'vary must be ranges by name, as {{"success_rate": [0.6, 0.9]}}, got {vary!r}.')
+    ranges = {name: check_range(f"vary: {name}", values) for name, values in sorted((vary or {}).items())}
     each = []
     for i, one in enumerate(given):
         rng = generator(root, i)
@@ -102,12 +104,6 @@ def kwargs_of_agents(
     except (TypeError, ValueError) as error:
         raise InputError(f"kwargs must be what JSON can write, so that results can be saved: {error}.") from error
     return each
-
-
-def _mapping(vary: Mapping[str, Sequence[float]] | None) -> Mapping[str, Sequence[float]]:
-    if vary is not None and not isinstance(vary, Mapping):
-        raise InputError(f'vary must be ranges by name, as {{"success_rate": [0.6, 0.9]}}, got {vary!r}.')
-    return vary or {}
 
 
 def check_range(name: str, values: object) -> tuple[float, float]:

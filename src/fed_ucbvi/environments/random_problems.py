@@ -44,15 +44,12 @@ def synthetic(
     the simplex (normalised exponentials), and episodes begin in a uniform state.
 
     Args:
-        agents: M.
         eps_p: weight of the individual kernels (Assumption 1).
         seed: of rewards and kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor eps_p.
         states: S.
         actions: A.
-        horizon: H.
         eps_r: how far agents' rewards may differ (Assumption 2): agent i's reward is
             ``(1 - eps_r) r + eps_r u^i`` with ``u^i`` uniform on [0,1]; the paper has 0.
-        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> synthetic(agents=3, eps_p=0.1, seed=1).probabilities.shape
     (3, 5, 5, 5, 5)
@@ -93,7 +90,6 @@ def garnet(
     Once S² A is above 10⁸, time and memory grow with S A ``branching`` only.
 
     Args:
-        agents: M.
         eps_p: weight of the individual kernels (Assumption 1): other weights on the same next states.
         seed: of everything; agent i's part depends on ``(seed, i)`` alone.
         spread: how far rows differ between agents: the weight of every next state is multiplied by ``e^x``, with x
@@ -101,8 +97,6 @@ def garnet(
         states: S.
         actions: A.
         branching: number of next states of every (s,a), at most S.
-        horizon: H.
-        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> garnet(agents=2, spread=0.3).probabilities.shape
     (2, 1, 20, 4, 3)
@@ -184,16 +178,13 @@ def random_mdps(
     first agent has the common kernel itself; here all agents differ alike.)
 
     Args:
-        agents: M.
         eps_p: weight of the individual kernels (Assumption 1), the paper's kappa.
         seed: of everything; agent i's part depends on ``(seed, i)`` alone.
         spread: how far rows differ between agents: the weight of every next state is multiplied by ``e^x``, with x
             drawn for each (s,a,s'), and the row normalised.
         states: S, at least 2.
         actions: A.
-        horizon: H.
         variant: overlapping or disjoint.
-        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> random_mdps(agents=3, eps_p=0.4).probabilities.shape
     (3, 1, 5, 5, 5)

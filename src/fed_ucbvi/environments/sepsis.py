@@ -70,8 +70,6 @@ def icu_sepsis(
     Args:
         agents: M, hospitals.
         eps_p: weight of the individual kernels (Assumption 1): other weights on the same next states.
-        seed: of the differences between agents; those of agent i depend only on ``(seed, i)``.
-        horizon: H.
         bernoulli_rewards: changes nothing, because every reward is 0 or 1.
 
     >>> icu_sepsis().common.kernel.width  # doctest: +SKIP

@@ -16,6 +16,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.flower.invitation import Figures, Invitation, RunAuthority, node_name
 from fed_ucbvi.flower.settings import RunSettings
 from fed_ucbvi.network.members import GONE, NodeRegistry
+from fed_ucbvi.network.run_plan import plan_of
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 
@@ -183,11 +184,11 @@ async def hold(
         InputError: if the run cannot begin, or was stopped.
     """
     meeting_point = settings.meeting_point()
-    settings.plan()  # what is wrong with it is told before anybody is called
+    plan_of(settings.spec)  # what is wrong with it is told before anybody is called
     node_ids = await gather(post, settings)
     names = tuple(node_name(node_id) for node_id in node_ids)
     host, _, port = meeting_point.rpartition(":")
-    plan = replace(settings.plan(names), run=run)
+    plan = replace(plan_of(replace(settings.spec, nodes=names)), run=run)
     server_checkpoint = None if settings.spec.checkpoint is None else ServerCheckpoint(settings.spec.checkpoint)
     plan = plan if server_checkpoint is None else server_checkpoint.adopt(plan)
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:

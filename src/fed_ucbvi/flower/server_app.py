@@ -12,9 +12,8 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
-from fed_ucbvi.command_line.federation import finish_federation
 from fed_ucbvi.command_line.options import Output
-from fed_ucbvi.command_line.outputs import check_kept
+from fed_ucbvi.command_line.outputs import check_kept, finish
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.flower.hosting import Answer, hold
 from fed_ucbvi.flower.invitation import DAYS, RECORD, REQUEST, Figures, Invitation
@@ -105,7 +104,7 @@ def main(grid: Any, context: Any) -> None:
         log.warning("superlink-tls is false: certificates are handed out on this machine only")
 
     def done(outcome: Outcome, failure: InputError | None) -> None:
-        finish_federation(outcome, settings.spec, Output(as_json=True), failure)
+        finish(outcome.run, settings.spec, Output(as_json=True), outcome, failure)
 
     run = f"flower-{context.run_id}"
     figures = run_until_signalled(hold(FlowerChannel(grid), settings, run, done=done))

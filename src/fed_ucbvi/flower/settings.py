@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 
 from fed_ucbvi.core.addresses import check_address, host_of, is_loopback
 from fed_ucbvi.core.errors import InputError, check_flag, check_integer, check_positive_integer, unknown_name
-from fed_ucbvi.network.run_plan import RunPlan, plan_of
 from fed_ucbvi.run_spec import RunSpec
 
 
@@ -91,10 +90,6 @@ class RunSettings(_Settings):
         if ids and (len(ids) != self.nodes or len(set(ids)) != self.nodes):
             raise InputError(f"node-ids must name {self.nodes} different SuperNodes, got {list(ids)}.")
         return ids
-
-    def plan(self, names: tuple[str, ...] | None = None) -> RunPlan:
-        """The run, with the nodes that take part."""
-        return plan_of(self.spec, names=names)
 
     def meeting_point(self) -> str:
         """Where nodes find the server.

@@ -1,1 +1,22 @@
 """Federations over the network: server and nodes on different machines exchange messages; docs/federation.md."""
+
+from importlib.util import find_spec
+
+from fed_ucbvi.core.errors import missing_package
+
+PACKAGES = {
+    "msgspec": "msgspec",
+    "cryptography": "cryptography",
+    "grpc": "grpcio",
+    "grpc_health": "grpcio-health-checking",
+}
+"""What the modules here import, each with the name by which pip knows it."""
+
+
+def check_packages() -> None:
+    for module, package in PACKAGES.items():
+        if find_spec(module) is None:
+            raise missing_package("federations over the network need", package, "network")
+
+
+check_packages()

@@ -6,25 +6,22 @@ pairs that an agent never visits never change, so they are left out.)
 
 A start, a query or a report mostly repeats the one before it: the start of the last round, or the query or report of
 the same exchange in the last synchronisation. Sender and receiver of a stream each remember the last message of each
-kind (:class:`DeltaCache`), and a message says from which earlier round it takes the differences. The first message of
-each kind on a stream is whole, so after a reconnection both sides can begin at once. A report of what is new repeats
-nothing, but most of it is zero: it says what is not.
+kind (``DeltaCache`` of the messages), and a message says from which earlier round it takes the differences. The first
+message of each kind on a stream is whole, so after a reconnection both sides can begin at once. A report of what is
+new repeats nothing, but most of it is zero: it says what is not.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta, Struct
 
 from fed_ucbvi.algorithms.base import Array, Message
-from fed_ucbvi.network.packages import needed
-
-with needed("msgspec"):
-    from msgspec import Meta, Struct
 
 DTypeName = Literal["b1", "i1", "i4", "i8", "f8"]
 MAX_AXES = 6
@@ -141,54 +138,3 @@ def _to_words(arrays: Message) -> Words:
     """The bytes of arrays end to end, each filled up with zeros to whole words; a copy."""
     filled = [array.tobytes().ljust(_padded_bytes(array), b"\0") for array in arrays]
     return np.frombuffer(bytearray().join(filled), WORD)
-
-
-Slot = tuple[type, int]
-"""The kind of a message, and its exchange if it has one."""
-
-
-class CachedMessage(NamedTuple):
-    """The arrays of a message, and of which round it was."""
-
-    round: int
-    arrays: Message
-
-
-class DeltaCache:
-    """The last message of each slot that one side has sent, or that the other has taken.
-
-    Arrays are not copied. So a message must hold arrays of its own, which nobody writes to later.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[Slot, CachedMessage] = {}
-
-    def keep(self, slot: Slot, copy: CachedMessage) -> None:
-        """Remember a message that was sent, or that was asked for and has come; streams may share a copy."""
-        self._kept[slot] = copy
-
-    def last(self, slot: Slot) -> CachedMessage | None:
-        return self._kept.get(slot)
-
-    def to_differ_from(self, slot: Slot, arrays: Message) -> CachedMessage | None:
-        """The earlier message that a sender may take the differences from, if there is one."""
-        kept = self._kept.get(slot)
-        if kept is None or len(kept.arrays) != len(arrays):
-            return None
-        for old, new in zip(kept.arrays, arrays, strict=True):
-            if old.shape != new.shape or old.dtype != new.dtype:
-                return None
-        return kept
-
-    def since(self, slot: Slot, round_number: int, since: int) -> CachedMessage:
-        """What changes since a round are changes of; without arrays if the message is a late copy of an earlier one.
-
-        Raises:
-            WireError: if that is not here.
-        """
-        kept = self._kept.get(slot)
-        if kept is not None and (kept.round == since or (since == FROM_ZEROS and round_number >= kept.round)):
-            return kept
-        if kept is not None and since < round_number <= kept.round:
-            return CachedMessage(since, ())
-        raise WireError(f"changes since round {since}, of which nothing is known on this stream.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import logging
 import os
 import re
 from collections.abc import Sequence
@@ -17,18 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
 from fed_ucbvi.core.errors import InputError, check_number, printable
 from fed_ucbvi.core.files import new_file
 from fed_ucbvi.core.signatures import FOR_NODES, FOR_SERVERS, alternative_name, check_usage
-from fed_ucbvi.network.packages import needed
-
-with needed("cryptography"):
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-log = logging.getLogger("fed_ucbvi.federation")
 
 AUTHORITY = "ca"
 REVOKED = "revoked.txt"
@@ -79,37 +74,6 @@ class TLSFiles:
     def of(cls, folder: Path, name: str) -> TLSFiles:
         """The credentials of ``name`` in a folder that ``fed-ucbvi certs`` made."""
         return cls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-
-
-class RenewedFiles:
-    """A server's TLS files, read again for a new connection when they have changed."""
-
-    def __init__(self, tls_files: TLSFiles) -> None:
-        self._files, self._stamp = tls_files, _stamps(tls_files)
-        self.content = tls_files.read()
-        check_pair(*self.content[1:])
-
-    def renewed(self) -> bool:
-        """Whether other files have taken the place of those before; ones that do not fit change nothing."""
-        try:
-            stamp = _stamps(self._files)
-            if stamp == self._stamp:
-                return False
-            self._stamp = stamp
-            content = self._files.read()
-            check_pair(*content[1:])
-        except (InputError, OSError) as error:
-            log.warning("the server keeps the certificate it has: %s", error)
-            return False
-        self.content = content
-        log.warning("the server's certificate was reloaded")
-        return True
-
-
-def _stamps(files: TLSFiles) -> list[tuple[int, int]]:
-    """What shows whether files have changed; none where they are missing."""
-    found = [path.stat() for path in (files.authority, files.certificate, files.key) if path.is_file()]
-    return [(file.st_mtime_ns, file.st_ino) for file in found]
 
 
 class Certified(NamedTuple):
@@ -177,7 +141,9 @@ class SigningRequest(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """Of the key, to be compared by those who sent and who sign the request."""
-        return _fingerprint(self.key)
+        der = self.key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        digits = hashlib.sha256(der).hexdigest()
+        return " ".join(digits[i : i + 8] for i in range(0, len(digits), 8))
 
 
 def make_certificates(
@@ -308,32 +274,25 @@ def sign(
     """The certificate that a request gets, as PEM."""
     own = [*hosts, request.name, "localhost", "127.0.0.1"] if server else [request.name]
     alternatives = [alternative_name(host) if server else x509.DNSName(host) for host in dict.fromkeys(own)]
-    usage = FOR_SERVERS if server else FOR_NODES
-    return _issue(request.name, request.key, authority, days, alternatives, usage).public_bytes(PEM)
+    usage = x509.ExtendedKeyUsage([FOR_SERVERS if server else FOR_NODES])
+    extensions = [x509.SubjectAlternativeName(alternatives), usage]
+    by = authority.certificate.subject, authority.key
+    return _signed(_subject(request.name), request.key, *by, days, extensions).public_bytes(PEM)
 
 
 # ------------------------------------------------------------------------------------------------- revocation
 
 
-def revoke(folder: Path, names: Sequence[str]) -> None:
-    """Revoke names: the server rejects them, whatever certificate they present."""
-    _add_revoked(folder, names, names)
-
-
-def revoke_replaced(folder: Path, names: Sequence[str]) -> None:
-    """Revoke the certificates of these names that newer ones have replaced."""
-    lines = []
-    for path in sorted((folder / REPLACED).glob("*.crt")):
-        name, _, serial = path.stem.rpartition(".")
-        lines += [f"{name} {serial}"] if name in names else []
-    _add_revoked(folder, names, lines)
-
-
-def _add_revoked(folder: Path, names: Sequence[str], lines: Sequence[str]) -> None:
+def revoke(folder: Path, names: Sequence[str], *, replaced: bool = False) -> None:
+    """Reject names whatever certificate they present, or only those of their certificates that were ``replaced``."""
     known = {path.stem for path in folder.glob("*.crt")}
     for name in names:
         if name not in known:
             raise InputError(f"{folder} holds no certificate '{name}'.")
+    lines = list(names)
+    if replaced:
+        old = [path.stem.rpartition(".") for path in sorted((folder / REPLACED).glob("*.crt"))]
+        lines = [f"{name} {serial}" for name, _, serial in old if name in names]
     new = [line for line in lines if line not in revoked_names(folder)]
     with (folder / REVOKED).open("a", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in new)
@@ -346,12 +305,6 @@ def revoked_names(folder: Path) -> list[str]:
     return [" ".join(line.split()) for line in lines if line.strip()]
 
 
-def _fingerprint(key: ec.EllipticCurvePublicKey) -> str:
-    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    digits = hashlib.sha256(der).hexdigest()
-    return " ".join(digits[i : i + 8] for i in range(0, len(digits), 8))
-
-
 # ------------------------------------------------------------------------------------------------- making them
 
 
@@ -360,31 +313,31 @@ def _subject(name: str) -> x509.Name:
 
 
 def _authority(folder: Path, days: float) -> tuple[Issued, list[Path]]:
+    """The authority in a folder; if there is none yet, a new one, with the files written."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / f"{AUTHORITY}.crt").exists():
         return read_authority(folder), []
-    key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _issue("fed-ucbvi federation", key.public_key(), key, max(days, DAYS))
+    key, name = ec.generate_private_key(ec.SECP256R1()), _subject("fed-ucbvi federation")
+    certificate = _signed(name, key.public_key(), name, key, max(days, DAYS), [], authority=True)
     return Issued(certificate, key), _write(folder, AUTHORITY, certificate.public_bytes(PEM), key)
 
 
-def _issue(
-    name: str,
+def _signed(
+    subject: x509.Name,
     public: ec.EllipticCurvePublicKey,
-    by: Issued | ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    signer: ec.EllipticCurvePrivateKey,
     days: float,
-    alternatives: Sequence[x509.GeneralName] = (),
-    usage: x509.ObjectIdentifier | None = None,
+    extensions: Sequence[x509.ExtensionType],
+    *,
+    authority: bool = False,
 ) -> x509.Certificate:
-    """A certificate for ``name``, signed by the authority ``by`` or, for the authority itself, by its own key."""
-    authority = not isinstance(by, Issued)
-    signer = by.key if isinstance(by, Issued) else by
-    subject, now = _subject(name), datetime.datetime.now(datetime.UTC)
+    now = datetime.datetime.now(datetime.UTC)
     end = now + datetime.timedelta(days=days)
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(by.certificate.subject if isinstance(by, Issued) else subject)
+        .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(min(now, end) - SKEW)
@@ -396,10 +349,8 @@ def _issue(
             x509.KeyUsage(True, False, False, False, False, authority, authority, False, False), critical=True
         )  # to sign, and for an authority certificates
     )
-    if alternatives:
-        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-    if usage is not None:
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
     return builder.sign(signer, hashes.SHA256())
 
 

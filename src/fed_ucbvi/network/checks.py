@@ -1,4 +1,4 @@
-"""What a node reports is checked before it is used; a violation names the agent, or the node's agents, and the field.
+"""What reports look like, and whether they can be true; a violation names the agents and the field.
 
 A report must have the shapes and types of its algorithm, be finite, and be possible. Visits add up to the episodes
 played, never fall, and grow only where the policy went. Means lie between the least and the largest value that the
@@ -12,31 +12,111 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting, as_sets
+from fed_ucbvi.algorithms.base import (
+    SUMS,
+    Algorithm,
+    Array,
+    Counting,
+    FleetTables,
+    Message,
+    Setting,
+    added_up,
+    as_sets,
+)
 from fed_ucbvi.algorithms.exact_sums import Grid
-from fed_ucbvi.algorithms.fields import Meaning
+from fed_ucbvi.algorithms.fields import Meaning, meanings_of
 from fed_ucbvi.algorithms.support import Support
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member, describe_agents
 from fed_ucbvi.network.messages import Played
-from fed_ucbvi.network.report_schema import ReportField, ReportSchema
+from fed_ucbvi.network.rewards import RewardGrid
+from fed_ucbvi.network.run_plan import LIVE, RunPlan
 
 ROUNDING = 1e-9
 """Relative tolerance, because sums of floats are not exact."""
-SUMS_OVER_VISITS = (
-    Meaning.SUM,
-    Meaning.SUM_OF_SQUARES,
-    Meaning.SUM_OF_REWARDS,
-    Meaning.SUM_OF_SQUARED_REWARDS,
-)
+SUMS_OVER_VISITS = (Meaning.SUM, Meaning.SUM_OF_SQUARES, Meaning.SUM_OF_REWARDS, Meaning.SUM_OF_SQUARED_REWARDS)
 SUM = ""
 """The name under which the sum over all nodes is checked. No node has it."""
+
+
+class ReportField(NamedTuple):
+    """One array of a report: name, shape without the leading axis of agents, type, and what it means."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    meaning: Meaning | None
+
+
+class ReportSchema:
+    """One agent without experience, on the server's side. It needs no problem, because it never plays.
+
+    It stands in for agents whose node is away. If reports are about everything seen so far (``VISITS_SO_FAR``), the
+    node's last report is used instead. A report about a single round is never used twice.
+    """
+
+    def __init__(self, plan: RunPlan, server: Any) -> None:
+        setting, self._plan = plan.setting, plan
+        self.agents: Any = plan.algorithm.new_agents(setting, FleetTables.placeholder(setting))
+        self.forms: list[tuple[ReportField, ...]] = []
+        for exchange in range(plan.exchanges):
+            report = self._blank(plan.algorithm.query(server, exchange), exchange)
+            names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
+            meanings = meanings_of(type(report))
+            self.forms.append(
+                tuple(
+                    ReportField(name, array.shape[1:], array.dtype, meanings.get(name))
+                    for name, array in zip(names, report, strict=True)
+                )
+            )
+        used = {form.meaning for forms in self.forms for form in forms}
+        self._lasting = Meaning.VISITS_SO_FAR in used
+        self.does_without = bool(used & {Meaning.VISITS_SO_FAR, Meaning.VISITS_OF_ROUND, Meaning.NEW_TRANSITIONS})
+        """Whether the others can go on without some agents."""
+        if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
+            raise InputError(
+                f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
+                "stop where they are. Use lockstep, or an algorithm that reports counts."
+            )
+        if (plan.on_away != "wait" or plan.on_violation != "stop") and not self.does_without:
+            raise InputError(
+                f"{plan.algorithm.name} needs all its agents; wait for nodes that are away, and stop at violations."
+            )
+
+    def largest(self, agents: int) -> int:
+        """Bytes of the largest report of so many agents, with what the round paid and where it began."""
+        report = max(sum(int(np.prod(form.shape)) * form.dtype.itemsize for form in forms) for forms in self.forms)
+        return agents * report + 8 * RewardGrid.of(self._plan.setting).numbers
+
+    def instead(self, member: Member, query: Message, exchange: int, *, planning: bool) -> Message:
+        """What replaces the report of a node that is not heard.
+
+        Of one that is away: its last report, which is about the server's values, not about a planner's. Otherwise
+        what agents report that have seen nothing.
+        """
+        last = member.reports.get(exchange)
+        if last is not None and self._lasting and not member.out and not planning:
+            return last
+        rows = tuple(np.repeat(array, member.agents, axis=0) for array in self._blank(query, exchange))
+        return added_up(rows) if self._plan.algorithm.report_kind == SUMS else rows
+
+    def _blank(self, query: Message, exchange: int) -> Message:
+        """What one agent reports that has seen nothing."""
+        algorithm = self._plan.algorithm
+        if algorithm.server_counts:
+            return self._plan.listed(algorithm.new_counts(self.agents, ()))
+        return algorithm.report(self.agents, query, exchange)
+
+    @staticmethod
+    def assemble(rows: list[Message]) -> Message:
+        return tuple(np.concatenate(arrays) for arrays in zip(*rows, strict=True))
 
 
 @dataclass(frozen=True)
@@ -249,7 +329,10 @@ class _Rows:
         match form.meaning:
             case Meaning.VISITS_SO_FAR:
                 self._check_total(array, False, (-2, -1), visits * self.episodes, f"{unit} played", name)
-                self._check_growth(array, np.concatenate(before), name)
+                earlier = np.concatenate(before)
+                self._refuse(array < earlier, name, "smaller than before", array)
+                astray = (array != earlier) & ~self._went(by_step=False)
+                self._refuse(astray, name, "changed where the policy did not go", array)
             case Meaning.NEW_TRANSITIONS:
                 what = f"{unit} that were not reported yet"
                 self._check_total(array, True, (-2, -1), visits * self.unreported, what, name, self.logged)
@@ -319,12 +402,6 @@ class _Rows:
         if self.expected.visits_an_episode > 1:
             return np.asarray(sets.any(axis=0, keepdims=by_step))
         return sets if by_step else np.asarray(sets[len(sets) - 1 - self.expected.exchange])
-
-    def _check_growth(self, array: Array, before: Array, name: str) -> None:
-        """Raise if visits have fallen since the report before, or have grown where the policy did not go."""
-        self._refuse(array < before, name, "smaller than before", array)
-        changed = (array != before) & ~self._went(by_step=False)
-        self._refuse(changed, name, "changed where the policy did not go", array)
 
     # --------------------------------------------------------------------------------------- arrays beside each other
 

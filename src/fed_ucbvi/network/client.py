@@ -15,26 +15,10 @@ from typing import Any, NoReturn
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.state_store import FolderLock
-from fed_ucbvi.network.arrays import DeltaCache, WireError
+from fed_ucbvi.network import messages
+from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.certificates import check_name, check_pair
 from fed_ucbvi.network.failures import ConnectionLostError, DismissedError, LeftError, RefusedError
-from fed_ucbvi.network.messages import (
-    PROTOCOL,
-    Down,
-    End,
-    Fault,
-    Hello,
-    Refusal,
-    Start,
-    Up,
-    Welcome,
-    decode_down,
-    encode,
-    has_left,
-    in_parts,
-    keep_taken,
-    one_line,
-)
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import stored_run
 from fed_ucbvi.network.transcript import SERVER, Conversation
@@ -101,7 +85,7 @@ async def run_node(
                 async with server.connect() as connection:
                     await _session(node, connection, (incarnation, next(streams)), met)
             except ConnectionLostError as error:
-                reason = one_line(str(error))
+                reason = messages.one_line(str(error))
                 if only_run and ANOTHER_AUTHORITY in reason:
                     raise InputError(
                         f"this run is over: another one is served at {server.address} by now."
@@ -129,17 +113,19 @@ async def leave_run(name: str, server: Remote, *, patience: float = 60.0) -> Lea
         InputError: if the node cannot leave, or the server stays away too long.
     """
     _check_party(name, server)
-    hello = Hello(PROTOCOL, __version__, name, secrets.token_bytes(16), 0, 1, "", leaving=True)
+    hello = messages.Hello(messages.PROTOCOL, __version__, name, secrets.token_bytes(16), 0, 1, "", leaving=True)
     end, pause = time.monotonic() + patience, FIRST_PAUSE
     while True:
         try:
             async with server.connect() as connection:
-                await connection.write(encode(hello))
+                await connection.write(messages.encode(hello))
                 content = await _heard_farewell(connection, name)
                 return None if content is None else _checked(content, server)
         except ConnectionLostError as error:
             if time.monotonic() > end:
-                raise InputError(f"'{name}' could not leave at {server.address}: {one_line(str(error))}.") from error
+                raise InputError(
+                    f"'{name}' could not leave at {server.address}: {messages.one_line(str(error))}."
+                ) from error
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)
 
@@ -149,7 +135,7 @@ async def ask_policy(server: Remote) -> LearntPolicy:
     try:
         content = await server.policy()
     except ConnectionLostError as error:
-        raise InputError(f"no policy from {server.address}: {one_line(str(error)).rstrip('.')}.") from error
+        raise InputError(f"no policy from {server.address}: {messages.one_line(str(error)).rstrip('.')}.") from error
     return _checked(content, server)
 
 
@@ -184,15 +170,15 @@ async def _heard_farewell(connection: Connection, name: str) -> bytes | None:
     """What the server answers a node that leaves: a policy as a file, if there is one."""
     policy: bytes | None = None
     while True:
-        message = decode_down(await connection.read())
-        if isinstance(message, End):
+        message = messages.decode_down(await connection.read())
+        if isinstance(message, messages.End):
             policy = message.policy
-        elif isinstance(message, Refusal) and message.reason == has_left(name):
+        elif isinstance(message, messages.Refusal) and message.reason == messages.has_left(name):
             return policy
-        elif isinstance(message, Refusal) and not message.retry:
+        elif isinstance(message, messages.Refusal) and not message.retry:
             raise RefusedError(f"'{name}' cannot leave: {message.reason}.")
         else:
-            raise ConnectionLostError(message.reason if isinstance(message, Refusal) else "no farewell")
+            raise ConnectionLostError(message.reason if isinstance(message, messages.Refusal) else "no farewell")
 
 
 async def _session(node: Node, connection: Connection, which: tuple[bytes, int], met: asyncio.Event) -> None:
@@ -202,11 +188,11 @@ async def _session(node: Node, connection: Connection, which: tuple[bytes, int],
     node in.
     """
     node.conversation = Conversation(node.transcript, SERVER)
-    hello = Hello(
-        PROTOCOL, __version__, node.name, which[0], node.first_agent, node.agents, node.run, stream=which[1]
+    hello = messages.Hello(
+        messages.PROTOCOL, __version__, node.name, which[0], node.first_agent, node.agents, node.run, stream=which[1]
     )
     await _say(node, connection, hello)
-    sent, taken = DeltaCache(), DeltaCache()
+    sent, taken = messages.DeltaCache(), messages.DeltaCache()
     in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
     while not node.finished:
         try:
@@ -217,28 +203,29 @@ async def _session(node: Node, connection: Connection, which: tuple[bytes, int],
             raise ConnectionLostError("the server does not answer") from None
         try:
             message = _heard(node, data, taken)
-            if isinstance(message, Refusal):
+            if isinstance(message, messages.Refusal):
                 _leave(node, message)
-            if isinstance(message, Welcome):
-                if message.protocol != PROTOCOL:
-                    raise InputError(f"the server speaks protocol {message.protocol}, this node {PROTOCOL}.")
+            if isinstance(message, messages.Welcome):
+                if message.protocol != messages.PROTOCOL:
+                    raise InputError(f"the server speaks protocol {message.protocol}, this node {messages.PROTOCOL}.")
                 answer: Any = node.enter(message)
             else:
-                in_round = in_round or isinstance(message, Start)
+                in_round = in_round or isinstance(message, messages.Start)
                 answer = node.answer(message)
-                keep_taken(message, taken)
+                taken.keep(message)
         except CONNECTION_ERRORS as error:
             await _tell(node, connection, error)
         met.set()
         if answer is not None:
-            await _say(node, connection, answer, sent)
+            masked = isinstance(message, messages.Roster)  # and never repeats what was sent before
+            await _say(node, connection, answer, None if masked else sent)
 
 
-def _heard(node: Node, data: bytes, taken: DeltaCache | None = None) -> Down:
+def _heard(node: Node, data: bytes, taken: messages.DeltaCache | None = None) -> messages.Down:
     """What the server says, which goes into the transcript in any case."""
-    message: Down | None = None
+    message: messages.Down | None = None
     try:
-        message = decode_down(data, taken)
+        message = messages.decode_down(data, taken)
         return message
     finally:
         node.conversation.received(message, data)
@@ -261,23 +248,25 @@ async def _read_playing(node: Node, connection: Connection) -> bytes:
         reading.cancel()
 
 
-async def _say(node: Node, connection: Connection, message: Up, sent: DeltaCache | None = None) -> None:
+async def _say(
+    node: Node, connection: Connection, message: messages.Up, sent: messages.DeltaCache | None = None
+) -> None:
     """Send a message, in parts if it is long; if the server has closed this stream, hear what it said last."""
-    data = encode(message, sent)
+    data = messages.encode(message, sent)
     node.conversation.sent(message, data)
     try:
         node.transcript.flush()
     except OSError as error:
         await _tell(node, connection, error)
     try:
-        for part in in_parts(data):
+        for part in messages.in_parts(data):
             await connection.write(part)
     except ConnectionLostError as lost:
         try:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 while True:
                     last = _heard(node, await connection.read())
-                    if isinstance(last, Refusal):
+                    if isinstance(last, messages.Refusal):
                         _leave(node, last)
         except DismissedError:
             raise
@@ -285,11 +274,11 @@ async def _say(node: Node, connection: Connection, message: Up, sent: DeltaCache
             raise lost from None
 
 
-def _leave(node: Node, refusal: Refusal) -> NoReturn:
+def _leave(node: Node, refusal: messages.Refusal) -> NoReturn:
     """The server has ended the stream: come back later, or not."""
     if refusal.retry:
         raise DismissedError(f"the server has ended the stream: {refusal.reason}")
-    if node.run and refusal.reason == has_left(node.name):
+    if node.run and refusal.reason == messages.has_left(node.name):
         raise LeftError(f"{refusal.reason}.")
     raise RefusedError(f"the server rejected '{node.name}': {refusal.reason}.")
 
@@ -305,11 +294,11 @@ async def _tell(node: Node, connection: Connection, error: Exception) -> NoRetur
     reason = f"cannot keep its state: {kind}" if isinstance(error, OSError) else kind
     with suppress(ConnectionLostError, TimeoutError):
         async with asyncio.timeout(FAREWELL_SECONDS):
-            fault = Fault(reason)
-            node.conversation.sent(fault, encode(fault))
-            await connection.write(encode(fault))
+            fault = messages.Fault(reason)
+            node.conversation.sent(fault, messages.encode(fault))
+            await connection.write(messages.encode(fault))
             await connection.finish()
     if isinstance(error, OSError):
         await asyncio.sleep(DISK_PAUSE)
         raise ConnectionLostError(f"cannot keep the state: {error}") from error
-    raise InputError(one_line(str(error))) from error
+    raise InputError(messages.one_line(str(error))) from error

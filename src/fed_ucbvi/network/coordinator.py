@@ -23,17 +23,16 @@ from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.engine.extension import planned
 from fed_ucbvi.engine.party import first_chunk, growing
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
+from fed_ucbvi.network.checks import ReportSchema
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeRegistry, NodeStatus
 from fed_ucbvi.network.messages import Played
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.node_calls import NodeCalls
-from fed_ucbvi.network.replay import listed_sums, told_in_round
-from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.rounds import Collected, EpisodesCall, NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.server_checkpoint import PastRound, ServerCheckpoint
+from fed_ucbvi.network.server_checkpoint import PastRound, ServerCheckpoint, listed_sums, told_in_round
 from fed_ucbvi.network.synchronisation import Synchronisation
 from fed_ucbvi.network.transcript import NOBODY
 from fed_ucbvi.problem.units import Units
@@ -49,15 +48,9 @@ REUNION_SECONDS = 15.0
 
 
 class Coordinator:
-    """The central server of a run over the network.
+    """The central server of a run over the network; the arguments are those of its ``FederationServer``.
 
-    Args:
-        plan: the run.
-        server_checkpoint: where finished rounds are kept, if anywhere.
-        report: called after every round.
-        on_round: likewise, with the record of the round.
-        on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
-        authority: by which what nodes sign under secure sums is checked.
+    ``authority`` is that by which what nodes sign under secure sums is checked.
     """
 
     def __init__(
@@ -75,7 +68,7 @@ class Coordinator:
         self.transcript = NOBODY if server_checkpoint is None else server_checkpoint.transcript
         self.engine = NetworkEngine(plan)
         self.report_schema = ReportSchema(plan, self.engine.server)
-        self._node_calls = NodeCalls(self.registry, self.engine, plan.rules, on_exchange, self.transcript)
+        self._node_calls = NodeCalls(self.registry, self.engine, plan, on_exchange, self.transcript)
         self._synchronisation = Synchronisation(
             plan, self.engine, self.registry, self._node_calls, self.report_schema
         )
@@ -94,23 +87,13 @@ class Coordinator:
         return len(self.engine.rows)
 
     @property
-    def violations(self) -> int:
-        """How often a node has broken the rules since this server was started."""
-        return self._node_calls.violations
-
-    @property
     def done(self) -> bool:
         """Whether all agents that take part have played T episodes."""
         return self.engine.done
 
-    @property
-    def largest_report(self) -> int:
-        """Bytes of the largest report that an honest node could send."""
-        return self.report_schema.largest(self.plan.setting.agents)
-
     async def run(self) -> None:
         """Wait for the nodes, then play to the end."""
-        registry, gathering, M = self.registry, self.plan.rules.gathering, self.plan.setting.agents
+        registry, gathering, M = self.registry, self.plan.gathering, self.plan.setting.agents
         self.begun = self.round > 0
         resuming = self.begun and not self.done
         if resuming:  # nodes need a moment to find a server that has been started again
@@ -144,7 +127,9 @@ class Coordinator:
     def status(self) -> FederationStatus:
         registry, events = self.registry, tuple(self.engine.events)
         nodes = tuple(NodeStatus.of(member) for member in registry.everyone)
-        return FederationStatus(self.plan.run, self.plan.secure_sums, nodes, registry.wire, self.violations, events)
+        return FederationStatus(
+            self.plan.run, self.plan.secure_sums, nodes, registry.wire, self._node_calls.violations, events
+        )
 
     def _leave_out(self, name: str) -> None:
         """The operator says that a node has left for good."""
@@ -209,13 +194,15 @@ class Coordinator:
         self._presents = []
         self._node_calls.begin(number)
         request = self._send(steps, None)
-        broadcast = tuple(np.array(array) for array in request.broadcast) if isinstance(request, Play) else ()
+        assert isinstance(request, Play)
+        broadcast = tuple(np.array(array) for array in request.broadcast)
         about: dict[str, Any] = {}
         told: dict[str, Array] = {}
         now = NetworkRound(self.plan, number, broadcast, first, self._authority)
-        if self.engine.assurance is not None and isinstance(request, Play):
+        if self.engine.assurance is not None:
             now.limit(request.most, request.playing, self.engine.assurance.numbers)
         confirmed = max(member.confirmed for member in self.registry.everyone)
+        credited = max(member.credited for member in self.registry.everyone)
         collected = now.collected(await self._collect(now))
         fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
         synchronisation = self._synchronisation
@@ -232,13 +219,9 @@ class Coordinator:
                     fresh[name].update(own)
             request = self._send(steps, None if planning else synchronisation.paid)
         if self.plan.algorithm.server_counts:
-            about, told = told_in_round(
-                self.plan,
-                played._replace(paid=synchronisation.paid),
-                self._presents,
-                synchronisation.sums,
-                [*synchronisation.used],
-            )
+            played = played._replace(paid=synchronisation.paid)
+            sums, used = synchronisation.sums, [*(synchronisation.credited | synchronisation.used)]
+            about, told = told_in_round(self.plan, played, self._presents, sums, used)
         for member in self.registry.present:
             member.base, member.episodes = number, member.episodes + member.before + collected.lengths[member.name]
             member.before = 0
@@ -246,10 +229,16 @@ class Coordinator:
             if member.name in synchronisation.used:
                 member.reported, member.confirmed = member.episodes, number
                 member.roster = synchronisation.used[member.name]
-        if self.plan.secure_sums and synchronisation.used:
-            self.transcript.add("used", round=number, roster=next(iter(synchronisation.used.values())))
+            if member.name in synchronisation.credited:
+                member.credited, member.credited_episodes = number, member.episodes
+                member.credited_roster = synchronisation.credited[member.name]
+        if self.plan.secure_sums:
+            for roster in dict.fromkeys([*synchronisation.credited.values(), *synchronisation.used.values()]):
+                self.transcript.add("used", round=number, roster=roster)
         length = collected.end.length
-        self._last = PastRound(number, first, length, broadcast, confirmed, now.playing, now.grid.judged, about, told)
+        self._last = PastRound(
+            number, first, length, broadcast, confirmed, credited, now.playing, now.grid.judged, about, told
+        )
         gap = self.engine.units.scale * last_gap(self.engine.recommendations[recommended:])
         if self.engine.assurance is not None and (issued := self.engine.assurance.issued(number)):
             log.info("round %d: %s", number, issued, extra={"round": number})
@@ -299,7 +288,7 @@ class Coordinator:
 
     async def _keep(self) -> None:
         """Save the round before any node is told of the next one; if the disk is full, try again."""
-        end = time.monotonic() + self.plan.rules.patience
+        end = time.monotonic() + self.plan.patience
         while self._server_checkpoint is not None:
             try:
                 if self.engine.together or self.plan.algorithm.server_counts:

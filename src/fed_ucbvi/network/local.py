@@ -86,12 +86,10 @@ def _wait_for_port(file: Path, server: subprocess.Popen[bytes]) -> int:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Give a process a moment to end by itself, then ask it to, then make it."""
-    try:
-        process.wait(SECONDS_TO_END)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-    try:
-        process.wait(SECONDS_TO_END)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    for force in (process.terminate, process.kill):
+        try:
+            process.wait(SECONDS_TO_END)
+            return
+        except subprocess.TimeoutExpired:
+            force()
+    process.wait()

@@ -1,30 +1,194 @@
-"""Who takes part: the server's list of nodes, their agents, how far each has come, and how the federation stands."""
+"""Nodes as the server knows them: their streams, their agents, how far each has come, and how all of them stand."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fed_ucbvi.algorithms.base import Message
-from fed_ucbvi.network.messages import Ready
-from fed_ucbvi.network.transport import WireCount
+from fed_ucbvi.network import messages
+from fed_ucbvi.network.arrays import WireError
+from fed_ucbvi.network.certificates import Certified
+from fed_ucbvi.network.failures import ConnectionLostError, ViolationError
+from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
+from fed_ucbvi.network.transport import Connection, WireCount
 from fed_ucbvi.problem.units import Units
-
-if TYPE_CHECKING:
-    from fed_ucbvi.network.node_stream import NodeStream
 
 log = logging.getLogger("fed_ucbvi.federation")
 
 HERE, AWAY, GONE, NEW, LEFT = "taking part", "away", "excluded", "joining", "left"
+FRAME = 5
+"""Bytes gRPC puts before every message: a flag and its length."""
+STALE = 16
+"""How many late copies of earlier answers are ignored in a row; one more is a violation."""
+PART_HEADER = 16
+"""Bytes that a part may have beside its data."""
+EPISODES = -1
+"""Comes before the exchanges of a round."""
+
+Answer = messages.Played | messages.Report | messages.Decline
+
+
+class NodeStream:
+    """A stream, and what it has carried: the start of round ``prepared``, and that round's stop.
+
+    What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
+    violation; what breaks the stream is not. A message has at most ``most_bytes``, which is little until the node
+    is let in.
+    """
+
+    def __init__(self, connection: Connection, count: WireCount, transcript: Transcript = NOBODY) -> None:
+        self._connection, self.most_bytes = connection, messages.PART_BYTES
+        self.conversation = Conversation(transcript)
+        self.counts = [count]
+        """What this stream's messages are added to: the run's count, and once the node is let in also its own."""
+        self.certified: Certified | None = None
+        """Whose it is, by its certificate."""
+        self.closed = asyncio.Event()
+        self.farewell = ""
+        self.prepared, self.stopped = -1, False
+        self._sent, self._taken = messages.DeltaCache(), messages.DeltaCache()
+        self._sending = asyncio.Lock()
+
+    @property
+    def certificate(self) -> bytes:
+        return self._connection.certificate
+
+    def close(self, reason: str = "") -> None:
+        """Close the stream; what waits on it is woken."""
+        self.farewell = self.farewell or reason
+        self.closed.set()
+
+    async def send(self, message: messages.Down | messages.ToMany) -> messages.Down:
+        """Put one message on the stream, after those that are being sent; the message itself."""
+        many = message if isinstance(message, messages.ToMany) else messages.ToMany(message)
+        async with self._sending:
+            self._check_open()
+            data = many.encode(self._sent)
+            for count in self.counts:
+                count.messages_down += 1
+                count.bytes_down += len(data) + FRAME
+            self.conversation.sent(many.message, data)
+            await self.write(data)
+            if isinstance(many.message, messages.Start):
+                self.prepared, self.stopped = many.message.round, False
+            elif isinstance(many.message, messages.Stop):
+                self.stopped = True
+            return many.message
+
+    async def write(self, data: bytes) -> None:
+        """Put bytes on the line, also if the stream is closed."""
+        try:
+            await self._connection.write(data)
+        except BaseException:
+            self.conversation.doubt(data)
+            raise
+
+    def _check_open(self) -> None:
+        if self.closed.is_set():
+            raise ConnectionLostError(self.farewell or "the stream is closed")
+
+    async def receive(self) -> messages.Up:
+        """The next message of the node, put together if it comes in parts."""
+        data = await self._read()
+        for count in self.counts:
+            count.messages_up += 1
+        message = self._decoded(data)
+        if not isinstance(message, messages.Part):
+            self.conversation.received(message, data)
+            return message
+        whole = bytearray(message.data)
+        while message.more:
+            if len(message.data) != messages.PART_BYTES:
+                raise ViolationError(
+                    f"it sent a part of {len(message.data)} bytes where {messages.PART_BYTES} are due"
+                )
+            self._check_size(len(whole) + 1, self.most_bytes)
+            message = self._decoded(await self._read())
+            if not isinstance(message, messages.Part):
+                raise ViolationError(f"it sent a {type(message).__name__} among the parts of another message")
+            whole += message.data
+        self._check_size(len(whole), self.most_bytes)
+        put_together = self._decoded(bytes(whole))
+        if isinstance(put_together, messages.Part):
+            raise ViolationError("it sent parts of parts")
+        self.conversation.received(put_together, whole)
+        return put_together
+
+    async def _read(self) -> bytes:
+        """What comes next on the line; nothing that a stream brings after it was closed counts."""
+        self._check_open()
+        data = await self._connection.read()
+        self._check_open()
+        for count in self.counts:
+            count.bytes_up += len(data) + FRAME
+        self._check_size(len(data), messages.PART_BYTES + PART_HEADER)
+        return data
+
+    @staticmethod
+    def _check_size(size: int, limit: int) -> None:
+        if size > limit:
+            raise ViolationError(f"it sent a message of {size} bytes or more, above the limit of {limit}")
+
+    def _decoded(self, data: bytes) -> messages.Up:
+        try:
+            return messages.decode_up(data, self._taken)
+        except WireError as error:
+            self.conversation.received(None, data)
+            raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
+
+    async def ask(self, script: Iterable[messages.Down | messages.ToMany]) -> Answer | None:
+        """Send the messages of a script one by one, each after the answer to the one before; the last answer."""
+        answer = None
+        for message in script:
+            match await self.send(message):
+                case messages.Start() | messages.Continue() as play:
+                    answer = await self.expect(play.round)
+                case messages.Query() as query:
+                    answer = await self.expect(query.round, query.exchange)
+                case messages.Roster() as roster:
+                    answer = await self.expect(roster.round, roster.exchange)
+        return answer
+
+    async def expect(self, round_number: int, exchange: int = EPISODES) -> Answer:
+        """The answer to a start or a continue, or to a query.
+
+        A few copies of earlier answers do no harm; anything else does not belong here.
+        """
+        key = round_number, exchange
+        for _ in range(1 + STALE):
+            message = await self.receive()
+            if isinstance(message, messages.Fault):
+                raise ConnectionLostError(f"the node cannot continue: {message.reason}")
+            if not isinstance(message, Answer):
+                raise ViolationError(f"it sent a {type(message).__name__} in the middle of a round")
+            answered = EPISODES if isinstance(message, messages.Played) else message.exchange
+            found = message.round, answered
+            if found == key:
+                self._taken.keep(message)
+                return message
+            if _order(*found) > _order(*key):
+                raise ViolationError(f"it answered {_describe(*found)} when asked for {_describe(*key)}")
+        raise ViolationError(f"it sent {1 + STALE} copies of earlier answers where one of {_describe(*key)} was due")
+
+
+def _order(round_number: int, exchange: int) -> tuple[int, int, int]:
+    """By which answers of a stream follow each other: episodes, rewards alone, exchanges."""
+    return round_number, (exchange != EPISODES) + (exchange not in (EPISODES, messages.REWARDS_ALONE)), exchange
+
+
+def _describe(round_number: int, exchange: int) -> str:
+    return f"round {round_number}, {'episodes' if exchange == EPISODES else f'exchange {exchange}'}"
 
 
 RECORDED = (
     *("name", "first_agent", "agents", "base", "episodes", "reported", "status"),
     *("confirmed", "roster", "missed", "missed_roster", "logged_episodes", "logged_steps"),
+    *("credited", "credited_roster", "credited_episodes"),
 )
 """What a checkpoint keeps of a member as it is."""
 
@@ -45,6 +209,8 @@ class Member:
         reported: how many of them were in reports that were used.
         confirmed: the last round in which its report was used, under secure sums with the digest of its roster; -1 if
             it has logs that no report has brought yet.
+        credited: under secure sums the last round in which its rewards were used, likewise; and how many of its
+            episodes paid them.
         missed: a round in which it did not answer a roster, with the digest, until it has been asked for a denial.
         status: taking part, away (the others continue, it may come back), excluded, joining (it takes part from the
             next round on), or left (for good, by its own or the operator's wish).
@@ -73,9 +239,12 @@ class Member:
     reports: dict[int, Message] = field(default_factory=dict)
     stream: NodeStream | None = None
     certificate: bytes = b""
-    ready: Ready | None = None
+    ready: messages.Ready | None = None
     confirmed: int = 0
     roster: str = ""
+    credited: int = 0
+    credited_roster: str = ""
+    credited_episodes: int = 0
     missed: int = 0
     missed_roster: str = ""
     before: int = 0
@@ -194,18 +363,11 @@ class NodeRegistry:
 
 
 class NodeStatus(NamedTuple):
-    """One node, for the live page, for metrics, for a line on a terminal.
+    """What of a :class:`Member` is told on the live page, in metrics, and in a line on a terminal.
 
-    Attributes:
-        name: as in its certificate.
-        first_agent: the number of its first agent.
-        agents: how many it hosts.
-        connected: whether it has an open stream.
-        state: ``present`` (it takes part, or will from the next round on, and is connected), ``away``, ``excluded``,
-            ``left`` (for good) or ``finished`` (it has heard of the end of the run).
-        episodes: that its agents have played in rounds that count.
-        latency: seconds from the last question to its answer; NaN before the first.
-        wire: what its streams have carried since this server was started, without their first three messages.
+    ``connected`` says whether it has an open stream. ``state`` is ``present`` (it takes part, or will from the next
+    round on, and is connected), ``away``, ``excluded``, ``left`` (for good) or ``finished`` (it has heard of the end
+    of the run).
     """
 
     name: str

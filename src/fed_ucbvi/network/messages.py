@@ -17,31 +17,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fed_ucbvi.algorithms.base import Array
-from fed_ucbvi.network.arrays import (
-    CachedMessage,
-    Changes,
-    DeltaCache,
-    Natural,
-    PackedArray,
-    Slot,
-    WireError,
-    packed_bytes,
-)
-from fed_ucbvi.network.packages import needed
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
-with needed("msgspec"):
-    import msgspec
-    from msgspec import Meta, Struct
-    from msgspec.structs import force_setattr
+from fed_ucbvi.algorithms.base import Array, Message
+from fed_ucbvi.network.arrays import FROM_ZEROS, Changes, Natural, PackedArray, WireError, packed_bytes
 
-PROTOCOL = 12
+PROTOCOL = 13
 """Server and nodes must speak the same version."""
 SHOWN = frozenset({"version", "node", "run", "reason", "name"})
 """Texts that end up in logs and on terminals: one line of printable characters, and not a long one."""
 MAX_CHARACTERS = 500
 REWARDS_ALONE = (1 << 32) - 1
 """The number of a query that asks for nothing but rewards; it comes before the others of its round."""
+COUNTS, REWARDS = "counts", "rewards"
+"""The parts of a report under secure sums."""
 PART_BYTES = 64 << 10
 """Longer messages of a node travel in parts, so that nobody can send more than this before it is known who it is."""
 MAX_ARRAYS, MAX_ITEMS = 64, 1 << 20
@@ -53,6 +44,7 @@ else:  # what the arrays of a message are on the wire
     Arrays = Annotated[tuple[PackedArray, ...], Meta(max_length=MAX_ARRAYS)] | Changes
 
 ItemT = TypeVar("ItemT")
+MessageT = TypeVar("MessageT")
 Items = Annotated[tuple[ItemT, ...], Meta(max_length=MAX_ITEMS)]
 
 
@@ -138,11 +130,12 @@ class Start(_Message, frozen=True):
 
     The node continues from its state after round ``base`` with episode number ``first``, plays at most ``chunk`` of
     at most ``most`` episodes, and answers with :class:`Played`. What it reported in round ``confirmed`` has been
-    used, under secure sums in the sum over ``roster``, and nothing that it reported later; -1: not even its logs. If
-    ``missed`` is not 0, the server has no answer of this node to the roster ``missed_roster`` of that round, and asks
-    for a denial. In round 0 nothing is played: nodes report their logs. In a run with promises ``playing`` says what
-    the policy is (of :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent
-    and candidate, whose returns are to be reported.
+    used, under secure sums in the sum over ``roster``, and nothing that it reported later; -1: not even its logs.
+    Under secure sums ``credited`` and ``credited_roster`` say the same of rewards. If ``missed`` is not 0, the
+    server has no answer of this node to the roster ``missed_roster`` of that round, and asks for a denial. In round 0
+    nothing is played: nodes report their logs. In a run with promises ``playing`` says what the policy is (of
+    :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent and candidate, whose
+    returns are to be reported.
     """
 
     round: Natural
@@ -157,6 +150,8 @@ class Start(_Message, frozen=True):
     missed_roster: bytes = b""
     playing: Natural = 0
     judged: Items[Natural] = ()
+    credited: Natural = 0
+    credited_roster: bytes = b""
 
 
 class Continue(_Message, frozen=True):
@@ -184,8 +179,10 @@ class Ready(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     Attributes:
         binding: the digest of the run, the epoch, the support, the round and the broadcast that the node was sent.
-        episodes: of each of its agents that no confirmed report has; in lockstep without those of this round, whose
-            length the roster says. In round 0, those of its logs.
+        episodes: of each of its agents that are in no confirmed sum of counts; in lockstep without those of this
+            round, whose length the roster says. In round 0, those of its logs.
+        uncredited: likewise, those that are in no confirmed sum of rewards.
+        since: the last rounds of which it was told that a sum with its counts, and with its rewards, has been used.
         rewards: whether it tells what they paid.
         key: an X25519 key for this round.
         signature: over these, the run, the round, the node's name and its agents.
@@ -194,6 +191,8 @@ class Ready(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     binding: bytes
     episodes: Natural
+    uncredited: Natural
+    since: tuple[Annotated[int, Meta(ge=-1)], Natural]
     rewards: bool
     key: bytes
     signature: bytes
@@ -250,12 +249,24 @@ class Roster(_Message, frozen=True):
     """Down, under secure sums: report what is new, masked between the nodes of this roster.
 
     In lockstep the round has ``length`` episodes; in a live collection it is 0, and every node has said its own.
+    It asks for ``counts``, for ``rewards`` or for both: a round that ends without a request needs no counts.
     """
 
     round: Natural
     length: Natural
     entries: Items[RosterEntry]
     denials: Items[Denial] = ()
+    counts: bool = True
+    rewards: bool = True
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (COUNTS,) * self.counts + (REWARDS,) * self.rewards
+
+    @property
+    def exchange(self) -> int:
+        """The number of the reports that answer it."""
+        return 0 if self.counts else REWARDS_ALONE
 
 
 class Query(_Message, frozen=True):
@@ -277,7 +288,7 @@ class Report(_Message, frozen=True):
     """Up: the answer to a query (n and sums over visits).
 
     One row for each agent, or one for all agents of a node where the server takes sums. Under secure sums the answer
-    to a roster, as exchange 0: masked, and with rewards as the last array.
+    to a roster: masked, and with rewards as the last array; as exchange 0, or :data:`REWARDS_ALONE` without counts.
     Where models are exchanged, the one query is empty and the answer has transition counts.
     """
 
@@ -291,6 +302,7 @@ class Decline(_Message, frozen=True):
 
     round: Natural
     reason: str
+    exchange: Natural = 0
 
 
 class Fault(_Message, frozen=True):
@@ -348,17 +360,52 @@ def has_left(name: str) -> str:
     return f"'{name}' has left this run for good"
 
 
+class DeltaCache:
+    """The last message of each kind, and exchange, that one side of a stream has sent, or that the other has taken.
+
+    Arrays are not copied. So a message must hold arrays of its own, which nobody writes to later.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[type, int], WithArrays] = {}
+
+    @staticmethod
+    def _slot(message: Up | Down) -> tuple[type, int]:
+        return type(message), getattr(message, "exchange", 0)
+
+    def last(self, message: Up | Down) -> WithArrays | None:
+        """The message before this one that it may repeat."""
+        return self._kept.get(self._slot(message))
+
+    def keep(self, message: Up | Down) -> None:
+        """Remember a message that was sent, or was asked for and has come; unasked ones would fill the memory."""
+        if isinstance(message, _WITH_ARRAYS):
+            self._kept[self._slot(message)] = message
+
+    def base(self, message: WithArrays, since: int) -> Message:
+        """The arrays that changes since a round are changes of; none for a late copy of an earlier message."""
+        kept = self.last(message)
+        if kept is not None and (kept.round == since or (since == FROM_ZEROS and message.round >= kept.round)):
+            return kept.arrays
+        if kept is not None and since < message.round <= kept.round:
+            return ()
+        raise WireError(f"changes since round {since}, of which nothing is known on this stream.")
+
+
 def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
     """A message as bytes; with what was ``sent`` before on the stream, only what has changed since."""
     if sent is not None and isinstance(message, _WITH_ARRAYS):
-        slot = _slot(message)
-        before = sent.to_differ_from(slot, message.arrays)
-        sent.keep(slot, CachedMessage(message.round, message.arrays))
-        if before is not None:
+        before = sent.last(message)
+        sent.keep(message)
+        if before is not None and _forms(before) == _forms(message):
             changes = Changes.of(message.arrays, before.arrays, before.round)
             if changes.size < sum([packed_bytes(array) for array in message.arrays]):
                 message = msgspec.structs.replace(message, arrays=changes)
     return _ENCODER.encode(message)
+
+
+def _forms(message: WithArrays) -> list[Any]:
+    return [(array.shape, array.dtype) for array in message.arrays]
 
 
 class ToMany:
@@ -366,18 +413,14 @@ class ToMany:
 
     def __init__(self, message: Down) -> None:
         self.message = message
-        self._cached: tuple[Slot, CachedMessage] | None = None
-        if isinstance(message, _WITH_ARRAYS):
-            self._cached = _slot(message), CachedMessage(message.round, message.arrays)
-        self._encoded: dict[int, tuple[CachedMessage | None, bytes]] = {}
+        self._encoded: dict[int, tuple[WithArrays | None, bytes]] = {}
 
     def encode(self, sent: DeltaCache) -> bytes:
         """The same as :func:`encode`."""
-        before = None if self._cached is None else sent.last(self._cached[0])
+        before = sent.last(self.message)
         if id(before) not in self._encoded:
             self._encoded[id(before)] = before, encode(self.message, sent)
-        if self._cached is not None:
-            sent.keep(*self._cached)
+        sent.keep(self.message)
         return self._encoded[id(before)][1]
 
 
@@ -389,30 +432,17 @@ def in_parts(data: bytes) -> list[bytes]:
     return [encode(Part(data[i : i + PART_BYTES], i + PART_BYTES < len(data))) for i in starts]
 
 
-def _slot(message: WithArrays) -> Slot:
-    """Messages of one slot follow each other, round after round."""
-    return type(message), 0 if isinstance(message, Start) else message.exchange
-
-
-def keep_taken(message: Up | Down, taken: DeltaCache) -> None:
-    """Remember a message that was asked for; what comes unasked is not, or it would fill the memory."""
-    if isinstance(message, _WITH_ARRAYS):
-        taken.keep(_slot(message), CachedMessage(message.round, message.arrays))
-
-
 def decode_up(data: bytes, taken: DeltaCache | None = None) -> Up:
     """A node's message from bytes, given what was ``taken`` before; raises :class:`WireError` where they are none."""
-    message: Up = _decode(_UP, data, taken)
-    return message
+    return _decode(_UP, data, taken)
 
 
 def decode_down(data: bytes, taken: DeltaCache | None = None) -> Down:
     """The server's message from bytes, likewise."""
-    message: Down = _decode(_DOWN, data, taken)
-    return message
+    return _decode(_DOWN, data, taken)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, taken: DeltaCache | None) -> Any:
+def _decode(decoder: msgspec.msgpack.Decoder[MessageT], data: bytes, taken: DeltaCache | None) -> MessageT:
     try:
         message = decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -422,9 +452,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, taken: DeltaCach
     return message
 
 
-def _arrays(message: WithArrays, sent: Any, taken: DeltaCache | None) -> tuple[Array, ...]:
+def _arrays(message: WithArrays, sent: Any, taken: DeltaCache | None) -> Message:
     """The arrays of a message; none if it is a late copy of an earlier one, of which only the key is read."""
     if not isinstance(sent, Changes):
         return tuple([array.unpacked() for array in sent])
-    before = (taken or DeltaCache()).since(_slot(message), message.round, sent.since).arrays
+    before = (taken or DeltaCache()).base(message, sent.since)
     return sent.made_to(before) if before else ()

@@ -35,7 +35,7 @@ class NetworkEngine(Engine):
         self.left: MaskArray = np.zeros(plan.setting.agents, dtype=np.bool_)
         """Which agents have left for good; no more episodes are planned for them."""
         self.held: CountTable | None = None
-        """Under secure sums: what nodes have reported in rounds without a request, for the next synchronisation."""
+        """Under secure sums: counts that were reported for a policy to recommend, until the next synchronisation."""
         self._plan = plan
 
     @property

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import SUMS, Array, Message, Setting, added_up, check_report
@@ -36,6 +37,8 @@ from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import (
+    COUNTS,
+    REWARDS,
     REWARDS_ALONE,
     Continue,
     Decline,
@@ -54,12 +57,11 @@ from fed_ucbvi.network.messages import (
 )
 from fed_ucbvi.network.node_round import RoundInPlay, judged_in, key_of, listed, paid_in, paid_of, requests_of
 from fed_ucbvi.network.node_state_store import Generation, NodeStateStore
-from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.query_guard import QueryGuard
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import Credentials, binding_of, fingerprint, tells_rewards
 from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
-from fed_ucbvi.network.secure_sums import MIN_NODES, framed, masked
+from fed_ucbvi.network.secure_sums import framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import (
     HostedEnvironments,
@@ -74,10 +76,7 @@ from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.round_record import EVALUATING
-from fed_ucbvi.run_spec import RunSpec
-
-with needed("msgspec"):
-    from msgspec.structs import replace
+from fed_ucbvi.run_spec import MIN_NODES, RunSpec
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -307,7 +306,7 @@ class Node:
         )
         self._party.close()
         self._questions.change(self._make_party(welcome, spec))
-        self._generations.party = self._party
+        self._generations.change(self._party)
         self._round = None
 
     def _check_company(self, spec: RunSpec) -> None:
@@ -397,31 +396,35 @@ class Node:
 
         A live node goes on from where it is if the last rounds have closed without it: they cannot be played again.
         """
-        if self._logs and start.confirmed < 0 <= self._sent.confirmed < start.round:
+        if self._logs and start.confirmed < 0 <= self._sent.confirmed(COUNTS) < start.round:
             raise InputError("the server asks for logs again that it has had, which an honest one never does.")
-        base, before, used = start.base, 0, start.confirmed == start.base
-        kept = self._closed_without(start)
+        base, before, kept, secure = start.base, 0, self._closed_without(start), self._plan.secure_sums
+        counted, credited = start.confirmed == base, start.credited == base or not secure
         if kept is not None:
-            base, before, used = self._latest(start), int(kept.note["clock"]) - start.first, False
+            base, before = self._latest(start), int(kept.note["clock"]) - start.first
+            counted = credited = False
         self._generations.return_to(base)
+        self._algorithm.settle_report(self.state, start.arrays, used=counted)
+        note = self._generations.note(base) if secure or kept is not None else {}
         owed = Paid(0, 0.0, np.zeros(self._plan.setting.states, dtype=np.int64))
-        self._algorithm.settle_report(self.state, start.arrays, used=used)
-        if not used and (kept is not None or self._plan.secure_sums):
-            kept = kept or self._generations.find(base)
-            owed = owed if kept is None or "owed" not in kept.note else paid_of(kept.note["owed"])
+        owed = owed if credited or "owed" not in note else paid_of(note["owed"])
         owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
-        since = start.confirmed if used or kept is None else int(kept.note.get("confirmed", start.confirmed))
-        if self._plan.secure_sums:
-            self._sent.begin(start.round, start.confirmed, start.roster, since)
+        confirmed = {COUNTS: (start.confirmed, start.roster), REWARDS: (start.credited, start.credited_roster)}
+        known = {COUNTS: counted, REWARDS: credited}
+        since = {
+            part: last if known[part] or not note else note["since"][part] for part, (last, _) in confirmed.items()
+        }
+        if secure:
+            self._sent.begin(start.round, confirmed, since)
         self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
-        return RoundInPlay(start, owed, since, before)
+        return RoundInPlay(start, owed, 0 if counted else note.get("uncounted", 0), since, before)
 
     def _closed_without(self, start: Start) -> Generation | None:
         """What a live node has kept of rounds after ``base`` that the server has closed without it."""
         if not self._live or not self._algorithm.server_counts or self._latest(start) <= start.base:
             return None
         kept = self._generations.find(self._latest(start))
-        same = kept is not None and kept.note.get("confirmed") == start.confirmed
+        same = kept is not None and kept.note["since"][COUNTS] == start.confirmed
         return kept if kept is not None and same and kept.note["clock"] > start.first else None
 
     def _latest(self, start: Start) -> int:
@@ -464,10 +467,12 @@ class Node:
         assert self._credentials is not None
         start, owed = now.start, now.owed_by_now if self._live else now.owed
         binding = binding_of(self._welcomed, start)
-        episodes = int(owed.starts.sum()) // self.agents if start.round else self._logged[0]
-        if now.ready is None or now.ready.episodes != episodes:
-            ready = self._credentials.ready(start.round, binding, episodes, rewards=self._rewards)
-            if start.missed and self._sent.may_deny(start.missed):
+        counted = now.uncounted + (now.length or 0 if self._live else 0) if start.round else self._logged[0]
+        episodes = counted, int(owed.starts.sum()) // self.agents
+        if now.ready is None or (now.ready.episodes, now.ready.uncredited) != episodes:
+            since = now.since[COUNTS], now.since[REWARDS]
+            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=self._rewards)
+            if start.missed and self._sent.may_deny(start.missed, start.missed_roster):
                 ready = replace(ready, denial=self._credentials.denial(start.missed, start.missed_roster))
             now.ready = ready
         return now.ready
@@ -492,7 +497,7 @@ class Node:
             now.paid = paid_in(self._party, now.start)
         note: dict[str, Any] = {}
         if self._plan.secure_sums or self._live:
-            note = {"owed": listed(now.owed_by_now), "confirmed": now.since}
+            note = {"owed": listed(now.owed_by_now), "uncounted": now.uncounted + length, "since": now.since}
         if self._live:
             clock = now.start.first + now.before + length
             note |= {"start": key_of(now.start), "played": length, "clock": clock}
@@ -544,6 +549,8 @@ class Node:
         now, spec = self._stopped(roster.round), self._spec
         if self._credentials is None or roster.length != (0 if self._live else now.length):
             raise InputError("the server sent a roster that does not belong to the run, or to this round.")
+        if roster.counts and now.start.playing == EVALUATING:
+            raise InputError("the server asks for counts where it has a policy evaluated.")
         least = spec.least_episodes, spec.least_members
         try:
             pairs = self._credentials.pairs(
@@ -553,9 +560,12 @@ class Node:
                 least_members=least[1],
                 members=self._members,
             )
-            tell = self._rewards and tells_rewards(roster, *least, self._members)
-            counts = () if now.start.playing == EVALUATING else self._own_report((), 0)
-            own = (*counts, self._told(now, tell=tell))
+            own: dict[str, Message] = {}
+            if roster.counts:
+                own[COUNTS] = self._own_report((), 0)
+            if roster.rewards:
+                tell = self._rewards and tells_rewards(roster, *least, self._members)
+                own[REWARDS] = (self._told(now, tell=tell),)
             failures = self._sent.failures
             self._sent.check(roster, own, self._credentials.authority)
             if self._sent.failures > failures:
@@ -563,8 +573,9 @@ class Node:
                 self.transcript.add("failed", round=roster.round, note=what)
         except DeclinedError as declined:
             log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})
-            return Decline(roster.round, str(declined))
-        return Report(roster.round, 0, masked(own, self.name, pairs, fingerprint(roster)))
+            return Decline(roster.round, str(declined), roster.exchange)
+        whole = tuple(array for part in own.values() for array in part)
+        return Report(roster.round, roster.exchange, masked(whole, self.name, pairs, fingerprint(roster)))
 
     def _recommended(self, end: End) -> LearntPolicy:
         """The policy that the server sends with the end, if it is one of this run and signed where it can be."""

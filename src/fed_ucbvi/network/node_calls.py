@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from fed_ucbvi.network.failures import (
@@ -14,12 +14,11 @@ from fed_ucbvi.network.failures import (
     FederationStoppedError,
     ViolationError,
 )
-from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Member, NodeRegistry
+from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Answer, Member, NodeRegistry, NodeStream
 from fed_ucbvi.network.messages import Continue, Down, Played, ToMany
 from fed_ucbvi.network.network_engine import NetworkEngine
-from fed_ucbvi.network.node_stream import Answer, NodeStream
-from fed_ucbvi.network.run_plan import Rules
 from fed_ucbvi.network.transcript import NOBODY, Transcript
+from fed_ucbvi.run_spec import FederationRules
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -27,6 +26,7 @@ MAX_ENDS = 5
 """If a process ends this many streams in place of one answer, gRPC has cut off its messages: a violation."""
 
 AnswerT = TypeVar("AnswerT", covariant=True)
+Tasks = dict[asyncio.Task[AnswerT | None], Member]
 
 
 class Call(Protocol[AnswerT]):
@@ -46,16 +46,13 @@ class Call(Protocol[AnswerT]):
 
 
 class NodeCalls:
-    """Asks all nodes at once and knows which of them are away.
-
-    ``on_exchange`` is called after every exchange that has a deadline, with the seconds of its slowest answer.
-    """
+    """Asks all nodes at once and knows which of them are away."""
 
     def __init__(
         self,
         registry: NodeRegistry,
         engine: NetworkEngine,
-        rules: Rules,
+        rules: FederationRules,
         on_exchange: Callable[[float], None] | None = None,
         transcript: Transcript = NOBODY,
     ) -> None:
@@ -64,10 +61,6 @@ class NodeCalls:
         self._on_exchange = on_exchange
         self._round = 0
         self.violations = 0
-
-    @property
-    def members(self) -> Mapping[str, Member]:
-        return self._registry.members
 
     def begin(self, round_number: int) -> None:
         """A new round: nodes that were away and have come back take part again, and new ones from here on."""
@@ -84,23 +77,22 @@ class NodeCalls:
 
     async def ask_all(self, call: Call[AnswerT]) -> dict[str, AnswerT]:
         """Ask every node that takes part, at once; answers by name, without those that turned out to be away."""
-        members, halted = self._registry.present, asyncio.Event()
-        tasks = [asyncio.create_task(self._ask(member, call, halted)) for member in members]
+        halted = asyncio.Event()
+        tasks = {asyncio.create_task(self._ask(member, call, halted)): member for member in self._registry.present}
         try:
             if self._rules.quorum is not None:
-                await self._wait_for_quorum(dict(zip(tasks, members, strict=True)), self._rules.quorum)
-                tasks, members = self._in_time(tasks, members)
+                tasks = await self._in_time(tasks, self._rules.quorum)
             answers = await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
         self._check_present()
-        answered = [(member, answer) for member, answer in zip(members, answers, strict=True) if answer is not None]
+        answered = {m.name: answer for m, answer in zip(tasks.values(), answers, strict=True) if answer is not None}
         if self._on_exchange is not None and call.halt is None and answered:
-            self._on_exchange(max(member.latency for member, _ in answered))
-        return {member.name: answer for member, answer in answered}
+            self._on_exchange(max(self._registry.members[name].latency for name in answered))
+        return answered
 
-    async def _wait_for_quorum(self, tasks: Mapping[asyncio.Task[Any], Member], quorum: int) -> None:
+    async def _in_time(self, tasks: Tasks[AnswerT], quorum: int) -> Tasks[AnswerT]:
         """Wait for all answers, or for those of a quorum and a while longer; who is late is away for this round."""
         pending, loop = set(tasks), asyncio.get_running_loop()
         end: float | None = None
@@ -111,28 +103,22 @@ class NodeCalls:
                 break
             if end is None and sum(task not in pending and task.result() is not None for task in tasks) >= quorum:
                 end = loop.time() + self._rules.wait
-        for task in pending if end is not None else ():
+        late = pending if end is not None else set()
+        for task in late:
             task.cancel()
             member = tasks[task]
             member.status = AWAY
             self.note(member, "has not answered", "the round closes without it")
             if member.stream is not None:
                 await self._registry.give_up(member, member.stream, "the round has closed without it")
-
-    @staticmethod
-    def _in_time(
-        tasks: list[asyncio.Task[AnswerT | None]], members: list[Member]
-    ) -> tuple[list[asyncio.Task[AnswerT | None]], list[Member]]:
-        """Those that are not late."""
-        kept = [(task, member) for task, member in zip(tasks, members, strict=True) if not task.cancelling()]
-        return [task for task, _ in kept], [member for _, member in kept]
+        return {task: member for task, member in tasks.items() if task not in late}
 
     def _check_present(self) -> None:
         if not self._registry.present:
             raise FederationStoppedError(f"no node is left in round {self._round}.")
 
     async def violated(self, violation: ViolationError) -> None:
-        await self._violated(self.members[violation.node], violation)
+        await self._violated(self._registry.members[violation.node], violation)
         self._check_present()
 
     async def _ask(self, member: Member, call: Call[AnswerT], halted: asyncio.Event) -> AnswerT | None:
@@ -211,21 +197,21 @@ class NodeCalls:
             member.status = AWAY
             self.note(member, "is away, and others are back", "the round closes without it")
             return
-        if rules.away == "wait":
+        if rules.on_away == "wait":
             raise FederationStoppedError(
                 f"'{member.name}' has stayed away, or has not answered, for {rules.patience:g} s in round "
                 f"{self._round}; finished rounds are kept."
             )
         member.status = AWAY
-        self.note(member, f"away for {rules.patience:g} s", rules.away)
-        if rules.away == "exclude":
+        self.note(member, f"away for {rules.patience:g} s", rules.on_away)
+        if rules.on_away == "exclude":
             await self._registry.part_with(member, GONE, "away too long")
 
     async def _violated(self, member: Member, violation: ViolationError) -> None:
         """Do what the policy says about a node whose report cannot be true."""
         log.error("%s: %s", member.name, violation, extra={"node": member.name, "round": self._round})
         self.violations += 1
-        if self._rules.violation == "stop":
+        if self._rules.on_violation == "stop":
             raise FederationStoppedError(f"'{member.name}' broke the rules in round {self._round}: {violation}.")
         self.note(member, str(violation), "drop")
         await self._registry.part_with(member, GONE, str(violation))

@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.messages import Ready, Request, Start, encode
-from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.rewards import added
 from fed_ucbvi.results.round_record import EXPLORING, VERIFYING
-
-with needed("msgspec"):
-    from msgspec.structs import replace
 
 
 @dataclasses.dataclass
@@ -25,13 +23,14 @@ class RoundInPlay:
     """The round the server has started, and how far it is.
 
     ``length`` is known once it is stopped, and ``paid`` once the agents have counted it. ``owed`` is what the
-    episodes before it paid that no confirmed report has, all played after round ``since``; the server does not know
-    of ``before`` of these.
+    episodes before it paid that no confirmed report has, and ``uncounted`` is how many of each agent no confirmed
+    report has counted, all after the rounds in ``since``. The server does not know of ``before`` of them.
     """
 
     start: Start
     owed: Paid
-    since: int
+    uncounted: int
+    since: Mapping[str, int]
     before: int = 0
     told: bool = False
     length: int | None = None
@@ -77,7 +76,7 @@ def judged_in(start: Start) -> int:
 
 def key_of(start: Start) -> str:
     """What makes two starts those of one round: all but how far to play, and what is asked besides."""
-    bare = replace(start, chunk=0, roster=b"", missed=0, missed_roster=b"")
+    bare = replace(start, chunk=0, roster=b"", credited_roster=b"", missed=0, missed_roster=b"")
     return hashlib.sha256(encode(bare)).hexdigest()
 
 

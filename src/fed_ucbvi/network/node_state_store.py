@@ -22,7 +22,7 @@ from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named
 
 FORMAT = "fed-ucbvi/node"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 MEMORY = "memory"
 """The folder with what must not be forgotten when the agents go back to an earlier round."""
 MAX_ROUNDS = 1000
@@ -62,7 +62,7 @@ class NodeStateStore:
     """The agents' arrays after the last rounds; on disk too if there is a folder.
 
     Args:
-        party: the agents, before the first round; others may take their place.
+        party: the agents, before the first round.
         identity: run, node, agents and problem; a saved state must have the same to be used.
         folder: the node's own disk, or none.
     """
@@ -75,6 +75,8 @@ class NodeStateStore:
         self._notes: StateStore | None = None
         self._fresh = Generation(_copies(party.state()), {}, {})
         self._kept = {0: self._fresh}
+        self._note: tuple[int, dict[str, Any]] = 0, {}
+        self._unchanged = False
         self._log = None if folder is None else self._open(folder, identity)
 
     def _open(self, folder: Path, identity: Mapping[str, object]) -> StateStore:
@@ -129,7 +131,8 @@ class NodeStateStore:
                 f"as number {self.epoch}. End it, and join the new one."
             )
         if epoch > self.epoch:
-            self.memorise(int(self.memory.get("answered", 0)), {**self.memory, "epoch": epoch})
+            last = max(self.memory.get("answered", {}).values(), default=0)
+            self.memorise(last, {**self.memory, "epoch": epoch})
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -141,14 +144,29 @@ class NodeStateStore:
         self, round_number: int, note: Mapping[str, Any] | None = None, counts: Mapping[str, Array] | None = None
     ) -> None:
         """Save a round that the agents have counted, before the server is told of it."""
-        kept = Generation(_copies(self.party.state()), dict(note or {}), _copies(counts or {}))
-        base = self._kept.get(self.current, self._fresh)
-        if self._log is not None:
+        kept = Generation(self.party.state(), dict(note or {}), dict(counts or {}))
+        if self._log is None:
+            base = self._kept.get(self.current, self._fresh)
+            copied = kept._replace(state=_copies(kept.state), counts=_copies(kept.counts))
+            self._kept = {self.current: base, round_number: copied}
+        else:
             if self._log.last != self.current:  # the server has gone back behind what is in the log
-                self._log.begin(base.saved(self.current))
+                self._log.begin((self.find(self.current) or self._fresh).saved(self.current))
             self._log.write(kept.saved(round_number))
-        self._kept = {self.current: base, round_number: kept}
+            self._kept = {0: self._fresh}
+        self._note, self._unchanged = (round_number, kept.note), True
         self.current = round_number
+
+    def note(self, round_number: int) -> dict[str, Any]:
+        """What was noted with a round; nothing if it is not kept."""
+        if round_number == self._note[0]:
+            return self._note[1]
+        found = self.find(round_number)
+        return {} if found is None else found.note
+
+    def change(self, party: Restorable) -> None:
+        """Others take the agents' place, which have seen nothing yet."""
+        self.party, self._unchanged = party, False
 
     def find(self, round_number: int) -> Generation | None:
         """What is kept of a round, if anything."""
@@ -158,6 +176,9 @@ class NodeStateStore:
 
     def return_to(self, round_number: int) -> None:
         """Put the agents into the state after that round, whatever they have played since."""
+        if self._unchanged and round_number == self.current:  # they have just been there, which is the usual case
+            self._unchanged = False
+            return
         kept = self._fresh if round_number == 0 else self.find(round_number)
         if kept is None:
             raise InputError(
@@ -165,7 +186,7 @@ class NodeStateStore:
                 "Start it with the state folder it had."
             )
         self.party.restore(kept.state)
-        self.current = round_number
+        self.current, self._unchanged = round_number, False
 
 
 def stored_run(folder: Path) -> str | None:

@@ -15,25 +15,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network import messages
 from fed_ucbvi.network.certificates import Certified, check_name
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import ConnectionLostError, RejectedError, ViolationError
-from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, describe_agents
-from fed_ucbvi.network.messages import (
-    PART_BYTES,
-    PROTOCOL,
-    Continue,
-    End,
-    Fault,
-    Hello,
-    Joining,
-    Refusal,
-    Start,
-    Stop,
-    encode,
-    has_left,
-)
-from fed_ucbvi.network.node_stream import NodeStream
+from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, NodeStream, describe_agents
 from fed_ucbvi.network.roster import der_of
 from fed_ucbvi.network.sources import DIGEST_BYTES, host
 from fed_ucbvi.network.transport import Connection
@@ -79,14 +65,14 @@ class Reception:
         *,
         certified: bool,
         revoked: Callable[[], Iterable[str]] = tuple,
-        farewell: Callable[[], End | None] = lambda: None,
+        farewell: Callable[[], messages.End | None] = lambda: None,
     ) -> None:
         self._run, self._plan, self._registry = coordinator, coordinator.plan, coordinator.registry
         self._certified, self._revoked, self._farewell = certified, revoked, farewell
-        self._streams: dict[NodeStream, Certified | None] = {}
+        self._streams: set[NodeStream] = set()
         self._handshakes = 0
         self._attempts: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_ATTEMPTS))
-        self._end: End | None = None
+        self._end: messages.End | None = None
         self._closed = False
 
     # ------------------------------------------------------------------------------------------------------ admission
@@ -104,16 +90,16 @@ class Reception:
 
     def _check_certified(self, certified: Certified) -> None:
         """Raise unless it is on the list and has not been revoked."""
-        if self._plan.names is not None and certified.name not in self._plan.names:
+        if self._plan.nodes is not None and certified.name not in self._plan.nodes:
             raise RejectedError(f"'{certified.name}' is not on the list of nodes")
         if certified.revocations & set(self._revoked()):
             raise RejectedError(_revoked(certified))
 
     @asynccontextmanager
-    async def _handshake(self, stream: NodeStream, certified: Certified | None) -> AsyncIterator[None]:
+    async def _handshake(self, stream: NodeStream) -> AsyncIterator[None]:
         """Hold a handshake, within the limits on its time and on the number of streams."""
-        self._check_room(certified)
-        self._streams[stream] = certified
+        self._check_room(stream.certified)
+        self._streams.add(stream)
         self._handshakes += 1
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
@@ -133,7 +119,8 @@ class Reception:
             if len(attempts) == MAX_ATTEMPTS and now - attempts[0] < ATTEMPTS_SECONDS:
                 raise RejectedError(f"too many streams in {ATTEMPTS_SECONDS:g} s", retry=True)
             attempts.append(now)
-            own = sum(other is not None and other.name == certified.name for other in self._streams.values())
+            others = [other.certified for other in self._streams]
+            own = sum(other is not None and other.name == certified.name for other in others)
         room = MAX_HANDSHAKES + min(self._plan.most_nodes, MAX_NODES_AT_ONCE)
         if own >= MAX_STREAMS or self._handshakes >= room:
             raise RejectedError("too many streams at one time", retry=True)
@@ -144,9 +131,9 @@ class Reception:
             await asyncio.sleep(REVOKED_SECONDS)
             with suppress(OSError, ValueError):  # a list that cannot be read lets nobody new in
                 revoked = set(self._revoked())
-                for stream, certified in self._streams.items():
-                    if certified is not None and certified.revocations & revoked:
-                        stream.close(_revoked(certified))
+                for stream in self._streams:
+                    if stream.certified is not None and stream.certified.revocations & revoked:
+                        stream.close(_revoked(stream.certified))
 
     # ---------------------------------------------------------------------------------------------------- the streams
 
@@ -156,12 +143,14 @@ class Reception:
         peer, stream = connection.peer, NodeStream(connection, self._registry.wire, self._run.transcript)
         member = None
         try:
-            certified = self.authenticate(connection.certificate)
-            if certified is not None:
-                peer, stream.conversation.peer = f"{peer} ({certified.name})", certified.name
-            async with self._handshake(stream, certified):
-                member = await self._admit(stream, certified)
-            stream.most_bytes = max(PART_BYTES, 2 * self._run.largest_report)
+            stream.certified = self.authenticate(connection.certificate)
+            if stream.certified is not None:
+                stream.conversation.peer = stream.certified.name
+                peer = f"{peer} ({stream.certified.name})"
+            async with self._handshake(stream):
+                member = await self._admit(stream)
+            largest = self._run.report_schema.largest(self._plan.setting.agents)
+            stream.most_bytes = max(messages.PART_BYTES, 2 * largest)
             stream.counts.append(member.wire)
             about = {"node": member.name}
             log.info("%s: joined from %s with %s", member.name, peer, describe_agents(member.span), extra=about)
@@ -183,7 +172,7 @@ class Reception:
             pass
         finally:
             stream.close()
-            self._streams.pop(stream, None)
+            self._streams.discard(stream)
             if member is not None and member.stream is stream:
                 await self._lost(member)
 
@@ -195,7 +184,7 @@ class Reception:
         log.log(level, "%s: connection lost", member.name, extra={"node": member.name})
         await self._registry.notify()
 
-    async def tell_end(self, end: End, seconds: float) -> None:
+    async def tell_end(self, end: messages.End, seconds: float) -> None:
         """Tell all nodes, also those just reconnecting, the result, and wait until they have left."""
         self._end, registry = end, self._registry
         for member in registry.active:
@@ -226,20 +215,21 @@ class Reception:
 
     # -------------------------------------------------------------------------------------------------- the handshake
 
-    async def _admit(self, stream: NodeStream, certified: Certified | None) -> Member:
+    async def _admit(self, stream: NodeStream) -> Member:
         async with asyncio.timeout(HELLO_SECONDS):
             hello = await stream.receive()
-        if not isinstance(hello, Hello):
+        if not isinstance(hello, messages.Hello):
             raise RejectedError(f"the first message must be a hello, got {type(hello).__name__}")
         if hello.leaving:
-            await self._say_farewell(stream, hello, certified)
-        self._check_hello(hello, certified)
+            await self._say_farewell(stream, hello)
+        self._check_hello(hello, stream.certified)
         await stream.send(self._plan.welcome())
         joining = await stream.receive()
-        if not isinstance(joining, Joining):
-            told = f": {joining.reason}" if isinstance(joining, Fault) else ""
+        if not isinstance(joining, messages.Joining):
+            told = f": {joining.reason}" if isinstance(joining, messages.Fault) else ""
             raise RejectedError(f"a joining was expected, got {type(joining).__name__}{told}")
-        member = self._register(hello, joining, certified)
+        self._check_hello(hello, stream.certified)  # others may have come in the meantime
+        member = self._register(hello, joining)
         await self._catch_up(member, stream, max(number for number in joining.rounds if number <= member.base))
         if self._plan.secure_sums:
             member.certificate = der_of(stream.certificate)
@@ -248,9 +238,9 @@ class Reception:
             old.close("the node has opened another stream")
         return member
 
-    async def _say_farewell(self, stream: NodeStream, hello: Hello, certified: Certified | None) -> None:
+    async def _say_farewell(self, stream: NodeStream, hello: messages.Hello) -> None:
         """A node leaves for good; it is told so once that is on disk. Its stream ends in any case."""
-        self._check_name(hello, certified)
+        self._check_name(hello, stream.certified)
         member = self._registry.members.get(hello.node)
         if member is None or not self._run.begun:
             raise RejectedError(f"'{hello.node}' does not take part in this run; there is nothing to leave")
@@ -259,7 +249,7 @@ class Reception:
         if member.status == GONE:
             raise RejectedError(self._run.excluded(member))
         try:
-            await self._run.leave(member, has_left(hello.node))
+            await self._run.leave(member, messages.has_left(hello.node))
         except InputError as error:
             raise RejectedError(str(error).rstrip(".")) from error
         if not await self._registry.wait_until(lambda: member.kept, LEAVING_SECONDS):
@@ -267,7 +257,7 @@ class Reception:
         end = self._farewell()
         if end is not None:
             await stream.send(end)
-        raise RejectedError(has_left(hello.node))
+        raise RejectedError(messages.has_left(hello.node))
 
     async def _catch_up(self, member: Member, stream: NodeStream, held: int) -> None:
         """Have a node that has lost its state play the rounds that it lacks again, as they were."""
@@ -282,17 +272,20 @@ class Reception:
             left = self._plan.setting.episodes - past.first
             sums = self._plan.algorithm.server_counts
             confirmed = past.confirmed if sums else past.number - 1
-            where, judged = (past.number, past.number - 1, past.first, left, 0), past.judged
-            start = Start(*where, past.broadcast, confirmed, playing=past.playing, judged=judged)
-            await stream.ask([start, Stop(past.number, past.length), Continue(past.number, past.length)])
+            where = past.number, past.number - 1, past.first, left, 0
+            what = past.playing, past.judged, past.credited
+            start = messages.Start(*where, past.broadcast, confirmed, b"", 0, b"", *what)
+            await stream.ask(
+                [start, messages.Stop(past.number, past.length), messages.Continue(past.number, past.length)]
+            )
 
-    def _check_name(self, hello: Hello, certified: Certified | None) -> None:
+    def _check_name(self, hello: messages.Hello, certified: Certified | None) -> None:
         """Raise unless this node is who it says it is, and speaks of this run."""
         plan = self._plan
-        if hello.protocol != PROTOCOL:
+        if hello.protocol != messages.PROTOCOL:
             raise RejectedError(
                 f"the node speaks protocol {hello.protocol} (fed-ucbvi {hello.version or 'unknown'}), this server "
-                f"{PROTOCOL}; install the same version on both"
+                f"{messages.PROTOCOL}; install the same version on both"
             )
         try:
             check_name(hello.node)
@@ -304,7 +297,7 @@ class Reception:
         if hello.run not in ("", plan.run):
             raise RejectedError(f"'{hello.node}' holds the state of run {hello.run}; this is run {plan.run}")
 
-    def _check_hello(self, hello: Hello, certified: Certified | None) -> None:
+    def _check_hello(self, hello: messages.Hello, certified: Certified | None) -> None:
         plan = self._plan
         self._check_name(hello, certified)
         if len(hello.incarnation) != 16:
@@ -316,7 +309,9 @@ class Reception:
             )
         member = self._registry.members.get(hello.node)
         if member is not None and member.out:
-            raise RejectedError(has_left(hello.node) if member.status == LEFT else self._run.excluded(member))
+            raise RejectedError(
+                messages.has_left(hello.node) if member.status == LEFT else self._run.excluded(member)
+            )
         if member is not None and member.stream is not None and member.incarnation != hello.incarnation:
             raise RejectedError(
                 f"another process is connected as '{hello.node}'; if it has died, the server will notice soon",
@@ -329,10 +324,9 @@ class Reception:
             if other.name != hello.node and other.span[0] < own.stop and own.start < other.span.stop:
                 raise RejectedError(f"agents {own.start} to {own.stop - 1} overlap with those of '{other.name}'")
 
-    def _register(self, hello: Hello, joining: Joining, certified: Certified | None) -> Member:
+    def _register(self, hello: messages.Hello, joining: messages.Joining) -> Member:
         """The member of a node that has said which rounds it holds; raise unless it can resume from one of them."""
         plan, s = self._plan, self._plan.setting
-        self._check_hello(hello, certified)  # others may have come in the meantime
         if (joining.states, joining.actions, joining.horizon) != (s.states, s.actions, s.horizon):
             raise RejectedError(
                 f"the node's problem has (S, A, H) = ({joining.states}, {joining.actions}, {joining.horizon}), this "
@@ -398,7 +392,7 @@ class Reception:
             )
 
 
-def _units(joining: Joining) -> Units:
+def _units(joining: messages.Joining) -> Units:
     units = Units(joining.reward_offset, joining.reward_scale)
     if not (math.isfinite(units.offset) and 0.0 < units.scale < math.inf):
         raise RejectedError(f"a step cannot pay {units}")
@@ -414,8 +408,8 @@ async def _dismiss(stream: NodeStream, reason: str, *, retry: bool) -> None:
 
     A message that was just being sent when its sender was cancelled is in the way for a moment; hence several tries.
     """
-    refusal = Refusal(reason, retry)
-    data = encode(refusal)
+    refusal = messages.Refusal(reason, retry)
+    data = messages.encode(refusal)
     stream.conversation.sent(refusal, data)
     with suppress(TimeoutError):
         async with asyncio.timeout(FAREWELL_SECONDS):

@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec.structs import replace
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.signatures import issued_by
 from fed_ucbvi.network.certificates import TLSFiles, check_name
 from fed_ucbvi.network.failures import DeclinedError
-from fed_ucbvi.network.messages import Denial, Ready, Roster, RosterEntry, Start, encode
-from fed_ucbvi.network.packages import needed
+from fed_ucbvi.network.messages import COUNTS, REWARDS, Denial, Ready, Roster, RosterEntry, Start, encode
 from fed_ucbvi.network.secure_sums import KEY_BYTES, VERSION, framed, pair_key
-
-with needed("cryptography"):
-    from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-with needed("msgspec"):
-    from msgspec.structs import replace
 
 MAX_BYTES = 8192
 """Of a certificate or a signature in a roster."""
@@ -37,17 +34,28 @@ _SIGNATURE = ec.ECDSA(hashes.SHA256())
 
 
 class Contribution(NamedTuple):
-    """What a roster says of a node: its agents, and how many episodes of each no confirmed report has."""
+    """What a roster says of a node: its agents, and by part how many episodes of each are in no confirmed sum.
+
+    They were played after the rounds in ``since``.
+    """
 
     name: str
     first_agent: int
     agents: int
-    episodes: int
+    new: Mapping[str, int]
+    since: Mapping[str, int]
 
 
 def contributions(roster: Roster) -> list[Contribution]:
+    L = roster.length
     return [
-        Contribution(entry.name, entry.first_agent, entry.agents, entry.ready.episodes + roster.length)
+        Contribution(
+            entry.name,
+            entry.first_agent,
+            entry.agents,
+            {COUNTS: entry.ready.episodes + L, REWARDS: entry.ready.uncredited + L},
+            dict(zip((COUNTS, REWARDS), entry.ready.since, strict=True)),
+        )
         for entry in roster.entries
     ]
 
@@ -63,7 +71,7 @@ def tells_rewards(
     """Whether enough nodes that count, with new episodes, tell their rewards; of fewer one could be known."""
     told = (
         entry.ready.rewards
-        and entry.ready.episodes + roster.length >= least_episodes
+        and entry.ready.uncredited + roster.length >= least_episodes
         and counts(entry.name, entry.certificate, members)
         for entry in roster.entries
     )
@@ -87,8 +95,10 @@ def binding_of(welcome: bytes, start: Start) -> bytes:
     return hashlib.sha256(framed(VERSION, welcome, " ".join(map(str, about)).encode(), *arrays)).digest()
 
 
-def make_roster(number: int, length: int, entries: Sequence[RosterEntry], denials: Sequence[Denial] = ()) -> Roster:
-    return Roster(number, length, tuple(sorted(entries, key=lambda entry: entry.name)), tuple(denials))
+def make_roster(
+    number: int, length: int, entries: Sequence[RosterEntry], denials: Sequence[Denial] = (), **asked: bool
+) -> Roster:
+    return Roster(number, length, tuple(sorted(entries, key=lambda entry: entry.name)), tuple(denials), **asked)
 
 
 class Authority:
@@ -154,8 +164,10 @@ class Authority:
 
 def _statement(entry: RosterEntry, run: str, number: int) -> bytes:
     ready = entry.ready
-    about = f"ready {number} {entry.first_agent} {entry.agents} {ready.episodes} {ready.rewards:d}"
-    return framed(VERSION, run.encode(), entry.name.encode(), about.encode(), ready.binding, ready.key)
+    new = ready.episodes, ready.uncredited, *ready.since
+    about = "ready", number, entry.first_agent, entry.agents, *new, int(ready.rewards)
+    said = " ".join(map(str, about)).encode()
+    return framed(VERSION, run.encode(), entry.name.encode(), said, ready.binding, ready.key)
 
 
 def _denial(run: str, name: str, number: int, roster: bytes) -> bytes:
@@ -197,10 +209,12 @@ class Credentials:
         self._key: X25519PrivateKey | None = None
         self._entry: RosterEntry | None = None
 
-    def ready(self, number: int, binding: bytes, episodes: int, *, rewards: bool) -> Ready:
+    def ready(
+        self, number: int, binding: bytes, episodes: tuple[int, int], since: tuple[int, int], *, rewards: bool
+    ) -> Ready:
         """Sign that this node is ready, with a new key; what was signed before is of no use any more."""
         self._key = X25519PrivateKey.generate()
-        ready = Ready(binding, episodes, rewards, self._key.public_key().public_bytes_raw(), b"")
+        ready = Ready(binding, *episodes, since, rewards, self._key.public_key().public_bytes_raw(), b"")
         entry = RosterEntry(self._name, *self._agents, self._certificate, ready)
         signature = self._signer.sign(_statement(entry, self._run, number), _SIGNATURE)
         self._entry = replace(entry, ready=replace(ready, signature=signature))
@@ -233,6 +247,8 @@ class Credentials:
             members: names, or fingerprints of certificates, of those that count; None: all.
         """
         names = [entry.name for entry in roster.entries]
+        if not roster.parts:
+            raise InputError("the server's roster asks for nothing.")
         if names != sorted(set(names)):
             raise InputError("the server's roster names a node twice, or is out of order.")
         own = [entry for entry in roster.entries if entry.name == self._name]
@@ -252,11 +268,12 @@ class Credentials:
         for entry in roster.entries:
             if entry.name != self._name:
                 self.authority.check(entry, self._run, roster.round)
-        known = (
-            one.episodes >= least_episodes and counts(one.name, entry.certificate, members)
+        known = [
+            one.new
             for one, entry in zip(contributions(roster), roster.entries, strict=True)
-        )
-        if (count := sum(known)) < least_members:
+            if counts(one.name, entry.certificate, members)
+        ]
+        if (count := min(sum(new[part] >= least_episodes for new in known) for part in roster.parts)) < least_members:
             raise DeclinedError(
                 f"{count} nodes that count would contribute {least_episodes} new episodes or more, and "
                 f"{least_members} are needed, so that no node's numbers stand out"

@@ -11,13 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.network.checks import Expected, check_forms, check_played
 from fed_ucbvi.network.failures import ViolationError
-from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.members import Member, NodeStream
 from fed_ucbvi.network.messages import (
+    COUNTS,
+    REWARDS,
     Continue,
     Decline,
     Denial,
@@ -33,15 +37,10 @@ from fed_ucbvi.network.messages import (
     Stop,
     ToMany,
 )
-from fed_ucbvi.network.node_stream import NodeStream
-from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
 from fed_ucbvi.results.round_record import EXPLORING
-
-with needed("msgspec"):
-    from msgspec.structs import replace
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -113,10 +112,11 @@ class NetworkRound:
         confirmed = member.confirmed if self.plan.algorithm.server_counts else member.base
         where = member.base, first, self.left_after(first), chunk
         what = confirmed, bytes.fromhex(member.roster), member.missed, bytes.fromhex(member.missed_roster)
-        told = self.playing, self.grid.judged
-        if (where, what) not in self._starts:
-            self._starts[where, what] = ToMany(Start(self.number, *where, self.broadcast, *what, *told))
-        return self._starts[where, what]
+        told = self.playing, self.grid.judged, member.credited, bytes.fromhex(member.credited_roster)
+        key = where, what, told
+        if key not in self._starts:
+            self._starts[key] = ToMany(Start(self.number, *where, self.broadcast, *what, *told))
+        return self._starts[key]
 
     def take_ready(self, member: Member, played: Played) -> None:
         """Note what a node has signed for this round; raise unless it is right."""
@@ -127,9 +127,10 @@ class NetworkRound:
             return
         if ready is None or self._authority is None:
             raise ViolationError("it has not said that it is ready for a sum")
-        expected = self.new_episodes(member) + (played.played if self.live else 0)
-        if ready.episodes != expected:
-            raise ViolationError(f"it says that {ready.episodes} episodes are new, expected {expected}")
+        for part, said in ((COUNTS, ready.episodes), (REWARDS, ready.uncredited)):
+            expected = self.new_episodes(member)[part] + (played.played if self.live else 0)
+            if said != expected:
+                raise ViolationError(f"it says that {said} episodes are new, expected {expected}")
         try:
             self._authority.check(self.entry(member, ready), self.plan.run, self.number)
             if member.missed and ready.denial:
@@ -142,9 +143,11 @@ class NetworkRound:
             raise ViolationError(str(error).rstrip(".")) from error
         member.ready = ready
 
-    def new_episodes(self, member: Member) -> int:
-        """Episodes before this round that no used report has; before the first one, those of the logs."""
-        return member.episodes - member.reported + member.before if self.number else member.logged_episodes
+    def new_episodes(self, member: Member) -> dict[str, int]:
+        """Episodes before this round that no used sum has, by part; before the first one, those of the logs."""
+        played = member.episodes + member.before
+        counts = played - member.reported if self.number else member.logged_episodes
+        return {COUNTS: counts, REWARDS: played - member.credited_episodes}
 
     def entry(self, member: Member, ready: Ready) -> RosterEntry:
         bare = replace(ready, denial=b"")
@@ -224,12 +227,13 @@ class ReadyCall:
 
 
 class RosterCall:
-    """Ask for what is new, masked between the nodes of a roster."""
+    """Ask for what is new, masked between the nodes of a roster; ``expected`` is None where it needs no counts."""
 
     halt: Continue | None = None
 
     def __init__(self, now: NetworkRound, roster: Roster, expected: Expected | None) -> None:
         self._now, self._question, self._expected = now, ToMany(roster), expected
+        self._rewards = roster.rewards
         self._entries = {entry.name: entry for entry in roster.entries}
         self.declined: set[str] = set()
 
@@ -247,8 +251,9 @@ class RosterCall:
             return None
         if not answer.arrays:
             raise ViolationError("its report is empty")
-        _check_forms(answer.arrays[:-1], member, self._expected)
-        self._now.grid.check_form(answer.arrays[-1])
+        _check_forms(answer.arrays[:-1] if self._rewards else answer.arrays, member, self._expected)
+        if self._rewards:
+            self._now.grid.check_form(answer.arrays[-1])
         return answer.arrays
 
 

@@ -18,7 +18,6 @@ from fed_ucbvi.algorithms.increments import increments_of
 from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.core.errors import (
     InputError,
-    check_choice,
     check_integer,
     check_number,
     check_positive_integer,
@@ -33,18 +32,15 @@ from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.certificates import check_name
 from fed_ucbvi.network.messages import PROTOCOL, Welcome, one_line
-from fed_ucbvi.network.secure_sums import MIN_NODES
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import PolicyLike, policy_table
-from fed_ucbvi.run_spec import AGENTS_SERVED, RunSpec
+from fed_ucbvi.run_spec import AGENTS_SERVED, FederationRules, RunSpec
 
-LOCKSTEP, LIVE = COLLECTIONS = ("lockstep", "live")
-"""Lockstep: all agents stop after the same episode. Live: each node stops when the message to stop arrives."""
+LIVE = "live"
+"""The collection in which each node stops when the message to stop arrives."""
 TOLD = ("collection", "secure_sums", "least_episodes", "least_members")
 """Fields of the spec that nodes are told as they are."""
-AWAY = ("wait", "last", "exclude")
-VIOLATION = ("stop", "drop")
 MAX_NUMBERS = 1 << 22
 """Transition counts in a report, so that a message has at most 32 MiB of them."""
 
@@ -54,53 +50,15 @@ def epoch_now() -> int:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """Deadlines and policies.
-
-    Args:
-        deadline: seconds a node has for one answer; after that its connection is closed.
-        patience: seconds to wait for a node that is away (and, before the run, for all to come: ``gathering``).
-        away: what to do when patience ends. ``wait``: stop the run, which can be resumed from its checkpoint.
-            ``last``: continue with the node's last reports until it comes back. ``exclude``: continue without it for
-            good.
-        violation: what to do with a node whose report cannot be true: ``stop`` the run or ``drop`` the node.
-        gathering: seconds to wait for all nodes before the first round.
-        quorum: rounds close with so many nodes; None: with all.
-        wait: seconds for the others, once so many have answered.
-    """
-
-    deadline: float = 60.0
-    patience: float = 600.0
-    away: str = "wait"
-    violation: str = "stop"
-    gathering: float = 3600.0
-    quorum: int | None = None
-    wait: float = 5.0
-
-    def __post_init__(self) -> None:
-        for name in ("deadline", "patience", "gathering"):
-            check_number(name, getattr(self, name), above=0)
-        check_choice("policy for nodes that are away", self.away, AWAY)
-        check_choice("policy for violations", self.violation, VIOLATION)
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """A run over the network.
+class RunPlan(FederationRules):
+    """A run over the network, with its rules.
 
     Args:
         algorithm: parameters.
         setting: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
-        names: the nodes that may take part; all that hold a certificate if none are named.
-        collection: how agents stop.
-        rules: deadlines and policies.
         federation: the problem, where the server knows it; then regret is on record.
         run: identifies the run.
-        secure_sums: nodes mask what they report, and the server learns sums over them.
-        least_episodes: new episodes from which on a node counts as a contributor to such a sum.
-        least_members: contributors without whom nothing is added up.
         counts: of an earlier run, to start from.
-        without: nodes that have left for good.
         epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
         bins: by which all nodes make their real environments finite; part of what the run is.
         promises: to keep while the run learns.
@@ -109,23 +67,18 @@ class RunPlan:
 
     algorithm: Algorithm[Any, Any]
     setting: Setting
-    names: tuple[str, ...] | None = None
-    collection: str = LOCKSTEP
-    rules: Rules = field(default_factory=Rules)
     federation: Federation | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))
-    secure_sums: bool = False
-    least_episodes: int = 1
-    least_members: int = MIN_NODES
     counts: CountTable | None = field(default=None, compare=False)
-    without: tuple[str, ...] = ()
     epoch: int = field(default_factory=epoch_now)
     bins: Bins | None = None
     promises: Promises | None = field(default=None, compare=False)
     told_support: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        check_choice("collection", self.collection, COLLECTIONS)
+        super().__post_init__()
+        for name in self.nodes or ():
+            check_name(name)
         M, T = self.setting.agents, self.setting.episodes
         check_positive_integer("agents", M)
         check_positive_integer("episodes", T, at_most=MAX_COUNT // M)
@@ -141,7 +94,7 @@ class RunPlan:
             self._check_bins(self.bins)
         if self.secure_sums:
             object.__setattr__(self, "algorithm", self.algorithm.with_increments())
-        if self.rules.quorum is not None and not self.algorithm.server_counts:
+        if self.quorum is not None and not self.algorithm.server_counts:
             raise InputError(
                 f"{self.algorithm.name} needs a report of every node in every synchronisation, so rounds cannot "
                 "close without some of them. Use fed-kl-ucbvi, whose reports are what is new, or leave out --quorum."
@@ -156,7 +109,7 @@ class RunPlan:
             raise InputError("--evaluate only plays a policy; leave out --warm-start.")
         if self.promises is not None:
             self.promises.apply(self.algorithm)
-            if self.rules.quorum is not None:
+            if self.quorum is not None:
                 raise InputError(
                     "what exploring costs must be known at the end of every round, and a node that is away may have "
                     "explored without anybody knowing; leave out --quorum, or --incumbent and --until-gap."
@@ -177,7 +130,6 @@ class RunPlan:
 
     def _check_secure(self) -> None:
         """Raise where sums cannot be all that the server learns."""
-        check_integer("least_members", self.least_members, at_least=MIN_NODES)
         if self.most_nodes < self.least_members:
             raise InputError(
                 f"secure sums need at least {self.least_members} nodes, each with an agent or more: from the sum of "
@@ -199,7 +151,7 @@ class RunPlan:
     def most_nodes(self) -> int:
         """How many nodes can take part: each has an agent or more."""
         M = self.setting.agents
-        return M if self.names is None else min(M, len(set(self.names)))
+        return M if self.nodes is None else min(M, len(set(self.nodes)))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -287,20 +239,9 @@ class RunPlan:
     @classmethod
     def told_by(cls, welcome: Welcome, spec: RunSpec, algorithm: Algorithm[Any, Any]) -> RunPlan:
         """A node's view of the run; raises where such a run cannot be."""
-        assert spec.sizes is not None
-        assert spec.agents is not None
-        setting = Setting(
-            *spec.sizes,
-            spec.agents,
-            spec.episodes,
-            welcome.eps_p,
-            spec.seed,
-            random_rewards=spec.random_rewards,
-            grid_bits=welcome.grid_bits,
-            earlier_visits=welcome.earlier_visits,
-        )
-        told = {name: getattr(spec, name) for name in TOLD}
-        return cls(algorithm, setting, **told, told_support=welcome.support)
+        known = {name: getattr(welcome, name) for name in ("eps_p", "grid_bits", "earlier_visits")}
+        setting = replace(spec.setting(), eps_p_known=True, **known)
+        return cls(algorithm, setting, **spec.rules, told_support=welcome.support)
 
 
 def read_spec(data: bytes, only: str | None = None) -> RunSpec:
@@ -335,16 +276,7 @@ def plan_for(
     algorithm: Algorithm[Any, Any], federation: Federation, episodes: int, *, seed: int = 0, **rest: Any
 ) -> RunPlan:
     """The plan of a run whose problem the server knows."""
-    setting = Setting(
-        federation.states,
-        federation.actions,
-        federation.horizon,
-        federation.agents,
-        episodes,
-        federation.eps_p,
-        seed,
-        random_rewards=federation.reward_variances is not None,
-    )
+    setting = RunSpec(episodes=episodes, seed=seed).setting(federation)
     return RunPlan(algorithm, setting, federation=federation, **rest)
 
 
@@ -354,7 +286,6 @@ def plan_of(
     counts: CountTable | None = None,
     incumbent: PolicyLike | None = None,
     evaluated: PolicyLike | None = None,
-    **rest: Any,
 ) -> RunPlan:
     """The plan of a run, from an environment, or from sizes or bins alone, when eps_p may be unknown.
 
@@ -363,7 +294,6 @@ def plan_of(
         counts: of an earlier run, to start from.
         incumbent: the policy that is played today.
         evaluated: a policy that is played and nothing else, to say what it is worth.
-        rest: other fields of the plan.
     """
     given = (spec.environment is not None) + (spec.sizes is not None) + (spec.bins is not None)
     if given != 1:
@@ -371,12 +301,7 @@ def plan_of(
             "pass one of --env NAME (the server scores), --sizes S,A,H (it knows nothing else), and --bins FILE (for "
             "real environments that are made finite)."
         )
-    names = None if spec.nodes is None else tuple(check_name(name) for name in spec.nodes)
-    rules = Rules(
-        spec.deadline, spec.patience, spec.on_away, spec.on_violation, spec.gathering, spec.quorum, spec.wait
-    )
-    rest = {"names": names, "rules": rules, "counts": counts, **rest}
-    rest |= {name: getattr(spec, name) for name in (*TOLD, "without")}
+    rest: dict[str, Any] = {**spec.rules, "counts": counts}
     algorithm, federation = spec.make_algorithm(), None
     if evaluated is not None:
         algorithm = next(kind for kind in ALGORITHMS.values() if kind.plays_any_policy)()  # nobody learns

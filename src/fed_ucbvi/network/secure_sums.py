@@ -19,20 +19,15 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.packages import needed
 
-with needed("cryptography"):
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-VERSION = b"fed-ucbvi secure sums 2"
-MIN_NODES = 3
-"""With two nodes, each would know the other's numbers from the sum."""
+VERSION = b"fed-ucbvi secure sums 3"
 KEY_BYTES = 32
 
 Words = npt.NDArray[np.uint64]

@@ -88,10 +88,7 @@ class FederationServer:
         self.coordinator = Coordinator(plan, server_checkpoint, report, on_round, on_exchange, authority)
         self.registry = self.coordinator.registry
         self.reception = Reception(
-            self.coordinator,
-            certified=tls_files is not None,
-            revoked=revoked,
-            farewell=self._farewell,
+            self.coordinator, certified=tls_files is not None, revoked=revoked, farewell=self._farewell
         )
         self.session = self.reception.session
         self._listener = None if address is None else Listener(self, address, tls_files)

@@ -12,8 +12,9 @@ and ``fed-ucbvi replay`` recomputes the run.
 from __future__ import annotations
 
 import logging
+import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,37 +22,36 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
-from fed_ucbvi.algorithms.base import Array, Message, Setting
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import (
-    check_free,
-    check_version,
-    manifest_digest,
-    new_folder,
-    read_manifest,
-    reading,
-    write_manifest,
-)
+from fed_ucbvi.core.files import check_free, manifest_digest, new_folder, reading, write_manifest
+from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.checkpoint import COUNTS
-from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned_in
-from fed_ucbvi.engine.state_store import FolderLock, SavedState, StateStore, missing_log, named, restore
+from fed_ucbvi.engine.drivers.base import RoundEnd
+from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned, planned_in
+from fed_ucbvi.engine.rounds import Paid, PlayedRound, Synchronise
+from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named, restore
 from fed_ucbvi.network.members import Member, NodeRegistry
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
 from fed_ucbvi.network.transcript import NOBODY, Transcript
 from fed_ucbvi.network.transport import WireCount
-from fed_ucbvi.results.round_record import EXPLORING
+from fed_ucbvi.results.round_record import EXPLORING, columns_of
 
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 REPORT = "report."
 HISTORY = "history"
 NOTHING_YET: dict[str, Any] = {"new": True}
 """What the first entry of a log says, before the server has a state."""
+SENDS = 4
+"""The most answers to one round of the engine: played, synchronised, planned, and one to spare."""
+NOT_RECOMPUTED = ("regret", "value")
+"""Columns that take the problem, which the log does not have."""
 
 log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
@@ -59,8 +59,8 @@ log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 class PastRound(NamedTuple):
     """What began a round that is over, and its episodes: the number of the first, and how many there were.
 
-    ``confirmed`` is the last round before it whose reports were used; ``playing`` and ``judged`` are as in its start.
-    ``about`` and ``told`` have what came back, for :mod:`fed_ucbvi.network.replay`.
+    ``confirmed`` is the last round before it whose reports were used, and ``credited`` the one whose rewards were;
+    ``playing`` and ``judged`` are as in its start. ``about`` and ``told`` have what came back, for :func:`replay`.
     """
 
     number: int
@@ -68,10 +68,25 @@ class PastRound(NamedTuple):
     length: int
     broadcast: Message
     confirmed: int
+    credited: int = 0
     playing: int = EXPLORING
     judged: tuple[int, ...] = ()
     about: Mapping[str, Any] = {}
     told: Mapping[str, Array] = {}
+
+    def saved(self) -> SavedState:
+        arrays = {str(place): array for place, array in enumerate(self.broadcast)}
+        own = {"first": self.first, "length": self.length, "confirmed": self.confirmed, "credited": self.credited}
+        about = {**own, **self.about, "playing": self.playing, "judged": list(self.judged)}
+        return SavedState(self.number, about, {**arrays, **self.told}, {})
+
+    @classmethod
+    def of(cls, saved: SavedState) -> PastRound:
+        """What :meth:`saved` gave, without what came back."""
+        about = saved.about
+        broadcast = tuple(np.array(array) for name, array in saved.arrays.items() if name.isdigit())
+        then = about["confirmed"], about["credited"], about["playing"], tuple(about["judged"])
+        return cls(saved.round, about["first"], about["length"], broadcast, *then)
 
 
 def _task(plan: RunPlan) -> dict[str, Any]:
@@ -104,7 +119,7 @@ class ServerCheckpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock: FolderLock | None = None
+        self._log: StateStore | None = None
         self._saved: SavedState | None = None
         self._epoch = 0
         self.transcript = NOBODY
@@ -123,34 +138,31 @@ class ServerCheckpoint:
                     plan.counts.save(draft / COUNTS)
                 write_manifest(draft, {**about, "run": plan.run, "task": _task(plan)})
                 StateStore(draft, manifest_digest(draft)).write(SavedState(0, NOTHING_YET, {}, {}))
-        manifest = read_manifest(self.folder, FORMAT)
-        check_version(self.folder, manifest, FORMAT_VERSION)
+        self._log = StateStore.open(self.folder, FORMAT, FORMAT_VERSION, durable=True)
+        try:
+            return self._adopted(plan, self._log)
+        except BaseException:
+            self.close()
+            raise
+
+    def _adopted(self, plan: RunPlan, store: StateStore) -> RunPlan:
         with reading(self.folder):
-            same = _fixed(manifest["task"]) == _fixed(_task(plan))
+            run, task = str(store.manifest["run"]), store.manifest["task"]
+            same = _fixed(task) == _fixed(_task(plan))
         if not same:
             raise InputError(
                 f"{self.folder} holds another run; start it with the same task as before, or choose another folder."
             )
-        self._lock = FolderLock(self.folder)
-        try:
-            self._log = StateStore(self.folder, manifest_digest(self.folder), durable=True)
-            if self._log.empty:
-                raise missing_log(self.folder)
-            saved = self._log.read()
-            self._saved = None if saved.about == NOTHING_YET else saved
-            self._open_history(manifest_digest(self.folder))
-        except BaseException:
-            self.close()
-            raise
+        if store.empty:
+            raise missing_log(self.folder)
+        saved = store.read()
+        self._saved = None if saved.about == NOTHING_YET else saved
+        self._open_history(manifest_digest(self.folder))
         before = 0 if self._saved is None else int(self._saved.about["epoch"])
         self._epoch = max(before + 1, epoch_now())
-        try:
-            setting, counts = self._setting(plan, manifest["task"]["setting"]), self._counts(plan)
-        except BaseException:
-            self.close()
-            raise
-        self.transcript = Transcript(self.folder, run=str(manifest["run"]))
-        return replace(plan, run=str(manifest["run"]), epoch=self._epoch, setting=setting, counts=counts)
+        setting, counts = self._setting(plan, task["setting"]), self._counts(plan)
+        self.transcript = Transcript(self.folder, run=run)
+        return replace(plan, run=run, epoch=self._epoch, setting=setting, counts=counts)
 
     def _setting(self, plan: RunPlan, begun: Mapping[str, Any]) -> Setting:
         """The setting with which the run goes on: with more episodes or agents than before, if the plan has more."""
@@ -190,32 +202,15 @@ class ServerCheckpoint:
 
     def remember(self, past: PastRound) -> None:
         """Add a round to the history; later rounds in it were played before the server went back, and are dropped."""
-        arrays = {str(place): array for place, array in enumerate(past.broadcast)}
-        about = {"first": past.first, "length": past.length, "confirmed": past.confirmed, **past.about}
-        about |= {"playing": past.playing, "judged": list(past.judged)}
-        state = SavedState(past.number, about, {**arrays, **past.told}, {})
-        if self._history.last >= past.number:
-            self._history.begin(state)
-        else:
-            self._history.write(state)
+        again = self._history.last >= past.number
+        (self._history.begin if again else self._history.write)(past.saved())
 
     def past(self, first: int, last: int) -> Iterator[PastRound] | None:
         """These rounds; None if not all of them are in the history."""
         known = [number for number in self._history.rounds if first <= number <= last]
         if known != list(range(first, last + 1)):
             return None
-        return (
-            PastRound(
-                state.round,
-                state.about["first"],
-                state.about["length"],
-                tuple(np.array(array) for name, array in state.arrays.items() if name.isdigit()),
-                state.about["confirmed"],
-                state.about["playing"],
-                tuple(state.about["judged"]),
-            )
-            for state in self._history.between(first, last)
-        )
+        return map(PastRound.of, self._history.between(first, last))
 
     def load(self, engine: NetworkEngine, registry: NodeRegistry) -> None:
         """Put the server into the saved state, if there is one, and log that it resumes from there."""
@@ -250,12 +245,13 @@ class ServerCheckpoint:
             wire=asdict(registry.wire),
             members=[member.record() for member in registry.everyone],
         )
+        assert self._log is not None
         self._log.write(saved)
 
     def close(self) -> None:
         self.transcript.close()
-        if self._lock is not None:
-            self._lock.close()
+        if self._log is not None:
+            self._log.close()
 
 
 def kept_counts(folder: Path) -> CountTable | None:
@@ -264,25 +260,159 @@ def kept_counts(folder: Path) -> CountTable | None:
     return CountTable.load(path) if path.exists() else None
 
 
+def _recorded(folder: Path) -> tuple[dict[str, Any], Algorithm[Any, Any], SavedState]:
+    """The task of the run in a folder, its algorithm, and the last state."""
+    store = StateStore.open(folder, FORMAT, FORMAT_VERSION, lock=False)
+    with reading(folder):
+        task, saved = store.manifest["task"], store.read()
+        algorithm = recorded_algorithm(task["algorithm"], task["parameters"])
+        return task, algorithm.with_increments() if task["secure_sums"] else algorithm, saved
+
+
 def counts_in(folder: Path) -> CountTable:
     """What the nodes of a run have reported, if their reports are counts.
 
     Raises:
         InputError: if the server does not know.
     """
-    manifest = read_manifest(folder, FORMAT)
-    check_version(folder, manifest, FORMAT_VERSION)
+    task, algorithm, saved = _recorded(folder)
+    if not algorithm.server_counts:
+        raise InputError(
+            f"{folder}: the server does not know what its nodes have counted. It does in runs of fed-kl-ucbvi, and "
+            "of fed-ucbvi with secure sums."
+        )
     with reading(folder):
-        task, saved = manifest["task"], StateStore(folder, manifest_digest(folder), durable=False).read()
-        algorithm = recorded_algorithm(task["algorithm"], task["parameters"])
-        setting = Setting(**{**task["setting"], **planned_in(saved.about)})
-        if task["secure_sums"]:
-            algorithm = algorithm.with_increments()
-        if not algorithm.server_counts:
-            raise InputError(
-                f"{folder}: the server does not know what its nodes have counted. It does in runs of fed-kl-ucbvi, "
-                "and of fed-ucbvi with secure sums."
-            )
-        server = algorithm.new_server(setting)
+        server = algorithm.new_server(Setting(**{**task["setting"], **planned_in(saved.about)}))
         restore(server, saved.arrays, "server.")
         return algorithm.counts_of(server, None)
+
+
+# ------------------------------------------------------------------------------------------------------------- replay
+
+
+class Replayed(NamedTuple):
+    """A run that was computed again.
+
+    Attributes:
+        rounds: how many.
+        reports: for each round the nodes whose reports were used.
+        differs: names of what is not as the server has kept it; empty if everything is, bit for bit.
+    """
+
+    rounds: int
+    reports: list[list[str]]
+    differs: list[str]
+
+
+def told_in_round(
+    plan: RunPlan, played: PlayedRound, present: Sequence[MaskArray], sums: Mapping[bool, NewCounts], used: list[str]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What came back in a round, for the log."""
+    paid = played.paid
+    squares = None if paid is None or math.isnan(paid.squares) else paid.squares
+    about: dict[str, Any] = {
+        "end": [int(part) for part in played.stop],
+        "rule": int(played.rule),
+        "paid": None if paid is None else [paid.episodes, paid.total, squares],
+        "planned": planned(plan.setting),
+        "used": used,
+    }
+    told: dict[str, Array] = {
+        "lengths": np.array(played.lengths),
+        "present": np.zeros((SENDS, plan.setting.agents), dtype=np.bool_),
+        "starts": np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
+    }
+    told["present"][: len(present)] = present
+    return about, told | listed_sums(plan, sums)
+
+
+def listed_sums(plan: RunPlan, sums: Mapping[bool, NewCounts]) -> dict[str, Array]:
+    """What reports add up to, for the log: what was visited, so that it can be read without the problem."""
+    listed: dict[str, Array] = {}
+    for planning, new in sums.items():
+        listed |= {f"sum.{planning:d}.{name}": array for name, array in plan.with_counts(new).listed().items()}
+    return listed
+
+
+def replay(folder: Path) -> Replayed:
+    """Compute the run in a server's checkpoint again, from the sums in its history, and compare it with the state.
+
+    With nodes that come and go the result depends on which reports were in which round. Everything that follows from
+    their sums is computed again: the policy and the values of every round, the records, the recommended policies.
+    """
+    task, algorithm, kept = _recorded(folder)
+    if "promises" in task:
+        raise InputError(f"{folder} holds a run with an incumbent or a certified gap, which cannot be replayed.")
+    if not algorithm.server_counts:
+        raise InputError(f"a run of {algorithm.name} cannot be replayed: its reports are not what is new.")
+    with reading(folder):
+        history = StateStore(folder / HISTORY, manifest_digest(folder), kept=None)
+        first = 0 if 0 in history.rounds else 1  # round 0 has the nodes' logs
+        if history.rounds[: kept.round + 1 - first] != tuple(range(first, kept.round + 1)):
+            raise InputError(f"{folder / HISTORY} does not have all of the run's {kept.round} rounds.")
+        engine: NetworkEngine | None = None
+        reports = []
+        for state in history.between(first, kept.round):
+            setting = Setting(**{**task["setting"], **planned_in(state.about)})
+            if engine is None or engine.setting != setting:
+                plan = RunPlan(algorithm, setting, collection=task["collection"], counts=kept_counts(folder))
+                before, engine = engine, NetworkEngine(plan)
+                if before is not None:
+                    engine.restore(_copied(before.saved()))
+            if state.round == 0:
+                _aggregate(plan, engine.server, state, planning=False)
+                continue
+            _advance(plan, engine, state)
+            reports.append(list(state.about["used"]))
+    return Replayed(kept.round, reports, [] if engine is None else _differences(engine.saved(), kept))
+
+
+def _copied(saved: SavedState) -> SavedState:
+    return saved._replace(arrays={name: np.array(array) for name, array in saved.arrays.items()})
+
+
+def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
+    """One round of the engine, answered from the log."""
+    about, arrays = state.about, state.arrays
+    paid = None
+    if about["paid"] is not None:
+        episodes, total, squares = about["paid"]
+        paid = Paid(episodes, total, np.array(arrays["starts"]), math.nan if squares is None else squares)
+    played = PlayedRound(RoundEnd(*about["end"]), about["rule"], lengths=np.array(arrays["lengths"]), paid=paid)
+    steps, sends = engine.round(), 0
+    next(steps)
+    reply: Any = played
+    while True:
+        engine.present[:] = arrays["present"][sends]
+        sends += 1
+        try:
+            request = steps.send(reply)
+        except StopIteration:
+            return
+        assert isinstance(request, Synchronise)
+        _aggregate(plan, request.server, state, planning=request.planning)
+        reply = None if request.planning else paid
+
+
+def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool) -> None:
+    """What the reports of a round add up to, if there were any."""
+    listed = named(f"sum.{planning:d}.", state.arrays)
+    if listed:
+        plan.algorithm.add_counts(server, plan.table_of(listed).as_new())
+
+
+def _differences(now: SavedState, kept: SavedState) -> list[str]:
+    """What of the server's state, clocks and records is not the same."""
+    wrong = []
+    for name, array in now.arrays.items():
+        if name.startswith(("server.", "recommended.")) or name in ("clock", "starts"):
+            other = kept.arrays.get(name)
+            if other is None or array.tobytes() != other.tobytes():
+                wrong.append(name)
+    mine, theirs = (columns_of(saved.rows.get("records", ())) for saved in (now, kept))
+    for name, column in mine.items():
+        if name not in NOT_RECOMPUTED and not np.array_equal(
+            column, theirs[name], equal_nan=column.dtype.kind == "f"
+        ):
+            wrong.append(f"records.{name}")
+    return wrong

@@ -21,13 +21,7 @@ from fed_ucbvi.core.plugins import load_attribute
 from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.engine.party import part_of
 from fed_ucbvi.environments.bins import Bins
-from fed_ucbvi.environments.gymnasium_making import (
-    Kwargs,
-    NotDiscreteError,
-    limited_maker,
-    live_sizes,
-    live_units,
-)
+from fed_ucbvi.environments.gymnasium_making import Kwargs, NotDiscreteError, limited_maker, live_sizes, live_units
 from fed_ucbvi.network.messages import Welcome
 from fed_ucbvi.network.run_plan import LIVE, RunPlan
 from fed_ucbvi.problem.federation import Federation

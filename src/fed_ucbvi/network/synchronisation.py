@@ -18,18 +18,16 @@ from fed_ucbvi.algorithms.base import Counting, Message, added_up
 from fed_ucbvi.algorithms.count_table import NewCounts
 from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.rounds import Paid
-from fed_ucbvi.network.checks import SUM, Expected, check_report, check_reports
+from fed_ucbvi.network.checks import SUM, Expected, ReportSchema, check_report, check_reports
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member, NodeRegistry
-from fed_ucbvi.network.messages import REWARDS_ALONE, Denial, Query, Roster
+from fed_ucbvi.network.messages import COUNTS, REWARDS, REWARDS_ALONE, Denial, Query, Roster
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.node_calls import NodeCalls
-from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.roster import contributions, fingerprint, make_roster
 from fed_ucbvi.network.rounds import Collected, ExchangeCall, NetworkRound, ReadyCall, RosterCall
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.secure_sums import summed
-from fed_ucbvi.results.round_record import EVALUATING
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -63,16 +61,21 @@ class Synchronisation:
         """What reports of the last round add up to, where they are what is new: to the server, and to a planner."""
         self.used: dict[str, str] = {}
         """The nodes whose reports the last round's synchronisation has used, with the digest of their roster."""
+        self.credited: dict[str, str] = {}
+        """Under secure sums likewise those whose rewards were used."""
         self.paid: Paid | None = None
         """What the last round paid, as far as nodes have said, and where its episodes began."""
 
     def begin(self) -> None:
-        self.paid, self.used, self.sums = None, {}, {}
+        self.paid, self.used, self.credited, self.sums = None, {}, {}, {}
 
     async def settle(self, now: NetworkRound, policy: PolicyArray, collected: Collected) -> None:
-        """End a round without a request: all nodes have counted it once they have said what it paid."""
-        if self._plan.secure_sums:  # they report everything at once, so the counts wait here for a request
-            self._hold(await self._sum_of_nodes(now, policy, collected))
+        """End a round without a request: all nodes have counted it once they have said what it paid.
+
+        Nobody needs their counts, which stay with them until somebody does.
+        """
+        if self._plan.secure_sums:
+            await self._sum_of_nodes(now, None, counts=False)
             return
         query = Query(now.number, REWARDS_ALONE, (), rewards=True)
         self._take_rewards(now, await self._node_calls.ask_all(ExchangeCall(now, query, None)))
@@ -89,7 +92,10 @@ class Synchronisation:
         """
         plan, fresh = self._plan, defaultdict[str, dict[int, Message]](dict)
         if plan.secure_sums:
-            total = None if planning else await self._sum_of_nodes(now, policy, collected)
+            total = None
+            if not planning or self.paid is not None:  # counts and rewards are summed over the same nodes
+                expected = self._expected(policy, (), 0, collected)
+                total = await self._sum_of_nodes(now, expected, rewards=now.number > 0 and not planning)
             self._hold(total)
             if (planning or total is not None) and self._engine.held is not None:
                 self._add(server, self._engine.held.as_new(), planning=planning)
@@ -178,18 +184,27 @@ class Synchronisation:
 
     # --------------------------------------------------------------------------------------------------- secure sums
 
-    async def _sum_of_nodes(self, now: NetworkRound, policy: PolicyArray, collected: Collected) -> Message | None:
-        """What is new, added up over the nodes of a roster; None if too few have anything new, or one vanishes."""
+    async def _sum_of_nodes(self, now: NetworkRound, expected: Expected | None, **asked: bool) -> Message | None:
+        """What is new, added up over the nodes of a roster; None if too few have anything new, or one vanishes.
+
+        Args:
+            now: the round.
+            expected: of counts, if they are asked for.
+            **asked: whether for ``counts`` and ``rewards``; True unless said.
+        """
         plan, before = self._plan, None
-        expected = None if now.playing == EVALUATING else self._expected(policy, (), 0, collected)
-        while (roster := await self._roster(now)) is not None and contributions(roster) == (
-            before or contributions(roster)
-        ):
+        while (roster := await self._roster(now, asked)) is not None:
+            if before is not None and contributions(roster) != before:
+                break
             before, call = contributions(roster), RosterCall(now, roster, expected)
             reports = await self._node_calls.ask_all(call)
             if len(reports) == len(roster.entries):
                 self._denials = []
-                self.used = dict.fromkeys(reports, fingerprint(roster).hex())
+                used = dict.fromkeys(reports, fingerprint(roster).hex())
+                if roster.counts:
+                    self.used = used
+                if roster.rewards:
+                    self.credited = used
                 return self._checked_sum(now, roster, reports, expected)
             silent = {entry.name for entry in roster.entries} - set(reports) - call.declined
             for name in silent:
@@ -206,7 +221,7 @@ class Synchronisation:
             log.info("round %d: too few nodes have new episodes for a sum", now.number, extra=now.about)
         return None
 
-    async def _roster(self, now: NetworkRound) -> Roster | None:
+    async def _roster(self, now: NetworkRound, asked: dict[str, bool]) -> Roster | None:
         """Those that are there and ready; None if fewer than it takes have new episodes."""
         plan, registry = self._plan, self._registry
         if len(registry.active) < plan.least_members:
@@ -214,16 +229,18 @@ class Synchronisation:
                 f"secure sums need {plan.least_members} nodes, and {len(registry.active)} take part; finished rounds "
                 "are kept."
             )
-        new = {m.name: now.new_episodes(m) + now.lengths.get(m.name, 0) for m in registry.present}
-        if sum(episodes >= plan.least_episodes for episodes in new.values()) < plan.least_members:
-            return None
+        for part in (COUNTS, REWARDS):
+            new = {m.name: now.new_episodes(m)[part] + now.lengths.get(m.name, 0) for m in registry.present}
+            few = sum(episodes >= plan.least_episodes for episodes in new.values()) < plan.least_members
+            if asked.get(part, True) and few:
+                return None
         await self._node_calls.ask_all(ReadyCall(now))
         self._denials += now.denials
         now.denials = []
         ready = [(member, member.ready) for member in registry.present if member.ready is not None]
         length = 0 if now.live else max(now.lengths.values())
         entries = [now.entry(member, signed) for member, signed in ready]
-        return make_roster(now.number, length, entries, self._denials)
+        return make_roster(now.number, length, entries, self._denials, **asked)
 
     def _hold(self, total: Message | None) -> None:
         """Put a sum to what no synchronisation has used yet."""
@@ -234,16 +251,19 @@ class Synchronisation:
         self, now: NetworkRound, roster: Roster, reports: dict[str, Message], expected: Expected | None
     ) -> Message:
         """What the reports add up to, checked; nobody knows whose numbers are in it."""
-        *total, numbers = summed(reports.values())
-        new = sum(one.agents * one.episodes for one in contributions(roster)) if roster.round else 0
+        total = summed(reports.values())
+        new = {part: sum(one.agents * one.new[part] for one in contributions(roster)) for part in roster.parts}
+        counts, played = total[:-1] if roster.rewards else total, new.get(COUNTS, 0) if roster.round else 0
         logs = sum(self._registry.members[entry.name].new_logs for entry in roster.entries)
         agents = sum(entry.agents for entry in roster.entries)
         everyone = Member(SUM, 0, agents, b"", confirmed=-1, logged_steps=logs)
         try:
             if expected is not None:
-                check_report(tuple(total), everyone, 0, expected, (new, new))
-            now.grid.check(numbers, new, some=True)
+                check_report(counts, everyone, 0, expected, (played, played))
+            if roster.rewards:
+                now.grid.check(total[-1], new[REWARDS], some=True)
         except ViolationError as violation:
             raise self._impossible(violation) from violation
-        self.paid = now.grid.read(numbers)
-        return tuple(total)
+        if roster.rewards:
+            self.paid = now.grid.read(total[-1])
+        return counts

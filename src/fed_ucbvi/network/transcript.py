@@ -21,17 +21,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
 from fed_ucbvi.core.errors import InputError, printable
 from fed_ucbvi.core.files import naming
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.network.messages import Decline, Down, Hello, Played, Refusal, Roster, Start, Stop, Up, Welcome
-from fed_ucbvi.network.packages import needed
 from fed_ucbvi.network.roster import Authority, fingerprint
-
-with needed("msgspec"):
-    import msgspec
-    from msgspec import Struct
-    from msgspec.structs import replace
 
 FILE = "transcript.jsonl"
 FORMAT = "fed-ucbvi/transcript 1"

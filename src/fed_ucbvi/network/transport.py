@@ -13,19 +13,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import grpc  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_health.v1.health import aio as health  # type: ignore[import-untyped]
+
 from fed_ucbvi.core.addresses import check_address, host_of, is_loopback
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.signatures import check_server_certificate
-from fed_ucbvi.network.certificates import RenewedFiles, TLSFiles
+from fed_ucbvi.network.certificates import TLSFiles, check_pair
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, RejectedError
 from fed_ucbvi.network.messages import PART_BYTES
-from fed_ucbvi.network.packages import needed
-
-with needed("grpcio"):
-    import grpc  # type: ignore[import-untyped]
-with needed("grpcio-health-checking"):
-    from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
-    from grpc_health.v1.health import aio as health  # type: ignore[import-untyped]
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -198,6 +195,34 @@ class _Health(health.HealthServicer):  # type: ignore[misc]
             await super().Watch(request, context)
 
 
+class _ServerFiles:
+    """A server's TLS files, read again for every new connection."""
+
+    def __init__(self, tls_files: TLSFiles) -> None:
+        self._files = tls_files
+        self.content = self._seen = tls_files.read()
+        check_pair(*self.content[1:])
+
+    def configuration(self) -> Any:
+        authority, certificate, key = self.content
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def renewed(self) -> Any:
+        """The configuration, if other files have taken the place of those before; ones that do not fit do not."""
+        try:
+            content = self._files.read()
+            if content == self._seen:
+                return None
+            self._seen = content
+            check_pair(*content[1:])
+        except (InputError, OSError) as error:
+            log.warning("the server keeps the certificate it has: %s", error)
+            return None
+        self.content = content
+        log.warning("the server's certificate was reloaded")
+        return self.configuration()
+
+
 class Listener:
     """A gRPC server in front of a handler, not yet started; without ``tls_files`` insecure, on this machine only.
 
@@ -206,15 +231,15 @@ class Listener:
 
     def __init__(self, handler: StreamHandler, address: str, tls_files: TLSFiles | None) -> None:
         check_address(address)
-        self._handler, self._health, self._files = handler, _Health(), None
+        self._handler, self._health = handler, _Health()
+        self._files = None if tls_files is None else _ServerFiles(tls_files)
         handlers = {
             METHOD: grpc.stream_stream_rpc_method_handler(self._session),
             POLICY: grpc.unary_unary_rpc_method_handler(self._policy),
         }
-        if tls_files is None:
+        if self._files is None:
             _check_insecure(address)
         else:
-            self._files = RenewedFiles(tls_files)
             handlers[CERTIFICATE] = grpc.unary_unary_rpc_method_handler(self._certificate)
         options = (
             *_KEEP_ALIVE,
@@ -232,25 +257,14 @@ class Listener:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         try:
-            self.port = int(self._open(address))
+            if self._files is None:
+                self.port = int(self._server.add_insecure_port(address))
+            else:
+                files = self._files
+                credentials = grpc.dynamic_ssl_server_credentials(files.configuration(), files.renewed, True)
+                self.port = int(self._server.add_secure_port(address, credentials))
         except RuntimeError as error:
             raise InputError(f"cannot listen on {address}: {error}.") from error
-
-    def _open(self, address: str) -> Any:
-        if self._files is None:
-            return self._server.add_insecure_port(address)
-        credentials = grpc.dynamic_ssl_server_credentials(self._configuration(), self._renewed, True)
-        return self._server.add_secure_port(address, credentials)
-
-    def _configuration(self) -> Any:
-        assert self._files is not None
-        authority, certificate, key = self._files.content
-        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
-
-    def _renewed(self) -> Any:
-        """The configuration if the files are others than before."""
-        assert self._files is not None
-        return self._configuration() if self._files.renewed() else None
 
     async def start(self) -> None:
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)

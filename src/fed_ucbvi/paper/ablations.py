@@ -9,15 +9,7 @@ from typing import Any
 from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import (
-    ERROR_TERM,
-    Claim,
-    Finding,
-    by_environment,
-    pairs_of,
-    ratio_at_most,
-    verdict_of,
-)
+from fed_ucbvi.paper.judging import Claim, Finding, judge, pairs_of, ratio_at_most
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Outcome, Section, Verdict
 from fed_ucbvi.report.traces import Measure, Traces, mean, regret, rounds
@@ -74,23 +66,21 @@ def analyse(table: Traces, scale: RunScale) -> Section:
     }
     cells = draw.table_of_groups("ablations", "Every variant", table, shown)
     text = (TEXT[0].format(scale.base_agents), TEXT[1])
-    title = "One part changed at a time"
-    return Section("ablations", title, text, verdicts(table), [figure], [cells])
+    return Section("ablations", "One part changed at a time", text, figures=[figure], tables=[cells])
 
 
-def verdicts(table: Traces) -> list[Verdict]:
+GLOBAL_RULE = Claim(
+    "few rounds because of the global rule",
+    "The reduced communication results from triggering rounds by local estimates of global counters.",
+    "Section 5, communication complexity",
+    "A seed says holds in an environment if the mixture of both rules takes fewer rounds than the local rule alone "
+    "at every εₚ; partly if at some.",
+)
+
+
+def verdicts(table: Traces) -> list[Verdict | None]:
     """Whether the mixture of rules takes fewer rounds than the local rule alone."""
-    found = verdict_of(
-        Claim(
-            "few rounds because of the global rule",
-            "The reduced communication results from triggering rounds by local estimates of global counters.",
-            "Section 5, communication complexity",
-        ),
-        "A seed says holds in an environment if the mixture of both rules takes fewer rounds than the local rule "
-        f"alone at every εₚ; partly if at some. {ERROR_TERM}",
-        by_environment(table, _global_rule),
-    )
-    return [] if found is None else [found]
+    return [judge(GLOBAL_RULE, table, _global_rule)]
 
 
 def _global_rule(table: Traces) -> Finding | None:

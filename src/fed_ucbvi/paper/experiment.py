@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,15 +94,19 @@ class Experiment:
 
     Attributes:
         grids: what to run first.
-        verdicts: judges what the runs can judge.
-        analyse: makes the section; it must work also if runs are missing.
+        verdicts: on the claims, None where the runs cannot judge one.
+        analyse: makes the section, but for the verdicts; it must work also if runs are missing.
         further: what to run once the runs of all earlier stages exist, stage by stage.
     """
 
     grids: Callable[[RunScale], Grids]
-    verdicts: Callable[[Traces], Sequence[Verdict]]
+    verdicts: Callable[[Traces], Iterable[Verdict | None]]
     analyse: Callable[[Traces, RunScale], Section]
     further: tuple[Callable[[Traces, RunScale], Grids], ...] = ()
+
+    def judge(self, table: Traces) -> list[Verdict]:
+        """The verdicts on claims that these runs can judge."""
+        return [verdict for verdict in self.verdicts(table) if verdict is not None]
 
     def grids_at(self, stage: int, table: Traces, scale: RunScale) -> Grids:
         """What to run at a stage; ``table`` has the runs of earlier stages."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from fed_ucbvi.report.content import Outcome, Verdict
 from fed_ucbvi.report.traces import Group, Measure, Traces, environments
-from fed_ucbvi.results.settings import Seeds, Settings
+from fed_ucbvi.results.run_table import Seeds, Settings
 from fed_ucbvi.results.style import label_of
 
 LOOKS = (5, 10, 20, 40)
@@ -43,7 +43,7 @@ ERROR_TERM = (
     "Each seed is judged by itself, in all cells; the outcome in an environment is what most seeds say, by an exact "
     "sign test after 5, 10, 20 and 40 seeds that spends an error of 5 % over these looks."
 )
-"""Part of every rule that is judged seed by seed."""
+"""The end of every rule that is judged seed by seed."""
 OURS = "beyond the paper"
 MINUS = "\N{MINUS SIGN}"
 
@@ -99,13 +99,11 @@ class Pairs(NamedTuple):
 
     @property
     def ratios(self) -> dict[Seeds, float]:
-        """The ratio of each seed."""
         both = zip(self.seeds, self.x, self.y, strict=True)
         return {seeds: x / y if y else math.inf if x else 1.0 for seeds, x, y in both}
 
     @property
     def typical(self) -> float:
-        """The median of the ratios."""
         return float(np.median(list(self.ratios.values())))
 
     @property
@@ -121,8 +119,8 @@ def pairs_of(group: Group, other: Group, measure: Measure) -> Pairs:
 
 def against(part: Traces, others: Traces, measure: Measure) -> list[Pairs]:
     """Each group of ``part`` beside those of ``others`` in the same cell."""
-    both = [(group, other) for group in part for other in (others.counterparts(group) if len(others) else ())]
-    return [found for group, other in both if (found := pairs_of(group, other, measure)).seeds]
+    both = [pairs_of(group, other, measure) for group in part for other in others.counterparts(group)]
+    return [pairs for pairs in both if pairs.seeds]
 
 
 class Condition(NamedTuple):
@@ -169,11 +167,12 @@ class Judged(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What is judged: in a few words, in a sentence, and where it is claimed."""
+    """What is judged: in a few words, in a sentence, where it is claimed, and when it holds."""
 
     name: str
     text: str
     place: str
+    rule: str
 
 
 class Finding(NamedTuple):
@@ -264,15 +263,20 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
     return "holds partly" if len(decided) > 1 or decided == {"holds partly"} else "undecided"
 
 
-def by_environment(table: Traces, find: Callable[[Traces], Finding | None]) -> dict[str, Finding | None]:
-    """The finding in every environment, by its label."""
-    return {label_of(name): find(table.having(environment=name)) for name in environments(table)}
-
-
 # ---------------------------------------------------------------------------------------------------- verdicts
 
 
-def verdict_of(claim: Claim, rule: str, findings: Mapping[str, Finding | None], detail: str = "") -> Verdict | None:
+Find = Callable[[Traces], Finding | None]
+"""What runs of one environment say; None if they cannot judge."""
+
+
+def judge(claim: Claim, table: Traces, find: Find, detail: str = "") -> Verdict | None:
+    """The verdict on a claim from what is found in every environment."""
+    parts = {label_of(name): table.having(environment=name) for name in environments(table)}
+    return verdict_of(claim, {name: find(part) for name, part in parts.items()}, detail)
+
+
+def verdict_of(claim: Claim, findings: Mapping[str, Finding | None], detail: str = "") -> Verdict | None:
     """The verdict on a claim from the findings of all environments; None if there is no finding."""
     known = {name: finding for name, finding in findings.items() if finding is not None}
     if not known:
@@ -292,10 +296,20 @@ def verdict_of(claim: Claim, rule: str, findings: Mapping[str, Finding | None], 
         outcome = "at the limit"
     notes = [f"{name}: {note}." for name, finding in known.items() for note in finding.notes]
     measured = " ".join(f"{name}: {finding.text} ({_count(judged[name])})." for name, finding in known.items())
-    texts = (rule, outcome, summary, seeds, " ".join([*([detail] if detail else []), *notes]), claim.name)
     first = min(open_, key=lambda name: judged[name].majority.needed or math.inf, default=None)
     wanted = () if first is None else known[first].wanted(judged[first].unknown)
-    return Verdict(claim.text, claim.place, measured, *texts, OURS in claim.place, wanted)
+    said = (f"{claim.rule} {ERROR_TERM}", outcome, summary, seeds, " ".join([*([detail] if detail else []), *notes]))
+    return Verdict(claim.text, claim.place, measured, *said, claim.name, OURS in claim.place, wanted)
+
+
+def fact(claim: Claim, found: Mapping[str, tuple[bool, str]], runs: str, detail: str = "") -> Verdict | None:
+    """The verdict on a claim about all runs that were made, which needs no test: by environment, with the figures."""
+    if not found:
+        return None
+    line = in_a_line({name: text for name, (_, text) in found.items()})
+    outcome = combine(all_or_none([holds]) for holds, _ in found.values())
+    said = (claim.rule, outcome, line, runs, detail)
+    return Verdict(claim.text, claim.place, f"{line}.", *said, claim.name, OURS in claim.place)
 
 
 def _count(found: Judged) -> str:
@@ -304,18 +318,6 @@ def _count(found: Judged) -> str:
     if found.outcome == "undecided":
         return f"undecided, {yes} of {seeds} seeds for the better outcome"
     return f"{found.outcome} with {max(yes, seeds - yes)} of {seeds} seeds"
-
-
-def fact(
-    claim: Claim, rule: str, found: Mapping[str, tuple[bool, str]], runs: str, detail: str = ""
-) -> Verdict | None:
-    """The verdict on a claim about all runs that were made, which needs no test: by environment, with the figures."""
-    if not found:
-        return None
-    line = in_a_line({name: text for name, (_, text) in found.items()})
-    outcome = combine(all_or_none([holds]) for holds, _ in found.values())
-    ours = OURS in claim.place
-    return Verdict(claim.text, claim.place, f"{line}.", rule, outcome, line, runs, detail, claim.name, ours)
 
 
 # ------------------------------------------------------------------------------------------------------- in words

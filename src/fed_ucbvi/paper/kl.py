@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,24 +10,9 @@ import numpy as np
 
 from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import BLUE, GREEN, ORANGE, VERMILLION, Marker
+from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import (
-    ERROR_TERM,
-    OURS,
-    Claim,
-    Finding,
-    Pairs,
-    against,
-    all_or_none,
-    by_environment,
-    fact,
-    grade,
-    pairs_of,
-    range_text,
-    ratio_at_most,
-    ratios_text,
-    verdict_of,
-)
+from fed_ucbvi.paper.judging import OURS, Claim, Finding, Pairs, against, range_text, ratio_at_most
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Measure, Traces, environments, regret, rounds
@@ -124,37 +109,35 @@ def _worst_grids(scale: RunScale) -> Grids:
 # --------------------------------------------------------------------------------------------------------- analysis
 
 
-def verdicts(table: Traces) -> list[Verdict]:
-    """The verdicts on what is claimed of Fed-KL-UCBVI."""
+def _claim(name: str, text: str, rule: str) -> Claim:
+    return Claim(name, text, OURS, f"A seed says holds in an environment {rule}")
+
+
+def verdicts(table: Traces) -> Iterator[Verdict | None]:
+    """On what is claimed of Fed-KL-UCBVI."""
     main = table.where(lambda group: group["label"] in VARIANTS)
     alike, apart = main.having(eps_p=0.0), main.where(lambda group: group["eps_p"] > 0)
-    found = [
-        _fraction(alike, KL, 1.0, "no more than"),
-        _fraction(alike, STATIONARY, 3.0, "at most a third of"),
-        _judged(
-            "more agents keep helping",
-            "More agents keep helping: regret per agent falls up to the largest M.",
-            "if Fed-KL-UCBVI's regret at the largest M is below that at the M before.",
-            alike.having(label=KL),
-            _speed_up,
-        ),
-        _judged(
-            "no more rounds with many agents",
-            "With many agents Fed-KL-UCBVI takes no more rounds than the published algorithm.",
-            f"if it does at every M from {LARGE_M} on (or at the largest); partly at half.",
-            alike,
-            _no_more_rounds,
-        ),
-        _judged(
-            "less regret also where agents differ",
-            "Fed-KL-UCBVI's regret is below the published algorithm's also where agents differ.",
-            "if it is at every εₚ > 0 that was run; partly at half of them.",
-            apart,
-            _different_agents,
-        ),
-        _no_failing_seed(table.where(lambda group: group["label"].endswith(MANY_SEEDS))),
-    ]
-    return [verdict for verdict in found if verdict is not None]
+    yield _fraction(alike, KL, 1.0, "no more than")
+    yield _fraction(alike, STATIONARY, 3.0, "at most a third of")
+    more_agents = _claim(
+        "more agents keep helping",
+        "More agents keep helping: regret per agent falls up to the largest M.",
+        "if Fed-KL-UCBVI's regret at the largest M is below that at the M before.",
+    )
+    yield judging.judge(more_agents, alike.having(label=KL), _speed_up)
+    few_rounds = _claim(
+        "no more rounds with many agents",
+        "With many agents Fed-KL-UCBVI takes no more rounds than the published algorithm.",
+        f"if it does at every M from {LARGE_M} on (or at the largest); partly at half.",
+    )
+    yield judging.judge(few_rounds, alike, _no_more_rounds)
+    different = _claim(
+        "less regret also where agents differ",
+        "Fed-KL-UCBVI's regret is below the published algorithm's also where agents differ.",
+        "if it is at every εₚ > 0 that was run; partly at half of them.",
+    )
+    yield judging.judge(different, apart, _different_agents)
+    yield _no_failing_seed(table.where(lambda group: group["label"].endswith(MANY_SEEDS)))
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
@@ -166,22 +149,14 @@ def analyse(table: Traces, scale: RunScale) -> Section:
         "kl",
         "Fed-KL-UCBVI",
         TEXT,
-        verdicts(table),
-        [
+        figures=[
             _against_agents("kl_regret", the_papers, regret, draw.REGRET_LABEL, alike),
             _against_agents("kl_rounds", the_papers, rounds, draw.ROUNDS_LABEL, alike),
             _against_agents("kl_others", others, regret, draw.REGRET_LABEL, alike),
             _eps_figure(main.where(lambda group: group["environment"] in scale.episodes), scale.base_agents),
         ],
-        [_cells(main), _worst_table(worst)],
+        tables=[_cells(main), _worst_table(worst)],
     )
-
-
-def _judged(
-    name: str, claim: str, rule: str, table: Traces, find: Callable[[Traces], Finding | None]
-) -> Verdict | None:
-    said = f"A seed says holds in an environment {rule} {ERROR_TERM}"
-    return verdict_of(Claim(name, claim, OURS), said, by_environment(table, find))
 
 
 def _fraction(table: Traces, label: str, factor: float, words: str) -> Verdict | None:
@@ -191,24 +166,24 @@ def _fraction(table: Traces, label: str, factor: float, words: str) -> Verdict |
             return None
         asked = [ratio_at_most(1 / factor, pairs, f"M = {pairs.group['agents']}") for pairs in cells]
         worst = max(cells, key=lambda pairs: pairs.typical)
-        text = f"regret is {ratios_text(cells)} the published algorithm's, most at M = {worst.group['agents']}"
+        text = (
+            f"regret is {judging.ratios_text(cells)} the published algorithm's, most at M = {worst.group['agents']}"
+        )
         line = f"{range_text([pairs.typical for pairs in cells])} of published"
-        return Finding(grade, [asked], text, line)
+        return Finding(judging.grade, [asked], text, line)
 
-    return _judged(
+    claim = _claim(
         f"Fed-KL-UCBVI{label.removeprefix(KL)}: {words} the published regret",
         f"Fed-KL-UCBVI{label.removeprefix(KL)} has {words} the published algorithm's regret.",
         f"if {factor:g} times its regret is at most that of the published algorithm at every M; partly at half of "
         "them.",
-        table,
-        find,
     )
+    return judging.judge(claim, table, find)
 
 
 def _speed_up(table: Traces) -> Finding | None:
-    """Whether more agents still help at the largest M."""
     order = sorted(table, key=lambda group: group["agents"])
-    return _lower([pairs_of(order[-1], order[-2], regret)], "agents", "M = {}") if len(order) > 1 else None
+    return _lower([judging.pairs_of(order[-1], order[-2], regret)], "agents", "M = {}") if len(order) > 1 else None
 
 
 def _no_more_rounds(table: Traces) -> Finding | None:
@@ -231,7 +206,7 @@ def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool =
         f"{np.median(one.x):,.0f} against {np.median(one.y):,.0f} at {name}"
         for one, name in zip(order, where, strict=True)
     ]
-    rule = grade if len(asked) > 1 else all_or_none
+    rule = judging.grade if len(asked) > 1 else judging.all_or_none
     return Finding(rule, [asked], f"{'; '.join(lines)} (medians)", lines[-1]) if asked else None
 
 
@@ -246,13 +221,17 @@ def _no_failing_seed(table: Traces) -> Verdict | None:
     if not found:
         return None
     most = share_interval(0, seeds)[1]
-    return fact(
-        Claim("no seed fails", "No seed fails: none has more than three times the median regret.", OURS),
+    claim = Claim(
+        "no seed fails",
+        "No seed fails: none has more than three times the median regret.",
+        OURS,
         f"It holds in an environment if it is so among {WORST_SEEDS} seeds of one instance, by step and, where that "
         "is possible, stationary.",
-        found,
-        f"{seeds} seeds; none of {seeds} failing excludes shares above {most:.1%} of all seeds, and no smaller ones",
     )
+    runs = (
+        f"{seeds} seeds; none of {seeds} failing excludes shares above {most:.1%} of all seeds, and no smaller ones"
+    )
+    return judging.fact(claim, found, runs)
 
 
 # ------------------------------------------------------------------------------------------------ figures and tables

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +26,8 @@ from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
 from fed_ucbvi.environments import ENVIRONMENTS, current_name
 from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table
-from fed_ucbvi.report.page import cell_text
 from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, log_bars
+from fed_ucbvi.report.writing import cell_text
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunTable
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval, student_interval
@@ -66,18 +67,9 @@ QUICK = 50
 class Row(NamedTuple):
     """One run.
 
-    Attributes:
-        environment: its name.
-        algorithm: its name.
-        agents: M.
-        episodes: T.
-        seed: of the run and of the environment.
-        regret: the common regret.
-        rounds: of communication.
-        bytes_up: from all agents to the server.
-        bytes_down: from the server to all agents.
-        value: what the recommended policy is worth to the agents, on average.
-        best: what the best shared policy is worth to them (the upper end where only a bracket is known).
+    ``regret`` is the common regret, ``seed`` that of the run and of the environment. ``value`` is what the
+    recommended policy is worth to the agents, on average, and ``best`` what the best shared policy is worth to them
+    (the upper end where only a bracket is known).
     """
 
     environment: str
@@ -113,12 +105,7 @@ class Row(NamedTuple):
 
 
 Rows = Sequence[Row]
-MEASURES: tuple[Callable[[Row], float], ...] = (
-    lambda row: row.regret,
-    lambda row: float(row.rounds),
-    lambda row: row.megabytes,
-    lambda row: row.share,
-)
+MEASURES = [attrgetter(name) for name in ("regret", "rounds", "megabytes", "share")]
 """What a place states, in this order."""
 
 
@@ -130,47 +117,52 @@ class LeaderboardPlan:
         agents: M of algorithms for several agents.
         eps_p: how much agents differ.
         seeds: runs of each.
-        episodes: T by environment, in the order in which environments are shown.
+        environments: in the order in which they are shown, each with what its grid has besides (``episodes``, and
+            ``eps_p`` if it is different) and, where only some algorithms run, the ``options`` of these.
         excluded: why an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out; ``others`` stands for all that
-            have no options where an environment is apart.
+            have no options where only some run.
         notes: on the rows.
-        apart: by environment, keys of its grid that are different, and ``options`` of the only algorithms that run
-            there.
     """
 
     agents: int
     eps_p: float
     seeds: int
-    episodes: Mapping[str, int]
+    environments: Mapping[str, Mapping[str, Any]]
     excluded: Mapping[str, str]
     notes: Sequence[str] = ()
-    apart: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def standing(cls) -> LeaderboardPlan:
         return cls(**tomllib.loads((files(__package__) / DEFINITION).read_text(encoding="utf-8")))
 
     def quick(self) -> LeaderboardPlan:
-        """This plan with little data."""
-        shorter = {name: max(1, T // QUICK) for name, T in self.episodes.items()}
-        return replace(self, seeds=2, episodes=shorter, notes=())
+        shorter = {
+            name: {**grid, "episodes": [max(1, T // QUICK) for T in grid["episodes"]]}
+            for name, grid in self.environments.items()
+        }
+        return replace(self, seeds=2, environments=shorter, notes=())
 
     def without(self, environments: Mapping[str, str]) -> LeaderboardPlan:
         """This plan without these environments, for the reasons given."""
         reasons = {current_name(name): reason for name, reason in environments.items()}
         for name in reasons:
-            if name not in self.episodes:
-                raise unknown_name("environment of the leaderboard", name, self.episodes)
-        rest = {name: T for name, T in self.episodes.items() if name not in reasons}
+            if name not in self.environments:
+                raise unknown_name("environment of the leaderboard", name, self.environments)
+        rest = {name: grid for name, grid in self.environments.items() if name not in reasons}
         if not rest:
             raise InputError("every environment is left out; keep at least one.")
-        return replace(self, episodes=rest, excluded={**self.excluded, **reasons})
+        return replace(self, environments=rest, excluded={**self.excluded, **reasons})
 
-    def missing(self, algorithms: Iterable[str]) -> dict[str, str]:
+    @property
+    def for_some(self) -> list[str]:
+        """The environments on which only some algorithms run, with options of their own."""
+        return [name for name, grid in self.environments.items() if "options" in grid]
+
+    def missing(self, algorithms: Sequence[str]) -> dict[str, str]:
         """Environments of packages that are not installed, if one of these algorithms would run there; and why."""
-        found, names = {}, list(algorithms)
-        for environment in self.apart.keys() & self.episodes.keys():
-            if any(self.why_not(name, environment) is None for name in names):
+        found = {}
+        for environment in self.for_some:
+            if any(self.why_not(name, environment) is None for name in algorithms):
                 try:
                     ENVIRONMENTS[environment](agents=1)
                 except InputError as error:
@@ -182,36 +174,30 @@ class LeaderboardPlan:
         for name in (environment, f"{algorithm} on {environment}"):
             if name in self.excluded:
                 return self.excluded[name]
-        listed = self.apart.get(environment, {}).get("options", {algorithm: {}})
-        return None if algorithm in listed else self.excluded[f"others on {environment}"]
+        some = environment in self.for_some and algorithm not in self.environments[environment]["options"]
+        return self.excluded[f"others on {environment}"] if some else None
 
-    def sweep(self, algorithms: Iterable[str] = ALGORITHMS) -> Sweep:
+    def sweep(self, algorithms: Sequence[str] = tuple(ALGORITHMS)) -> Sweep:
         """All runs of these algorithms; every environment is drawn from each run's seed."""
-        names = list(algorithms)
         grids = []
-        for environment, episodes in self.episodes.items():
-            apart = {"eps_p": self.eps_p, **self.apart.get(environment, {})}
-            options, eps_p = apart.pop("options", {}), apart.pop("eps_p")
+        for environment, own in self.environments.items():
+            grid = {"environments": [environment], "eps_p": [self.eps_p], **own}
+            options = grid.pop("options", {})
             for single in (False, True):
                 chosen = [
                     {"name": name, **options.get(name, {})}
-                    for name in names
+                    for name in algorithms
                     if class_of(name).single_agent is single and self.why_not(name, environment) is None
                 ]
-                grid: dict[str, Any] = {"algorithms": chosen, "environments": [environment], "episodes": [episodes]}
-                grid |= {"agents": [1 if single else self.agents], "eps_p": [eps_p], **apart}
-                grids += [{**grid, "seeds": self.seeds, "env_seed": "seed"}] if chosen else []
+                who = {"algorithms": chosen, "agents": [1 if single else self.agents]}
+                grids += [{**who, **grid, "seeds": self.seeds, "env_seed": "seed"}] if chosen else []
         return Sweep(name="leaderboard", grids=grids)
 
     def in_order(self, rows: Rows) -> list[Row]:
         """The rows by environment, algorithm and seed; algorithms of this package come first."""
-        environments, algorithms = (
-            list(self.episodes),
-            [*dict.fromkeys((*ALGORITHMS, *(row.algorithm for row in rows)))],
-        )
-        return sorted(
-            rows, key=lambda row: (environments.index(row.environment), algorithms.index(row.algorithm), row.seed)
-        )
+        algorithms = [*dict.fromkeys((*ALGORITHMS, *(row.algorithm for row in rows)))]
+        places = {name: place for names in (self.environments, algorithms) for place, name in enumerate(names)}
+        return sorted(rows, key=lambda row: (places[row.environment], places[row.algorithm], row.seed))
 
 
 # ------------------------------------------------------------------------------------------------------- rows
@@ -222,12 +208,10 @@ def standing_rows() -> list[Row]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows that :func:`write_rows` wrote."""
     import polars as pl
 
-    kinds = {name: {str: pl.String, int: pl.Int64, float: pl.Float64}[kind] for name, kind in _columns().items()}
     with reading(path):
-        return [Row(*cells) for cells in pl.read_csv(path, schema=kinds).rows()]
+        return [Row(*cells) for cells in pl.read_csv(path, infer_schema_length=None).select(Row._fields).rows()]
 
 
 def write_rows(rows: Rows, path: Path) -> None:
@@ -235,10 +219,6 @@ def write_rows(rows: Rows, path: Path) -> None:
     import polars as pl
 
     pl.DataFrame(rows, schema=list(Row._fields), orient="row").write_csv(path)
-
-
-def _columns() -> dict[str, type]:
-    return {name: kind for name, kind in get_type_hints(Row).items() if name in Row._fields}
 
 
 # ------------------------------------------------------------------------------------------------- what they say
@@ -350,7 +330,7 @@ def explanation(board: LeaderboardPlan, rows: Rows) -> list[str]:
     usual = max(lengths, key=lambda T: len(lengths[T]))
     others = [f"{T:,} in {', '.join(dict.fromkeys(names))}" for T, names in lengths.items() if usual != T]
     apart = f" ({'; '.join(others)})" if others else ""
-    seeds, but = len({row.seed for row in rows}), "".join(f", but in {label_of(name)}" for name in board.apart)
+    seeds, but = len({row.seed for row in rows}), "".join(f", but in {label_of(name)}" for name in board.for_some)
     return [
         f"Every algorithm has its default parameters{but}; nothing is tuned. There are M = {board.agents} agents "
         f"(one for algorithms that are for a single agent), who differ by \u03b5_p = {board.eps_p:g} and play T = "
@@ -443,34 +423,25 @@ def share_text(cell: Estimate) -> str:
 
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
     """The leaderboard as a page, with regret against bytes on every environment."""
-    tables, panels = [_table("overall", "Over all environments", OVERALL_TEXT, OVERALL, standings(rows))], []
+
+    def table(id_: str, title: str, caption: str, columns: Sequence[str], found: Sequence[Place]) -> Table:
+        return Table(id_, title, caption, columns, [place.cells() for place in found])
+
+    def point(place: Place) -> Series:
+        look, x = (label_of(place.algorithm), colour_of(place.algorithm)), [place.megabytes.mean]
+        return Series(*look, x, **log_bars([place.regret]), marker="circle", line=False, band=INTERVAL_NAME)
+
+    tables, panels = [table("overall", "Over all environments", OVERALL_TEXT, OVERALL, standings(rows))], []
     for environment, episodes in environments_of(rows).items():
         found, label = places(rows, environment), label_of(environment)
-        tables.append(_table(f"on_{environment}", f"{label}, T = {episodes:,}", "", HERE, found))
-        panels.append(Panel(label, BYTES_LABEL, REGRET_LABEL, [_point(one) for one in found], x_log=True, y_log=True))
+        tables.append(table(f"on_{environment}", f"{label}, T = {episodes:,}", "", HERE, found))
+        panels.append(Panel(label, BYTES_LABEL, REGRET_LABEL, [point(one) for one in found], x_log=True, y_log=True))
     figure = Figure(
         "regret_and_bytes",
         "Regret against bytes: the lower and the further left, the better",
         f"Means over runs; bars are the {INTERVAL_NAME} on a logarithmic scale.",
         panels,
     )
-    section = Section(
-        "leaderboard", "What was measured", [*left_out(board), *board.notes], figures=[figure], tables=tables
-    )
+    text = [*left_out(board), *board.notes]
+    section = Section("leaderboard", "What was measured", text, figures=[figure], tables=tables)
     return PageContent(TITLE, explanation(board, rows), [section])
-
-
-def _table(id_: str, title: str, caption: str, columns: Sequence[str], found: Sequence[Place]) -> Table:
-    return Table(id_, title, caption, columns, [place.cells() for place in found])
-
-
-def _point(place: Place) -> Series:
-    return Series(
-        label_of(place.algorithm),
-        colour_of(place.algorithm),
-        [place.megabytes.mean],
-        **log_bars([place.regret]),
-        marker="circle",
-        line=False,
-        band=INTERVAL_NAME,
-    )

@@ -20,14 +20,14 @@ from typing import Any
 
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import new_folder, read_manifest, reading, write_manifest
-from fed_ucbvi.paper import ablations, figures, kl, table1, theory, tuned
+from fed_ucbvi.paper import ablations, kl, section5, table1, theory, tuned
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import LOOKS
 from fed_ucbvi.report.content import Outcome, PageContent, Verdict
-from fed_ucbvi.report.sweep import missing_runs, with_note, without_gaps
+from fed_ucbvi.report.run_figures import missing_runs, with_note, without_gaps
 from fed_ucbvi.report.traces import Trace, Traces, table_of
 from fed_ucbvi.results.about import versions
-from fed_ucbvi.results.settings import key_of
+from fed_ucbvi.results.run_table import key_of
 from fed_ucbvi.sweeps.execution import run_sweep
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
@@ -53,7 +53,7 @@ OTHER_OUTCOMES: dict[Outcome, str] = {
     "does not hold": "these do not hold",
 }
 EXPERIMENTS: dict[str, Experiment] = {
-    "figures": figures.EXPERIMENT,
+    "figures": section5.EXPERIMENT,
     "fair": tuned.EXPERIMENT,
     "theory": theory.EXPERIMENT,
     "ablations": ablations.EXPERIMENT,
@@ -93,7 +93,6 @@ class ReproductionPlan:
 
     @classmethod
     def read(cls, folder: Path) -> ReproductionPlan:
-        """The plan of a reproduction's folder."""
         manifest = read_manifest(folder, FORMAT)
         if manifest.get("format_version") != FORMAT_VERSION:
             raise InputError(
@@ -162,7 +161,7 @@ class Runs:
         for look, place in ((look, place) for look in LOOKS for place in FURTHER):
             grids: Grids = []
             for name, several in [*undecided.items()]:
-                judged = EXPERIMENTS[name].verdicts(self.table(several))
+                judged = EXPERIMENTS[name].judge(self.table(several))
                 verdicts = [one for one in judged if one.open and (one.outcome == "undecided" or look <= LOOKS[1])]
                 if not verdicts:
                     del undecided[name]
@@ -242,8 +241,9 @@ def report_on(folder: Path, runs: Runs | None = None) -> PageContent:
         table = runs.table(jobs)
         missing += missing_runs(job for job in jobs if job.id not in runs.traces)
         if len(table):
+            verdicts = [] if plan.scale.quick else EXPERIMENTS[name].judge(table)
             section = without_gaps(EXPERIMENTS[name].analyse(table, plan.scale))
-            sections.append(replace(section, verdicts=()) if plan.scale.quick else section)
+            sections.append(replace(section, verdicts=verdicts))
     judged = [verdict for section in sections for verdict in section.verdicts]
     text = (QUICK_TEXT,) if plan.scale.quick else in_two_sentences(judged)
     provenance = {**plan.manifest(), "sweeps": sorted(f"sweeps/{one.name}" for one in (folder / "sweeps").glob("*"))}

@@ -6,22 +6,23 @@ No constant is tuned. Claims about orderings are judged by comparisons of means,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
 from fed_ucbvi.algorithms.base import TableRow
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.paper.claims import ordered
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.figures import bytes_figure
-from fed_ucbvi.paper.judging import Claim
+from fed_ucbvi.paper.judging import Claim, Finding, all_or_none, pairs_of, ratio_at_most, verdict_of
+from fed_ucbvi.paper.section5 import bytes_figure
 from fed_ucbvi.report.content import Estimate, Section, Table, Verdict
-from fed_ucbvi.report.page import cell_text
 from fed_ucbvi.report.run_figures import FAILING_TEXT, Columns, band_text, columns, interval, table_of_groups
 from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, environments, mean, megabytes, regret, rounds
+from fed_ucbvi.report.writing import cell_text
 from fed_ucbvi.results.style import label_of
 
 
@@ -65,24 +66,31 @@ def analyse(table: Traces, scale: RunScale) -> Section:
     )
     tables = [_table(table.having(environment=environment)) for environment in environments(table)]
     figures = [bytes_figure(table, "table1_bytes")]
-    return Section("table1", "Table 1 of the paper, measured", (text,), orderings(table), figures, tables)
+    return Section("table1", "Table 1 of the paper, measured", (text,), figures=figures, tables=tables)
 
 
-def orderings(table: Traces) -> list[Verdict]:
-    """Each ordering that the runs can judge."""
-    verdicts = []
+def orderings(table: Traces) -> Iterator[Verdict | None]:
     for ordering in ORDERINGS:
-        rows: dict[str, list[Group]] = {}
-        measure = MEASURES[ordering.measure]
+        rows = {}
         for environment in environments(table):
             groups = {group["algorithm"]: group for group in table.having(environment=environment)}
-            row = [groups[name] for name in ordering.algorithms if name in groups]
-            if len(row) == len(ordering.algorithms) and all(
-                one.paired(two, measure)[0] for one, two in pairwise(row)
-            ):
-                rows[label_of(environment)] = row
-        verdicts.append(ordered(Claim(ordering.text, f"{ordering.text}.", "Table 1"), rows, measure))
-    return [verdict for verdict in verdicts if verdict is not None]
+            if groups.keys() >= set(ordering.algorithms):
+                rows[label_of(environment)] = [groups[name] for name in ordering.algorithms]
+        yield ordered(ordering.text, rows, MEASURES[ordering.measure])
+
+
+def ordered(text: str, rows: Mapping[str, Sequence[Group]], measure: Measure) -> Verdict | None:
+    """On the claim that a measure grows along a list of algorithms, for each environment."""
+    findings = {}
+    for environment, row in rows.items():
+        steps = [pairs_of(low, high, measure) for low, high in pairwise(row)]
+        if all(pairs.seeds for pairs in steps):
+            names = [f"{label_of(one.group['algorithm'])} over {label_of(one.other['algorithm'])}" for one in steps]
+            asked = [ratio_at_most(1.0, one, where, strictly=True) for one, where in zip(steps, names, strict=True)]
+            line = " against ".join(f"{np.median(group.samples(measure)):,.0f}" for group in row)
+            findings[environment] = Finding(all_or_none, [asked], line, line)
+    rule = "A seed says holds in an environment if the figures are in this order."
+    return verdict_of(Claim(text, f"{text}.", "Table 1", rule), findings)
 
 
 def _in_order(table: Iterable[Group]) -> list[Group]:
@@ -115,12 +123,10 @@ def _table(table: Traces) -> Table:
 
 
 def megabytes_up(run: Trace) -> float:
-    """From agents to server, in millions of bytes."""
     return run.bytes_up / 1e6
 
 
 def megabytes_down(run: Trace) -> float:
-    """From server to agents, in millions of bytes."""
     return run.bytes_down / 1e6
 
 
@@ -135,7 +141,7 @@ def tabulate(table: Traces) -> dict[str, Any]:
     }
     verdicts = [
         {"claim": verdict.claim, "measured": verdict.measured, "outcome": verdict.outcome, "seeds": verdict.seeds}
-        for verdict in orderings(table)
+        for verdict in EXPERIMENT.judge(table)
     ]
     levels = sorted({run.about.eps_p for run in table.runs})
     return {"tables": tables, "claims": verdicts, "spread": band_text(table), "eps_p": levels}
@@ -163,7 +169,6 @@ def _plain(group: Group) -> dict[str, Any]:
 
 
 def markdown(summary: dict[str, Any]) -> str:
-    """The tables and verdicts as Markdown."""
     lines = [
         "# Every algorithm side by side",
         "",

@@ -8,17 +8,16 @@ bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 
 from fed_ucbvi.charts.panels import Dash, Panel, Series
 from fed_ucbvi.core.colours import DARK_GREY
-from fed_ucbvi.paper.claims import linear_speed_up, local_slopes
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.figures import inverse_line
 from fed_ucbvi.paper.judging import Claim, fact, range_text
+from fed_ucbvi.paper.section5 import SPEED_UP, inverse_line, judge_own, linear, local_slopes
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Trace, Traces, mean, regret
@@ -51,15 +50,15 @@ def grids(scale: RunScale) -> Grids:
     ]
 
 
-def verdicts(table: Traces) -> list[Verdict]:
+def verdicts(table: Traces) -> Iterator[Verdict | None]:
     """On the speed-up with the constants of the theory, and on the bound on rounds."""
-    claim = Claim(
-        "linear speed-up with the theory's constants",
-        "With the constants of the theory and identical agents, Fed-UCBVI has linear speed-up in M.",
-        "Theorem 1; not among the paper's experiments",
+    claim = SPEED_UP._replace(
+        name="linear speed-up with the theory's constants",
+        text="With the constants of the theory and identical agents, Fed-UCBVI has linear speed-up in M.",
+        place="Theorem 1; not among the paper's experiments",
     )
-    found = linear_speed_up(table, claim), rounds_within_bound(table)
-    return [verdict for verdict in found if verdict is not None]
+    yield judge_own(claim, table, linear)
+    yield rounds_within_bound(table)
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
@@ -73,9 +72,8 @@ def analyse(table: Traces, scale: RunScale) -> Section:
             "is still that of learning nothing.",
             _where_the_bound_begins(table),
         ),
-        verdicts(table),
-        [_regret(table), _speed_up(table), _rounds(table)],
-        [_table(table)],
+        figures=[_regret(table), _speed_up(table), _rounds(table)],
+        tables=[_table(table)],
     )
 
 
@@ -117,9 +115,9 @@ def rounds_within_bound(table: Traces) -> Verdict | None:
             "rounds below their proved bound",
             "Rounds stay below R_max of the communication lemma.",
             "Lemma 1 with its explicit constants and logarithms to base 2, as its proof counts",
+            "It holds for a bonus if no run exceeds the bound at any T of a logarithmic grid from 10. It is about "
+            "every run, not about means, so there is no error term.",
         ),
-        "It holds for a bonus if no run exceeds the bound at any T of a logarithmic grid from 10. It is about every "
-        "run, not about means, so there is no error term.",
         {label: (share <= 1, f"at most {share:.1%} of R_max") for label, share in shares.items()},
         f"{len(table.runs)} runs",
         "There is no such verdict for the regret, because none could fail: at these T the bound of Theorem 1 "

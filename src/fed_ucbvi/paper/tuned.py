@@ -21,21 +21,19 @@ import numpy as np
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import Marker
-from fed_ucbvi.paper.claims import below, ratios_to
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import (
-    ERROR_TERM,
     OURS,
     Claim,
     Finding,
     against,
     all_or_none,
-    by_environment,
     carried,
+    judge,
     range_text,
     ratio_at_most,
-    verdict_of,
 )
+from fed_ucbvi.paper.section5 import BELOW, below, ratios_to
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Measure, Traces, environments, mean, regret, rounds
@@ -114,17 +112,13 @@ def tuned_grids(table: Traces, scale: RunScale) -> Grids:
 # ------------------------------------------------------------------------------------------------------------ tuning
 
 
-def trials(table: Traces, environment: str, algorithm: str) -> list[Group]:
-    """The groups of an algorithm's tuning runs, in ascending order of the factor."""
-    return sorted(_trials(table.having(environment=environment, algorithm=algorithm)), key=factor_of)
-
-
-def _trials(table: Traces) -> Traces:
-    return table.where(lambda group: group["label"].startswith(TRIAL))
+def _trials(table: Traces, **wanted: str) -> list[Group]:
+    """The groups of tuning runs, in ascending order of the factor."""
+    tried = table.having(**wanted).where(lambda group: group["label"].startswith(TRIAL))
+    return sorted(tried, key=factor_of)
 
 
 def factor_of(group: Group) -> float:
-    """The factor of a group of tuning runs."""
     return float(group["label"].removeprefix(TRIAL))
 
 
@@ -143,7 +137,8 @@ def best_factors(table: Traces) -> dict[tuple[str, str], Best]:
     best = {}
     for environment in environments(table):
         for name in TUNED:
-            worst = {factor_of(one): float(one.samples(regret).max()) for one in trials(table, environment, name)}
+            tried = _trials(table, environment=environment, algorithm=name)
+            worst = {factor_of(one): float(one.samples(regret).max()) for one in tried}
             if worst:
                 factor = min(worst, key=lambda factor: (worst[factor], -factor))
                 edge = "least" if factor == min(worst) else "largest" if factor == max(worst) else None
@@ -153,7 +148,7 @@ def best_factors(table: Traces) -> dict[tuple[str, str], Best]:
 
 def tuning_text(table: Traces, algorithms: Sequence[str]) -> str:
     """How these algorithms were tuned, for a verdict: on which instances, and whether a best factor is at an edge."""
-    tried, tuned = _trials(table), table.having(label=BEST)
+    tried, tuned = Traces(_trials(table)), table.having(label=BEST)
     seeds, others = ({run.about.seed for run in part.runs} for part in (tried, tuned))
     if not seeds or not others:
         return ""
@@ -204,75 +199,50 @@ def analyse(table: Traces, scale: RunScale) -> Section:
             "instead of 1000.",
             "Fed-KL-UCBVI stands beside them with nothing tuned.",
         ),
-        verdicts(table),
-        [_tuning_figure(table), *_comparison_figures(table)],
-        [_table(table)],
+        figures=[_tuning_figure(table), *_comparison_figures(table)],
+        tables=[_table(table)],
     )
 
 
-def verdicts(table: Traces) -> list[Verdict]:
-    """The verdicts on the claims once every algorithm is tuned, each with how tuning was done."""
+FEWEST_ROUNDS = Claim(
+    "fewest rounds, all tuned",
+    "Fed-UCBVI takes the fewest rounds, with the constants of all tuned.",
+    f"Section 5, communication complexity, after tuning ({OURS})",
+    "A seed says holds in an environment if its rounds are below those of every other at every εₚ.",
+)
+KL_IS_LOWEST = Claim(
+    "Fed-KL-UCBVI has less regret than all tuned",
+    "Fed-KL-UCBVI, proved and with nothing tuned, has less regret than everybody else tuned.",
+    OURS,
+    "A seed says holds in an environment if its regret is below that of every other at every εₚ.",
+)
+
+
+def verdicts(table: Traces) -> Iterator[Verdict | None]:
+    """On the claims once every algorithm is tuned, each with how tuning was done."""
     tuned, everybody = table.having(label=BEST), tuning_text(table, tuple(TUNED))
-    found = [
-        below(
-            tuned,
-            other,
-            Claim(
-                f"far less regret than {label_of(other)}, both tuned",
-                f"Fed-UCBVI's regret is significantly lower than {label_of(other)}'s, with both tuned.",
-                f"{place}, after tuning ({OURS})",
-            ),
-            tuning_text(table, (OWN, other)),
+    for other, place in (
+        (RIVAL, "Section 5, Impact of Heterogeneity"),
+        ("fedq-hoeffding", "Table 1"),
+        ("fedq-advantage", "Table 1"),
+    ):
+        claim = BELOW._replace(
+            name=f"far less regret than {label_of(other)}, both tuned",
+            text=f"Fed-UCBVI's regret is significantly lower than {label_of(other)}'s, with both tuned.",
+            place=f"{place}, after tuning ({OURS})",
         )
-        for other, place in (
-            (RIVAL, "Section 5, Impact of Heterogeneity"),
-            ("fedq-hoeffding", "Table 1"),
-            ("fedq-advantage", "Table 1"),
-        )
-    ]
-    found += [fewest_rounds(tuned, everybody), kl_is_lowest(table, everybody)]
-    return [verdict for verdict in found if verdict is not None]
+        yield below(tuned, other, claim, tuning_text(table, (OWN, other)))
+    yield judge(FEWEST_ROUNDS, tuned, fewest_rounds, everybody)
+    yield judge(KL_IS_LOWEST, table, _kl_is_lowest, everybody)
 
 
-def fewest_rounds(table: Traces, detail: str = "") -> Verdict | None:
-    """Whether Fed-UCBVI needs the fewest rounds of all tuned algorithms."""
-    return verdict_of(
-        Claim(
-            "fewest rounds, all tuned",
-            "Fed-UCBVI takes the fewest rounds, with the constants of all tuned.",
-            f"Section 5, communication complexity, after tuning ({OURS})",
-        ),
-        f"A seed says holds in an environment if its rounds are below those of every other at every εₚ. {ERROR_TERM}",
-        by_environment(
-            table,
-            lambda part: _lowest(
-                part.having(algorithm=OWN),
-                part.where(lambda group: group["algorithm"] != OWN),
-                rounds,
-                "{:,.0f} rounds, next {} with {:,.0f}",
-            ),
-        ),
-        detail,
-    )
+def fewest_rounds(table: Traces) -> Finding | None:
+    own, others = table.having(algorithm=OWN), table.where(lambda group: group["algorithm"] != OWN)
+    return _lowest(own, others, rounds, "{:,.0f} rounds, next {} with {:,.0f}")
 
 
-def kl_is_lowest(table: Traces, detail: str = "") -> Verdict | None:
-    """Whether Fed-KL-UCBVI, not tuned, has less regret than all tuned algorithms."""
-    return verdict_of(
-        Claim(
-            "Fed-KL-UCBVI has less regret than all tuned",
-            "Fed-KL-UCBVI, proved and with nothing tuned, has less regret than everybody else tuned.",
-            OURS,
-        ),
-        f"A seed says holds in an environment if its regret is below that of every other at every εₚ. {ERROR_TERM}",
-        by_environment(
-            table,
-            lambda part: _lowest(
-                part.having(label=UNTUNED), part.having(label=BEST), regret, "{:,.1f}, next {} with {:,.1f}"
-            ),
-        ),
-        detail,
-    )
+def _kl_is_lowest(table: Traces) -> Finding | None:
+    return _lowest(table.having(label=UNTUNED), table.having(label=BEST), regret, "{:,.1f}, next {} with {:,.1f}")
 
 
 def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Finding | None:
@@ -297,9 +267,7 @@ def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Findin
 def _tuning_figure(table: Traces) -> Figure:
     def curves(part: Traces) -> Iterator[Series]:
         for name in TUNED:
-            tried = [
-                (factor_of(one), one.samples(regret)) for one in trials(part, part.groups[0]["environment"], name)
-            ]
+            tried = [(factor_of(one), one.samples(regret)) for one in _trials(part, algorithm=name)]
             if tried:
                 yield Series(
                     label_of(name),

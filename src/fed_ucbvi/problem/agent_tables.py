@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
@@ -19,8 +18,8 @@ class AgentTables(NamedTuple):
 
     ``successors (steps, S, A, K)``, ``probabilities (steps, S, A, K, m)``, ``rewards (steps, S, A, m)``,
     ``initial (S, m)``; step axes have length one where a table is stationary. ``reachable (H, S)`` says where some
-    agent can be under some policy. Entries ``begin[s]`` to ``begin[s+1]`` of ``before`` are the states from which
-    ``successors`` lead to s; both are empty where the kernel depends on the step.
+    agent can be under some policy. Entries ``begin[j]`` to ``begin[j+1]`` of ``before``, with ``j = h S + s`` for
+    step h of ``successors``, are the states from which these lead to s.
     """
 
     successors: IndexArray
@@ -40,9 +39,11 @@ class AgentTables(NamedTuple):
         initial: FloatArray,
         reachable: MaskArray,
     ) -> AgentTables:
-        nothing: CountArray = np.zeros(0, dtype=np.int64)
-        lists = predecessors(successors[0]) if len(successors) == 1 else (nothing, nothing)
-        return cls(successors, probabilities, rewards, initial, reachable, *lists)
+        steps, S = successors.shape[:2]
+        first = S * np.arange(steps)[:, None, None]
+        pairs = np.unique((successors.reshape((steps, S, -1)) + first) * S + np.arange(S)[:, None])
+        begin = np.searchsorted(pairs, S * np.arange(steps * S + 1))
+        return cls(successors, probabilities, rewards, initial, reachable, begin, pairs % S)
 
 
 def agent_tables(
@@ -112,32 +113,29 @@ def action_values(
 BLOCK = 256
 
 
-def no_policy(horizon: int, states: int, actions: int) -> npt.NDArray[np.int8]:
-    """The ``last`` of :func:`update_values` where no policy has been evaluated yet."""
-    return np.full((horizon, states, actions), -1, dtype=np.int8)
+def no_policy(policy: PolicyArray) -> PolicyArray:
+    """The ``last`` of :func:`update_values` where no policy of this form has been evaluated yet."""
+    return np.full(policy.shape, -1, dtype=np.int8 if policy.ndim == 3 else np.int32)
 
 
 @compiled
-def update_values(tables: AgentTables, policy: PolicyArray, last: npt.NDArray[np.int8], V: FloatArray) -> None:
+def update_values(tables: AgentTables, policy: PolicyArray, last: PolicyArray, V: FloatArray) -> None:
     """Turn ``V[H+1,S,m]``, the values of the policy ``last`` for every agent, into those of ``policy``.
 
     A value is recomputed (``eq:bellman_equations``) only where the policy, or the value of a next state, has changed.
-    So the result does not depend on ``last``, to the last bit. On return ``last[H,S,A]``, with weights of actions, is
-    ``policy``. An entry of -1 says that the value there is not known yet. V stays as it is in states
-    that no agent can reach.
+    So the result does not depend on ``last``, to the last bit. On return ``last``, of the same form, is ``policy``.
+    An entry of -1 says that the value there is not known yet. V stays as it is in states that no agent can reach.
     """
     successors, probabilities, rewards, _, reachable, begin, before = tables
-    H, S, A = last.shape
-    m = probabilities.shape[4]
+    H, S = last.shape[:2]
+    A, m = successors.shape[2], probabilities.shape[4]
     new, one = np.empty(m), np.empty((1, m))
     due, stale, number = np.zeros(S, dtype=np.bool_), np.empty(S, dtype=np.int64), 0
     for h in range(H - 1, -1, -1):
-        hk = shared(h, successors.shape[0])
+        first = S * shared(h, successors.shape[0])
         here, after = V[h], V[h + 1]
-        if number > 0 and successors.shape[0] > 1:
-            begin, before = predecessors(successors[hk])
         for j in range(number):
-            for k in range(begin[stale[j]], begin[stale[j] + 1]):
+            for k in range(begin[first + stale[j]], begin[first + stale[j] + 1]):
                 due[before[k]] = True
         number = 0
         _mark_changes(policy, last, h, due)
@@ -145,16 +143,16 @@ def update_values(tables: AgentTables, policy: PolicyArray, last: npt.NDArray[np
             if not due[s]:
                 continue
             due[s] = False
-            different = last[h, s, 0] < 0
-            new[:] = 0.0
-            for a in range(A):
-                last[h, s, a] = weight(policy, h, s, a)
-                if last[h, s, a] and reachable[h, s]:
-                    action_values(successors, probabilities, rewards, after, h, s, a, one, 0)
-                    for i in range(m):
-                        new[i] += last[h, s, a] * one[0, i]
+            different = _replace(policy, last, h, s)
             if not reachable[h, s]:
                 continue
+            for i in range(m):
+                new[i] = 0.0
+            for a in range(A):
+                if may_play(policy, h, s, a):
+                    action_values(successors, probabilities, rewards, after, h, s, a, one, 0)
+                    for i in range(m):
+                        new[i] += weight(policy, h, s, a) * one[0, i]
             ties = tied(policy, h, s, A)
             for i in range(m):
                 value = new[i] / ties
@@ -165,39 +163,27 @@ def update_values(tables: AgentTables, policy: PolicyArray, last: npt.NDArray[np
                 number += 1
 
 
-@compiled
-def predecessors(successors: IndexArray) -> tuple[CountArray, CountArray]:
-    """From where ``successors[S,A,K]`` lead to state s: entries ``begin[s]`` to ``begin[s+1]`` of a list."""
-    S, A, K = successors.shape
-    begin, last = np.zeros(S + 1, dtype=np.int64), np.full(S, -1, dtype=np.int64)
-    before = np.empty(S * A * K, dtype=np.int64)
-    for fill in range(2):  # first count, then fill from the end of each part
-        last[:] = -1
-        for s in range(S):
-            for a in range(A):
-                for k in range(K):
-                    t = successors[s, a, k]
-                    if last[t] == s:
-                        continue
-                    last[t] = s
-                    begin[t] += 1 - 2 * fill
-                    if fill:
-                        before[begin[t]] = s
-        if fill == 0:
-            for t in range(S):
-                begin[t + 1] += begin[t]
-    return begin, before[: begin[S]]
+@inner
+def _replace(policy: PolicyArray, last: PolicyArray, h: int, s: int) -> bool:
+    """Make ``last`` the policy at (h,s); whether nothing was known there."""
+    if policy.ndim == 2:
+        unknown = last[h, s] < 0
+        last[h, s] = policy[h, s]
+        return bool(unknown)
+    unknown = last[h, s, 0] < 0
+    for a in range(last.shape[2]):
+        last[h, s, a] = policy[h, s, a]
+    return bool(unknown)
 
 
 @inner
-def _mark_changes(policy: PolicyArray, last: npt.NDArray[np.int8], h: int, due: MaskArray) -> None:
+def _mark_changes(policy: PolicyArray, last: PolicyArray, h: int, due: MaskArray) -> None:
     """Mark the states of step h in which ``policy`` is not ``last``."""
-    _, S, A = last.shape
     if policy.ndim == 2:
-        for s in range(S):
-            for a in range(A):
-                due[s] |= (policy[h, s] == a) != last[h, s, a]
+        for s in range(len(due)):
+            due[s] |= policy[h, s] != last[h, s]
         return
+    _, S, A = last.shape
     new, old = policy.reshape(-1).view(np.int8), last.reshape(-1)
     for first in range(0, S * A, BLOCK):
         begin, differs = h * S * A + first, np.int8(0)

@@ -43,7 +43,7 @@ from fed_ucbvi.problem.agent_tables import (
     occupancies,
     update_values,
 )
-from fed_ucbvi.problem.dynamic_programming import optimal_values
+from fed_ucbvi.problem.dynamic_programming import optimal_values, policy_values
 from fed_ucbvi.problem.sharing_bounds import AllowedArray, own_optima, tighten
 
 WORK = 5 * 10**8
@@ -90,7 +90,8 @@ def search_common_policy(tables: AgentTables, common: IndexArray, work: int = WO
     """
     if tables.initial.shape[1] == 1:
         policy = own_policy(tables, 0, len(common))
-        value = evaluate(tables, policy)
+        V = policy_values(tables.successors, tables.probabilities[..., 0], tables.rewards[..., 0], policy)
+        value = float((tables.initial[:, 0] * V[0]).cumsum()[-1])  # as evaluate() adds, which would be compiled
         return CommonOptimum(Bracket(value, value), policy, history_upper=value, own=value, nodes=1)
     search = _Search(tables, work)
     starts = starting_policies(tables, common)
@@ -188,9 +189,8 @@ class _Search:
 
 def evaluate(tables: AgentTables, policy: IndexArray) -> float:
     """``1/m sum_i V^{i,pi}_1(mu^i)``."""
-    H, S = policy.shape
-    V, last = np.zeros((H + 1, S, tables.initial.shape[1])), no_policy(H, S, tables.successors.shape[2])
-    update_values(tables, policy, last, V)
+    V = np.zeros((len(policy) + 1, *tables.initial.shape))
+    update_values(tables, policy, no_policy(policy), V)
     return float(mean_value(tables.initial, V))
 
 

@@ -91,10 +91,7 @@ class Federation:
     @cached_property
     def honest(self) -> CountArray:
         """The agents that do not lie: regret is an average over these."""
-        lying = np.zeros(self.agents, dtype=np.bool_)
-        if self.liars is not None:
-            lying[np.array(self.liars.agents, dtype=np.int64)] = True
-        return np.flatnonzero(~lying)
+        return np.delete(np.arange(self.agents), [] if self.liars is None else list(self.liars.agents))
 
     @cached_property
     def agent_tables(self) -> AgentTables:
@@ -112,15 +109,12 @@ class Federation:
         own = [self.probabilities, self.initial, *([self.rewards] if len(self.rewards) > 1 else [])]
         if all(table.strides[0] == 0 for table in own):
             return self.honest[:1], np.zeros(len(self.honest), dtype=np.int64)
-        kinds: dict[bytes, int] = {}
-        chosen, kind = [], []
-        for i in self.honest.tolist():
+        number: dict[bytes, int] = {}
+        kind = np.zeros(len(self.honest), dtype=np.int64)
+        for k, i in enumerate(self.honest):
             digest = b"".join(hashlib.sha256(np.ascontiguousarray(table[i]).tobytes()).digest() for table in own)
-            if digest not in kinds:
-                kinds[digest] = len(kinds)
-                chosen.append(i)
-            kind.append(kinds[digest])
-        return np.array(chosen, dtype=np.int64), np.array(kind, dtype=np.int64)
+            kind[k] = number.setdefault(digest, len(number))
+        return self.honest[np.unique(kind, return_index=True)[1]], kind
 
     @property
     def alike(self) -> bool:
@@ -320,17 +314,9 @@ class Federation:
         successors, stacked = align(kernels)
         probabilities = (1.0 - eps) * stacked[0] + eps * stacked[1:]
         probabilities /= probabilities.sum(axis=-1, keepdims=True)
+        kernel, about = Kernel(successors, stacked[0]), (description, layout)
         return cls._assemble(
-            successors,
-            probabilities,
-            Kernel(successors, stacked[0]),
-            rewards,
-            initial,
-            horizon,
-            eps,
-            description,
-            layout,
-            reward_variances,
+            successors, probabilities, kernel, eps, rewards, initial, horizon, reward_variances, *about
         )
 
     @classmethod
@@ -367,24 +353,9 @@ class Federation:
         else:
             common = Kernel(successors, shared.minimum / shared.mass[..., None])
         rewards = _stacked([mdp.rewards for mdp in mdps])
-        variances = None
-        if any(mdp.reward_variances is not None for mdp in mdps):
-            spreads = [mdp.reward_variances for mdp in mdps]
-            given = zip(mdps, spreads, strict=True)
-            variances = _stacked([np.zeros(mdp.rewards.shape) if v is None else v for mdp, v in given])
-        initial = np.stack([mdp.initial for mdp in mdps])
-        return cls._assemble(
-            successors,
-            probabilities,
-            common,
-            rewards,
-            initial,
-            horizons.pop(),
-            shared.eps_p,
-            description,
-            layout,
-            variances,
-        )
+        variances = _stacked_variances([mdp.reward_variances for mdp in mdps], [mdp.rewards for mdp in mdps])
+        given = rewards, np.stack([mdp.initial for mdp in mdps]), horizons.pop(), variances
+        return cls._assemble(successors, probabilities, common, shared.eps_p, *given, description, layout)
 
     @classmethod
     def _assemble(
@@ -392,13 +363,13 @@ class Federation:
         successors: IndexArray,
         probabilities: FloatArray,
         common: Kernel,
+        eps_p: float,
         rewards: npt.ArrayLike,
         initial: npt.ArrayLike | int,
         horizon: int | None,
-        eps_p: float,
+        reward_variances: npt.ArrayLike | str | None,
         description: Mapping[str, object] | None,
         layout: Mapping[str, object] | None,
-        reward_variances: npt.ArrayLike | str | None,
     ) -> Federation:
         agents, steps, states, actions, _ = probabilities.shape
         tables = _by_agent("rewards", rewards, agents)
@@ -441,10 +412,15 @@ def _variances(given: npt.ArrayLike | str, rewards: FloatArray, agents: int) -> 
     tables = [given] if isinstance(given, str) else list(_by_agent("reward_variances", given, agents))
     rows = max(len(tables), len(rewards))
     pairs = [(tables[i % len(tables)], rewards[i % len(rewards)]) for i in range(rows)]
-    checked = [check_variances(table, means) for table, means in pairs]
-    if all(table is None for table in checked):
+    return _stacked_variances([check_variances(table, means) for table, means in pairs], [rewards[0]] * rows)
+
+
+def _stacked_variances(tables: Sequence[FloatArray | None], means: Sequence[FloatArray]) -> FloatArray | None:
+    """Variances of some agents as one table, with 0 where an agent has none; None if nobody has any."""
+    if all(table is None for table in tables):
         return None
-    return _stacked([np.zeros(rewards.shape[1:]) if table is None else table for table in checked])
+    pairs = zip(tables, means, strict=True)
+    return _stacked([np.zeros(mean.shape) if table is None else table for table, mean in pairs])
 
 
 def _stacked(tables: Sequence[FloatArray]) -> FloatArray:

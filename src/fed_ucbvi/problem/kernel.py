@@ -6,6 +6,7 @@ largest support ``K <= S``. A stationary kernel has a step axis of length one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -183,30 +184,23 @@ def align(kernels: Sequence[Kernel]) -> tuple[IndexArray, FloatArray]:
     steps = max(kernel.steps for kernel in kernels)
     if any(kernel.steps not in (1, steps) for kernel in kernels):
         raise InputError(f"step-dependent kernels must share one horizon; got {[k.steps for k in kernels]}.")
-    states, actions = kernels[0].states, kernels[0].actions
     successors: IndexArray = kernels[0].successors
     if all(np.array_equal(kernel.successors, successors) for kernel in kernels):
-        stacked = np.stack([kernel.probabilities for kernel in kernels])
-        return successors, stacked
-    present = np.zeros((steps, states, actions, states), dtype=bool)
+        return successors, np.stack([kernel.probabilities for kernel in kernels])
+    S, shape = kernels[0].states, (steps, kernels[0].states, kernels[0].actions)
+    rows = np.arange(math.prod(shape)).reshape(*shape, 1)
+
+    entries = []  # what is possible: row * S + next state, and the probability
     for kernel in kernels:
-        for k in range(kernel.width):
-            row = (steps, states, actions, 1)
-            used = np.broadcast_to(kernel.probabilities[..., k : k + 1] > 0, row)
-            slot = np.broadcast_to(kernel.successors[..., k : k + 1].astype(np.int64), row)
-            np.put_along_axis(present, slot, np.take_along_axis(present, slot, 3) | used, 3)
-    width = int(present.sum(axis=3).max())
-    order = np.argsort(~present, axis=3, kind="stable")[..., :width]
-    used_slots = np.take_along_axis(present, order, axis=3)
-    successors = _padded(order, used_slots)
-    position = np.cumsum(present, axis=3, dtype=np.int32) - 1
-    probabilities = np.zeros((len(kernels), steps, states, actions, width))
-    for i, kernel in enumerate(kernels):
-        for k in range(kernel.width):
-            slot = np.broadcast_to(kernel.successors[..., k : k + 1], (steps, states, actions, 1))
-            mass = np.broadcast_to(kernel.probabilities[..., k : k + 1], slot.shape)
-            where = np.take_along_axis(position, slot.astype(np.int64), 3).astype(np.int64)
-            where = np.maximum(where, 0)
-            present_mass = np.take_along_axis(probabilities[i], where, 3)
-            np.put_along_axis(probabilities[i], where, present_mass + mass, 3)
-    return successors, probabilities
+        mass = np.broadcast_to(kernel.probabilities, (*shape, kernel.width))
+        entries.append(((rows * S + kernel.successors)[mass > 0], mass[mass > 0]))
+    every = np.unique(np.concatenate([keys for keys, _ in entries]))
+    row, state = np.divmod(every, S)
+    slot = np.arange(len(every)) - np.searchsorted(row, row)  # from the first entry of the row on
+    table, used = np.zeros((2, rows.size, int(slot.max()) + 1), dtype=np.int32)
+    table[row, slot], used[row, slot] = state, 1
+    probabilities = np.zeros((len(kernels), *table.shape))
+    for own, (keys, mass) in zip(probabilities, entries, strict=True):
+        where = np.searchsorted(every, keys)
+        own[row[where], slot[where]] = mass
+    return _padded(table, used > 0).reshape(*shape, -1), probabilities.reshape(len(kernels), *shape, -1)

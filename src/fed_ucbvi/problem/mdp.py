@@ -134,20 +134,17 @@ class MDP:
         return f"<MDP: S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}>"
 
     def _repr_html_(self) -> str:
+        steps = "stationary" if len(self.rewards) == 1 else "depend on the step"
         shapes = [
             ("states", f"{self.states:,}"),
             ("actions", f"{self.actions:,}"),
             ("horizon", f"{self.horizon:,}"),
             ("kernel", "stationary" if self.kernel.steps == 1 else "depends on the step"),
             ("next states", f"at most {self.kernel.successors.shape[3]:,}"),
-            ("rewards", self._rewards_in_words()),
+            ("rewards", steps if self.reward_variances is None else f"random, {steps}"),
             ("first states", f"{np.count_nonzero(self.initial):,} possible"),
         ]
         return html_table("MDP", shapes)
-
-    def _rewards_in_words(self) -> str:
-        steps = "stationary" if len(self.rewards) == 1 else "depend on the step"
-        return steps if self.reward_variances is None else f"random, {steps}"
 
     def _checked_policy(self, policy: npt.ArrayLike) -> PolicyArray:
         sets = np.asarray(policy)

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading_npz
 from fed_ucbvi.problem.kernel import Kernel
-from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards
-from fed_ucbvi.problem.reward_law import check_variances
+from fed_ucbvi.problem.mdp import MDP
 
 FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 1
@@ -84,26 +83,17 @@ def _check_shapes(
 
 def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> None:
     """Check kernel, rewards and initial distribution of every agent and of the common MDP, as for an MDP."""
-    S, A = tables["initial"].shape[1], tables["successors"].shape[2]
-    for probabilities in tables["probabilities"]:
-        Kernel(tables["successors"], probabilities)
-    for rewards in tables["rewards"]:
-        check_rewards(rewards, S, A)
-    if VARIANCES in tables:
-        _check_variances(tables["rewards"], tables[VARIANCES])
-    for initial in tables["initial"]:
-        check_initial(initial, S)
+    rewards, variances = tables["rewards"], tables.get(VARIANCES)
+    if variances is not None and variances.shape[1:] != rewards.shape[1:]:
+        raise InputError(f"rewards have shape {rewards.shape}, their variances {variances.shape}.")
+    for i, probabilities in enumerate(tables["probabilities"]):
+        kernel = Kernel(tables["successors"], probabilities)
+        own = None if variances is None else variances[i % len(variances)]
+        MDP(kernel, rewards[i % len(rewards)], tables["initial"][i], int(about["horizon"]), own)
     common_mdp(tables, about)
     for name in ("eps_p", "eps_r"):
         if not (math.isfinite(about[name]) and 0.0 <= about[name] <= 1.0):
             raise InputError(f"{name} is {about[name]}, not a number in [0, 1].")
-
-
-def _check_variances(rewards: npt.NDArray[Any], variances: npt.NDArray[Any]) -> None:
-    if variances.shape[1:] != rewards.shape[1:]:
-        raise InputError(f"rewards have shape {rewards.shape}, their variances {variances.shape}.")
-    for i in range(max(len(rewards), len(variances))):
-        check_variances(variances[i % len(variances)], rewards[i % len(rewards)])
 
 
 def common_mdp(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> MDP:

@@ -1,23 +1,26 @@
-"""Curves, panels and tables of groups of runs, the same way in every report."""
+"""Curves, panels and tables of groups of runs, the same way in every report; and the report on any sweep."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.charts.panels import Dash, Panel, Series
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.text import shortened
-from fed_ucbvi.report.content import Cell, Estimate, Table
+from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table
 from fed_ucbvi.report.traces import Group, Measure, Traces, environments, megabytes, regret, rounds
-from fed_ucbvi.results.settings import apart, key_of
+from fed_ucbvi.results.run_table import ENVIRONMENT_SIZES, apart, key_of, label, settings_of
 from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, mean_interval
-from fed_ucbvi.results.style import colour_of, label_of, marker_of
+from fed_ucbvi.results.style import colour_of, different_colours, label_of, marker_of
 
-DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
+DASHES: tuple[Dash, ...] = get_args(Dash)
 CURVE_POINTS = 33
 MAX_CARRIED = 3
 """The most groups whose means are said to be carried by a few runs."""
@@ -71,11 +74,8 @@ def band_text(table: Iterable[Group]) -> str:
         for found, group in carried[:MAX_CARRIED]
     ]
     more = f" and {len(carried) - MAX_CARRIED} more" if len(carried) > MAX_CARRIED else ""
-    return text + (
-        f" Few runs, with over {FAILING:g} times the median, carry the mean of {'; '.join(parts)}{more}."
-        if parts
-        else ""
-    )
+    few = f" Few runs, with over {FAILING:g} times the median, carry the mean of {'; '.join(parts)}{more}."
+    return text + few if parts else text
 
 
 def episodes_grid(group: Group) -> npt.NDArray[np.int64]:
@@ -103,12 +103,8 @@ def over_bytes(group: Group, **style: Any) -> Series | None:
     """The common regret of a group against the megabytes sent by then; None if nothing was sent."""
     points = episodes_grid(group)
     sent = np.mean([run.bytes_at(points) for run in group.runs], axis=0) / 1e6
-    kept = sent > 0
-    if not kept.any():
-        return None
-    return banded(
-        group["algorithm"], sent[kept].tolist(), [run.regret_at(points[kept]) for run in group.runs], **style
-    )
+    x, points = sent[sent > 0].tolist(), points[sent > 0]
+    return banded(group["algorithm"], x, [run.regret_at(points) for run in group.runs], **style) if x else None
 
 
 def over_agents(table: Traces, measure: Measure, **style: Any) -> Series | None:
@@ -202,3 +198,109 @@ def _setting(name: str) -> Callable[[Group], Cell]:
         return shortened(value if isinstance(value, str) else json.dumps(value), MAX_CHARACTERS)
 
     return cell
+
+
+# ---------------------------------------------------------------------------------------------------- any sweep
+
+MAX_MISSING = 20
+"""The most cells with missing runs that are named at the top of a report; the provenance lists all."""
+
+
+def sweep_section(table: Traces, name: str) -> Section:
+    """The section of a sweep called ``name``: for each problem regret against episodes and bytes, and against M."""
+    looks, figures = _looks(table), []
+    for number, (title, part) in enumerate(_problems(table).items(), 1):
+        sizes, caption = part.values("agents"), band_text(part)
+        for id_, what, curve, x_label in (
+            ("regret", "episodes", over_episodes, EPISODES_LABEL),
+            ("bytes", "bytes", over_bytes, BYTES_LABEL),
+        ):
+            panels = []
+            for agents in sizes:
+                series = [curve(group, **looks[key_of(group.settings)]) for group in part.having(agents=agents)]
+                panels.append(_panel(f"M = {agents}", x_label, REGRET_LABEL, series))
+            figures.append(Figure(f"{id_}_{number}", f"{title}: common regret against {what}", caption, panels))
+        if len(sizes) > 1:
+            panels = []
+            for measure, y_label in ((regret, REGRET_LABEL), (rounds, ROUNDS_LABEL)):
+                lines = [line for line in part.split_rest("agents") if len(line) > 1]
+                series = [over_agents(line, measure, **looks[key_of(line.groups[0].settings)]) for line in lines]
+                panels.append(_panel("", AGENTS_LABEL, y_label, series))
+            figures.append(Figure(f"agents_{number}", f"{title}: regret and rounds against M", caption, panels))
+    cells = cells_table(table, "sweep", "Every cell")
+    return without_gaps(Section("sweep", name, figures=figures, tables=[cells]))
+
+
+def _problems(table: Traces) -> dict[str, Traces]:
+    """The groups of runs by environment, its options and T, with a title that says in what these differ."""
+    named = ("environment", "environment_label", "episodes")
+    parts: dict[str, list[Group]] = {}
+    for group in table:
+        about = {name: value for name, value in group.settings.items() if name.startswith("environment.")}
+        parts.setdefault(key_of({**about, **{name: group[name] for name in named}}), []).append(group)
+    firsts = [settings_of(groups[0].runs[0].about) for groups in parts.values()]
+    owned = ("environment", *ENVIRONMENT_SIZES)
+    options = apart([{name: one[name] for name in one if name.startswith(owned)} for one in firsts])
+    titles = [
+        label({**some, **{name: one[name] for name in named}}) for one, some in zip(firsts, options, strict=True)
+    ]
+    if len(set(titles)) < len(titles):
+        titles = [f"{title} ({number})" for number, title in enumerate(titles, 1)]
+    return {title: Traces(groups) for title, groups in zip(titles, parts.values(), strict=True)}
+
+
+def _looks(table: Traces) -> dict[str, dict[str, Any]]:
+    """By the key of a group's settings: name and colour by algorithm, label and parameters; dash by eps_p."""
+    sides = table.divide("algorithm", ("all runs", ""))
+    wanted: dict[str, str] = {}
+    for group, side in zip(table, sides, strict=True):
+        wanted.setdefault(side.name, group.runs[0].about.colour)
+    colours = dict(zip(wanted, different_colours(list(wanted.values())), strict=True))
+    levels, looks = table.values("eps_p"), {}
+    for group, side in zip(table, sides, strict=True):
+        dash = DASHES[levels.index(group["eps_p"]) % len(DASHES)]
+        variant = eps_text(group["eps_p"]) if len(levels) > 1 else ""
+        look = {"name": side.name, "colour": colours[side.name], "dash": dash, "variant": variant}
+        looks[key_of(group.settings)] = look
+    return looks
+
+
+def _panel(title: str, x_label: str, y_label: str, series: Iterable[Series | None]) -> Panel:
+    """Curves on logarithmic axes where they can be; the regret of a run that never errs is 0."""
+    drawn = [one for one in series if one is not None]
+    positive = all(value > 0 for one in drawn for value in one.y)
+    return Panel(title, x_label, y_label, drawn, x_log=True, y_log=positive)
+
+
+# -------------------------------------------------------------------------------------------------- what is missing
+
+
+def without_gaps(section: Section) -> Section:
+    """The section without panels, figures and tables that are empty because their runs are missing."""
+    figures = [replace(one, panels=[panel for panel in one.panels if panel.series]) for one in section.figures]
+    tables = [table for table in section.tables if table.rows]
+    return replace(section, figures=[figure for figure in figures if figure.panels], tables=tables)
+
+
+def missing_runs(jobs: Iterable[Any]) -> list[str]:
+    """Jobs without runs in words, a line for each algorithm, environment, M and eps_p."""
+    lacking: dict[str, list[int]] = {}
+    for job in jobs:
+        one = job.settings
+        plain = one["label"] == label_of(one["algorithm"])
+        name = one["algorithm"] if plain else f"{one['algorithm']} ({one['label']})"
+        where = f"{one['environment']}, M = {one['agents']}, {eps_text(one['eps_p'])}, T = {one['episodes']:,}"
+        lacking.setdefault(f"{name} on {where}", []).append(job.seed)
+    return [f"{cell}: seeds {', '.join(map(str, seeds))}" for cell, seeds in lacking.items()]
+
+
+def with_note(report: PageContent, folder: Path, missing: Sequence[str]) -> PageContent:
+    """The report, with a note on missing runs at its top; an error if there is no finished run."""
+    if not report.sections:
+        raise InputError(f"{folder} holds no finished run; make some first (--resume).")
+    if not missing:
+        return report
+    more = [f"and {len(missing) - MAX_MISSING} more"] if len(missing) > MAX_MISSING else []
+    note = f"INCOMPLETE: runs of {len(missing)} cells are missing, and what follows rests on the others. Missing: "
+    text = f"{note}{'; '.join([*missing[:MAX_MISSING], *more])}."
+    return replace(report, text=(text, *report.text), provenance={**report.provenance, "missing": list(missing)})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,7 @@ import numpy.typing as npt
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.run_data import RunData
-from fed_ucbvi.results.run_table import RunGroup, RunTable
-from fed_ucbvi.results.settings import LABELS
+from fed_ucbvi.results.run_table import LABELS, RunGroup, RunTable
 
 POINTS = 400
 
@@ -88,17 +87,8 @@ class Trace:
         return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, heights))
 
 
-class Described(Protocol):
-    """What a run was asked to be, such as :class:`~fed_ucbvi.sweeps.job.Job`."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-    @property
-    def seed(self) -> int: ...
-
-
 Pair = tuple[Any, Trace]
-"""A job (:class:`Described`) and its run."""
+"""A job (:class:`~fed_ucbvi.sweeps.job.Job`), whose ``settings`` and ``seed`` are what was asked for, and its run."""
 Traces = RunTable[Trace]
 """Runs by what their jobs asked for. Runs with the same seed are paired: they had the same MDP and agents."""
 Group = RunGroup[Trace]
@@ -118,25 +108,20 @@ def _labelled(settings: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
 
 
 def environments(table: Traces) -> list[str]:
-    """The environments, in the order in which they appear."""
     return list(dict.fromkeys(group["environment"] for group in table))
 
 
 def regret(run: Trace) -> float:
-    """The common regret at T."""
     return run.regret
 
 
 def rounds(run: Trace) -> float:
-    """Communication rounds."""
     return float(run.rounds)
 
 
 def megabytes(run: Trace) -> float:
-    """Bytes both ways, in millions."""
     return (run.bytes_up + run.bytes_down) / 1e6
 
 
 def mean(group: Group, measure: Measure) -> float:
-    """The mean of a measure over a group."""
     return float(group.samples(measure).mean())

@@ -1,22 +1,30 @@
-"""Writing a report into a folder: the page, pictures, data, verdicts, and a manifest of them all."""
+"""Writing a report into a folder: the page, pictures, data, verdicts, and a manifest of them all.
+
+The page is self-contained: outcomes of claims, plots, tables, provenance. All text from data is escaped. The content
+security policy of the page forbids every request. The same report always gives the same bytes.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.charts import vega
+from fed_ucbvi.charts.panels import legend_of
+from fed_ucbvi.charts.picture import POLICY, Picture, javascript_library
+from fed_ucbvi.core.colours import DARK_GREY, on_dark
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, read_manifest, write_manifest, write_parquet
 from fed_ucbvi.core.text import with_printable_texts
-from fed_ucbvi.report.content import Estimate, Figure, PageContent, Table, check_report
-from fed_ucbvi.report.page import FIGURE_FILES, PICTURES, TABLE_FILES, render_page
+from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table, Verdict, check_report
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,6 +35,33 @@ PAGE = "index.html"
 VERDICTS = "verdicts.json"
 OURS = re.compile(r"index\.html|verdicts\.json|(figures|tables)/[A-Za-z0-9][A-Za-z0-9_-]*\.(png|pdf|csv|parquet)")
 """The files of which a report can consist. No other file is ever removed, even if a manifest lists it."""
+SIGNS = {
+    "holds": ("✓", "holds"),
+    "holds partly": ("≈", "partly"),
+    "at the limit": ("≈", "undecided"),
+    "undecided": ("?", "undecided"),
+    "does not hold": ("✗", "fails"),
+}
+"""Sign and CSS class of each outcome; the words are always written too."""
+PICTURES = ("png", "pdf")
+FIGURE_FILES = (*PICTURES, "parquet")
+TABLE_FILES = ("csv", "parquet")
+HEIGHT = 200
+"""Of axes, in pixels."""
+MAX_COLUMNS = 3
+LONGEST = 400
+"""Paragraphs at the top up to this many characters are shown whole; longer ones show one sentence and unfold."""
+ON_PAGE: vega.Spec = {
+    **vega.CONFIG,
+    "background": None,
+    "font": "system-ui, sans-serif",
+    "axis": {
+        **vega.CONFIG["axis"],
+        **{"labelColor": "var(--ink)", "titleColor": "var(--ink)", "gridColor": "var(--rule)"},
+        **{"domainColor": "var(--faint)", "tickColor": "var(--faint)"},
+    },
+}
+"""The style of the page's plots: that of pictures, in the colours of the page, light or dark."""
 
 
 def write_report(report: PageContent, folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Path]:
@@ -125,19 +160,14 @@ def figure_frame(figure: Figure) -> pl.DataFrame:
     import polars as pl
 
     text = any(isinstance(x, str) for panel in figure.panels for series in panel.series for x in series.x)
-    columns: dict[str, list[object]] = {name: [] for name in ("panel", "series", "variant", "x", "y", "low", "high")}
+    rows: list[tuple[object, ...]] = []
     for panel in figure.panels:
         for series in panel.series:
-            count = len(series.x)
-            columns["panel"] += [panel.title] * count
-            columns["series"] += [series.name] * count
-            columns["variant"] += [series.variant or None] * count
-            columns["x"] += [_as_text(x) if text else float(x) for x in series.x]
-            columns["y"] += map(float, series.y)
-            columns["low"] += [None] * count if series.low is None else map(float, series.low)
-            columns["high"] += [None] * count if series.high is None else map(float, series.high)
-    types = dict.fromkeys(("panel", "series", "variant"), pl.String) | {"x": pl.String if text else pl.Float64}
-    return pl.DataFrame(columns, schema=types | dict.fromkeys(("y", "low", "high"), pl.Float64))
+            ends = [[None] * len(series.x) if end is None else map(float, end) for end in (series.low, series.high)]
+            points = zip(map(_as_text if text else float, series.x), map(float, series.y), *ends, strict=True)
+            rows += [(panel.title, series.name, series.variant or None, *point) for point in points]
+    schema = dict.fromkeys(("panel", "series", "variant"), pl.String) | {"x": pl.String if text else pl.Float64}
+    return pl.DataFrame(rows, schema=schema | dict.fromkeys(("y", "low", "high"), pl.Float64), orient="row")
 
 
 def table_frame(table: Table) -> pl.DataFrame:
@@ -171,3 +201,116 @@ def _column(name: str, cells: list[str | int | float | None]) -> pl.Series:
 def _as_text(value: str | float) -> str:
     """A text as it is, a number in as many digits as it takes to read it back."""
     return value if isinstance(value, str) else repr(value.item() if hasattr(value, "item") else value)
+
+
+# ---------------------------------------------------------------------------------------------------------- the page
+
+
+def render_page(report: PageContent) -> str:
+    import jinja2
+
+    strict = jinja2.StrictUndefined
+    environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    drawn = {one.colour.upper() for figure in report.figures for panel in figure.panels for one in panel.series}
+    claims = [
+        (id_, title, [pair for pair in report.judged if pair[1].ours is ours])
+        for id_, title, ours in (("claims", "The paper's claims", False), ("ours", "Our own claims", True))
+    ]
+    return environment.from_string(_asset("page.html")).render(
+        report=report,
+        policy=POLICY,
+        longest=LONGEST,
+        claims=claims,
+        counted=_counted,
+        signs=SIGNS,
+        colours=[(_variable(colour), colour, on_dark(colour)) for colour in sorted(drawn | {DARK_GREY})],
+        config=ON_PAGE,
+        plots_of=plots_of,
+        legend_of=legend_of,
+        variable=_variable,
+        dashes=vega.DASHES,
+        shapes=vega.SHAPES,
+        figure_files=FIGURE_FILES,
+        table_files=TABLE_FILES,
+        columns_of=lambda figure: -(-len(figure.panels) // -(-len(figure.panels) // MAX_COLUMNS)),
+        table_cells=lambda table: [[_shown(cell) for cell in row] for row in table.rows],
+        provenance=json.dumps(report.provenance, indent=2, ensure_ascii=False, allow_nan=False),
+        style=_asset("page.css"),
+        script=_asset("page.js"),
+        library=javascript_library(),
+    )
+
+
+def _counted(judged: Sequence[tuple[Section, Verdict]]) -> list[tuple[str, int]]:
+    """How often each outcome occurs, of those that do."""
+    found = [verdict.outcome for _, verdict in judged]
+    return [(outcome, found.count(outcome)) for outcome in SIGNS if outcome in found]
+
+
+def plots_of(figure: Figure) -> list[vega.Spec]:
+    """The interactive Vega-Lite specification of each panel, as wide as its place on the page."""
+    return [
+        {
+            "$schema": vega.SCHEMA,
+            "description": ". ".join(text for text in (figure.title, panel.title, figure.caption) if text),
+            "width": "container",
+            "height": HEIGHT,
+            "autosize": {"type": "fit-x", "contains": "padding"},
+            "params": vega.PARAMETERS,
+            "datasets": {"series": vega.rows_of(panel, lambda colour: f"var({_variable(colour)})")},
+            **vega.panel_chart(panel, "series", pointer="nearest"),
+        }
+        for panel in figure.panels
+    ]
+
+
+def _variable(colour: str) -> str:
+    """The CSS variable that holds a colour, or its lighter version on a dark background."""
+    return f"--colour-{colour[1:].upper()}"
+
+
+def _shown(cell: Cell) -> dict[str, Any]:
+    """A cell as text, with the number to sort by if it is a number, and the text shown on hovering."""
+    value = cell.mean if isinstance(cell, Estimate) else cell
+    number = None if value is None or isinstance(value, str) else float(value)
+    exact = f"{cell.mean!r} [{cell.low!r}, {cell.high!r}]" if isinstance(cell, Estimate) else ""
+    return {"text": cell_text(cell), "number": number, "is_text": isinstance(cell, str), "exact": exact}
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell as a person reads it: an interval to two digits of its width.
+
+    >>> cell_text(Estimate(312.04, 304.9, 319.2)), cell_text(Estimate(0.50341, 0.4987, 0.5081))
+    ('312 [305, 319]', '0.5034 [0.4987, 0.5081]')
+    >>> cell_text(30_000), cell_text(0.123456), cell_text(None), cell_text("all")
+    ('30,000', '0.1235', '–', 'all')
+    """
+    if cell is None:
+        return "–"  # noqa: RUF001
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Estimate):
+        decimals = _decimals(abs(cell.mean), 4)
+        if cell.high > cell.low:
+            decimals = min(_decimals(cell.high - cell.low, 2), decimals + 2)
+        texts = [f"{part:,.{decimals}f}" for part in (cell.mean, cell.low, cell.high)]
+        return texts[0] if len(set(texts)) == 1 else "{} [{}, {}]".format(*texts)
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if hasattr(cell, "__index__"):
+        return f"{int(cell):,}"
+    value = float(cell)
+    if value and not 1e-4 <= abs(value) < 1e15:
+        return f"{value:.4g}"
+    text = f"{value:,.{_decimals(abs(value), 4)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _decimals(size: float, digits: int) -> int:
+    """The number of decimals that shows ``digits`` leading digits of a number of this size."""
+    return max(0, digits - 1 - math.floor(math.log10(size))) if size > 0 else 0
+
+
+def _asset(name: str) -> str:
+    return files("fed_ucbvi.report").joinpath(name).read_text(encoding="utf-8")

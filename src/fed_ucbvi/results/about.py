@@ -32,29 +32,32 @@ def versions() -> dict[str, str]:
     return made_with
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class About:
-    """The description of a run, without its results; it is stored in the manifest as it is."""
+    """The description of a run, without its results; it is stored in the manifest as it is.
+
+    The defaults say that the problem is unknown.
+    """
 
     algorithm: str
     parameters: Mapping[str, Any]
     rules: tuple[str, ...]
     environment: Mapping[str, Any]
-    layout: Mapping[str, Any] | None
+    layout: Mapping[str, Any] | None = None
     agents: int
     states: int
     actions: int
     horizon: int
     episodes: int
     eps_p: float
-    eps_r: float
+    eps_r: float = math.nan
     seed: int
     driver: str
     facts: Mapping[str, float]
     cautions: tuple[str, ...]
-    optimal_value: float
+    optimal_value: float = math.nan
     """The optimal value of the common MDP."""
-    best_common_value: Bracket
+    best_common_value: Bracket = field(default=Bracket(math.nan, math.nan))
     """The value of the best policy that all (honest) agents can share: their mean, each in its own MDP."""
     versions: Mapping[str, str] = field(default_factory=versions)
     own_optimal_value: float = math.nan
@@ -84,19 +87,15 @@ class About:
         from fed_ucbvi.algorithms import algorithm_name, parameters_of
         from fed_ucbvi.results.style import label_of, own_colour
 
-        known: dict[str, Any] = {
-            "environment": {"name": "custom"},
-            "layout": None,
-            "eps_r": math.nan,
-            "optimal_value": math.nan,
-            "best_common_value": Bracket(math.nan, math.nan),
-            "own_optimal_value": math.nan,
-            "alike": None,
-        }
+        known, name = asdict(setting), algorithm_name(algorithm)
+        if not known.pop("eps_p_known"):
+            known["eps_p"] = math.nan
+        del known["grid_bits"]
+        earlier = known.pop("earlier_visits")
+        environment: dict[str, Any] = {"name": "custom"}
         if federation is not None:
-            common = federation.common
-            known = {
-                "environment": dict(federation.description),
+            environment, common = dict(federation.description), federation.common
+            known |= {
                 "layout": federation.layout,
                 "eps_r": federation.eps_r,
                 "optimal_value": float(common.initial @ common.solve().V[0]),
@@ -104,22 +103,16 @@ class About:
                 "own_optimal_value": federation.common_optimum.own if is_known(federation) else math.nan,
                 "alike": are_alike(federation),
             }
-        sizes = asdict(setting)
-        if not sizes.pop("eps_p_known"):
-            sizes["eps_p"] = math.nan
-        del sizes["grid_bits"]
-        earlier = sizes.pop("earlier_visits")
-        name = algorithm_name(algorithm)
         return cls(
             algorithm=name,
             parameters=parameters_of(algorithm),
             rules=algorithm.rules,
-            **sizes,
+            environment=environment,
             driver=driver,
             facts={**algorithm.facts(setting), **({"earlier_visits": float(earlier)} if earlier else {})},
             cautions=tuple(algorithm.cautions(setting)),
             label=label_of(name),
             colour=own_colour(name),
-            environment_label=label_of(str(known["environment"].get("name", "custom"))),
+            environment_label=label_of(str(environment.get("name", "custom"))),
             **known,
         )

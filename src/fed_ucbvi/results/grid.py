@@ -19,7 +19,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.results.run_data import RunData
 
-Marks = tuple[str, Literal["circle", "diamond"], str]
+Mark = tuple[str, Literal["circle", "diamond"], str]
 """Name, shape and colour of a start or a goal."""
 
 SMALL_GRID = 6
@@ -101,19 +101,18 @@ def grid_squares(layout: Mapping[str, Any], *, fill: bool = True) -> list[Square
 
     Without ``fill``, start and goals have a name and a shape but no colour, so that squares can have other colours.
     """
-    start, goals = tuple(layout["start"]), {tuple(cell) for cell in layout["goals"]}
-    free = {tuple(cell) for cell in layout["cells"]}
-    named = _small(layout)
+    free, named = {tuple(cell) for cell in layout["cells"]}, _small(layout)
+    marks: dict[tuple[int, ...], Mark] = {tuple(cell): ("goal", "diamond", GREEN) for cell in layout["goals"]}
+    marks[tuple(layout["start"])] = ("start", "circle", ORANGE)
     squares = []
-    for row, column in itertools.product(range(int(layout["rows"])), range(int(layout["columns"]))):
-        square, cell = Square(row, column), (row, column)
+    for cell in itertools.product(range(int(layout["rows"])), range(int(layout["columns"]))):
+        square = Square(*cell)
         if cell not in free:
-            square = Square(row, column, DARK_GREY, "wall" if named else "", WHITE)
-        elif cell == start or cell in goals:
-            marks: Marks = ("start", "circle", ORANGE) if cell == start else ("goal", "diamond", GREEN)
-            name, ring, colour = marks
+            square = Square(*cell, DARK_GREY, "wall" if named else "", WHITE)
+        elif cell in marks:
+            name, ring, colour = marks[cell]
             tint = lighter(colour, 0.65) if fill else ""
-            square = Square(row, column, tint, name if named else "", DARK_GREY, "" if named else ring)
+            square = Square(*cell, tint, name if named else "", DARK_GREY, "" if named else ring)
         squares.append(square)
     return squares
 

@@ -5,35 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, compress
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 
-from fed_ucbvi.charts.panels import Board, Dash, Panel, Scale, Series
-from fed_ucbvi.charts.picture import PIXELS_PER_INCH, Picture, check_picture
-from fed_ucbvi.charts.scales import log_scale
+from fed_ucbvi.charts.panels import Board, Dash, Panel, Scale, Series, log_scale
+from fed_ucbvi.charts.picture import PIXELS_PER_INCH, Picture
 from fed_ucbvi.charts.vega import MAX_COLUMNS, WIDTH
 from fed_ucbvi.core.colours import DARK_GREY, PALETTE, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_number, unknown_name
 from fed_ucbvi.core.numbers import byte_count, number
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.curves import CURVES, Curve, learning_curve, points_of
+from fed_ucbvi.results import run_table
 from fed_ucbvi.results.grid import policy_board
-from fed_ucbvi.results.run_data import RunData
-from fed_ucbvi.results.run_table import Division, RunGroup, RunTable
-from fed_ucbvi.results.settings import (
-    LABELS,
-    Settings,
-    apart,
-    key_of,
-    label,
-    parted,
-    setting_text,
-    settings_of,
-    shared,
-)
+from fed_ucbvi.results.run_data import CURVES, NORMAL, Curve, RunData, learning_curve, points_of
+from fed_ucbvi.results.run_table import LABELS, Division, RunGroup, RunTable, apart, key_of, label, parted
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import different_colours
 
@@ -65,16 +53,20 @@ def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None =
         step: the step (from 0) whose policy is drawn; by default each square shows the first step at which it can
             be reached.
     """
-    if path is not None:
-        check_picture(path)
-    known = not (math.isnan(run.regret) and math.isnan(run.average_reward))
-    panels: list[Panel | Board] = [*([_regret(run)] if known else []), _rounds(run)]
+    panels: list[Panel | Board] = []
+    if not math.isnan(run.regret):
+        panels.append(_curve(run, f"Regret: {number(run.regret)} in all", regret_label([run]), RunData.regret_at))
+    elif not math.isnan(run.average_reward):
+        panels.append(_learning(run))
+    if run.about.layout is not None:
+        panels.append(policy_board(run, run.about.layout, step))
+    sent = byte_count(run.bytes_up + run.bytes_down)
+    heading = f"Communication: {run.rounds:,} round{'s' * (run.rounds != 1)}, {sent}"
+    panels.append(_curve(run, heading, ROUNDS, RunData.rounds_at, steps=True))
     if len(run.records["length"]):
         panels.append(_lengths(run))
-    if run.about.layout is not None:
-        panels.insert(int(known), policy_board(run, run.about.layout, step))
     state = f"\n{run.unfinished}" if run.unfinished else ""
-    settings = settings_of(run.about) | {"eps_p": run.about.eps_p}
+    settings = run_table.settings_of(run.about) | {"eps_p": run.about.eps_p}
     heading = f"{title(settings)}, seed {run.about.seed}{state}"
     return saved(Picture(panels, heading, WIDE if run.about.layout is None else WIDTH), path)
 
@@ -94,14 +86,6 @@ def episodes_axis(played: int) -> Scale:
     return log_scale(1, played) if played >= LOG_FROM else Scale(min(1, played), max(played, 2), log=False)
 
 
-def _regret(run: RunData) -> Panel:
-    """The common regret against episodes; where it is unknown, the reward."""
-    if math.isnan(run.regret):
-        return _learning(run)
-    title = f"Regret: {number(run.regret)} in all"
-    return _curve(run, title, regret_label([run]), RunData.regret_at)
-
-
 def regret_label(runs: Sequence[RunData]) -> str:
     rescaled = any(Units.of(run.about.environment) != Units() for run in runs)
     return REGRET_RESCALED if rescaled else REGRET
@@ -112,28 +96,19 @@ def _learning(run: RunData) -> Panel:
     curve = learning_curve(run)
     band: dict[str, Any] = {}
     if len(curve.mean) and not np.isnan(curve.error).any():
-        band = {"low": curve.low.tolist(), "high": curve.high.tolist(), "band": INTERVAL_NAME}
-    series = Series("", _colour(run), curve.episodes.tolist(), curve.mean.tolist(), **band)
+        low, high = (curve.mean + sign * NORMAL * curve.error for sign in (-1, 1))
+        band = {"low": low.tolist(), "high": high.tolist(), "band": INTERVAL_NAME}
+    colour = different_colours([run.about.colour])[0]
+    series = Series("", colour, curve.episodes.tolist(), curve.mean.tolist(), **band)
     heading = f"Reward: {number(run.original_units['average_reward'])} an episode (regret unknown)"
     return panel(heading, LEARNING, [series], episodes_axis(run.episodes_played))
 
 
-def _rounds(run: RunData) -> Panel:
-    sent = byte_count(run.bytes_up + run.bytes_down)
-    heading = f"Communication: {run.rounds:,} round{'s' * (run.rounds != 1)}, {sent}"
-    return _curve(run, heading, ROUNDS, RunData.rounds_at, steps=True)
-
-
 def _curve(run: RunData, heading: str, y_label: str, curve: Curve, *, steps: bool = False) -> Panel:
-    played = run.episodes_played
-    points = points_of(played, run.round_ends)
-    heights = curve(run, points).tolist()
-    series = Series("", _colour(run), points.tolist(), heights, steps=steps)
-    return panel(heading, y_label, [series], episodes_axis(played))
-
-
-def _colour(run: RunData) -> str:
-    return different_colours([run.about.colour])[0]
+    points = points_of(run.episodes_played, run.round_ends)
+    colour = different_colours([run.about.colour])[0]
+    series = Series("", colour, points.tolist(), curve(run, points).tolist(), steps=steps)
+    return panel(heading, y_label, [series], episodes_axis(run.episodes_played))
 
 
 def _lengths(run: RunData) -> Panel:
@@ -167,10 +142,11 @@ def written(name: str, value: Any) -> str:
     """One setting as it is written in pictures."""
     if name == "episodes":
         return f"T = {number(value)}"
-    return setting_text(name, value).replace("eps_p = ", "εₚ = ") if name == "eps_p" else setting_text(name, value)
+    text = run_table.setting_text(name, value)
+    return text.replace("eps_p = ", "εₚ = ") if name == "eps_p" else text
 
 
-def title(settings: Settings) -> str:
+def title(settings: Mapping[str, Any]) -> str:
     """What a picture is about: algorithm, environment, sizes and eps_p, as far as they are settings."""
     who = label({name: settings[name] for name in (*LABELS, *LABELS.values()) if name in settings})
     sizes = ("agents", "episodes", "horizon", "eps_p")
@@ -179,24 +155,6 @@ def title(settings: Settings) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------ several runs
-
-
-class Curved(NamedTuple):
-    """A group of runs: the facet it is drawn in, and the looks of its curve."""
-
-    group: RunGroup[RunData]
-    facet: str
-    name: str
-    colour: str
-    dash: Dash
-
-
-class Measure(NamedTuple):
-    """What is drawn along the vertical axis."""
-
-    title: str
-    y_label: str
-    curve: Curve
 
 
 def plot_runs(
@@ -227,28 +185,34 @@ def plot_runs(
         colours: ``#RRGGBB`` for an algorithm or a group, by its name or label.
         size: width and height in inches, about; texts keep their size.
     """
-    if path is not None:
-        check_picture(path)
     table = RunTable.of(runs, labels)
     if any(run.episodes_played == 0 for run in table.runs):
         raise InputError("cannot draw a run that was interrupted before its first round.")
-    curves = _curves(table, _facet(table.settings) if facet is None else facet, colours or {})
-    known = not any(math.isnan(run.regret) for run in table.runs)
-    measures = [
-        Measure("Regret", regret_label(table.runs), CURVES["regret"])
-        if known
-        else Measure("Reward (regret unknown)", REWARD, CURVES["reward"]),
-        Measure("Communication", ROUNDS, CURVES["rounds"]),
-    ]
+    divisions = table.divide(_facet(table.settings) if facet is None else facet, write=written)
+    looks = _looks(table, divisions, colours or {})
+    facets: dict[str, list[tuple[RunGroup[RunData], str, str, Dash]]] = {}
+    for group, named in zip(table, divisions, strict=True):
+        curve = (group, named.rest_name or group["label"], *looks[key_of(named.rest)])
+        facets.setdefault(named.name, []).append(curve)
+    most = max(map(len, facets.values()))
+    if most > MAX_CURVES or len(facets) > MAX_FACETS:
+        raise InputError(
+            f"a picture has at most {MAX_FACETS} facets with {MAX_CURVES} curves each, here are {len(facets)} with "
+            f"up to {most}; facet by something else, or draw fewer runs at a time."
+        )
+    measures = [("Regret", regret_label(table.runs), "regret"), ("Communication", ROUNDS, "rounds")]
+    if any(math.isnan(run.regret) for run in table.runs):
+        measures[0] = ("Reward (regret unknown)", REWARD, "reward")
     axis = episodes_axis(max(run.episodes_played for run in table.runs))
-    facets = list(dict.fromkeys(curve.facet for curve in curves))
-    drawn = [_panels(measure, curves, axis, y_log=y_log) for measure in measures]
-    if len(facets) == 1:
-        panels = [row[0] for row in drawn]
-    elif len(facets) <= MAX_COLUMNS:
-        panels = [one for row in drawn for one in row]
-    else:
-        panels = [one for pair in zip(*drawn, strict=True) for one in pair]
+    drawn = []
+    for heading, y_label, measure in measures:
+        row = []
+        for name, curves in facets.items():
+            series = [_mean(*curve, CURVES[measure]) for curve in curves]
+            row.append(_panel(heading if len(facets) == 1 else name, y_label, series, axis, y_log=y_log))
+        drawn.append(row)
+    rows = drawn if len(facets) <= MAX_COLUMNS else zip(*drawn, strict=True)
+    panels = [one for row in rows for one in row]
     sizes = sorted({len(group) for group in table})
     if sizes == [1]:
         what = "one run each" if len(table) > 1 else "one run"
@@ -258,7 +222,7 @@ def plot_runs(
     columns = min(len(facets), MAX_COLUMNS) if len(facets) > 1 else None
     if columns is None and height is not None:
         columns = 2 if width > height else 1
-    heading = f"{title(shared(table.settings))}\n{what}".strip()
+    heading = f"{title(run_table.shared(table.settings))}\n{what}".strip()
     return saved(Picture(panels, heading, width, height=height, columns=columns), path)
 
 
@@ -271,7 +235,7 @@ def _pixels(size: tuple[float, float] | None) -> tuple[float, float | None]:
     return width * PIXELS_PER_INCH, height * PIXELS_PER_INCH
 
 
-def _facet(settings: Sequence[Settings]) -> tuple[str, ...]:
+def _facet(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """What to facet by so that every panel can be read, with as few panels as possible; nothing if one will do."""
     if len(settings) <= MAX_CURVES:
         return ()
@@ -289,22 +253,6 @@ def _facet(settings: Sequence[Settings]) -> tuple[str, ...]:
             f"most {MAX_FACETS} facets, and the groups differ in {', '.join(names)}; draw fewer of them at a time."
         )
     return min(found, key=lambda one: one[:2])[2]
-
-
-def _curves(table: RunTable[RunData], by: str | Sequence[str], colours: Mapping[str, str]) -> list[Curved]:
-    divisions = table.divide(by, write=written)
-    looks = _looks(table, divisions, colours)
-    in_facet = [named.name for named in divisions]
-    most, count = max(map(in_facet.count, in_facet)), len(set(in_facet))
-    if most > MAX_CURVES or count > MAX_FACETS:
-        raise InputError(
-            f"a picture has at most {MAX_FACETS} facets with {MAX_CURVES} curves each, here are {count} with up to "
-            f"{most}; facet by something else, or draw fewer runs at a time."
-        )
-    return [
-        Curved(group, named.name, named.rest_name, *looks[key_of(named.rest)])
-        for group, named in zip(table, divisions, strict=True)
-    ]
 
 
 def _looks(
@@ -335,41 +283,25 @@ def _looks(
     return looks
 
 
-def _panels(measure: Measure, curves: Sequence[Curved], axis: Scale, *, y_log: bool) -> list[Panel]:
-    facets = list(dict.fromkeys(curve.facet for curve in curves))
-    alone = len(facets) == 1
-    found = []
-    for facet in facets:
-        series = [_mean(one, measure.curve) for one in curves if one.facet == facet]
-        drawn = panel(measure.title if alone else facet, measure.y_label, series, axis)
-        if y_log and all(max(one.y) > 0 for one in series):
-            drawn = replace(drawn, y_log=True, series=[_positive(one) for one in series])
-        found.append(drawn)
-    return found
+def _panel(title: str, y_label: str, series: list[Series], axis: Scale, *, y_log: bool) -> Panel:
+    drawn = panel(title, y_label, series, axis)
+    if y_log and all(max(one.y) > 0 for one in series):
+        return replace(drawn, y_log=True, series=[_positive(one) for one in series])
+    return drawn
 
 
 def _positive(series: Series) -> Series:
     """What a logarithmic axis can hold of a curve."""
-    kept = np.flatnonzero(np.asarray(series.y) > 0)
     columns: dict[str, Any] = {name: getattr(series, name) for name in ("x", "y", "low", "high")}
-    for name, column in columns.items():
-        columns[name] = None if column is None else [column[place] for place in kept]
+    columns = {name: column and list(compress(column, np.array(series.y) > 0)) for name, column in columns.items()}
     return replace(series, **columns)
 
 
-def _mean(drawn: Curved, curve: Curve) -> Series:
+def _mean(group: RunGroup[RunData], name: str, colour: str, dash: Dash, curve: Curve) -> Series:
     """The mean of a group of runs with its interval."""
-    runs = drawn.group.runs
-    points = points_of(min(run.episodes_played for run in runs))
-    mean, low, high = mean_interval([curve(run, points) for run in runs])
+    points = points_of(min(run.episodes_played for run in group.runs))
+    mean, low, high = mean_interval([curve(run, points) for run in group.runs])
     band: dict[str, Any] = {}
-    if len(runs) > 1:
+    if len(group) > 1:
         band = {"low": low.tolist(), "high": high.tolist(), "band": INTERVAL_NAME}
-    return Series(
-        drawn.name or drawn.group["label"],
-        drawn.colour,
-        points.tolist(),
-        mean.tolist(),
-        dash=drawn.dash,
-        **band,
-    )
+    return Series(name, colour, points.tolist(), mean.tolist(), dash=dash, **band)

@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading
-from fed_ucbvi.core.numbers import byte_count, number_text
+from fed_ucbvi.core.numbers import byte_count, nan_for_none, none_for_nan, number_text
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.dynamic_programming import WEIGHTS
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.certificate import Certificate, policy_digest
+from fed_ucbvi.results.recommendations import Certificate, policy_digest
 from fed_ucbvi.results.run_data import RunData
 
 FORMAT = "fed-ucbvi/policy"
@@ -36,6 +36,7 @@ ENTRY_LENGTH = 12
 """Characters of an action in a JSON file, at most."""
 ROUNDING = 1e-6
 """By how much probabilities may miss 1 together."""
+FROM_RUN: dict[str, type[Any]] = {"run": str, "rounds": int, "episodes": int, "final": bool}
 SEAL = ("signature", "certificate")
 UNSIGNED = ("policy", *SEAL)
 """Fields of a file that are not under the signature."""
@@ -98,9 +99,8 @@ class LearntPolicy:
         rounds, episodes = len(run.records["length"]), run.episodes_played
         if len(run.recommendations["round"]):
             rounds, episodes = (int(run.recommendations[name][-1]) for name in ("round", "episodes"))
-        about = run.about
-        made = cls(run.policy, about.actions, dict(about.environment), run.value, "", rounds, episodes, run.complete)
-        return replace(made, guarantee=run.certificate)
+        learnt = (run.policy, run.about.actions, dict(run.about.environment), run.value)
+        return cls(*learnt, "", rounds, episodes, run.complete, guarantee=run.certificate)
 
     # --------------------------------------------------------------------------------------------------- using it
 
@@ -113,17 +113,18 @@ class LearntPolicy:
     # ---------------------------------------------------------------------------------------------------- signing
 
     def _about(self) -> dict[str, Any]:
-        """All fields of the file but the actions, the signature and the certificate."""
+        """All fields of the file but the actions."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             **{name: getattr(self, name) for name in ("horizon", "states", "actions")},
             "environment": dict(self.environment),
             "units": asdict(self.units),
-            "value": None if np.isnan(self.value) else self.value,
-            **{name: getattr(self, name) for name in ("run", "rounds", "episodes", "final")},
+            "value": none_for_nan(self.value),
+            **{name: getattr(self, name) for name in FROM_RUN},
             "policy_sha256": self.digest,
             **({} if self.guarantee is None else {"guarantee": self.guarantee.to_data()}),
+            **({name: getattr(self, name) for name in SEAL} if self.signature else {}),
         }
 
     def signed(self, certificate: bytes, private_key: bytes) -> LearntPolicy:
@@ -133,18 +134,10 @@ class LearntPolicy:
         text = _signed_text(self._about())
         return replace(self, signature=sign(text, private_key), certificate=certificate.decode())
 
-    def check_signature(self, authority: bytes, server: str | None = None) -> None:
-        """Raise unless a server of this authority has signed it, one whose certificate is for ``server`` if given."""
-        _check_signature({**self._about(), **self._seal()}, authority, server)
-
     # ------------------------------------------------------------------------------------------------------ files
 
     def to_bytes(self) -> bytes:
-        content = {**self._about(), **self._seal(), "policy": self.table.tolist()}
-        return json.dumps(content, allow_nan=False).encode() + b"\n"
-
-    def _seal(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in SEAL} if self.signature else {}
+        return json.dumps({**self._about(), "policy": self.table.tolist()}, allow_nan=False).encode() + b"\n"
 
     def save(self, path: str | Path) -> None:
         """Write a ``.json`` file; one that exists is replaced."""
@@ -164,12 +157,8 @@ def policy_of_bytes(
 ) -> LearntPolicy:
     """Read back the content of a file. Its length is checked before it is read, its signature before it is used.
 
-    Args:
-        content: of the file.
-        name: its name in error messages.
-        authority: the certificate of an authority, one of whose servers must have signed it.
-        server: the name in that server's certificate.
-        sizes: H and S, where they are known.
+    With the certificate of an ``authority``, one of its servers must have signed it; ``server``, if given, must be
+    the name in that server's certificate. ``sizes`` are H and S, where they are known.
     """
     with reading(Path(name)):
         check_length(len(content), MAX_ENTRIES if sizes is None else sizes[0] * sizes[1], name)
@@ -183,26 +172,22 @@ def policy_of_bytes(
         if min(shape) < 1 or shape[0] * shape[1] > MAX_ENTRIES:
             raise InputError(f"{name} is damaged, or too large: policies have 1 to {MAX_ENTRIES:,} entries.")
         if authority is not None:
+            if not about.get("signature"):
+                raise InputError(f"{name} is not to be trusted: it is not signed.")
+            from fed_ucbvi.core.signatures import check_signature
+
+            signature, certificate = (str(about[part]) for part in SEAL)
             try:
-                _check_signature(about, authority, server)
+                check_signature(_signed_text(about), signature, certificate, authority, server)
             except InputError as error:
                 raise InputError(f"{name} is not to be trusted: {error}") from error
         table = np.asarray(about["policy"], dtype=np.int32)
         if table.shape != shape or table.min() < 0 or table.max() >= actions:
             raise InputError(f"{name} is damaged: its policy is not one of the sizes it names.")
-        found = LearntPolicy(
-            table,
-            actions,
-            about["environment"],
-            float("nan") if about["value"] is None else float(about["value"]),
-            run=str(about["run"]),
-            rounds=int(about["rounds"]),
-            episodes=int(about["episodes"]),
-            final=bool(about["final"]),
-            signature=str(about.get("signature", "")),
-            certificate=str(about.get("certificate", "")),
-            guarantee=Certificate.from_data(about["guarantee"]) if "guarantee" in about else None,
-        )
+        known: dict[str, Any] = {name: kind(about[name]) for name, kind in FROM_RUN.items()}
+        known |= {name: str(about.get(name, "")) for name in SEAL}
+        known["guarantee"] = Certificate.from_data(about["guarantee"]) if "guarantee" in about else None
+        found = LearntPolicy(table, actions, about["environment"], nan_for_none(about["value"]), **known)
         if found.digest != about["policy_sha256"]:
             raise InputError(f"{name} is damaged: its actions are not those whose digest it gives.")
         if found.guarantee is not None and found.guarantee.policy_sha256 != found.digest:
@@ -223,11 +208,7 @@ def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, n
     >>> policy_sets([[0.5, 0.5, 0], [0, 0.1, 0.9]], 1, 2, 3, name="the rule", ends=False).tolist()
     [[[60, 60, 0], [0, 12, 108]]]
     """
-    asked = _asked(given, horizon, states - ends, name)
-    try:
-        table = np.asarray(asked)
-    except ValueError:
-        table = np.asarray("no table")
+    table = _asked(given, horizon, states - ends, name)
     rows_are_one = table.dtype.kind == "f" and table.ndim == 2 and _are_one(table.sum(axis=1))
     if table.dtype != np.bool_ and not rows_are_one and table.ndim != 3:
         return policy_table(table, horizon, states, actions, name=name, ends=ends)
@@ -237,13 +218,12 @@ def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, n
         rows = np.concatenate([rows, last if rows.dtype == np.bool_ else last / actions], axis=1)
     whole = rows.any(axis=-1).all() if rows.dtype == np.bool_ else (rows >= 0).all() and _are_one(rows.sum(axis=-1))
     if rows.shape != (horizon, states, actions) or not whole:
-        kind = "sets" if rows.dtype == np.bool_ else "probabilities"
-        wrong = (
-            "" if whole else ", some of them empty" if kind == "sets" else ", some of them below 0 or not 1 together"
-        )
+        kind, wrong = "probabilities", ", some of them below 0 or not 1 together"
+        if rows.dtype == np.bool_:
+            kind, wrong = "sets", ", some of them empty"
         raise InputError(
             f"{name} must have an action or more for each step, state, (H, S, A) = ({horizon}, {states}, {actions}); "
-            f"got {kind} of shape {table.shape}{wrong}."
+            f"got {kind} of shape {table.shape}{'' if whole else wrong}."
         )
     return np.ascontiguousarray(rows) if rows.dtype == np.bool_ else _weights(rows)
 
@@ -260,38 +240,35 @@ def _weights(probabilities: FloatArray) -> PolicyArray:
     return np.asarray(made + (rank < WEIGHTS - made.sum(axis=-1, keepdims=True)), dtype=np.int8)
 
 
-def _asked(given: PolicyLike, horizon: int, states: int, name: str) -> npt.ArrayLike:
+def _asked(given: PolicyLike, horizon: int, states: int, name: str) -> npt.NDArray[Any]:
     """A policy as a table, whoever gives it: a function is asked for every step and state."""
     if isinstance(given, LearntPolicy):
         return given.table
-    if not callable(given):
-        return given
+    if callable(given):
+        try:
+            given = [[given(h, s) for s in range(states)] for h in range(horizon)]
+        except Exception as error:
+            raise InputError(f"{name} fails for some step and state: {type(error).__name__}: {error}") from error
     try:
-        return [[given(h, s) for s in range(states)] for h in range(horizon)]
-    except Exception as error:
-        raise InputError(f"{name} fails for some step and state: {type(error).__name__}: {error}") from error
+        return np.asarray(given)
+    except ValueError:
+        return np.asarray("no table")
 
 
 def policy_table(
     given: PolicyLike, horizon: int, states: int, actions: int, *, name: str = "the policy", ends: bool = False
 ) -> IndexArray:
-    """A policy as actions ``(H, S)``, or raise.
+    """A policy as actions ``(H, S)``, or raise; ``name`` says in messages what it is.
 
-    Args:
-        given: actions ``(S,)`` or ``(H, S)``, a learnt policy, or a function of step and state.
-        horizon: H.
-        states: S.
-        actions: A.
-        name: what it is, in error messages.
-        ends: whether the last state is that where live environments go when an episode terminates. Nothing depends on
-            the action there, so it may be left out, and a function is not asked about it.
+    It is given as actions ``(S,)`` or ``(H, S)``, a learnt policy, or a function of step and state. ``ends`` says
+    that the last state is that where live environments go when an episode terminates. Nothing depends on the action
+    there, so it may be left out, and a function is not asked about it.
 
     >>> policy_table(lambda step, state: step + state, 2, 2, 3).tolist()
     [[0, 1], [1, 2]]
     """
-    asked = _asked(given, horizon, states - ends, name)
+    table = _asked(given, horizon, states - ends, name)
     try:
-        table = np.asarray(asked)
         whole = np.array_equal(table, table.astype(np.int32))
     except (TypeError, ValueError):
         table, whole = np.zeros(0), False
@@ -311,14 +288,6 @@ def policy_table(
 def _signed_text(about: Mapping[str, Any]) -> str:
     signed = {key: value for key, value in about.items() if key not in UNSIGNED}
     return json.dumps(signed, allow_nan=False, sort_keys=True, separators=(",", ":"))
-
-
-def _check_signature(about: Mapping[str, Any], authority: bytes, server: str | None) -> None:
-    from fed_ucbvi.core.signatures import check_signature
-
-    if not about.get("signature"):
-        raise InputError("it is not signed.")
-    check_signature(_signed_text(about), str(about["signature"]), str(about["certificate"]), authority, server)
 
 
 def check_length(length: int, entries: int, name: str | Path) -> None:

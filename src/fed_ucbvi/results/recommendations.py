@@ -1,4 +1,4 @@
-"""The policies that a run recommends while it learns: when one is planned, what is recorded of each, its worth.
+"""The policies that a run recommends while it learns: when, what is recorded of each, what it is worth and promises.
 
 The exploring policy is optimistic. The *recommended* policy is planned without bonus from all counts. A policy is
 planned after the first round, whenever the number of episodes has at least doubled since the last plan, and at the
@@ -23,13 +23,15 @@ Initial states are weighted by their distribution if that is known, and otherwis
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fed_ucbvi.core.numbers import nan_for_none, none_for_nan
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.agent_tables import no_policy, update_values
 from fed_ucbvi.results.round_record import column_types, columns_of
@@ -114,6 +116,76 @@ def table_of(rows: Sequence[tuple[float, ...]]) -> dict[str, Any]:
     return columns_of(rows, COLUMNS)
 
 
+# ---------------------------------------------------------------------------------------------------- certificates
+
+GAP, PROMOTION, VALUE = "gap", "promotion", "value"
+"""Whether the policy is nearly the best there is, or better than the incumbent; or just what it is worth."""
+NUMBERS = ("at_least", "compared_with", "model_at_least")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A guarantee for a policy, in the environment's own units, that holds with probability ``1 - delta``.
+
+    Attributes:
+        kind: ``gap``: the best policy is worth at most ``compared_with``. ``promotion``: the incumbent was.
+            ``value``: the policy itself is.
+        policy_sha256: which policy; see :attr:`~fed_ucbvi.results.policy.LearntPolicy.digest`.
+        delta: the probability that something here is wrong.
+        episodes: of all agents in which the policy itself was played.
+        at_least: what it is worth, from these episodes alone.
+        compared_with: see ``kind``.
+        model_at_least: what it is worth by the counts of all episodes, if the states are all that matters; NaN where
+            nobody has worked it out.
+        rounds: of the run, when it was issued.
+        played: episodes per agent, then.
+        date: then, in UTC.
+        assumed: in words.
+    """
+
+    kind: str
+    policy_sha256: str
+    delta: float
+    episodes: int
+    at_least: float
+    compared_with: float
+    model_at_least: float
+    rounds: int
+    played: int
+    date: str
+    assumed: str
+
+    @property
+    def gap(self) -> float:
+        """What the policy can be worse than what it is compared with; below 0 if it is better."""
+        return self.compared_with - self.at_least
+
+    def __str__(self) -> str:
+        others = {GAP: "the best policy at most", PROMOTION: "the incumbent at most", VALUE: "and at most"}
+        return (
+            f"worth at least {self.at_least:,.4g} (played {self.episodes:,} times), {others[self.kind]} "
+            f"{self.compared_with:,.4g}, with probability {1 - self.delta:g}"
+        )
+
+    def to_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = none_for_nan(asdict(self))
+        return data
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Certificate:
+        """Read what :meth:`to_data` gave."""
+        values: dict[str, Any] = {**data, **{name: nan_for_none(data[name]) for name in NUMBERS}}
+        return cls(**values)
+
+
+def policy_digest(table: IndexArray) -> str:
+    """The SHA-256 of actions ``(H, S)``, as 32-bit integers, little endian, step by step."""
+    return hashlib.sha256(np.ascontiguousarray(table, dtype="<i4").tobytes()).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------- worth to the agents
+
+
 class AgentsValue(NamedTuple):
     """The mean over the (honest) agents of ``V^{i,pi}_1(mu^i)``, and the worst and the best of them.
 
@@ -160,10 +232,9 @@ def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:
     """``V^{i,pi}_1(mu^i)`` of every agent, ``(M,)``; NaN for liars, and where nothing is known."""
     values = np.full(federation.agents, np.nan)
     if is_known(federation):
-        tables, (chosen, kind) = federation.kind_tables, federation.kinds
-        H, S = policy.shape[:2]
-        V = np.zeros((H + 1, S, len(chosen)))
-        update_values(tables, policy, no_policy(H, S, federation.actions), V)
+        tables, (_, kind) = federation.kind_tables, federation.kinds
+        V = np.zeros((len(policy) + 1, *tables.initial.shape))
+        update_values(tables, policy, no_policy(policy), V)
         values[federation.honest] = (tables.initial * V[0]).sum(axis=0)[kind]
     return values
 

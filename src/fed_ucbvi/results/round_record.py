@@ -109,11 +109,8 @@ class RoundRecord(NamedTuple):
         episodes: per agent, so far: every round adds the mean over the agents that took part in it, and what is
             less than an episode is left out.
         planned_episodes: what they come to at the end: T, but in live runs that agents joined or left.
-        length: episodes of the agent that played most, in this round.
         synchronisations: so far; a round that was cut short has none.
-        requests: how many agents requested the synchronisation.
-        agent: the first that did, and at which step, state and action; -1 if none did, or if requests are secret.
-        rule: the rule it did it by; empty if none.
+        rule: the rule by which the first agent requested; empty if none did.
         regret: so far, averaged in every round over the agents that took part in it; NaN where it is unknown.
         reward: of an episode of this round, averaged over agents; NaN where it is unknown.
         optimistic_value: the server's at the last recommendation, over the initial states; NaN before the first.
@@ -161,15 +158,10 @@ class RoundRecord(NamedTuple):
         """This record in other units; its rewards are in [0, 1] a step."""
         if units == Units():
             return self
-        return self._replace(
-            regret=units.scale * self.regret,
-            reward=units.original_return(self.reward, horizon),
-            optimistic_value=units.original_return(self.optimistic_value, horizon),
-            recommended_value=units.original_return(self.recommended_value, horizon),
-            reward_sd=units.scale * self.reward_sd,
-            cost=units.scale * self.cost,
-            allowed=units.scale * self.allowed,
-        )
+        values = ("reward", "optimistic_value", "recommended_value")
+        own: dict[str, Any] = {name: units.original_return(getattr(self, name), horizon) for name in values}
+        own |= {name: units.scale * getattr(self, name) for name in ("regret", "reward_sd", "cost", "allowed")}
+        return self._replace(**own)
 
 
 class Totals:
@@ -212,11 +204,7 @@ class Totals:
     ) -> RoundRecord:
         """The last round, and where the run stands after it, if every step pays between 0 and 1.
 
-        Args:
-            rules: the algorithm's, by which agents request.
-            planned_episodes: per agent, of the whole run.
-            values: optimistic and estimated, at the last recommendation.
-            seconds: since the run began.
+        ``values`` are the optimistic and the estimated one at the last recommendation.
         """
         row = self.last
         assert row is not None, "a round has been added"

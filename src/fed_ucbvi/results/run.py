@@ -21,10 +21,9 @@ from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, 
 from fed_ucbvi.core.numbers import Bracket, nan_for_none, none_for_nan
 from fed_ucbvi.core.version import PROGRAM
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.certificate import Certificate
 from fed_ucbvi.results.policy import MAX_ENTRIES, LearntPolicy, check_length, check_policy_file, policy_of_bytes
 from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
-from fed_ucbvi.results.recommendations import KINDS
+from fed_ucbvi.results.recommendations import KINDS, Certificate
 from fed_ucbvi.results.round_record import COLUMNS
 from fed_ucbvi.results.run_data import RunData
 

@@ -47,9 +47,7 @@ class Summary(NamedTuple):
         low: lower end of its 95 % interval; the mean itself for a single run.
         high: upper end.
         deviation: the standard deviation; NaN for a single run.
-        lower_quartile: a quarter of the runs are below.
-        median: half are; rare runs that fail do not move it.
-        upper_quartile: three quarters are.
+        median: half of the runs are below; rare runs that fail do not move it.
         worst: the largest.
         failing: how many runs have more than :data:`FAILING` times the median.
         failing_low: lower end of the 95 % interval of the share of runs that fail (:func:`share_interval`).
@@ -61,9 +59,7 @@ class Summary(NamedTuple):
     low: float
     high: float
     deviation: float
-    lower_quartile: float
     median: float
-    upper_quartile: float
     worst: float
     failing: int
     failing_low: float
@@ -201,11 +197,11 @@ def summarise(samples: npt.ArrayLike) -> Summary:
     values = np.asarray(samples, dtype=np.float64)
     mean, low, high = (float(end) for end in mean_interval(values))
     n = len(values)
-    lower, median, upper = (float(quartile) for quartile in np.quantile(values, [0.25, 0.5, 0.75]))
+    median = float(np.quantile(values, 0.5))
     failing = int((values > FAILING * median).sum()) if median >= 0 else 0  # a cost is not negative
     deviation = float(values.std(ddof=1)) if n > 1 else math.nan
-    middle, worst = (lower, median, upper), float(values.max())
-    return Summary(n, mean, low, high, deviation, *middle, worst, failing, *share_interval(failing, n))
+    worst = float(values.max())
+    return Summary(n, mean, low, high, deviation, median, worst, failing, *share_interval(failing, n))
 
 
 def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:

@@ -36,7 +36,7 @@ class Job(RunSpec):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything but seeds and driver, as :func:`~fed_ucbvi.results.settings.settings_of` has it of the run."""
+        """Everything but seeds and driver, as :func:`~fed_ucbvi.results.run_table.settings_of` has it of the run."""
         labels = {"label": label_of(self.label), "environment_label": label_of(str(self.environment))}
         options = {f"environment.{name}": value for name, value in self.environment_options.items()}
         return {

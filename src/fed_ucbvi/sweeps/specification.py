@@ -20,15 +20,15 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fed_ucbvi.algorithms import algorithm_name, as_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Algorithm
@@ -54,43 +54,13 @@ def _at(key: str) -> Iterator[None]:
         raise InputError(f"{key}: {error}") from error
 
 
-class Choice(NamedTuple):
-    """An algorithm or an environment with options; written as its name alone, or as a table.
-
-    ``label`` is what tables and figures call an algorithm.
-    """
-
-    name: str
-    options: Mapping[str, Any]
-    label: str = ""
-
-    @classmethod
-    def of(cls, given: Any, *, labelled: bool) -> Choice:
-        """From a name, a table ``{name = ..., option = ...}`` or, in Python, an algorithm or its class."""
-        if isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Algorithm)):
-            algorithm = as_algorithm(given)
-            given = {"name": algorithm_name(algorithm), **parameters_of(algorithm)}
-        table = {"name": given} if isinstance(given, str) else given
-        if not isinstance(table, Mapping):
-            raise InputError("must be a name or a table such as {name = '...', option = ...}.")
-        if not isinstance(table.get("name"), str):
-            raise InputError("the table must name one: name = '...'.")
-        label = (table.get("label") or "") if labelled else ""
-        if not isinstance(label, str):
-            raise InputError(f"the label must be text in quotes, got {label!r}.")
-        own = ("name", "label") if labelled else ("name",)
-        return cls(table["name"], {key: value for key, value in table.items() if key not in own}, label)
-
-    def as_table(self) -> dict[str, Any]:
-        return {"name": self.name, **({"label": self.label} if self.label else {}), **self.options}
-
-
 @dataclass(frozen=True)
 class SweepGrid:
     """All combinations of the values listed.
 
     Attributes:
-        algorithms: names, or tables ``{name = ..., label = ..., parameter = ...}``.
+        algorithms: names, or tables ``{name = ..., label = ..., parameter = ...}``, in Python also algorithms and
+            their classes; the label is what tables and figures call it.
         environments: names, or tables ``{name = ..., option = ...}``.
         eps_p: heterogeneities.
         agents: numbers of agents.
@@ -100,8 +70,8 @@ class SweepGrid:
         driver: how the data are collected.
     """
 
-    algorithms: Sequence[Choice]
-    environments: Sequence[Choice]
+    algorithms: Sequence[dict[str, Any]]
+    environments: Sequence[dict[str, Any]]
     eps_p: Sequence[float]
     agents: Sequence[int]
     episodes: Sequence[int] | Mapping[str, int]
@@ -118,72 +88,57 @@ class SweepGrid:
         if not isinstance(given, Mapping):
             raise InputError(f"{where}: must be a table, as [[grid]] begins one, got {given!r}.")
         _check_keys(f"{where}.", given, list(cls.__dataclass_fields__), NEEDED)
-        table = {**DEFAULTS, **given}
-        if not isinstance(table["seeds"], list | tuple):
+        values: dict[str, Any] = {**DEFAULTS, **given}
+        if not isinstance(values["seeds"], list | tuple):
             with _at(f"{where}.seeds"):
-                table["seeds"] = list(range(check_positive_integer("seeds", table["seeds"])))
-
-        def each(key: str, read: Callable[[Any], ValueT]) -> list[ValueT]:
-            return _each(f"{where}.{key}", table[key], read)
-
-        algorithms = each("algorithms", partial(_algorithm, recorded=recorded))
-        environments = each("environments", partial(_environment, recorded=recorded))
-        lengths, env_seed = table["episodes"], table["env_seed"]
-        if isinstance(lengths, Mapping):
-            lengths = _lengths(f"{where}.episodes", lengths, {one.name for one in environments})
-        else:
-            lengths = each("episodes", partial(field_value, "episodes"))
-        if env_seed != "seed":
-            with _at(f"{where}.env_seed"):
-                if isinstance(env_seed, str):
-                    raise InputError(f"must be a whole number, or 'seed' for each run's own seed, got '{env_seed}'.")
-                env_seed = field_value("env_seed", env_seed)
+                values["seeds"] = list(range(check_positive_integer("seeds", values["seeds"])))
+        readers: dict[str, Callable[[Any], Any]] = {
+            "algorithms": partial(_algorithm, recorded=recorded),
+            "environments": partial(_environment, recorded=recorded),
+            "seeds": partial(field_value, "seed"),
+            **{key: partial(field_value, key) for key in ("eps_p", "agents", "episodes")},
+        }
+        for key, read in readers.items():
+            if key == "episodes" and isinstance(values[key], Mapping):
+                names = {one["name"] for one in values["environments"]}
+                values[key] = _lengths(f"{where}.{key}", values[key], names)
+            else:
+                values[key] = _each(f"{where}.{key}", values[key], read)
+        with _at(f"{where}.env_seed"):
+            if isinstance(values["env_seed"], str) and values["env_seed"] != "seed":
+                raise InputError(f"must be a whole number, or 'seed' for each run's own, got '{values['env_seed']}'.")
+            if values["env_seed"] != "seed":
+                values["env_seed"] = field_value("env_seed", values["env_seed"])
         with _at(f"{where}.driver"):
-            driver = field_value("driver", table["driver"])
-        eps_p, agents, seeds = (
-            each(key, partial(field_value, name))
-            for key, name in (("eps_p", "eps_p"), ("agents", "agents"), ("seeds", "seed"))
-        )
-        return cls(algorithms, environments, eps_p, agents, lengths, seeds, env_seed, driver)
-
-    def as_table(self) -> dict[str, Any]:
-        chosen = {name: [one.as_table() for one in getattr(self, name)] for name in ("algorithms", "environments")}
-        return {**asdict(self), **chosen}
-
-    def cases(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """All combinations without the seeds: the keys they come from, and the arguments of a job."""
-        for (e, environment), (a, algorithm) in itertools.product(
-            enumerate(self.environments), enumerate(self.algorithms)
-        ):
-            lengths = [self.episodes[environment.name]] if isinstance(self.episodes, Mapping) else self.episodes
-            for eps_p, (m, agents), episodes in itertools.product(self.eps_p, enumerate(self.agents), lengths):
-                yield (
-                    f"agents[{m}] with algorithms[{a}] and environments[{e}]",
-                    {
-                        "algorithm": algorithm.name,
-                        "parameters": algorithm.options,
-                        "environment": environment.name,
-                        "environment_options": environment.options,
-                        "agents": agents,
-                        "eps_p": eps_p,
-                        "episodes": episodes,
-                        "driver": self.driver,
-                        "label": algorithm.label,
-                    },
-                )
+            values["driver"] = field_value("driver", values["driver"])
+        return cls(**values)
 
     def jobs(self, where: str, *, recorded: bool) -> Iterator[Job]:
         """All runs; if an algorithm rejects a combination, the error names ``where`` and the keys."""
-        for key, case in self.cases():
-            with _at(f"{where}.{key}"):
-                jobs = [
-                    Job(**case, seed=seed, env_seed=seed if self.env_seed == "seed" else self.env_seed)
-                    for seed in self.seeds
-                ]
-                if not recorded:
-                    jobs = [job.complete() for job in jobs]
-                    jobs[0].check_possible()  # seeds make no difference to that
-            yield from jobs
+        for (e, environment), (a, algorithm) in product(enumerate(self.environments), enumerate(self.algorithms)):
+            name, lengths = environment["name"], self.episodes
+            case = {
+                "algorithm": algorithm["name"],
+                "label": algorithm["label"],
+                "parameters": _without(algorithm, "name", "label"),
+                "environment": name,
+                "environment_options": _without(environment, "name"),
+                "driver": self.driver,
+            }
+            each = product(
+                self.eps_p, enumerate(self.agents), [lengths[name]] if isinstance(lengths, Mapping) else lengths
+            )
+            for eps_p, (m, agents), episodes in each:
+                case |= {"eps_p": eps_p, "agents": agents, "episodes": episodes}
+                with _at(f"{where}.agents[{m}] with algorithms[{a}] and environments[{e}]"):
+                    jobs = [
+                        Job(**case, seed=seed, env_seed=seed if self.env_seed == "seed" else self.env_seed)
+                        for seed in self.seeds
+                    ]
+                    if not recorded:
+                        jobs = [job.complete() for job in jobs]
+                        jobs[0].check_possible()  # seeds make no difference to that
+                yield from jobs
 
 
 def _check_keys(where: str, given: Mapping[str, Any], known: Sequence[str], needed: Sequence[str]) -> None:
@@ -207,17 +162,37 @@ def _each(key: str, given: Any, read: Callable[[Any], ValueT]) -> list[ValueT]:
     return found
 
 
-def _algorithm(given: Any, *, recorded: bool) -> Choice:
-    chosen = Choice.of(given, labelled=True)
-    if recorded:
-        return chosen
-    name = canonical_name(chosen.name)
-    return Choice(name, complete_parameters(chosen.name, chosen.options), chosen.label or name)
+def _table(given: Any) -> dict[str, Any]:
+    """A name, a table, or an algorithm or its class, as a table."""
+    if isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Algorithm)):
+        algorithm = as_algorithm(given)
+        given = {"name": algorithm_name(algorithm), **parameters_of(algorithm)}
+    table = {"name": given} if isinstance(given, str) else given
+    if not isinstance(table, Mapping):
+        raise InputError("must be a name or a table such as {name = '...', option = ...}.")
+    if not isinstance(table.get("name"), str):
+        raise InputError("the table must name one: name = '...'.")
+    return dict(table)
 
 
-def _environment(given: Any, *, recorded: bool) -> Choice:
-    chosen = Choice.of(given, labelled=False)
-    return chosen if recorded else Choice(chosen.name, complete_options(chosen.name, chosen.options))
+def _without(table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in keys}
+
+
+def _algorithm(given: Any, *, recorded: bool) -> dict[str, Any]:
+    table = _table(given)
+    label = table.get("label") or ""
+    if not isinstance(label, str):
+        raise InputError(f"the label must be text in quotes, got {label!r}.")
+    name, parameters = table["name"], _without(table, "name", "label")
+    if not recorded:
+        parameters, name = complete_parameters(name, parameters), canonical_name(name)
+    return {"name": name, "label": label or name, **parameters}
+
+
+def _environment(given: Any, *, recorded: bool) -> dict[str, Any]:
+    table = _table(given)
+    return table if recorded else {"name": table["name"], **complete_options(table["name"], _without(table, "name"))}
 
 
 def _lengths(key: str, given: Mapping[str, Any], names: set[str]) -> dict[str, int]:
@@ -239,17 +214,7 @@ class Sweep:
         grids: see :class:`SweepGrid`; in a TOML file each is a table ``[[grid]]``.
     """
 
-    def __init__(self, **content: Any) -> None:
-        self._fill(content, recorded=False)
-
-    @classmethod
-    def recorded(cls, content: Mapping[str, Any]) -> Sweep:
-        """A sweep from its stored :meth:`content`; what it names need not be installed."""
-        sweep = cls.__new__(cls)
-        sweep._fill(content, recorded=True)
-        return sweep
-
-    def _fill(self, content: Mapping[str, Any], *, recorded: bool) -> None:
+    def __init__(self, recorded: bool = False, /, **content: Any) -> None:
         _check_texts("", content)
         given = {"grid" if key == "grids" else key: value for key, value in content.items()}
         _check_keys("", given, ("name", "grid"), needed=("name", "grid"))
@@ -265,6 +230,11 @@ class Sweep:
         self.grids = [SweepGrid.of(one, f"grid[{n}]", recorded=recorded) for n, one in enumerate(grids)]
         jobs = (job for n, grid in enumerate(self.grids) for job in grid.jobs(f"grid[{n}]", recorded=recorded))
         self._jobs = tuple(dict.fromkeys(jobs))
+
+    @classmethod
+    def recorded(cls, content: Mapping[str, Any]) -> Sweep:
+        """A sweep from its stored :meth:`content`; what it names need not be installed."""
+        return cls(True, **content)
 
     @classmethod
     def from_toml(cls, path: str | Path, *, code: Collection[str] = ()) -> Sweep:
@@ -297,7 +267,7 @@ class Sweep:
 
     def content(self) -> dict[str, Any]:
         """The sweep with all defaults filled in, ready for JSON; ``Sweep(**content)`` gives it back."""
-        return {"name": self.name, "grid": [grid.as_table() for grid in self.grids]}
+        return {"name": self.name, "grid": [asdict(grid) for grid in self.grids]}
 
     @property
     def digest(self) -> str:

@@ -10,26 +10,26 @@
 ``damaged/``
     run files whose checksum did not match when the sweep was resumed;
 ``journal.jsonl``
-    one line for each finished run: its id, how long it took, and when it ended.
+    one line for each finished run: its id, how long it took, and when it ended;
+``lock``
+    which process makes the runs, while it does.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.engine.simulation import Caution
+from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.results.about import versions
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sweeps.job import Job
@@ -39,8 +39,6 @@ from fed_ucbvi.sweeps.worker import Failure
 FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 2
 RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
-PAUSES = (0.0, 0.1, 0.3, 1.0)
-"""Seconds to wait before each attempt to lock a folder: somebody who only looks holds it for a moment."""
 MAX_DIFFERENCES, MAX_VALUES = 4, 6
 """How many differences, and values of each, the message names when a folder holds another sweep."""
 
@@ -108,16 +106,8 @@ class Store:
                     f"{folder} holds this sweep already; continue it with --resume, or choose another folder (--out)."
                 )
             store = cls(folder, sweep)
-        with (folder / MANIFEST).open("rb+") as manifest:
-            if not any(_locked(manifest, fcntl.LOCK_EX, after=pause) for pause in PAUSES):
-                raise InputError(f"{folder} is in use by another process; wait for it or stop it.")
+        with FolderLock(folder):
             yield store
-
-    @property
-    def in_use(self) -> bool:
-        """Whether a process is making the sweep's runs, here or on another machine that shares the folder."""
-        with (self.folder / MANIFEST).open("rb") as manifest:
-            return not _locked(manifest, fcntl.LOCK_SH)
 
     def left(self) -> tuple[list[Job], tuple[str, ...]]:
         """The jobs that have no run yet, and the ids of those whose files were damaged and have been moved away."""
@@ -196,16 +186,6 @@ class Store:
 
     def _failure(self, job: Job) -> Path:
         return self.folder / FAILURES / f"{job.id}.json"
-
-
-def _locked(file: IO[bytes], kind: int, after: float = 0.0) -> bool:
-    """Lock a file while it is open; whether that could be done, after so many seconds."""
-    time.sleep(after)
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, Run]]:

@@ -176,38 +176,16 @@ class Fleet:
 
     @classmethod
     def of(
-        cls,
-        federation: Federation,
-        seed: int,
-        first_agent: int = 0,
-        *,
-        pooled: bool = False,
-        counting: Counting = Counting.POLICY,
-        random_rewards: bool = False,
-        counters: type[np.signedinteger[Any]] = np.int64,
+        cls, federation: Federation, seed: int, first_agent: int = 0, *, random_rewards: bool = False, **more: Any
     ) -> Fleet:
         """All agents of a federation as one fleet; if rewards are random, on supports that are doubled.
 
-        See :mod:`fed_ucbvi.engine.drivers.rewards`.
+        See :mod:`fed_ucbvi.engine.drivers.rewards`. ``more`` are fields of the fleet.
         """
         support = (federation.successors, federation.probabilities)
         if random_rewards:
             support = doubled(*support, payments_of(federation).chances)
-        problem = (*support, federation.initial, federation.horizon)
-        return cls(*problem, seed, first_agent, pooled=pooled, counting=counting, counters=counters)
-
-    def clear(self) -> None:
-        transitions, visits = self.flat
-        _clear(transitions, visits, *self.touched)
-        if self.counted_starts.size:
-            self.counted_starts.fill(0)
-
-    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
-        """The :class:`RoundEnd` of a round of ``length`` episodes after ``first`` whose counts are complete."""
-        asking = length >= budgets.min_length(first)
-        limits = budgets.limits.reshape((len(budgets.limits), -1))
-        requesters, agent, cell = _end_round(self.flat[1], limits, asking, *self.touched, self.pooled)
-        return stop_at(length, requesters, agent + self.first_agent, cell, policy, self.counting)
+        return cls(*support, federation.initial, federation.horizon, seed, first_agent, **more)
 
 
 def one_if_shared(table: FloatArray) -> FloatArray:
@@ -254,10 +232,13 @@ class FleetDriver(ABC):
         return self.fleet.starts
 
     def clear(self) -> None:
-        self.fleet.clear()
+        fleet, (transitions, visits) = self.fleet, self.fleet.flat
+        _clear(transitions, visits, *fleet.touched)
+        if fleet.counted_starts.size:
+            fleet.counted_starts.fill(0)
 
     def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
-        self.fleet.clear()
+        self.clear()
 
     @abstractmethod
     def extend(
@@ -271,7 +252,10 @@ class FleetDriver(ABC):
         return find_requester(self.visits, limits)[0] > 0
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
-        return self.fleet.stopped(policy, budgets, first, length)
+        fleet, limits = self.fleet, budgets.limits.reshape((len(budgets.limits), -1))
+        asking = length >= budgets.min_length(first)
+        requesters, agent, cell = _end_round(fleet.flat[1], limits, asking, *fleet.touched, fleet.pooled)
+        return stop_at(length, requesters, agent + fleet.first_agent, cell, policy, fleet.counting)
 
     def recall(self, counts: Mapping[str, Array]) -> None:
         self.visits[...], self.transitions[...] = counts["visits"], counts["transitions"]

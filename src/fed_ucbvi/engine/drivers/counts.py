@@ -150,6 +150,7 @@ def _collect(
     held = np.empty(m, dtype=np.int64)
     searched, asked = np.zeros(m, dtype=np.bool_), False
     nothing = np.zeros(limits.shape[1], dtype=np.int64)
+    drawing, given = np.bool_(False), np.bool_(True)  # not written out below, where code would be compiled for each
     for turn in range(2 * m):  # all agents draw; then those that have searched draw again, as far as the first ask
         again, i = divmod(turn, m)
         if again and not (searched[i] and held[i] > length):
@@ -160,7 +161,7 @@ def _collect(
         source = Origin(seed, np.uint64(first_agent + i), np.uint64(first))
         stream = new_stream(BLOCKS, source.first, source.seed, source.agent)
         drawn[i] = held[i] = size
-        _forward(stream, model, play, size, block, False, block)
+        _forward(stream, model, play, size, block, drawing, block)
         if _asks(asking, nothing, _by_cell(block.seen, asking)):
             searched[i] = asked = True
             held[i] = _search(stream, source, model, play, asking, size, cut, blocks, i)
@@ -169,7 +170,7 @@ def _collect(
         block = _block(blocks, i)
         if held[i] > length:
             spare, source = _block(blocks, m), Origin(seed, np.uint64(first_agent + i), np.uint64(first))
-            _forward(_cuts(source), _model(models, i), play, length, block, True, spare)
+            _forward(_cuts(source), _model(models, i), play, length, block, given, spare)
             _copy_counts(spare, block)
         flows, seen, states = block
         row = 0 if pooled else i
@@ -212,7 +213,13 @@ def _cuts(source: Origin) -> WordArray:
 
 @inner
 def _forward(
-    stream: WordArray, model: AgentModel, play: Actions, episodes: int, whole: Block, given: bool, out: Block
+    stream: WordArray,
+    model: AgentModel,
+    play: Actions,
+    episodes: int,
+    whole: Block,
+    given: bool | np.bool_,
+    out: Block,
 ) -> None:
     """Counts of so many episodes of one agent; if those of a ``whole`` block are ``given``, of its first episodes."""
     flows, seen, states = out
@@ -302,7 +309,7 @@ def _search(
     block, kept, first, spare = _block(blocks, i), _block(blocks, m), _block(blocks, m + 1), _block(blocks, m + 2)
     kept.seen[:] = 0
     kept.states[:] = 0
-    more, less = np.int64(1), np.int64(-1)  # not written out below, where code would be compiled for each
+    more, less, given = np.int64(1), np.int64(-1), np.bool_(True)  # not written out below, as above
     start, end = 0, length
     guess = True
     while end - start > 1:
@@ -317,14 +324,14 @@ def _search(
                     expected = min(expected, size * need / (seen_at[cell] + 1.0))
             part = min(max(int(expected), 1), size - 1)
         guess = not guess
-        _forward(stream, model, play, part, block, True, first)
+        _forward(stream, model, play, part, block, given, first)
         if _asks(asking, kept_at, _by_cell(first.seen, asking)):
             end = start + part
             block, first = first, block
         elif start < cut <= start + part:
             block = first
             if cut < start + part:
-                _forward(_cuts(source), model, play, cut - start, first, True, spare)
+                _forward(_cuts(source), model, play, cut - start, first, given, spare)
                 block = spare
             end = cut
             break

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Counting, FleetTables, RewardSums, Setting
+from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, RewardSums
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
 from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns, new_histogram
 from fed_ucbvi.core.compiling import compiled
@@ -106,18 +106,6 @@ class LiveTables:
             self.successors = np.concatenate([self.successors, np.zeros_like(self.successors)], axis=-1)
             self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)], axis=-1)
             self.rewards.set_width(self.width)
-
-
-def on_wider_supports(algorithm: Algorithm[Any, Any], setting: Setting, agents: Any, tables: LiveTables) -> Any:
-    """The same agents on the supports as they are now.
-
-    All that changes in agents is in ``arrays``, so that is all to move; what they were told for the round they must
-    be told again.
-    """
-    old, wider = agents.arrays(), algorithm.new_agents(setting, tables.for_agents())
-    for name, array in wider.arrays().items():
-        array[..., : old[name].shape[-1]] = old[name]
-    return wider
 
 
 class LiveDriver:

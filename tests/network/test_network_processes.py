@@ -1,9 +1,12 @@
-"""Real processes that are killed, frozen, cut off and out of disk: the run is the simulation's, or as announced."""
+"""Real processes that are killed, frozen, cut off, refused, flooded and out of disk: the run is as it should be."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,10 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import Run
-from fed_ucbvi.network.certificates import make_certificates
-from federation_processes import AGENTS, SERVER, THREE, Line, Processes, T, simulated
+from commands import refusal
+from enemies import SECONDS, outcome_of
+from fed_ucbvi import FedUCBVI, Run, gridworld, run
+from fed_ucbvi.engine.state_store import FolderLock
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke
+from fed_ucbvi.network.messages import PART_BYTES, Part, encode
+from fed_ucbvi.network.transport import RemoteServer
+from federation_processes import AGENTS, SERVER, THREE, Line, Party, Processes, T, simulated
 from network import assert_same, assert_same_but_for_requests
+from saved_states import log_files
+from storms import KINDS, Storm
+from vague_certificates import without_usage
 
 NODES = tuple(AGENTS)
 
@@ -160,3 +171,103 @@ def test_live_nodes_play_t_episodes_each_though_one_and_the_server_are_killed(tm
     assert result.complete
     assert summary["events"] == []
     assert result.records["agent_episodes"].sum() == 3 * T
+
+
+@pytest.mark.full
+def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -> None:
+    """A second server and a second node are refused; then the server goes on from a copy of its checkpoint, which the
+    nodes are rounds ahead of, and then from a log whose end is damaged, with a node that has lost its state.
+    """
+    checkpoint = tmp_path / "checkpoint"
+    with Processes(tmp_path) as processes:
+        processes.start(SERVER, "node-1")
+        processes.wait((tmp_path / "node-1" / "lock").exists, "node-1 to begin")
+        seconds = {SERVER: Party(*processes._serve()), "node-1": Party(*processes._join("node-1", None))}
+        for holder, refused in seconds.items():
+            assert refused.end() == 2
+            assert f"in use by process {processes.parties[holder].process.pid} on " in refused.words()
+        processes.start("node-0")
+        processes.reach(10)
+        processes.signal(SERVER, signal.SIGSTOP)
+        shutil.copytree(checkpoint, tmp_path / "copy")
+        processes.signal(SERVER, signal.SIGCONT)
+        held = processes.round()
+        processes.reach(held + 15)
+        processes.kill(SERVER)
+        shutil.rmtree(checkpoint)
+        (tmp_path / "copy").rename(checkpoint)
+        assert processes.round() <= held
+        processes.start(SERVER)
+        processes.reach(held + 30)
+        processes.kill(SERVER, "node-0")
+        last = log_files(checkpoint)[-1]
+        content = bytearray(last.read_bytes())
+        content[-1000] ^= 4
+        last.write_bytes(content)
+        shutil.rmtree(tmp_path / "node-0")
+        processes.start(SERVER, "node-0")
+        processes.hear(SERVER, "node-0: has lost its state after round 0; plays up to round [0-9]+ again")
+        processes.hear(SERVER, "an entry is not what was written")
+        assert_undisturbed(processes.finish(), processes)
+
+
+def test_a_checkpoint_in_use_is_refused_by_resume(tmp_path: Path) -> None:
+    run(FedUCBVI(), gridworld(agents=2), 5, checkpoint=tmp_path / "kept", progress=False)
+    with FolderLock(tmp_path / "kept"):
+        assert re.search(f"in use by process {os.getpid()} on ", refusal("resume", str(tmp_path / "kept")))
+
+
+LARGE = ("--sizes", "500,6,10", "--agents", "200")
+"""A run whose reports may be large: 200 agents' are 38 MB."""
+ENDLESS = [encode(Part(b"x" * PART_BYTES, more=True))] * 200
+"""13 MB that seem to be the beginning of one message."""
+MOST_MEGABYTES = 60
+"""By which the server may grow: of 16 streams at most 1 MiB each waits unread, and gRPC takes some for itself."""
+
+
+def megabytes(party: Party) -> int:
+    """The most memory that a process has had."""
+    status = Path(f"/proc/{party.process.pid}/status").read_text(encoding="ascii")
+    found = re.search(r"VmHWM:\s+([0-9]+) kB", status)
+    assert found
+    return int(found[1]) // 1024
+
+
+def test_revoked_and_vague_certificates_open_nothing_and_fill_no_memory(tmp_path: Path) -> None:
+    """Eight streams of a revoked certificate, and eight of a good one that never says hello, send all they can."""
+    certs, vague = tmp_path / "certs", tmp_path / "vague"
+    make_certificates(certs, server=SERVER, nodes=["node-0", "node-1"])
+    revoke(certs, ["node-1"])
+    vague.mkdir()
+    without_usage(certs, "vague", "node-0")
+    for own, theirs in (("ca.crt", "ca.crt"), ("vague.crt", "node-0.crt"), ("vague.key", "node-0.key")):
+        (vague / theirs).write_bytes((certs / own).read_bytes())
+
+    async def flood(address: str, name: str) -> list[str]:
+        streams = (outcome_of(RemoteServer(address, TLSFiles.of(certs, name)), ENDLESS) for _ in range(8))
+        return await asyncio.wait_for(asyncio.gather(*streams), SECONDS)
+
+    with Processes(tmp_path, certs=certs, problem=LARGE) as processes:
+        processes.start(SERVER)
+        server, address = processes.parties[SERVER], f"127.0.0.1:{processes.port}"
+        refused = Party("join", address, "--certs", str(vague), "--name", "node-0", "--patience", "5")
+        before = megabytes(server)
+        asyncio.run(flood(address, "node-1"))
+        asyncio.run(flood(address, "node-0"))
+        assert megabytes(server) - before < MOST_MEGABYTES
+        processes.hear(SERVER, "rejected: the certificate of 'node-1' has been revoked")
+        processes.hear(SERVER, "rejected: it sent a message of [0-9]+ bytes or more, above the limit of 65536")
+        assert refused.end() == 2
+        told = "the certificate is not one for nodes (its extended key usage lacks clientAuth)"
+        assert told in refused.words()
+        assert "joined" not in server.words()
+        assert server.process.poll() is None
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "blows"), [("secure, quorum", 4), *((kind, 15) for kind in KINDS)])
+def test_nothing_is_lost_in_a_storm(kind: str, blows: int, tmp_path: Path) -> None:
+    figures = Storm(kind, tmp_path, seed=blows).blow(blows)
+    assert figures["blows"]
+    assert 0 < figures["in_table"] <= figures["episodes"]

@@ -1,4 +1,4 @@
-"""Sets of actions over the network: what nodes and server believe of each other."""
+"""What nodes and server believe of each other: sets of actions, new transitions, sums of one round."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from fed_ucbvi import FedKLUCBVI, InputError
+from fed_ucbvi import FedKLUCBVI, FedMVP, InputError
 from fed_ucbvi.algorithms.base import Counting
-from fed_ucbvi.network.checks import Expected, check_played, check_report, check_reports
+from fed_ucbvi.core.types import CountArray, FloatArray
+from fed_ucbvi.network.checks import Expected, ReportSchema, check_played, check_report, check_reports
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Played, Query, Report, Request, Start, Stop
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.report_schema import ReportSchema
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from network import assert_simulated
 from problems import random_federation
 
 WORLD = random_federation(np.random.default_rng(61), 3, 3, 3, 4, stationary=True)
-ALGORITHMS = [FedKLUCBVI(), FedKLUCBVI(stationary=True)]
-every = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: algorithm.counting.value)
+SETS = [FedKLUCBVI(), FedKLUCBVI(stationary=True)]
+every = pytest.mark.parametrize("algorithm", SETS, ids=lambda algorithm: algorithm.counting.value)
 
 
 def entered(plan: RunPlan) -> Node:
@@ -180,3 +181,78 @@ def test_reports_that_are_checked_together_fail_like_each_by_itself(algorithm: F
         check_reports(reports, members, lengths, expected)
     assert str(alone.value) == str(together.value)
     assert together.value.node == "b"
+
+
+# ---------------------------------------------------------------- sums of one round, which MVP's agents report
+
+
+CERTAIN = random_federation(np.random.default_rng(7), 3, 3, 3, 4, own_rewards=True)
+WORLDS = {"certain": CERTAIN, "random": CERTAIN.with_bernoulli_rewards()}
+MVP = FedMVP(scale=0.001)
+
+
+@pytest.mark.parametrize("rewards", WORLDS)
+def test_nodes_learn_what_the_simulation_learns_bit_for_bit(rewards: str) -> None:
+    assert_simulated(MVP, WORLDS[rewards], 150, 3, [1, 2])
+
+
+Arrays = tuple[CountArray, FloatArray, FloatArray, CountArray]
+
+
+@pytest.fixture
+def told() -> tuple[Arrays, Member, int, Expected]:
+    """What an honest node reports after its first round, and what its server knows."""
+    plan = plan_for(MVP, WORLDS["random"], 150, seed=3)
+    node, server = Node("node-0", lambda M: WORLDS["random"], 0, 3), MVP.new_server(plan.setting)
+    node.enter(plan.welcome())
+    broadcast = tuple(np.array(array) for array in MVP.broadcast(server))
+    played = node.answer(Start(1, 0, 0, 100, 5, broadcast))
+    assert isinstance(played, Played)
+    node.answer(Stop(1, played.played))
+    report = node.answer(Query(1, 0, ()))
+    assert isinstance(report, Report)
+    forms = ReportSchema(plan, server).forms[0]
+    expected = Expected(forms, plan.setting, broadcast[0], (), 0, frozenset(), None)
+    n, paid, squares, moves = (array.copy() for array in report.arrays)
+    return (n, paid, squares, moves), Member("node-0", 0, 3, b""), played.played, expected
+
+
+def test_an_honest_report_is_believed(told: tuple[Arrays, Member, int, Expected]) -> None:
+    arrays, member, length, expected = told
+    check_report(arrays, member, length, expected)
+    assert arrays[1].sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "says"),
+    [
+        (1, -0.5, r"paid .* negative"),
+        (1, 100.0, r"paid .* more than the visits can have paid"),
+        (2, -0.5, r"squares .* negative"),
+        (2, 100.0, r"squares .* more than the visits can have paid"),
+        (3, -1, r"moves .* negative"),
+        (3, 1, r"moves .* does not add up to the visits of the round"),
+        (3, 100, r"moves .* more than the visits of the round"),
+    ],
+)
+def test_numbers_of_a_round_that_cannot_be_true_are_refused(
+    told: tuple[Arrays, Member, int, Expected], field: int, change: float, says: str
+) -> None:
+    arrays, member, length, expected = told
+    place = tuple(np.argwhere(arrays[0] > 0)[0])
+    if change == 1:  # one more move to the state that has the fewest, within the visits
+        place = (*place, int(arrays[3][place].argmin()))
+        assert arrays[3][place] < arrays[0][place[:3]]
+        arrays[3][place] += 1
+    else:
+        arrays[field][place] = change
+    with pytest.raises(ViolationError, match=says):
+        check_report(arrays, member, length, expected)
+
+
+def test_squares_that_no_rewards_can_have_are_refused(told: tuple[Arrays, Member, int, Expected]) -> None:
+    arrays, member, length, expected = told
+    place = tuple(np.argwhere(arrays[1] > 0)[0])
+    arrays[2][place] = 0.5 * arrays[1][place] ** 2 / arrays[0][place]
+    with pytest.raises(ViolationError, match=r"squares .* less than the mean squared allows"):
+        check_report(arrays, member, length, expected)

@@ -1,22 +1,29 @@
-"""``fed-ucbvi show``: a saved run as a picture and a summary; several of them, or a sweep, as a comparison."""
+"""``fed-ucbvi show``, ``play`` and ``act``: saved runs drawn, summed up and compared; their policies at work."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+import fed_ucbvi
 from fed_ucbvi.command_line.options import JSON, argument, option
-from fed_ucbvi.command_line.outputs import print_json, print_rows, summary_rows
-from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.command_line.outputs import print_json, print_table, summary_rows
+from fed_ucbvi.command_line.program import interruptible
+from fed_ucbvi.core.errors import InputError, check_choice, check_integer
+from fed_ucbvi.core.files import MANIFEST, new_file, read_manifest
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.run_spec import environment_names
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from fed_ucbvi.analysis.comparison import Comparison
+    from fed_ucbvi.analysis.play import PlayedEpisodes
     from fed_ucbvi.results.run import Run
 
 FORMATS = ("table", "markdown", "latex", "csv")
@@ -26,6 +33,8 @@ LEAST = 16
 """Columns that the label of a group may have before it is folded."""
 LESS_NEEDED = ("seeds_needed", "failing", "lower_in", "difference", "median", "seeds", "ratio")
 """Columns to leave out where a terminal is too narrow for all, the first one first."""
+MILLISECONDS = 250
+"""How long a frame of a GIF is shown."""
 
 
 def show(
@@ -66,9 +75,7 @@ def show(
     as_json: bool = JSON,
 ) -> None:
     """Draw a saved run and print its summary; compare several runs, or those of a sweep, over their seeds."""
-    from fed_ucbvi.analysis.comparison import compare_runs
     from fed_ucbvi.charts.picture import check_picture
-    from fed_ucbvi.results.plotting import plot_runs
 
     if out is not None:
         check_picture(out)
@@ -84,36 +91,31 @@ def show(
         raise InputError("--step belongs to the picture of one run; leave it out, or name one run.")
     if out is None and (colours or facet or y_log or inches):
         raise InputError("--colour, --facet, --y-log and --size are about the picture; pass --out FILE too.")
-    comparison = compare_runs(runs, by=by or "algorithm", metric=metric, baseline=baseline, labels=labels)
+    comparison = fed_ucbvi.compare_runs(runs, by=by or "algorithm", metric=metric, baseline=baseline, labels=labels)
     if out is not None:
-        plot_runs(runs, out, facet=facet or None, y_log=y_log, labels=labels, colours=colours, size=inches)
+        fed_ucbvi.plot_runs(runs, out, facet=facet or None, y_log=y_log, labels=labels, colours=colours, size=inches)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     _print(comparison, names, format_ or ("table" if sys.stdout.isatty() else "markdown"), as_json=as_json)
 
 
 def _read(folder: Path) -> Sequence[Run]:
     """The saved run, or the runs of the sweep, that ``folder`` holds."""
-    from fed_ucbvi.core.files import MANIFEST, read_manifest
-    from fed_ucbvi.results.run import Run
-    from fed_ucbvi.sweeps.store import FORMAT, load_runs
+    from fed_ucbvi.sweeps.store import FORMAT
 
     if (folder / MANIFEST).is_file() and read_manifest(folder)["format"] == FORMAT:
-        return [run for _, run in load_runs(folder)]
-    return [Run.load(folder)]
+        return [run for _, run in fed_ucbvi.load_runs(folder)]
+    return [fed_ucbvi.Run.load(folder)]
 
 
 def _show_one(run: Run, picture: Path, step: int | None, *, as_json: bool) -> None:
-    from fed_ucbvi.core.errors import check_integer
     from fed_ucbvi.results.plotting import plot_run
 
     if step is not None:
         step = check_integer("step", step, at_least=1, at_most=run.about.horizon) - 1
     plot_run(run, picture, step=step)
-    if as_json:
-        print_json({**run.summary(), "picture": str(picture)})
-    else:
-        title, rows = summary_rows(run)
-        print_rows(title, [*rows, ("picture", str(picture))])
+    title, rows = summary_rows(run)
+    content = {**run.summary(), "picture": str(picture)}
+    print_table(as_json, content, title, [*rows, ("picture", str(picture))])
 
 
 def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
@@ -185,3 +187,127 @@ def _table(comparison: Comparison, names: Sequence[str], *, headed: bool) -> Tab
             table.add_row(Text(problem, style="bold"))
         table.add_row(*(Text(text) for text in row))
     return table
+
+
+def act(
+    path: Path = argument("POLICY", "A policy file, or the folder of a saved run."),
+    step: int | None = option(None, "h", "The step, from 0."),
+    state: int | None = option(None, "s", "The state, from 0."),
+    certs: Path | None = option(None, "DIR", "Accept only a policy signed under the authority in it (ca.crt)."),
+    server_name: str | None = option(None, "NAME", "In the server's certificate, if not HOST."),
+    as_json: bool = option(False, "", "Print a JSON object for each answer.", name="--json"),
+) -> None:
+    """Print the action of a policy; without --step and --state, one for each line 'h s' of standard input."""
+    if (step is None) != (state is None):
+        raise InputError("pass both --step and --state, or neither and write lines 'h s' to standard input.")
+    if server_name is not None and certs is None:
+        raise InputError("--server-name names the expected signer; pass --certs DIR as well.")
+    policy = fed_ucbvi.load_policy(path, authority=None if certs is None else certs / "ca.crt", server=server_name)
+    known = {} if policy.guarantee is None else {"guarantee": policy.guarantee.to_data()}
+    asked = _lines() if step is None or state is None else iter([(step, state)])
+    for h, s in asked:
+        action = policy.act(h, s)
+        answer = json.dumps({"step": h, "state": s, "action": action, **known}) if as_json else str(action)
+        sys.stdout.write(answer + "\n")
+        sys.stdout.flush()  # whoever asks line by line waits for it
+
+
+def _lines() -> Iterator[tuple[int, int]]:
+    """What standard input asks for, line by line."""
+    for number, line in enumerate(sys.stdin, 1):
+        if not line.strip():
+            continue
+        parts = line.split()
+        if len(parts) != 2 or not all(part.isdecimal() and part.isascii() for part in parts):
+            raise InputError(
+                f"line {number} of standard input is {line.strip()!r}; expected a step and a state, 'h s'."
+            )
+        yield int(parts[0]), int(parts[1])
+
+
+def play(
+    path: Path = argument("DIR", "A saved run, or a policy exported from one."),
+    agent: int = option(0, "i", "In whose environment to play, from 0."),
+    episodes: int = option(10, "N", "How many episodes."),
+    seed: int = option(0, "N", "Seed of the environment."),
+    env: str | None = option(
+        *(None, "NAME|FILE|MODULE:ATTRIBUTE", "The environment, if it is code of your own or not on record."),
+        default="as recorded",
+        names=environment_names,
+    ),
+    render: str | None = option(None, "HOW", "text: print every step; human: open a window."),
+    out: Path | None = option(None, "FILE.gif", "Save all episodes as one moving picture."),
+    as_json: bool = JSON,
+) -> None:
+    """Play the policy that a run recommends, and compare what it is paid with what the run says it is worth."""
+    from fed_ucbvi.analysis.play import play as play_policy
+    from fed_ucbvi.engine.progress import progress_bar
+
+    if render is not None and (out is not None or as_json):
+        raise InputError("--render shows episodes on the screen; it does not go with --out or --json.")
+    mode = _mode(render, out)
+    policy = fed_ucbvi.load_policy(path)
+    frames: list[Any] = []
+    with interruptible(), progress_bar("episodes") as report:
+        played = play_policy(
+            policy,
+            agent=agent,
+            episodes=episodes,
+            seed=seed,
+            environment=env,
+            render_mode=mode,
+            show=_print_frame if mode == "ansi" else frames.append,
+            report=report,
+        )
+    if out is not None:
+        _save_gif(out, frames)
+    certified = None if policy.guarantee is None else policy.guarantee.to_data()
+    content = {**played.summary(), "guarantee": certified, "picture": None if out is None else str(out)}
+    title = f"{policy.environment.get('id', policy.environment.get('name'))}, agent {agent}, seed {seed}"
+    rows = _played_rows(played) + ([] if policy.guarantee is None else [("certificate", str(policy.guarantee))])
+    print_table(as_json, content, title, rows if out is None else [*rows, ("saved to", str(out))])
+
+
+def _mode(render: str | None, out: Path | None) -> str | None:
+    """Gymnasium's render mode."""
+    if out is not None:
+        if out.suffix.lower() != ".gif" or out.is_dir():
+            raise InputError(f"cannot write a moving picture to {out}: its name must end in .gif.")
+        return "rgb_array"
+    if render is None:
+        return None
+    check_choice("way to render", render, ("text", "human"))
+    return "ansi" if render == "text" else render
+
+
+def _print_frame(frame: Any) -> None:
+    """Text as the environment gives it: colours often say where the agent is, so they are kept in a pipe too."""
+    typer.echo(frame, color=True)
+
+
+def _save_gif(path: Path, frames: list[Any]) -> None:
+    from PIL import Image
+
+    pictures = [Image.fromarray(frame) for frame in frames]
+    with new_file(path) as draft:
+        pictures[0].save(
+            draft, format="GIF", save_all=True, append_images=pictures[1:], duration=MILLISECONDS, loop=0
+        )
+
+
+def _played_rows(played: PlayedEpisodes) -> list[tuple[str, str]]:
+    """The figures for people; in one kind of units where the two are the same."""
+    figures = played.summary()
+    length = f"{figures['mean_length']:.1f} steps on average (H = {figures['horizon']})"
+    rows = [("episodes", f"{figures['episodes']:,}, of {length}")]
+    same = played.policy.units == Units()
+    kinds = [("mean return", "original")] if same else [("its own units", "original"), ("in [0, 1]", "rescaled")]
+    for name, kind in kinds:
+        one = figures[kind]
+        error = "" if one["standard_error"] is None else f" \u00b1 {one['standard_error']:.2g} (s.e.)"
+        values = [("", one["value_of_the_run"]), ("for this agent ", one["value_for_the_agent"])]
+        known = ", ".join(f"{where}{value:.4g}" for where, value in values if value is not None)
+        rows.append((name, f"{one['mean_return']:.4g}{error}; value {known or 'unknown'}"))
+        worth = f"{one['worth_at_least']:.4g} to {one['worth_at_most']:.4g}"
+        rows.append(("", f"worth {worth}, with probability {1 - figures['delta']:g}"))
+    return rows

@@ -1,0 +1,421 @@
+"""Section 5 of the paper: figures 1 to 3, and its claims, each judged by a rule fixed here, before anything is run.
+
+The figures are regret against T and against M, and communication rounds against M: Fed-UCBVI against FedQ-Bernstein,
+as in the paper, and against FedQ-Advantage, with the constants of the paper's experiments. Environments are drawn
+from the run's seed, so that cells differ by nothing but what the axes say.
+
+A rule says what one seed, with its runs in all cells, says of a claim in an environment. The outcomes of
+environments are combined: holds if it holds in all, does not hold if it fails in all, and holds partly otherwise.
+The verdict is what most seeds say (:mod:`fed_ucbvi.paper.judging`). If the runs cannot judge a claim, the result is
+None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from fed_ucbvi.algorithms import ALGORITHMS as REGISTRY
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.core.colours import DARK_GREY
+from fed_ucbvi.paper import judging
+from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
+from fed_ucbvi.paper.judging import Claim, Condition, Find, Finding, Pairs, range_text, ratio_at_most, signed
+from fed_ucbvi.report import run_figures as draw
+from fed_ucbvi.report.content import Figure, Outcome, Section, Verdict
+from fed_ucbvi.report.run_figures import cell_text, eps_text
+from fed_ucbvi.report.traces import Measure, Trace, Traces, mean, regret, rounds
+from fed_ucbvi.results.run_table import Seeds
+from fed_ucbvi.results.style import label_of
+
+ALGORITHMS = ("fed-ucbvi", "fedq-bernstein", "fedq-advantage")
+MARKERS = "Crosses: Fed-UCBVI, circles: FedQ-Bernstein, squares: FedQ-Advantage."
+SLOPES = "Slopes in the title: of {} against log M between neighbouring M, of Fed-UCBVI at εₚ = 0."
+SLIGHT_INCREASE = 1.25
+"""A regret of at most this many times that of identical agents is a slight increase."""
+LINEAR = -0.9
+"""Slope of log regret against log M up to which the speed-up is called linear; -1 would be exactly linear."""
+ROOT = -0.5
+"""The slope of the leading term of the regret bound, sqrt(H^3 S A T / M)."""
+MARGINAL = 0.1
+"""Slope of log rounds against log M up to which rounds are nearly flat: 50 times the agents, 1.5 times the rounds."""
+FAR_BELOW = 0.5
+"""Ratio up to which one regret is significantly below another."""
+FEW = 0.1
+"""Share of T up to which rounds are significantly fewer than episodes."""
+OWN = "fed-ucbvi"
+
+
+# ------------------------------------------------------------------------------------------------------ figures
+
+
+def grids(scale: RunScale) -> Grids:
+    """All eps_p for all M and algorithms if the scale is ``full``.
+
+    Otherwise Fed-UCBVI has all eps_p for the base M, and those that are drawn for all M. FedQ-Bernstein has the drawn
+    eps_p for the base M, all M but 50 at eps_p = 0, and M up to the base at the largest eps_p. FedQ-Advantage, of
+    which the paper claims nothing, has M up to the base, and two eps_p.
+    """
+    if scale.size == "full":
+        return [scale.grid(ALGORITHMS, eps_p=scale.eps_p, agents=scale.agents)]
+    own, rival, other = ALGORITHMS
+    alike, shown = scale.eps_p[:1], drawn(scale)
+    few = tuple(M for M in scale.agents if scale.base_agents >= M)
+    return [
+        scale.grid([own], eps_p=scale.eps_p),
+        scale.grid([own], eps_p=shown, agents=scale.agents),
+        scale.grid([rival], eps_p=shown),
+        scale.grid([other], eps_p=shown[:2]),
+        scale.grid([rival], eps_p=alike, agents=(*few, *scale.agents[-1:])),
+        scale.grid([rival], eps_p=shown[-1:], agents=few),
+        scale.grid([other], eps_p=alike, agents=few),
+    ]
+
+
+def drawn(scale: RunScale) -> tuple[float, ...]:
+    """The eps_p of curves."""
+    return (scale.eps_p[0], *([0.1] if 0.1 in scale.eps_p else []), scale.eps_p[-1])
+
+
+def analyse(table: Traces, scale: RunScale) -> Section:
+    """Figures 1 to 3, the cost of heterogeneity, the table behind them, and the claims of Section 5."""
+    base = table.having(agents=scale.base_agents)
+    shown = drawn(scale)
+    text = (
+        "A smoke test with short runs and few agents: the figures are drawn, but say nothing about the paper."
+        if scale.quick
+        else "Both environments of the paper, H = 10 and T = 30 000 on GridWorld, S = A = H = 5 and T = 3 000 on the "
+        "synthetic MDP; Fed-UCBVI's practical bonus and the FedQ constants are those of the paper's experiments. "
+        "The MDP and the agents' kernels are drawn from the run's seed and are the same for every M, εₚ and "
+        "algorithm."
+    )
+    speed_up = _against_agents(table, shown, regret, draw.REGRET_LABEL, reference=True)
+    communication = _against_agents(table, shown, rounds, draw.ROUNDS_LABEL)
+    figures = (
+        _regret_over_episodes(base, shown),
+        _regret_over_eps_p(base),
+        Figure(
+            "figure2",
+            f"Fed-UCBVI's regret against M{_slopes_text(table, shown[0], regret)}",
+            "Figure 2 of the paper. Dotted grey: in proportion to 1/M, a linear speed-up. "
+            f"{SLOPES.format('log regret')} {MARKERS} {draw.band_text(table)}",
+            speed_up,
+        ),
+        Figure(
+            "figure3",
+            f"Fed-UCBVI's rounds against M{_slopes_text(table, shown[0], rounds)}",
+            "Figure 3 of the paper. Fewer is better; T is the most there can be. "
+            f"{SLOPES.format('log rounds')} {MARKERS} {draw.band_text(table)}",
+            communication,
+        ),
+        bytes_figure(base.having(eps_p=scale.eps_p[0]), "regret_and_bytes"),
+    )
+    tables = [draw.cells_table(table, "figures", "Every cell of the figures")]
+    return Section("figures", "The paper's figures", (text,), figures=figures, tables=tables)
+
+
+def _regret_over_episodes(table: Traces, shown: Sequence[float]) -> Figure:
+    def curves(part: Traces) -> Iterator[Series]:
+        for dash, eps_p in zip(draw.DASHES, shown, strict=False):
+            for group in part.having(eps_p=eps_p):
+                yield draw.over_episodes(group, dash=dash, variant=eps_text(eps_p))
+
+    ratios, agents = ratios_to(table, ALGORITHMS[1]), ", ".join(str(m) for m in table.values("agents"))
+    return Figure(
+        "figure1",
+        f"Fed-UCBVI ends with {range_text(ratios)} times the regret of FedQ-Bernstein" if ratios else "Regret",
+        f"Figure 1 of the paper, M = {agents}. {MARKERS} {draw.band_text(table)}",
+        draw.panels_of(table, curves, draw.EPISODES_LABEL, draw.REGRET_LABEL, x_log=True, y_log=True),
+    )
+
+
+def _regret_over_eps_p(table: Traces) -> Figure:
+    """The regret at T against eps_p, relative to eps_p = 0, seed by seed."""
+
+    def curves(part: Traces) -> Iterator[Series]:
+        for algorithm in ALGORITHMS:
+            groups = sorted(part.having(algorithm=algorithm), key=lambda group: group["eps_p"])
+            samples = Traces(groups).in_common(regret)
+            if samples.size and groups[0]["eps_p"] == 0.0:
+                names = [f"{group['eps_p']:.2g}" for group in groups]
+                yield draw.banded(algorithm, names, (samples / samples[0]).T)
+
+    panels = draw.panels_of(table, curves, "εₚ", "Regret at T, relative to εₚ = 0")
+    changes = ", ".join(f"{panel.series[0].y[-1]:.2f} times on {panel.title}" for panel in panels)
+    return Figure(
+        "heterogeneity",
+        f"What differences between agents do to Fed-UCBVI's regret: {changes} at εₚ = "
+        f"{max(table.values('eps_p'), default=0.0):.2g}",
+        "Regret of each seed divided by its regret with identical agents. Weight εₚ of the agents' own kernels. "
+        f"{draw.band_text(table)}",
+        panels,
+    )
+
+
+def _against_agents(
+    table: Traces, shown: Sequence[float], measure: Measure, y_label: str, *, reference: bool = False
+) -> list[Panel]:
+    def curves(part: Traces) -> Iterator[Series]:
+        first = None
+        for dash, eps_p in zip(draw.DASHES, shown, strict=False):
+            for algorithm in ALGORITHMS:
+                cells = part.having(algorithm=algorithm, eps_p=eps_p)
+                curve = draw.over_agents(cells, measure, dash=dash, variant=eps_text(eps_p))
+                if curve is not None and len(curve.x) > 1:
+                    first = first or curve
+                    yield curve
+        if reference and first is not None:
+            yield inverse_line(first)
+
+    return draw.panels_of(table, curves, draw.AGENTS_LABEL, y_label, x_log=True, y_log=True)
+
+
+def bytes_figure(table: Traces, id_: str) -> Figure:
+    """Regret against bytes, a curve for each algorithm."""
+
+    def curves(part: Traces) -> Iterator[Series | None]:
+        for group in sorted(part, key=lambda group: list(REGISTRY).index(group["algorithm"])):
+            yield draw.over_bytes(group, marker="none")
+
+    return Figure(
+        id_,
+        "What a byte buys: the lower and the further left a curve ends, the better",
+        f"Common regret against what all agents and the server had sent by then; εₚ = 0. {draw.band_text(table)}",
+        draw.panels_of(table, curves, draw.BYTES_LABEL, draw.REGRET_LABEL, x_log=True, y_log=True),
+    )
+
+
+def _slopes_text(table: Traces, eps_p: float, measure: Measure) -> str:
+    """How steep the curves are from each M to the next at one eps_p, for a title."""
+    texts = []
+    for name, part in cases(table, ALGORITHMS[0]).items():
+        steps = list(local_slopes(part.having(eps_p=eps_p), measure).items())
+        if len(steps) == 1:
+            texts.append(f"{signed(steps[0][1])} on {name}")
+        elif steps:
+            (first, start), (last, end) = steps[0], steps[-1]
+            ends = f"{signed(start)} (M = {first[0]} to {first[1]}) to {signed(end)} (M = {last[0]} to {last[1]})"
+            texts.append(f"{ends} on {name}")
+    return f": local slope {'; '.join(texts)}" if texts else ""
+
+
+def inverse_line(like: Series) -> Series:
+    """A line in proportion to 1/M through the first point of another curve."""
+    x = [float(value) for value in like.x]
+    y = [like.y[0] * x[0] / value for value in x]
+    return Series("linear speed-up", DARK_GREY, x, y, dash="dotted")
+
+
+# ------------------------------------------------------------------------------------------------------- claims
+
+
+def cases(table: Traces, algorithm: str) -> dict[str, Traces]:
+    """The groups of an algorithm, divided by everything except M and eps_p, with a name for each part."""
+    own = table.having(algorithm=algorithm)
+    parts = own.split_rest(("agents", "eps_p"))
+    firsts = [part.groups[0] for part in parts]
+    names = [label_of(group["environment"]) for group in firsts]
+    if len(set(names)) < len(names):
+        names = [f"{label_of(group['environment'])}, {group['label']}" for group in firsts]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
+    return dict(zip(names, parts, strict=True))
+
+
+def judge_own(claim: Claim, table: Traces, find: Find, detail: str = "") -> Verdict | None:
+    """The verdict on a claim about Fed-UCBVI."""
+    findings = {name: find(part) for name, part in cases(table, OWN).items()}
+    return judging.verdict_of(claim, findings, detail)
+
+
+# ------------------------------------------------------------------------------------------- heterogeneity
+
+
+HETEROGENEITY = Claim(
+    "heterogeneity costs little regret",
+    "Increasing εₚ only incurs a slight increase in Fed-UCBVI's regret.",
+    "Section 5, Impact of Heterogeneity; Figure 1",
+    f"A seed says holds in an environment if its regret at every εₚ > 0 is at most {SLIGHT_INCREASE} times that at "
+    "εₚ = 0, for every M; partly if in at least half of these cells.",
+)
+
+
+def _heterogeneity(table: Traces) -> Finding | None:
+    cells: dict[str, Pairs] = {}
+    for alike in table.having(eps_p=0.0):
+        for group in table.having(agents=alike["agents"]):
+            found = judging.pairs_of(group, alike, regret)
+            if group["eps_p"] > 0 and found.seeds:
+                cells[cell_text(group)] = found
+    if not cells:
+        return None
+    worst = max(cells, key=lambda cell: cells[cell].typical)
+    largest = max(table.values("eps_p"))
+    halves = {eps_p: _late_share(table.having(eps_p=eps_p)) for eps_p in (0.0, largest)}
+    text = (
+        f"regret is {judging.ratios_text(list(cells.values()))} that at εₚ = 0, most at {worst}; of it "
+        f"{halves[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and {halves[largest]:.1%} at "
+        f"{eps_text(largest)} (of a term linear in T it would be half)"
+    )
+    line = f"{range_text([pairs.typical for pairs in cells.values()])} times the regret at εₚ = 0"
+    asked = [ratio_at_most(SLIGHT_INCREASE, pairs, where) for where, pairs in cells.items()]
+    return Finding(judging.grade, [asked], text, line, judging.carried(cells))
+
+
+def _late_share(table: Traces) -> float:
+    """The share of the regret that falls into the second half of the episodes."""
+    return float(np.mean([1 - run.regret_at(run.episodes_played / 2) / run.regret for run in table.runs]))
+
+
+# -------------------------------------------------------------------------------------- speed-up and rounds
+
+
+def slopes_in_agents(table: Traces, measure: Measure) -> dict[Seeds, float]:
+    """Slope of log measure against log M over all M, for each seed that all M have; empty for a single M."""
+    order = sorted(table, key=lambda group: group["agents"])
+    samples = Traces(order).in_common(measure)
+    if len(table.values("agents")) < 2 or not samples.size:
+        return {}
+    agents = np.log([group["agents"] for group in order])
+    slopes = np.polyfit(agents, np.log(np.maximum(samples, 1e-12)), 1)[0]
+    return dict(zip(Traces(order).common_seeds(), slopes.tolist(), strict=True))
+
+
+def local_slopes(table: Traces, measure: Measure) -> dict[tuple[int, int], float]:
+    """Slope of log mean measure against log M between neighbouring M, by the pair of M."""
+    order = sorted(table, key=lambda group: group["agents"])
+    means = {group["agents"]: max(mean(group, measure), 1e-12) for group in order}
+    return {
+        (few, many): float(np.log(means[many] / means[few]) / np.log(many / few)) for few, many in pairwise(means)
+    }
+
+
+SPEED_UP = Claim(
+    "linear speed-up in M",
+    "Fed-UCBVI has linear speed-up in the number of agents M, also in high heterogeneity.",
+    "Section 5, Fed-UCBVI has linear speed-up; Figure 2",
+    f"Slope of log regret against log M, fitted over all M for each seed: {signed(-1)} is linear, {signed(ROOT)} the "
+    f"leading term of Theorem 1. A seed says holds in an environment if its slope is at most {signed(LINEAR)} for "
+    f"every εₚ; partly if at most {signed(ROOT)} for every εₚ, or at most {signed(LINEAR)} for some.",
+)
+FLAT_ROUNDS = Claim(
+    "rounds hardly grow with M",
+    "Fed-UCBVI's communication rounds increase only marginally with the number of agents M.",
+    "Section 5, communication complexity; Figure 3",
+    "Slope of log rounds against log M, fitted over all M for each seed (0 is flat). A seed says holds in an "
+    f"environment if its slope is at most {MARGINAL} for every εₚ; partly if at most {-ROOT} for every εₚ, or at "
+    f"most {MARGINAL} for some.",
+)
+FEW_ROUNDS = Claim(
+    "far fewer rounds than episodes",
+    "Fed-UCBVI's communication rounds are significantly fewer than the episodes T.",
+    "Section 5, communication complexity; Figure 3",
+    f"A seed says holds in an environment if its rounds are at most {FEW:.0%} of T in every cell (M, εₚ); partly if "
+    "in at least half of them.",
+)
+
+
+def linear(table: Traces) -> Finding | None:
+    return _slopes(table, regret, LINEAR, ROOT)
+
+
+def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Finding | None:
+    """The slope for each eps_p, against the limits for holding and for holding partly."""
+    typical, texts, below_good, below_fair = [], [], [], []
+    for eps_p in table.values("eps_p"):
+        part = table.having(eps_p=eps_p)
+        slopes = slopes_in_agents(part, measure)
+        if not slopes:
+            continue
+        where = f"slope at {eps_text(eps_p)}"
+        below_good.append(Condition(where, slopes, good, part.groups))
+        below_fair.append(Condition(where, slopes, fair, part.groups))
+        typical.append(below_good[-1].middle)
+        text = f"slope {signed(typical[-1])} at {eps_text(eps_p)} ({range_text(list(slopes.values()))} over seeds)"
+        steps = local_slopes(part, measure)
+        if len(steps) > 1:
+            (first, start), *_, (last, end) = steps.items()
+            text += f"; from M = {first[0]} to {first[1]} it is {signed(start)}, from M = {last[0]} to "
+            text += f"{last[1]} it is {signed(end)}"
+        texts.append(text)
+    if not typical:
+        return None
+    if len(texts) > 2:
+        texts = [texts[0], f"slopes {range_text(typical)} over {len(typical)} values of εₚ", texts[-1]]
+    return Finding(_steep, [below_good, below_fair], "; ".join(texts), f"slope {range_text(typical)}")
+
+
+def _steep(steep: Sequence[bool], half: Sequence[bool]) -> Outcome:
+    return "holds" if all(steep) else "holds partly" if any(steep) or all(half) else "does not hold"
+
+
+def _few_rounds(table: Traces) -> Finding:
+    asked = [
+        Condition(f"share of T at {cell_text(one)}", one.by_seed(_share_of_episodes), FEW, [one]) for one in table
+    ]
+    shares = [one.middle for one in asked]
+    line = f"{min(shares):.2%} to {max(shares):.2%} of T"
+    return Finding(judging.grade, [asked], f"{line} in {len(shares)} cells", line)
+
+
+def _share_of_episodes(run: Trace) -> float:
+    return run.rounds / run.about.episodes
+
+
+# ---------------------------------------------------------------------------------------------- comparison
+
+
+BELOW = Claim(
+    "far less regret than FedQ-Bernstein",
+    "Fed-UCBVI's regret is significantly lower than FedQ-Bernstein's.",
+    "Section 5, Impact of Heterogeneity; Figures 1 and 2",
+    f"A seed says holds in an environment if its regret is at most {FAR_BELOW} times the other's in every cell "
+    "(M, εₚ); partly if it is lower in every cell, or so much lower in at least half of them.",
+)
+
+
+def below(table: Traces, other: str = "fedq-bernstein", claim: Claim = BELOW, detail: str = "") -> Verdict | None:
+    return judge_own(claim, table, lambda part: _below(part, table, other), detail)
+
+
+def _below(part: Traces, table: Traces, other: str) -> Finding | None:
+    cells = {cell_text(pairs.group): pairs for pairs in judging.against(part, table.having(algorithm=other), regret)}
+    if not cells:
+        return None
+    far = [ratio_at_most(FAR_BELOW, pairs, where) for where, pairs in cells.items()]
+    lower = [ratio_at_most(1.0, pairs, where, strictly=True) for where, pairs in cells.items()]
+    text = f"regret is {judging.ratios_text(list(cells.values()))} that of {label_of(other)} in {len(cells)} cells"
+    line = f"{range_text([pairs.typical for pairs in cells.values()])} times {label_of(other)}'s"
+    return Finding(_far_or_lower, [far, lower], text, line, judging.carried(cells))
+
+
+def _far_or_lower(far: Sequence[bool], lower: Sequence[bool]) -> Outcome:
+    outcome = judging.grade(far)
+    return "holds partly" if outcome == "does not hold" and all(lower) else outcome
+
+
+def ratios_to(table: Traces, other: str, measure: Measure = regret) -> list[float]:
+    """Fed-UCBVI's measure over that of the other algorithm, of the typical seed in each cell."""
+    own, others = table.having(algorithm=OWN), table.having(algorithm=other)
+    return [pairs.typical for pairs in judging.against(own, others, measure)]
+
+
+CLAIMS: dict[Claim, Find] = {
+    HETEROGENEITY: _heterogeneity,
+    SPEED_UP: linear,
+    FLAT_ROUNDS: lambda part: _slopes(part, rounds, MARGINAL, -ROOT),
+    FEW_ROUNDS: _few_rounds,
+}
+"""The claims of the paper's Section 5 about Fed-UCBVI alone, in its order."""
+
+
+def verdicts(table: Traces) -> Iterator[Verdict | None]:
+    """On every claim of Section 5."""
+    for claim, find in CLAIMS.items():
+        yield judge_own(claim, table, find)
+    yield below(table)
+
+
+EXPERIMENT = Experiment(grids, verdicts, analyse)
