@@ -103,5 +103,5 @@ from fed_ucbvi.theory.bounds import regret_bound as regret_bound
 from fed_ucbvi.theory.bounds import regret_bound_terms as regret_bound_terms
 from fed_ucbvi.theory.bounds import regret_lower_bound as regret_lower_bound
 from fed_ucbvi.theory.bounds import rounds_bound as rounds_bound
-from fed_ucbvi.trackers.tracker import Tracker as Tracker
-from fed_ucbvi.trackers.tracker import make_tracker as make_tracker
+from fed_ucbvi.trackers import Tracker as Tracker
+from fed_ucbvi.trackers import make_tracker as make_tracker

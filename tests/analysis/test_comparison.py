@@ -30,7 +30,7 @@ from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.analysis.comparison import FIGURES, outcomes
 from fed_ucbvi.results.run_table import apart, labels
 from fed_ucbvi.results.statistics import INTERVAL_NAME, seeds_needed
-from fed_ucbvi.trackers.tracker import results_of
+from fed_ucbvi.trackers import results_of
 
 SEEDS = range(5)
 

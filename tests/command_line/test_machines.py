@@ -26,7 +26,7 @@ from fed_ucbvi.network import client
 from fed_ucbvi.network.failures import LeftError
 from fed_ucbvi.results.subscriber import CallbackList
 from fed_ucbvi.sweeps.execution import SweepOutcome
-from fed_ucbvi.trackers.tensorboard_tracker import TensorBoardTracker
+from fed_ucbvi.trackers import TensorBoardTracker
 from repository import ROOT
 
 ALONE = ("serve", "--insecure", "--listen", "127.0.0.1:0", "--sizes", "3,2,3", "--gathering", "0.05")

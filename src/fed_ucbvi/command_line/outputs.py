@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.network.server import Outcome
     from fed_ucbvi.results.round_record import RoundRecord
     from fed_ucbvi.results.run import Run
-    from fed_ucbvi.trackers.tracker import Tracker
+    from fed_ucbvi.trackers import Tracker
 
 MAX_WAITING = 1_000
 """Rounds that may wait for slow trackers."""
@@ -390,7 +390,7 @@ class Tracking:
         try:
             with redirect_stdout(sys.stderr):
                 for text in self._texts:
-                    from fed_ucbvi.trackers.tracker import make_tracker
+                    from fed_ucbvi.trackers import make_tracker
 
                     self._trackers[text] = make_tracker(text, self._every)
         except BaseException:
