@@ -83,11 +83,11 @@ def check_parameters(values: Any) -> None:
         check_value(name, getattr(values, name), hint)
 
 
-def check_value(name: str, value: Any, hint: Any) -> None:
-    """Raise unless a value fits its declared type, as :func:`check_parameters` does."""
+def check_value(name: str, value: Any, hint: Any) -> Any:
+    """Return a value, numbers as int or float, or raise unless it fits its type, as for :func:`check_parameters`."""
     kind, bounds, optional = _parts(hint)
     if value is None and optional:
-        return
+        return None
     if typing.get_origin(kind) is Literal:
         if not isinstance(value, str):
             raise InputError(f"{name} must be one of {', '.join(typing.get_args(kind))}, got {value!r}.")
@@ -96,11 +96,12 @@ def check_value(name: str, value: Any, hint: Any) -> None:
         check_flag(name, value)
     elif kind is int:
         at_most = None if bounds.at_most == math.inf else int(bounds.at_most)
-        check_integer(name, value, at_least=int(max(bounds.at_least, -(2**63))), at_most=at_most)
+        return check_integer(name, value, at_least=int(max(bounds.at_least, -(2**63))), at_most=at_most)
     elif kind is float:
-        check_number(name, value, **bounds._asdict())
+        return check_number(name, value, **bounds._asdict())
     elif kind in (str, Path) and not isinstance(value, kind):
         raise InputError(f"{name} must be {'text' if kind is str else 'the name of a file'}, got {value!r}.")
+    return value
 
 
 def converted(name: str, value: Any, hint: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from fed_ucbvi.core.errors import InputError, printable, unknown_name
 from fed_ucbvi.core.plugins import Registry, check_code, is_attribute, load_attribute, loaded_attribute
 from fed_ucbvi.environments.chains import chain, hard_instance, riverswim, six_arms, two_state_chain
-from fed_ucbvi.environments.family import label_of_builder
+from fed_ucbvi.environments.family import LABEL
 from fed_ucbvi.environments.gridworlds import deep_sea, gridworld, n_room, windy_cliff
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.environments.random_problems import garnet, random_mdps, synthetic
@@ -63,7 +63,8 @@ def environment_label(name: str) -> str:
         builder = loaded_attribute(spelled) if is_attribute(spelled) else REGISTRY.get(spelled)
     except InputError:  # it cannot be loaded
         builder = None
-    return label_of_builder(builder) or name
+    label = getattr(builder, LABEL, None)
+    return label if isinstance(label, str) else name
 
 
 @dataclass(frozen=True, eq=False)

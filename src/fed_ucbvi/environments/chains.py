@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 
-from fed_ucbvi.core.errors import InputError, check_integer, check_number
+from fed_ucbvi.core.errors import InputError, check_integer
+from fed_ucbvi.core.parameters import Bounds, Count, Share, Size
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import family
-from fed_ucbvi.environments.family import Family, environment, grid_layout, kernel_of, one_of, share, shifted, whole
+from fed_ucbvi.environments.family import EpsP, Family, Spread, environment, grid_layout, kernel_of, shifted
 from fed_ucbvi.problem.kernel import Kernel
+from fed_ucbvi.problem.units import Units
 
 SWIM: dict[str, dict[str, tuple[float, float, float]]] = {
     "tabularl": {"first": (0.6, 0.4, 0.0), "between": (0.35, 0.6, 0.05), "last": (0.0, 0.6, 0.4)},
     "strehl-littman": {"first": (0.3, 0.7, 0.0), "between": (0.3, 0.6, 0.1), "last": (0.0, 0.3, 0.7)},
 }
 """Probabilities that swimming right moves one state up, stays, or drifts one state down."""
-CHAINS = ("rlberry", "tabularl")
 ARMS = 6
 OPENS = (1.0, 0.15, 0.10, 0.05, 0.03, 0.01)
 PAYS = (50.0, 133.0, 300.0, 800.0, 1660.0, 6000.0)
@@ -33,16 +35,16 @@ def _line(states: int) -> dict[str, object]:
     return grid_layout(1, states, ((0, s) for s in range(states)), (0, 0), [(0, states - 1)], [(0, -1), (0, 1)])
 
 
-@environment("RiverSwim", states=whole(3), variant=one_of(SWIM))
+@environment("RiverSwim")
 def riverswim(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    states: int = 6,
-    horizon: int = 20,
-    variant: str = "tabularl",
+    spread: Spread = 0.0,
+    states: Annotated[int, Bounds(3)] = 6,
+    horizon: Size = 20,
+    variant: Literal["tabularl", "strehl-littman"] = "tabularl",
     bernoulli_rewards: bool = False,
 ) -> Family:
     """RiverSwim of Strehl and Littman (2008), in their version or in that of TabulaRL (Osband).
@@ -75,13 +77,12 @@ def riverswim(
         return kernel_of([[{max(s - 1, 0): 1.0}, _swim(s, *one, x)] for s, one in enumerate(chances)])
 
     return Family(
-        kernel=kernel,
+        kernel,
+        rewards,
+        start,
         varies="the chance of moving",
-        rewards=rewards,
-        initial=start,
-        horizon=horizon,
         layout=None if original else _line(S),
-        reward_scale=10000.0 if original else 1.0,
+        units=Units(scale=10000.0 if original else 1.0),
     )
 
 
@@ -92,17 +93,17 @@ def _swim(s: int, up: float, stay: float, down: float, x: FloatArray) -> dict[in
     return {state: weight / total for state, weight in weights.items() if weight > 0}
 
 
-@environment("chain", length=whole(2), fail=share, variant=one_of(CHAINS))
+@environment("chain")
 def chain(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    length: int = 5,
-    fail: float | None = None,
-    horizon: int | None = None,
-    variant: str = "rlberry",
+    spread: Spread = 0.0,
+    length: Annotated[int, Bounds(2)] = 5,
+    fail: Share | None = None,
+    horizon: Size | None = None,
+    variant: Literal["rlberry", "tabularl"] = "rlberry",
     bernoulli_rewards: bool = False,
 ) -> Family:
     """The chain of rlberry-scool, or the stochastic chain of TabulaRL (Osband).
@@ -142,24 +143,18 @@ def chain(
         return kernel_of([[{left: 1.0 - wrong, right: wrong}, {left: p, right: 1.0 - p}] for left, right in ends])
 
     return Family(
-        kernel=kernel,
-        varies="the probability of failing",
-        rewards=rewards,
-        initial=0,
-        horizon=H,
-        layout=_line(L),
-        resolved={"fail": q, "horizon": H},
+        kernel, rewards, varies="the probability of failing", layout=_line(L), resolved={"fail": q, "horizon": H}
     )
 
 
 @environment("SixArms")
 def six_arms(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    horizon: int = 20,
+    spread: Spread = 0.0,
+    horizon: Size = 20,
     bernoulli_rewards: bool = False,
 ) -> Family:
     """SixArms of Strehl and Littman (2008), with rewards divided by 6000.
@@ -192,25 +187,19 @@ def six_arms(
         return kernel_of([hall, *rooms])
 
     return Family(
-        kernel=kernel,
-        varies="the probability that a door opens",
-        rewards=rewards,
-        initial=0,
-        horizon=horizon,
-        shape=(ARMS,),
-        reward_scale=PAYS[-1],
+        kernel, rewards, varies="the probability that a door opens", shape=(ARMS,), units=Units(scale=PAYS[-1])
     )
 
 
-@environment("two-state chain", leave=share)
+@environment("two-state chain")
 def two_state_chain(
-    agents: int = 2,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 2,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    leave: float = 0.0,
-    horizon: int = 10,
+    spread: Spread = 0.0,
+    leave: Share = 0.0,
+    horizon: Size = 10,
     bernoulli_rewards: bool = False,
 ) -> Family:
     """The pair of MDPs of the paper's ``lem:performance-difference-lb``, as agents of one federation.
@@ -237,32 +226,24 @@ def two_state_chain(
 
     return Family(
         kernel=lambda x: leaving(shifted(leave, x)),
-        varies="the probability of leaving",
         rewards=np.array([[1.0], [0.0]]),
-        initial=0,
-        horizon=horizon,
+        varies="the probability of leaving",
         individual=lambda _, i, __: leaving(float(i % 2)),
     )
 
 
-@environment(
-    "hard instance",
-    actions=whole(2),
-    depth=whole(2),
-    waiting=whole(),
-    gap=lambda name, value: check_number(name, value, at_least=0, at_most=0.5),
-)
+@environment("hard instance")
 def hard_instance(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    actions: int = 2,
-    depth: int = 2,
-    horizon: int = 12,
-    waiting: int | None = None,
-    gap: float = 0.25,
+    spread: Spread = 0.0,
+    actions: Annotated[int, Bounds(2)] = 2,
+    depth: Annotated[int, Bounds(2)] = 2,
+    horizon: Size = 12,
+    waiting: Size | None = None,
+    gap: Annotated[float, Bounds(at_least=0, at_most=0.5)] = 0.25,
     best: Sequence[int] | None = None,
     bernoulli_rewards: bool = False,
 ) -> Family:
@@ -317,14 +298,7 @@ def hard_instance(
         edge = shifted(2.0 * gap, x) / 2.0
         return kernel_of(*(table(h, edge) for h in range(H)))
 
-    return Family(
-        kernel=kernel,
-        varies="twice the gap",
-        rewards=rewards,
-        initial=0,
-        horizon=H,
-        resolved={"waiting": last, "best": [step, leaf, action]},
-    )
+    return Family(kernel, rewards, varies="twice the gap", resolved={"waiting": last, "best": [step, leaf, action]})
 
 
 def _place(best: Sequence[int], depth: int, waiting: int, leaves: int, actions: int) -> tuple[int, int, int]:

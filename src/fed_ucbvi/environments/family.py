@@ -15,33 +15,41 @@ probability of slipping), with ``x = 0`` for the environment as published. There
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.parameters import Bounds, check_value
 from fed_ucbvi.core.types import FloatArray, IndexArray
-from fed_ucbvi.problem.federation import Federation, check_eps_p
+from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP
+from fed_ucbvi.problem.units import Units
 
-MAX_SPREAD = 10.0
+EpsP = Annotated[float, Bounds(at_least=0, below=1, why="Assumption 1")]
+Spread = Annotated[float, Bounds(at_least=0, at_most=10)]
 """Weights are multiplied by at most ``e^10``, about 22,000."""
 LABEL = "environment_label"
 """Attribute that :func:`known_as` sets on the function."""
+USUAL_HELP = {
+    "agents": "M.",
+    "seed": "of the differences between agents; those of agent i depend only on ``(seed, i)``.",
+    "horizon": "H.",
+    "bernoulli_rewards": "whether every reward is 1 or 0, with the same mean.",
+}
+"""What these parameters mean, in environments whose docstring does not say otherwise."""
 
 P = ParamSpec("P")
 BuilderT = TypeVar("BuilderT", bound=Callable[..., Any])
 Rows = Sequence[Sequence[Mapping[int, float]]]
 """``rows[s][a]``: next states and their probabilities."""
 Cell = tuple[int, int]
-Check = Callable[[str, Any], Any]
-"""Returns a checked option, given its name and value."""
 
 
 class RandomPart(IntEnum):
@@ -63,29 +71,28 @@ class Family(NamedTuple):
 
     Attributes:
         kernel: the kernel at displacement ``x``, an array of shape ``shape``.
-        varies: the natural parameter, in words.
         rewards: ``[S,A]`` or ``[H,S,A]``, in [0,1].
         initial: the first state, or its distribution.
-        horizon: H.
+        varies: the natural parameter, in words.
+        horizon: H, where the function has no such option.
         shape: of the displacement; ``()`` for a single number.
-        individual: ``P^{ind,i}`` from the published kernel, i and agent i's generator; by default
-            :func:`random_kernel`.
+        individual: ``P^{ind,i}`` from the published kernel, i and agent i's generator.
         layout: how to draw the states.
-        reward_scale: an original reward is ``reward_offset + reward_scale * r``.
-        reward_offset: see ``reward_scale``.
+        units: of the original rewards.
         resolved: options as they are recorded, where this differs from what was given.
     """
 
     kernel: Callable[[FloatArray], Kernel]
-    varies: str
     rewards: FloatArray
-    initial: npt.ArrayLike | int
-    horizon: int
+    initial: npt.ArrayLike | int = 0
+    varies: str = "nothing"
+    horizon: int | None = None
     shape: tuple[int, ...] = ()
-    individual: Callable[[Kernel, int, np.random.Generator], Kernel] | None = None
+    individual: Callable[[Kernel, int, np.random.Generator], Kernel] = lambda common, _, rng: random_kernel(
+        common, rng
+    )
     layout: Mapping[str, object] | None = None
-    reward_scale: float = 1.0
-    reward_offset: float = 0.0
+    units: Units = Units()
     resolved: Mapping[str, object] = {}
 
 
@@ -94,7 +101,7 @@ def known_as(label: str) -> Callable[[BuilderT], BuilderT]:
 
     >>> @known_as("Two Rooms")
     ... def two_rooms(agents=2): ...
-    >>> label_of_builder(two_rooms)
+    >>> two_rooms.environment_label
     'Two Rooms'
     """
 
@@ -105,69 +112,25 @@ def known_as(label: str) -> Callable[[BuilderT], BuilderT]:
     return mark
 
 
-def label_of_builder(builder: object) -> str | None:
-    """The label that a function was marked with, or None."""
-    label = getattr(builder, LABEL, None)
-    return label if isinstance(label, str) else None
-
-
-def whole(at_least: int = 1) -> Check:
-    return lambda name, value: check_integer(name, value, at_least=at_least)
-
-
-def share(name: str, value: object) -> float:
-    return check_number(name, value, at_least=0, at_most=1)
-
-
-def one_of(choices: Collection[str]) -> Check:
-
-    def check(name: str, value: Any) -> Any:
-        check_choice(name, value, choices)
-        return value
-
-    return check
-
-
-USUAL_HELP = {
-    "agents": "M.",
-    "seed": "of the differences between agents; those of agent i depend only on ``(seed, i)``.",
-    "horizon": "H.",
-    "bernoulli_rewards": "whether every reward is 1 or 0, with the same mean.",
-}
-"""What these parameters mean, in environments whose docstring does not say otherwise."""
-SHARED: Mapping[str, Check] = {
-    "agents": whole(),
-    "eps_p": lambda _, value: check_eps_p(value),
-    "seed": whole(0),
-    "spread": lambda name, value: check_number(name, value, at_least=0, at_most=MAX_SPREAD),
-    "horizon": whole(),
-}
-
-
-def environment(label: str, **checks: Check) -> Callable[[Callable[P, Family | Federation]], Callable[P, Federation]]:
+def environment(label: str) -> Callable[[Callable[P, Family | Federation]], Callable[P, Federation]]:
     """Make a function that returns a :class:`Family` into one that returns the federation of its agents.
 
-    Args:
-        label: of the environment, in tables and figures; its name is that of the function.
-        checks: of the function's own options, by name; defaults are not checked.
-            Parameters that most environments have (``agents``, ``eps_p``, ``seed``, ``spread``, ``horizon``) are
-            always checked.
-
-    The function is called with checked options. It uses those that it needs; how agents differ is done here, and so
-    is the federation's description: its name and all its parameters. The docstring gets :data:`USUAL_HELP`.
+    The function's name is that of the environment; ``label`` is for tables and figures. It is called with options
+    that fit their annotations (:mod:`fed_ucbvi.core.parameters`), and uses those that it needs. How agents differ is
+    done here, and so is the federation's description: its name and all its parameters. The docstring gets
+    :data:`USUAL_HELP`.
     """
 
     def decorate(build: Callable[P, Family | Federation]) -> Callable[P, Federation]:
-        signature = inspect.signature(build)
+        signature, hints = inspect.signature(build), get_type_hints(build, include_extras=True)
 
         @wraps(build)
         def make(*args: P.args, **kwargs: P.kwargs) -> Federation:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             given = bound.arguments
-            for name, check in {**SHARED, **checks}.items():
-                if name in given and given[name] is not signature.parameters[name].default:
-                    given[name] = check(name, given[name])
+            for name, value in given.items():
+                given[name] = check_value(name, value, hints[name])
             if given["eps_p"] > 0 and given.get("spread", 0) > 0:
                 raise InputError(
                     f"eps_p = {given['eps_p']:g} and spread = {given['spread']:g} are two ways to make agents "
@@ -176,15 +139,14 @@ def environment(label: str, **checks: Check) -> Callable[[Callable[P, Family | F
             made = build(*bound.args, **bound.kwargs)
             bernoulli = given.pop("bernoulli_rewards")
             description = {"name": build.__name__, **given}
-            if isinstance(made, Federation):
-                return replace(made, description=description).with_bernoulli_rewards(bernoulli)
-            description |= made.resolved
-            if "spread" in given:
-                description |= {"reward_scale": made.reward_scale, "reward_offset": made.reward_offset}
-            return _federation(made, description, given["agents"], given["eps_p"], given["seed"], bernoulli)
+            if isinstance(made, Family):
+                description |= made.resolved
+                if "spread" in given:
+                    description |= {"reward_scale": made.units.scale, "reward_offset": made.units.offset}
+                made = _federation(made, **description)
+            return replace(made, description=description).with_bernoulli_rewards(bernoulli)
 
-        made_signature = signature.replace(return_annotation="Federation")
-        make.__signature__ = made_signature  # type: ignore[attr-defined]
+        make.__signature__ = signature.replace(return_annotation="Federation")  # type: ignore[attr-defined]
         make.__annotations__ = {**build.__annotations__, "return": "Federation"}
         text = inspect.cleandoc(build.__doc__ or "")
         missing = [name for name in USUAL_HELP if name in signature.parameters and f"\n    {name}: " not in text]
@@ -196,28 +158,32 @@ def environment(label: str, **checks: Check) -> Callable[[Callable[P, Family | F
 
 
 def _federation(
-    made: Family, description: dict[str, Any], agents: int, eps_p: float, seed: int, bernoulli: bool
+    made: Family,
+    name: str,
+    agents: int,
+    eps_p: float,
+    seed: int,
+    spread: float = 0.0,
+    horizon: int | None = None,
+    **_: object,
 ) -> Federation:
     """The federation of agents around an environment; agent i's part depends on ``(seed, i)`` alone."""
-    published = made.kernel(np.zeros(made.shape))
-    rewards, initial, H, layout = made.rewards, made.initial, made.horizon, made.layout
-    width = description.get("spread", 0.0)
-    if width > 0:
+    published, H = made.kernel(np.zeros(made.shape)), made.horizon or horizon
+    if spread > 0:
         signs = np.resize([1.0, -1.0], made.shape)  # if all were the same, they could cancel
-        farthest = made.kernel(width * signs)
-        if np.array_equal(farthest.probabilities, published.probabilities):
+        if np.array_equal(made.kernel(spread * signs).probabilities, published.probabilities):
             raise InputError(
-                f"spread = {width:g} changes nothing: {made.varies} is 0 or 1 in this {description['name']}. "
+                f"spread = {spread:g} changes nothing: {made.varies} is 0 or 1 in this {name}. "
                 "Choose one in between, or spread = 0."
             )
         draws = (generator(seed, RandomPart.DISPLACEMENT, i).uniform(-1.0, 1.0, made.shape) for i in range(agents))
-        mdps = [MDP(made.kernel(width * np.asarray(u)), rewards, initial, H) for u in draws]
-        return Federation.from_mdps(mdps, description=description, layout=layout).with_bernoulli_rewards(bernoulli)
-    draw = made.individual or (lambda kernel, _, rng: random_kernel(kernel, rng))
-    own = [draw(published, i, generator(seed, RandomPart.INDIVIDUAL, i)) for i in range(agents if eps_p > 0 else 1)]
-    federation = Federation.mixture(
-        published, own, eps_p, rewards=rewards, initial=initial, horizon=H, description=description, layout=layout
-    ).with_bernoulli_rewards(bernoulli)
+        kernels = (made.kernel(spread * np.asarray(u)) for u in draws)
+        mdps = [MDP(kernel, made.rewards, made.initial, H) for kernel in kernels]
+        return Federation.from_mdps(mdps, layout=made.layout)
+    rngs = [generator(seed, RandomPart.INDIVIDUAL, i) for i in range(agents if eps_p > 0 else 1)]
+    own = [made.individual(published, i, rng) for i, rng in enumerate(rngs)]
+    tables: dict[str, Any] = {"rewards": made.rewards, "initial": made.initial, "horizon": H}
+    federation = Federation.mixture(published, own, eps_p, **tables, layout=made.layout)
     return federation if eps_p > 0 else federation.repeated(agents)
 
 

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 
-from fed_ucbvi.core.errors import InputError, check_flag, check_integer
+from fed_ucbvi.core.errors import InputError, check_integer
+from fed_ucbvi.core.parameters import Bounds, Count, Share, Size
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments.family import (
     Cell,
+    EpsP,
     Family,
     RandomPart,
     Rows,
+    Spread,
     distinct,
     environment,
     generator,
     grid_layout,
     kernel_of,
     random_kernel,
-    share,
     shifted,
-    whole,
 )
 from fed_ucbvi.problem.kernel import Kernel
+from fed_ucbvi.problem.units import Units
 
 ACTIONS = ("left", "right", "down", "up")
 MOVES: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
@@ -71,19 +74,19 @@ def _random_moving_kernel(common: Kernel, neighbours: list[list[int | None]], rn
     return random_kernel(common, rng, distinct(common.successors) & np.array(free)[None, :, None, :])
 
 
-@environment("GridWorld", rows=whole(), columns=whole(), success=share)
+@environment("GridWorld")
 def gridworld(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    rows: int = 3,
-    columns: int = 3,
+    rows: Size = 3,
+    columns: Size = 3,
     walls: Iterable[Cell] | None = None,
     start: Cell = (0, 0),
     goals: Iterable[Cell] | None = None,
-    success: float = 0.8,
-    horizon: int = 10,
+    success: Share = 0.8,
+    horizon: Size = 10,
     bernoulli_rewards: bool = False,
 ) -> Family:
     """GridWorld of the paper's Section 5 with the paper's values as defaults.
@@ -125,10 +128,8 @@ def gridworld(
     rewards[[number[cell] for cell in paying]] = 1.0
     return Family(
         kernel=lambda x: _moving_kernel(neighbours, success),
-        varies="nothing",
         rewards=rewards,
         initial=number[first],
-        horizon=horizon,
         individual=lambda common, i, _: _random_moving_kernel(common, neighbours, generator(seed, i)),
         layout=grid_layout(R, C, free, first, paying, MOVES),
         resolved={"walls": [list(cell) for cell in blocked], "start": list(first), "goals": list(map(list, paying))},
@@ -152,17 +153,17 @@ def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> list[Ce
     return sorted(checked)
 
 
-@environment("NRoom", rooms=whole(3), room_size=whole(), success=share)
+@environment("NRoom")
 def n_room(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    rooms: int = 7,
-    room_size: int = 5,
-    success: float = 0.95,
-    horizon: int = 25,
+    spread: Spread = 0.0,
+    rooms: Annotated[int, Bounds(3)] = 7,
+    room_size: Size = 5,
+    success: Share = 0.95,
+    horizon: Size = 25,
     bernoulli_rewards: bool = False,
 ) -> Family:
     """Square rooms of rlberry's NRoom, five to a row that winds like a snake, each with a door to the next.
@@ -198,10 +199,9 @@ def n_room(
     height, width = (max(cell[axis] for cell in free) + 1 for axis in (0, 1))
     return Family(
         kernel=lambda x: _moving_kernel(neighbours, shifted(success, x)),
-        varies="the probability of success",
         rewards=rewards,
         initial=number[start],
-        horizon=horizon,
+        varies="the probability of success",
         individual=lambda common, _, rng: _random_moving_kernel(common, neighbours, rng),
         layout=grid_layout(height, width, free, start, (first, goal), MOVES),
     )
@@ -221,17 +221,17 @@ def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:
     return sorted(squares), middles
 
 
-@environment("WindyCliff", rows=whole(2), columns=whole(3), wind=share)
+@environment("WindyCliff")
 def windy_cliff(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    rows: int = 4,
-    columns: int = 4,
-    wind: float = 0.5,
-    horizon: int = 20,
+    spread: Spread = 0.0,
+    rows: Annotated[int, Bounds(2)] = 4,
+    columns: Annotated[int, Bounds(3)] = 4,
+    wind: Share = 0.5,
+    horizon: Size = 20,
     bernoulli_rewards: bool = False,
 ) -> Family:
     """WindyCliffs of Jin, Peng, Yang, Wang and Zhang (2022), with episodes of H steps.
@@ -260,17 +260,15 @@ def windy_cliff(
     cells = [(r, c) for r in range(R) for c in range(C)]
     start, goal = (R - 1, 0), (R - 1, C - 1)
     published = np.array([GOAL if cell == goal else FALL if _ends(cell, R) else STEP for cell in cells])
-    scale, offset = GOAL - FALL, FALL
+    units = Units.spanning(FALL, GOAL)
     return Family(
         kernel=lambda x: kernel_of(_moves(R, C, shifted(wind / 3, x))),
         varies="the probability of being blown down",
-        rewards=np.repeat(((published - offset) / scale)[:, None], len(MOVES), axis=1),
+        rewards=np.repeat(((published - units.offset) / units.scale)[:, None], len(MOVES), axis=1),
         initial=cells.index(start),
-        horizon=horizon,
         individual=lambda common, _, rng: kernel_of(_moves(R, C, rng.random() / 3)),
         layout=grid_layout(R, C, cells, start, [goal], MOVES),
-        reward_scale=scale,
-        reward_offset=offset,
+        units=units,
     )
 
 
@@ -296,14 +294,14 @@ def _moves(rows: int, columns: int, blown: float) -> Rows:
     return table
 
 
-@environment("DeepSea", size=whole(2), stochastic=check_flag, action_map=check_flag)
+@environment("DeepSea")
 def deep_sea(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    size: int = 10,
+    spread: Spread = 0.0,
+    size: Annotated[int, Bounds(2)] = 10,
     stochastic: bool = False,
     action_map: bool = True,
     bernoulli_rewards: bool = False,
@@ -355,11 +353,10 @@ def deep_sea(
 
     layout = grid_layout(N, N, cells, (0, 0), [(N - 1, N - 1)], [(1, -1), (1, 1)])
     return Family(
-        kernel=kernel,
+        kernel,
+        rewards,
         varies="the probability of slipping",
-        rewards=rewards,
-        initial=0,
         horizon=N,
         layout={**layout, "moves_by_state": moves},
-        reward_offset=-MOVE_COST / N,
+        units=Units(offset=-MOVE_COST / N),
     )

@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.errors import InputError, check_number
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.parameters import Bounds, Count, Size
 from fed_ucbvi.core.types import FloatArray, IndexArray
-from fed_ucbvi.environments.family import Family, RandomPart, environment, generator, one_of, random_kernel, whole
+from fed_ucbvi.environments.family import EpsP, Family, RandomPart, Spread, environment, generator, random_kernel
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 
 _COMMON, _REWARDS, _INDIVIDUAL, _OFFSETS = range(4)
 """Parts of the synthetic environment."""
-VARIANTS = ("overlapping", "disjoint")
-"""Of RandomMDPs."""
 MAX_RANKED = 10**8
 """Up to this many triples (s,a,s') every triple draws a rank; beyond, only the next states are drawn."""
 AT_ONCE = 10**7
 """How many ranks are held at a time."""
 
 
-@environment(
-    "synthetic MDP",
-    states=whole(),
-    actions=whole(),
-    eps_r=lambda name, value: check_number(name, value, at_least=0, below=1, why="Assumption 2"),
-)
+@environment("synthetic MDP")
 def synthetic(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    states: int = 5,
-    actions: int = 5,
-    horizon: int = 5,
-    eps_r: float = 0.0,
+    states: Size = 5,
+    actions: Size = 5,
+    horizon: Size = 5,
+    eps_r: Annotated[float, Bounds(at_least=0, below=1, why="Assumption 2")] = 0.0,
     bernoulli_rewards: bool = False,
 ) -> Federation:
     """The synthetic environment of the paper's Section 5 with the paper's values as defaults.
@@ -70,17 +66,17 @@ def _simplex_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArra
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
-@environment("Garnet MDP", states=whole(), actions=whole(), branching=whole())
+@environment("Garnet MDP")
 def garnet(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    states: int = 20,
-    actions: int = 4,
-    branching: int = 3,
-    horizon: int = 10,
+    spread: Spread = 0.0,
+    states: Size = 20,
+    actions: Size = 4,
+    branching: Size = 3,
+    horizon: Size = 10,
     bernoulli_rewards: bool = False,
 ) -> Family:
     """A stationary random MDP of the kind of Archibald, McKinnon and Thomas (1995).
@@ -107,10 +103,10 @@ def garnet(
     rng = generator(seed, RandomPart.STRUCTURE)
     successors = _subsets(rng, S * A, S, b).reshape(1, S, A, b)
     cuts = np.sort(rng.random((1, S, A, b - 1)), axis=-1)
-    return _weighted(successors, np.diff(cuts, axis=-1, prepend=0.0, append=1.0), horizon, seed)
+    return _weighted(successors, np.diff(cuts, axis=-1, prepend=0.0, append=1.0), seed)
 
 
-def _weighted(successors: IndexArray, rows: FloatArray, horizon: int, seed: int) -> Family:
+def _weighted(successors: IndexArray, rows: FloatArray, seed: int) -> Family:
     """Kernels whose weights on the same next states differ; rewards and the first state are uniform."""
     _, S, A, _ = successors.shape
 
@@ -119,11 +115,10 @@ def _weighted(successors: IndexArray, rows: FloatArray, horizon: int, seed: int)
         return Kernel(successors, weights / weights.sum(axis=-1, keepdims=True))
 
     return Family(
-        kernel=kernel,
-        varies="every probability",
+        kernel,
         rewards=generator(seed, RandomPart.REWARDS).random((S, A)),
         initial=np.full(S, 1.0 / S),
-        horizon=horizon,
+        varies="every probability",
         shape=rows.shape,
     )
 
@@ -153,17 +148,17 @@ def _drawn_subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> Index
     return np.sort(chosen, axis=-1)
 
 
-@environment("RandomMDPs", states=whole(2), actions=whole(), variant=one_of(VARIANTS))
+@environment("RandomMDPs")
 def random_mdps(
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    agents: Size = 20,
+    eps_p: EpsP = 0.0,
+    seed: Count = 0,
     *,
-    spread: float = 0.0,
-    states: int = 5,
-    actions: int = 5,
-    horizon: int = 10,
-    variant: str = "overlapping",
+    spread: Spread = 0.0,
+    states: Annotated[int, Bounds(2)] = 5,
+    actions: Size = 5,
+    horizon: Size = 10,
+    variant: Literal["overlapping", "disjoint"] = "overlapping",
     bernoulli_rewards: bool = False,
 ) -> Family:
     """RandomMDPs of Jin, Peng, Yang, Wang and Zhang (2022), with episodes of H steps.
@@ -195,7 +190,7 @@ def random_mdps(
     common = _halves(rng, S, A) if disjoint else np.ones((1, S, A, S), dtype=np.bool_)
     everywhere = np.broadcast_to(np.arange(S, dtype=np.int32), common.shape)
     rows = random_kernel(Kernel(everywhere, common / common.sum(axis=-1, keepdims=True)), rng, common).probabilities
-    return _weighted(everywhere, rows, horizon, seed)._replace(
+    return _weighted(everywhere, rows, seed)._replace(
         individual=lambda published, _, own: random_kernel(published, own, ~common if disjoint else common)
     )
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.core.files import reading
+from fed_ucbvi.core.parameters import Count, Size
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.environments.family import Family, environment
+from fed_ucbvi.environments.family import EpsP, Family, environment
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import check_initial
 
@@ -58,7 +59,7 @@ def _tables_file() -> Path:
 
 @environment("ICU-Sepsis")
 def icu_sepsis(
-    agents: int = 10, eps_p: float = 0.0, seed: int = 0, *, horizon: int = 51, bernoulli_rewards: bool = False
+    agents: Size = 10, eps_p: EpsP = 0.0, seed: Count = 0, *, horizon: Size = 51, bernoulli_rewards: bool = False
 ) -> Family:
     """Patients with sepsis in intensive care: 716 states, 25 doses of fluids and vasopressors, 1 for survival.
 
@@ -78,13 +79,7 @@ def icu_sepsis(
     tables = sepsis_tables()
     rewards = np.zeros((tables.kernel.states, tables.kernel.actions))
     rewards[SURVIVED] = 1.0
-    return Family(
-        kernel=lambda _: tables.kernel,
-        varies="nothing",
-        rewards=rewards,
-        initial=tables.initial,
-        horizon=horizon,
-    )
+    return Family(lambda _: tables.kernel, rewards, tables.initial)
 
 
 def clinicians_policy(step: int, state: int) -> FloatArray:
