@@ -45,7 +45,6 @@ from fed_ucbvi import (
 from fed_ucbvi.algorithms.base import as_sets
 from fed_ucbvi.core.types import FloatArray, PolicyArray
 from fed_ucbvi.engine.assurance import Promises
-from fed_ucbvi.engine.live import LiveSimulation
 from fed_ucbvi.engine.rounds import PlayedRound
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.units import Units
@@ -166,7 +165,7 @@ def thermostats() -> list[Case]:
         return evaluate(policy, fleet, 1000, seed=12345).mean
 
     def start(seed: int, promises: Promises | None, counts: CountTable | None) -> Simulation:
-        return LiveSimulation(FedKLUCBVI(), fleet, 400, seed, None, counts=counts, promises=promises)
+        return Simulation(FedKLUCBVI(), fleet, 400, seed, counts=counts, promises=promises)
 
     about = fleet.units, None, bins.horizon, start, value
     return [Case("thermostats", table, value(table), float("nan"), *about)]

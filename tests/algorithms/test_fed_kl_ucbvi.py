@@ -192,7 +192,7 @@ def test_the_recommended_policy_is_planned_from_all_counts_without_optimism() ->
         simulation.advance()
     assert not simulation.rows[-1].requests, "the last round must have ended without a synchronisation"
     planner = FedKLUCBVI().new_planner(simulation.setting, simulation.server)
-    simulation.exchange(planner)
+    simulation.party.exchange(planner, simulation.rounds)
     n, H = planner.table.dense(), federation.horizon
     assert n.sum() == federation.agents * 142 * H
     N = n.sum(axis=3)

@@ -25,7 +25,8 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.engine import party, ray_fleets
 from fed_ucbvi.engine.party import split_agents
-from fed_ucbvi.engine.ray_fleets import ATTEMPTS, Actors, FleetSimulation, PastRounds
+from fed_ucbvi.engine.ray_fleets import ATTEMPTS, Actors, Fleets, PastRounds
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.results.recommendations import PLANNED
 from matrices import first_of
 from ray_cluster import needs_ray, two_nodes
@@ -129,11 +130,10 @@ def _sent(value: Any) -> Any:
 def run_in_fleets(
     algorithm: Any, federation: Federation, episodes: int, parts: list[tuple[int, int]], cluster: Cluster
 ) -> Run:
-    def connect(simulation: FleetSimulation) -> Actors:
-        return Actors(cluster, simulation.algorithm, simulation.setting, federation, parts)
+    def make_party(algorithm: Any, setting: Any) -> Fleets:
+        return Fleets(algorithm, setting, federation, parts, Actors(cluster, algorithm, setting, federation, parts))
 
-    simulation = FleetSimulation(algorithm, federation, episodes, 1, parts, connect)
-    return finished(simulation).result()
+    return finished(Simulation(algorithm, federation, episodes, 1, "episodes", make_party=make_party)).result()
 
 
 def at_home(algorithm: Any, federation: Federation, episodes: int, seed: int = 1) -> Run:
@@ -267,9 +267,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from fed_ucbvi.engine.ray_fleets import FleetSimulation
+from fed_ucbvi.engine.simulation import Simulation
 
-raylet, plain = int(sys.argv.pop(1)), FleetSimulation.advance
+raylet, plain = int(sys.argv.pop(1)), Simulation.advance
 tasks = Path(f"/proc/{raylet}/task")
 
 
@@ -283,7 +283,7 @@ def advance(simulation):
     plain(simulation)
 
 
-FleetSimulation.advance = advance
+Simulation.advance = advance
 from fed_ucbvi.command_line import main
 
 main()

@@ -19,6 +19,7 @@ from fed_ucbvi import (
     InputError,
     Interrupted,
     LiveFederation,
+    LiveParty,
     Run,
     from_gymnasium,
     riverswim,
@@ -27,10 +28,10 @@ from fed_ucbvi import (
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.engine.drivers import live as live_driver
-from fed_ucbvi.engine.live import LiveSimulation
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from gymnasium_problems import ExpectedReward, Failing, TableEnv, corridor
-from runs import without_cautions
+from runs import finished, without_cautions
 
 pytestmark = without_cautions
 
@@ -79,11 +80,9 @@ def test_agents_whose_supports_widen_lose_nothing(variant: str, monkeypatch: pyt
     outcomes = []
     for width in (1, 8):
         monkeypatch.setattr(live_driver, "FIRST_WIDTH", width)
-        simulation = LiveSimulation(algorithm, live, 60, 5, None)
-        while not simulation.done:
-            simulation.advance()
+        simulation = finished(Simulation(algorithm, live, 60, 5))
         simulation.close()
-        outcomes.append((simulation.result(), simulation.party.tables.width))
+        outcomes.append((simulation.result(), tables_of(simulation).width))
     (narrow, narrow_width), (wide, wide_width) = outcomes
     assert (narrow_width, wide_width) == (4, 8)
     assert narrow.same_outcome(wide)
@@ -117,17 +116,15 @@ class Fleet:
         return found
 
 
-def finished(algorithm: Any, fleet: Fleet, episodes: int) -> LiveSimulation:
-    simulation = LiveSimulation(algorithm, fleet.live(), episodes, 1, None)
-    while not simulation.done:
-        simulation.advance()
-    return simulation
+def tables_of(simulation: Simulation) -> Any:
+    assert isinstance(simulation.party, LiveParty)
+    return simulation.party.tables
 
 
 def test_agents_count_exactly_what_their_environments_did_and_average_all_rewards() -> None:
     fleet = Fleet()
-    simulation = finished(FedUCBVI(), fleet, 40)
-    experience, known = simulation.agents.experience, simulation.party.tables.known
+    simulation = finished(Simulation(FedUCBVI(), fleet.live(), 40, 1))
+    experience, known = simulation.agents.experience, tables_of(simulation).known
     observed = fleet.observed(4)
     assert all(len(env.log) == 40 for env in fleet.made.values())
     for i, h, s, a in np.ndindex(3, 4, 3, 2):
@@ -146,7 +143,7 @@ def test_agents_count_exactly_what_their_environments_did_and_average_all_reward
 
 def test_agents_that_forget_report_the_rewards_of_the_round_and_no_others() -> None:
     fleet = Fleet()
-    simulation = finished(make_algorithm("concurrent-ucbvi", {}), fleet, 40)
+    simulation = finished(Simulation(make_algorithm("concurrent-ucbvi", {}), fleet.live(), 40, 1))
     observed = fleet.observed(4)
     for h, s, a in np.ndindex(4, 3, 2):
         rewards = [reward for i in range(3) for reward, _ in observed.get((i, h, s, a), [])]
@@ -155,7 +152,7 @@ def test_agents_that_forget_report_the_rewards_of_the_round_and_no_others() -> N
 
 def test_the_reward_on_record_is_the_one_that_was_paid() -> None:
     fleet = Fleet()
-    result = finished(FedUCBVI(), fleet, 40).result()
+    result = finished(Simulation(FedUCBVI(), fleet.live(), 40, 1)).result()
     paid = sum(reward for env in fleet.made.values() for episode in env.log for _, _, reward, _, _ in episode)
     assert result.original_units["average_reward"] == pytest.approx(paid / (3 * 40), abs=1e-12)
 

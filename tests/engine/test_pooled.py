@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.party import AskReport, InMemory, Party, PartyMessage, SimulatedParty, part_of
-from fed_ucbvi.engine.ray_fleets import FleetSimulation
+from fed_ucbvi.engine.ray_fleets import Fleets
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import budgets_of, random_federation, random_sets
@@ -90,7 +91,7 @@ def test_random_algorithms_are_of_all_kinds() -> None:
 class Shuffled(InMemory):
     """Reports come in an order that changes."""
 
-    def __init__(self, parties: list[Party], order: np.random.Generator) -> None:
+    def __init__(self, parties: Sequence[Party], order: np.random.Generator) -> None:
         super().__init__(parties)
         self._order = order
 
@@ -103,17 +104,16 @@ class Shuffled(InMemory):
 
 def in_fleets(
     algorithm: Any, federation: Federation, episodes: int, seed: int, cuts: list[int], order: np.random.Generator
-) -> FleetSimulation:
+) -> Simulation:
     """A run whose agents are dealt out to fleets in this process; each reports one row."""
     parts = [(begin, end - begin) for begin, end in itertools.pairwise(cuts)]
 
-    def connect(run: FleetSimulation) -> Shuffled:
+    def make_party(algorithm: Any, setting: Setting) -> Fleets:
         own = [(part_of(federation, first, agents), first) for first, agents in parts]
-        return Shuffled(
-            [SimulatedParty(algorithm, run.setting, some, first_agent=first) for some, first in own], order
-        )
+        fleets = [SimulatedParty(algorithm, setting, some, first_agent=first) for some, first in own]
+        return Fleets(algorithm, setting, federation, parts, Shuffled(fleets, order))
 
-    return FleetSimulation(algorithm, federation, episodes, seed, parts, connect)
+    return Simulation(algorithm, federation, episodes, seed, "episodes", make_party=make_party)
 
 
 @given(st.integers(0, 10**6))

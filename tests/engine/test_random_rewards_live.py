@@ -19,7 +19,7 @@ from commands import Result
 from fed_ucbvi import FedUCBVI, Interrupted, LiveFederation, resume, run
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
-from fed_ucbvi.engine.live import LiveSimulation
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import TableEnv
@@ -66,8 +66,8 @@ class Corridors:
         return found
 
 
-def played(algorithm: Any, live: LiveFederation, episodes: int) -> LiveSimulation:
-    simulation = LiveSimulation(algorithm, live, episodes, 1, None)
+def played(algorithm: Any, live: LiveFederation, episodes: int) -> Simulation:
+    simulation = Simulation(algorithm, live, episodes, 1)
     finished(simulation)
     simulation.close()
     return simulation

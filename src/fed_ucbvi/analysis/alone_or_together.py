@@ -28,9 +28,9 @@ from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.algorithms.experience import OwnCounts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.engine.live import LiveFederation, LiveSimulation
+from fed_ucbvi.engine.live import LiveFederation, as_problem
 from fed_ucbvi.engine.simulation import Simulation, drive
-from fed_ucbvi.environments import FederationLike, as_federation
+from fed_ucbvi.environments import FederationLike
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import is_known
 from fed_ucbvi.results.run import Run
@@ -298,11 +298,7 @@ def alone_or_together(
         episodes: T.
         seed: of the run.
     """
-    simulation = (
-        LiveSimulation(as_algorithm(algorithm), problem, episodes, seed, None)
-        if isinstance(problem, LiveFederation)
-        else Simulation(as_algorithm(algorithm), as_federation(problem), episodes, seed, "auto", apart=True)
-    )
+    simulation = Simulation(as_algorithm(algorithm), as_problem(problem), episodes, seed, apart=True)
     run = drive(simulation, False, None, None)
     found = []
     for i in range(simulation.setting.agents):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +16,7 @@ from fed_ucbvi.core.files import manifest_digest, new_folder, read_manifest, rea
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.extension import extended_setting, planned_in
+from fed_ucbvi.engine.live import LiveFederation
 from fed_ucbvi.engine.party import LiveParty
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.engine.state_store import SavedState, StateStore, restore
@@ -35,12 +35,13 @@ def create_checkpoint(folder: Path, simulation: Simulation, every: int) -> State
 
     The environments of a live run cannot be written to a file. The manifest has what identifies them instead.
     """
-    live = simulation.identity()
-    problem: dict[str, Any] = {"live": live}
+    problem: dict[str, Any] = {}
     with new_folder(folder, FORMAT) as draft:
-        if live is None:
+        if isinstance(simulation.problem, LiveFederation):
+            problem["live"] = simulation.problem.identity(simulation.federation)
+        else:
             simulation.federation.save(draft / FEDERATION)
-            problem = {"federation": _digest(draft / FEDERATION)}
+            problem["federation"] = _digest(draft / FEDERATION)
         if simulation.earlier is not None:
             simulation.earlier.save(draft / COUNTS)
             problem["counts"] = _digest(draft / COUNTS)
@@ -64,19 +65,19 @@ def create_checkpoint(folder: Path, simulation: Simulation, every: int) -> State
 
 
 def open_checkpoint(
-    folder: Path, episodes: int | None = None, make: Callable[..., Simulation] | None = None
+    folder: Path,
+    episodes: int | None = None,
+    live: LiveFederation | None = None,
+    score_with: Federation | None = None,
 ) -> tuple[StateStore, Simulation]:
-    """A simulation as it was saved, with more ``episodes`` if they are given; nobody else can use the folder then.
-
-    That of a live run is what ``make(algorithm, episodes=, seed=, ...)`` gives.
-    """
-    live = "live" in read_manifest(folder, FORMAT)
-    if live and make is None:
+    """A simulation as it was saved, with more ``episodes`` if they are given; nobody else can use the folder then."""
+    was_live = "live" in read_manifest(folder, FORMAT)
+    if was_live and live is None:
         raise InputError(
             f"{folder} is the checkpoint of a live run, which needs its environments: continue it in Python with "
             f"resume({str(folder)!r}, environments)."
         )
-    if make is not None and not live:
+    if live is not None and not was_live:
         raise InputError(f"{folder} is the checkpoint of a simulation; continue it with resume({str(folder)!r}).")
     store = StateStore.open(folder, FORMAT, FORMAT_VERSION)
     try:
@@ -84,22 +85,22 @@ def open_checkpoint(
             manifest, saved = store.manifest, store.read()
             _ = int(manifest["every"])
             algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
-            same = {"seed": manifest["seed"], "counts": _counts_in(folder, manifest)}
+            problem = live or Federation.load(_checked(folder / FEDERATION, manifest["federation"]))
+            same = {"seed": manifest["seed"], "driver": manifest["driver"], "score_with": score_with}
+            same["counts"] = _counts_in(folder, manifest)
             if "promises" in manifest:
                 same["promises"] = Promises.from_data(manifest["promises"])
-            if make is None:
-                _check_digest(folder / FEDERATION, manifest["federation"])
-                same["driver"] = manifest["driver"]
-                make = partial(Simulation, federation=Federation.load(folder / FEDERATION))
             plan = planned_in(saved.about)
-            simulation = make(algorithm, episodes=plan["episodes"], grid_bits=plan["grid_bits"], **same)
-            if live:
-                _check_same(folder, manifest["live"], simulation.identity() or {})
+            T, bits = plan["episodes"], plan["grid_bits"]
+            simulation = Simulation(algorithm, problem, T, grid_bits=bits, **same)
+            if live is not None:
+                _check_same(folder, manifest["live"], live.identity(simulation.federation))
             setting = extended_setting(simulation.algorithm, simulation.setting, episodes=episodes)
             longer = setting != simulation.setting
             if longer:
                 simulation.close()
-                simulation = make(algorithm, episodes=setting.episodes, grid_bits=setting.grid_bits, **same)
+                T, bits = setting.episodes, setting.grid_bits
+                simulation = Simulation(algorithm, problem, T, grid_bits=bits, **same)
             simulation.restore(saved)
         if longer:  # saved again, with their number
             store.write(simulation.saved())
@@ -112,13 +113,14 @@ def open_checkpoint(
 def _counts_in(folder: Path, manifest: Mapping[str, Any]) -> CountTable | None:
     if "counts" not in manifest:
         return None
-    _check_digest(folder / COUNTS, manifest["counts"])
-    return CountTable.load(folder / COUNTS)
+    return CountTable.load(_checked(folder / COUNTS, manifest["counts"]))
 
 
-def _check_digest(path: Path, expected: str) -> None:
+def _checked(path: Path, expected: str) -> Path:
+    """A file that has this digest."""
     if _digest(path) != expected:
         raise InputError(f"{path} is damaged: it is not what was written.")
+    return path
 
 
 def _digest(path: Path) -> str:

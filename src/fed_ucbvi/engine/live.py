@@ -1,4 +1,4 @@
-"""Live Gymnasium environments as a federation, whose kernels nobody needs to know, and runs on them."""
+"""Live Gymnasium environments as a federation, whose kernels nobody needs to know."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.core.errors import InputError, check_positive_integer
-from fed_ucbvi.engine.drivers.live import LiveDriver
 from fed_ucbvi.engine.party import LiveParty
-from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     kwargs_of_agents,
@@ -110,73 +109,52 @@ class LiveFederation:
             random_rewards,
         )
 
+    def party(self, algorithm: Algorithm[Any, Any], setting: Setting) -> LiveParty:
+        """The agents of a run, with their environments, in this process."""
+        return LiveParty(algorithm, setting, range(self.agents), self.make, self.units, self.vectorisation)
 
-class LiveSimulation(Simulation):
-    """A run on live environments. What cannot be computed without their kernels is NaN.
-
-    ``more`` is what a simulation takes besides.
-    """
-
-    party: LiveParty
-
-    def __init__(
-        self,
-        algorithm: Algorithm[Any, Any],
-        live: LiveFederation,
-        episodes: int,
-        seed: int,
-        score_with: Federation | None,
-        **more: Any,
-    ) -> None:
-        self.live = live
-        super().__init__(algorithm, _scored(live, score_with), episodes, seed, LiveDriver.name, **more)
-
-    def _random_rewards(self) -> bool:
-        return self.live.random_rewards
-
-    def _make_party(self) -> None:
-        live = self.live
-        about = range(live.agents), live.make, live.units, live.vectorisation
-        self.party = LiveParty(self.algorithm, self.setting, *about)
-
-    def identity(self) -> dict[str, Any]:
-        known = {"states": self.live.states, "actions": self.live.actions, "eps_p": self.live.eps_p}
-        random = {"random_rewards": True} if self.live.random_rewards else {}
-        about = {**known, **random, "scored": is_known(self.federation), **self.live.description}
-        same: dict[str, Any] = json.loads(json.dumps(about))
+    def identity(self, measured: Federation) -> dict[str, Any]:
+        """What tells whether environments, which no file can hold, are the same; ready for JSON."""
+        known = {"states": self.states, "actions": self.actions, "eps_p": self.eps_p, "scored": is_known(measured)}
+        random = {"random_rewards": True} if self.random_rewards else {}
+        same: dict[str, Any] = json.loads(json.dumps({**known, **random, **self.description}))
         return same
 
+    def measured_on(self, table: Federation | None) -> Federation:
+        """The federation that a run is measured on: the one given, or one of which nothing is known."""
+        M, S, A, H = self.agents, self.states, self.actions, int(self.horizon or 0)
+        description = dict(self.description)
+        eps_p = math.nan if self.eps_p is None else float(self.eps_p)
+        if table is not None:
+            table = _with_end(table) if table.states == S - 1 else table
+            sizes = (table.agents, table.states, table.actions, table.horizon)
+            if sizes != (M, S, A, H):
+                raise InputError(
+                    f"score_with is not the same problem: (M, S, A, H) is {sizes}, that of the environments "
+                    f"{(M, S, A, H)} (one state more than they have, for what terminates)."
+                )
+            if Units.of(table.description) != self.units:
+                raise InputError(
+                    f"score_with counts rewards in {Units.of(table.description)}, the live run in {self.units}; pass "
+                    "the same reward_range to both."
+                )
+            return replace(table, eps_p=eps_p, description=description, liars=None, reward_variances=None)
+        common = MDP.unknown(S, A, H)
+        return Federation(
+            successors=common.kernel.successors,
+            probabilities=np.broadcast_to(common.kernel.probabilities, (M, 1, S, A, 1)),
+            rewards=common.rewards[None],
+            initial=np.full((M, S), np.nan),
+            common=common,
+            eps_p=eps_p,
+            eps_r=float("nan"),
+            description=description,
+        )
 
-def _scored(live: LiveFederation, table: Federation | None) -> Federation:
-    """The federation that a live run is measured on: the one given, or one of which nothing is known."""
-    M, S, A, H = live.agents, live.states, live.actions, int(live.horizon or 0)
-    description = dict(live.description)
-    eps_p = math.nan if live.eps_p is None else float(live.eps_p)
-    if table is not None:
-        table = _with_end(table) if table.states == S - 1 else table
-        sizes = (table.agents, table.states, table.actions, table.horizon)
-        if sizes != (M, S, A, H):
-            raise InputError(
-                f"score_with is not the same problem: (M, S, A, H) is {sizes}, that of the environments "
-                f"{(M, S, A, H)} (one state more than they have, for what terminates)."
-            )
-        if Units.of(table.description) != live.units:
-            raise InputError(
-                f"score_with counts rewards in {Units.of(table.description)}, the live run in {live.units}; pass the "
-                "same reward_range to both."
-            )
-        return replace(table, eps_p=eps_p, description=description, liars=None, reward_variances=None)
-    common = MDP.unknown(S, A, H)
-    return Federation(
-        successors=common.kernel.successors,
-        probabilities=np.broadcast_to(common.kernel.probabilities, (M, 1, S, A, 1)),
-        rewards=common.rewards[None],
-        initial=np.full((M, S), np.nan),
-        common=common,
-        eps_p=eps_p,
-        eps_r=float("nan"),
-        description=description,
-    )
+
+def as_problem(given: FederationLike | LiveFederation) -> Federation | LiveFederation:
+    """A federation as it stands for one in :func:`fed_ucbvi.run`, or live environments as they are."""
+    return given if isinstance(given, LiveFederation) else as_federation(given)
 
 
 def _with_end(table: Federation) -> Federation:

@@ -38,6 +38,7 @@ from fed_ucbvi.algorithms.base import (
     VisitedCells,
     added_up,
     check_report,
+    exchange_messages,
 )
 from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.experience import counter_type
@@ -297,6 +298,10 @@ class Party(ABC):
         check_report(self.algorithm, report)
         return added_up(report) if self.algorithm.report_kind == SUMS else tuple(report)
 
+    def exchange(self, server: Any, synchronisations: int) -> None:
+        """All exchanges of the agents with ``server``, or a planner, after so many synchronisations."""
+        self.algorithm.synchronise(server, self.agents, self.setting)
+
     def answer(self, message: PartyMessage) -> Any:
         match message:
             case StartRound(broadcast, first, until):
@@ -449,6 +454,18 @@ class SimulatedParty(Party):
 
     def _trajectories(self) -> Driver:
         return self._episodes
+
+    def exchange(self, server: Any, synchronisations: int) -> None:
+        """The same, message by message if some of them are lies."""
+        liars = self.federation.liars
+        if liars is None:
+            super().exchange(server, synchronisations)
+            return
+
+        def tamper(report: Message, exchange: int) -> None:
+            liars.tamper_report(report, self.setting.horizon, synchronisations, exchange)
+
+        exchange_messages(self.algorithm, server, self.agents, self.setting, tamper)
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
         """The law of its initial state."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,7 @@ from fed_ucbvi.engine.party import (
     play_in_step,
     split_agents,
 )
-from fed_ucbvi.engine.rounds import Play, PlayedRound, answered
-from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.engine.rounds import PlayedRound, answered
 from fed_ucbvi.engine.state_store import changes
 from fed_ucbvi.problem.federation import Federation
 
@@ -50,76 +49,66 @@ ATTEMPTS = 4
 """How often a fleet is made for one answer if it is lost each time."""
 
 
-class FleetSimulation(Simulation):
-    """A run in progress whose agents are in ``parts`` fleets, which ``connect`` makes and reaches."""
+class Fleets:
+    """All agents of a run as one party, in ``parts`` that ``transport`` reaches; they stop together."""
+
+    within = None
 
     def __init__(
         self,
         algorithm: Algorithm[Any, Any],
+        setting: Setting,
         federation: Federation,
-        episodes: int,
-        seed: int,
         parts: Sequence[tuple[int, int]],
-        connect: Callable[[FleetSimulation], Transport],
+        transport: Transport,
     ) -> None:
-        self.parts, self._connect = parts, connect
-        super().__init__(algorithm, federation, episodes, seed, "episodes")
+        self.algorithm, self.setting, self._ask_all = algorithm, setting, transport.ask_all
+        self._steps = max(agents for _, agents in parts) * setting.horizon
+        self._summed = algorithm.pools and federation.pay_alike and len(federation.rewards) == 1
+        self._last_length = 0
 
-    def _make_party(self) -> None:
-        self.transport = self._connect(self)
-
-    def _play_round(self, play: Play) -> PlayedRound:
-        setting, ask_all = self.setting, self.transport.ask_all
-        chunk = first_chunk(max(agents for _, agents in self.parts) * setting.horizon, self.last_length)
-        steps = play_in_step(_copies(play.broadcast), self.played, play.most, chunk, setting.horizon)
-        ends: Sequence[PlayedRound] = ask_all(StopRound(answered(steps, ask_all)))
-        asked = [end for end in ends if end.stop.requests]
-        federation = self.federation
-        summed = self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1
+    def play_round(self, broadcast: Message, first: int, most: int, *, judged: bool) -> PlayedRound:
+        chunk = first_chunk(self._steps, self._last_length)
+        steps = play_in_step(_copies(broadcast), first, most, chunk, self.setting.horizon)
+        length = self._last_length = answered(steps, self._ask_all)
+        ends: Sequence[PlayedRound] = self._ask_all(StopRound(length))
         visits, starts = (
-            table.sum(axis=0, keepdims=True) if summed else table
+            table.sum(axis=0, keepdims=True) if self._summed else table
             for table in (np.concatenate(tables) for tables in zip(*(end[2:4] for end in ends), strict=True))
         )
-        if not asked:
-            return PlayedRound(ends[0].stop, -1, visits, starts)
-        first, requests = asked[0], sum(end.stop.requests for end in asked)
-        return PlayedRound(first.stop._replace(requests=requests), first.rule, visits, starts)
+        earliest = next((end for end in ends if end.stop.requests), ends[0])
+        stop = earliest.stop._replace(requests=sum(end.stop.requests for end in ends))
+        return PlayedRound(stop, earliest.rule, visits, starts)
 
-    def exchange(self, server: Any) -> None:
-        """All exchanges of the fleets with ``server``, or a planner in its cell, message by message."""
+    def exchange(self, server: Any, synchronisations: int) -> None:
         algorithm = self.algorithm
         for exchange in range(algorithm.exchanges(self.setting)):
-            reports = self.transport.ask_all(AskReport(_copies(algorithm.query(server, exchange)), exchange))
+            reports = self._ask_all(AskReport(_copies(algorithm.query(server, exchange)), exchange))
             rows = tuple(np.concatenate(arrays) for arrays in zip(*reports, strict=True))
             algorithm.aggregate(server, rows, exchange)
+
+    def close(self) -> None:
+        """Who has made the fleets ends them."""
 
 
 @contextmanager
 def on_ray(
-    algorithm: Algorithm[Any, Any],
-    federation: Federation,
-    episodes: int,
-    seed: int,
-    driver: str,
-    *,
-    address: str | None,
-    count: int | None,
-) -> Iterator[FleetSimulation]:
-    """A run on a Ray cluster, or on Ray started here, with ``count`` fleets, by default one for each core."""
+    algorithm: Algorithm[Any, Any], federation: Federation, driver: str, *, address: str | None, count: int | None
+) -> Iterator[Callable[[Algorithm[Any, Any], Setting], Fleets]]:
+    """What makes the fleets of a run on a Ray cluster, or on Ray started here: ``count``, or one for each core."""
     _check_splittable(algorithm, federation, driver)
     if count is not None:
         split_agents(federation.agents, check_positive_integer("fleet_count", count), "fleets")
     check_ray(address)
-    with connected_to_ray(address, count or threads()) as ray:
+    with connected_to_ray(address, count or threads()) as ray, ExitStack() as stack:
         cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
         parts = split_agents(federation.agents, count or min(cores, federation.agents), "fleets")
 
-        def connect(simulation: FleetSimulation) -> Actors:
-            return Actors(ray, simulation.algorithm, simulation.setting, federation, parts)
+        def make_party(algorithm: Algorithm[Any, Any], setting: Setting) -> Fleets:
+            actors = stack.enter_context(closing(Actors(ray, algorithm, setting, federation, parts)))
+            return Fleets(algorithm, setting, federation, parts, actors)
 
-        simulation = FleetSimulation(algorithm, federation, episodes, seed, parts, connect)
-        with closing(simulation.transport):  # type: ignore[type-var]
-            yield simulation
+        yield make_party
 
 
 def _check_splittable(algorithm: Algorithm[Any, Any], federation: Federation, driver: str) -> None:

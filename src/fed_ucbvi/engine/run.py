@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
-from fed_ucbvi.algorithms.base import Algorithm, Counting, as_sets
+from fed_ucbvi.algorithms.base import Counting, as_sets
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
@@ -27,7 +27,7 @@ from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.cuda import CUDA
 from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
-from fed_ucbvi.engine.live import LiveFederation, LiveSimulation
+from fed_ucbvi.engine.live import LiveFederation, as_problem
 from fed_ucbvi.engine.progress import announce_compilation
 from fed_ucbvi.engine.ray_fleets import on_ray
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
@@ -116,8 +116,8 @@ def run(
     >>> result.episodes_played
     50
     """
-    algorithm, live = as_algorithm(algorithm), isinstance(federation, LiveFederation)
-    problem = federation if isinstance(federation, LiveFederation) else as_federation(federation)
+    algorithm, problem, table = as_algorithm(algorithm), as_problem(federation), _as_table(score_with)
+    live = isinstance(problem, LiveFederation)
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
     check_choice("place of the fleets", fleets, FLEETS)
@@ -130,25 +130,24 @@ def run(
             "a warm start, an incumbent and until_gap are for agents in this process; use fleets='local' and another "
             "driver than cuda."
         )
-    begun: AbstractContextManager[Simulation]
-    more: dict[str, Any] = {"counts": counts, "promises": promises}
+    elsewhere: AbstractContextManager[Any] = nullcontext()
     if isinstance(problem, LiveFederation):
         if (driver, fleets) != ("auto", "local"):
             raise InputError("live environments are played in this process, by a driver of their own; name no other.")
-        begun = closing(LiveSimulation(algorithm, problem, episodes, seed, _as_table(score_with), **more))
-    elif score_with is not None:
+    elif table is not None:
         raise InputError("score_with is for live environments; tables are scored by themselves.")
     elif fleets == "ray":
         if checkpoint is not None:
             raise InputError("a run whose fleets are on Ray has no checkpoint: its agents are not in one place.")
-        begun = on_ray(algorithm, problem, episodes, seed, driver, address=address, count=fleet_count)
-    else:
-        if driver == CUDA and checkpoint is not None:
-            raise InputError("a run with the driver cuda has no checkpoint: what agents know stays on the GPU.")
-        begun = nullcontext(Simulation(algorithm, problem, episodes, seed, driver, **more))
-    with begun as simulation:
+        elsewhere = on_ray(algorithm, problem, driver, address=address, count=fleet_count)
+        driver = "episodes"
+    elif driver == CUDA and checkpoint is not None:
+        raise InputError("a run with the driver cuda has no checkpoint: what agents know stays on the GPU.")
+    more: dict[str, Any] = {"score_with": table, "counts": counts, "promises": promises}
+    with elsewhere as make_party:
+        simulation = Simulation(algorithm, problem, episodes, seed, driver, make_party=make_party, **more)
         store = nullcontext() if checkpoint is None else create_checkpoint(Path(checkpoint), simulation, every)
-        with store as kept:
+        with closing(simulation), store as kept:
             for text in algorithm.cautions(simulation.setting):
                 warnings.warn(text, Caution, stacklevel=2)
             return drive(simulation, progress, kept, on_round)
@@ -182,14 +181,8 @@ def resume(
         InputError: if something cannot be used, such as environments other than those of the checkpoint.
         Interrupted: on Ctrl-C; carries the partial result.
     """
-    table = _as_table(score_with)
-
-    def simulate(algorithm: Algorithm[Any, Any], **rest: Any) -> Simulation:
-        assert live is not None
-        return LiveSimulation(algorithm, live, score_with=table, **rest)
-
     T = None if episodes is None else check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
-    store, simulation = open_checkpoint(Path(folder), T, None if live is None else simulate)
+    store, simulation = open_checkpoint(Path(folder), T, live, _as_table(score_with))
     with closing(simulation), store:
         return drive(simulation, progress, store, on_round)
 
@@ -231,8 +224,8 @@ def evaluate(
     """
     n, root = check_positive_integer("episodes", episodes), check_integer("seed", seed, at_most=MAX_SEED)
     delta = check_number("delta", delta, above=0, below=1)
-    stated, live = checked_range(return_range), isinstance(where, LiveFederation)
-    place = where if isinstance(where, LiveFederation) else as_federation(where)
+    stated, place = checked_range(return_range), as_problem(where)
+    live = isinstance(place, LiveFederation)
     units = place.units if isinstance(place, LiveFederation) else Units.of(place.description)
     H = int(place.horizon or 0)
     within = None if stated is None else stated_range(stated, units, H)

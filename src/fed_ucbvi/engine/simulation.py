@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
-from fed_ucbvi.algorithms.base import Algorithm, Message, Setting, exchange_messages
+from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.drivers.base import Driver
+from fed_ucbvi.engine.drivers.live import LiveDriver
+from fed_ucbvi.engine.live import LiveFederation
 from fed_ucbvi.engine.party import Party, SimulatedParty
 from fed_ucbvi.engine.progress import show_progress
 from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
@@ -41,25 +44,42 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Simulation(Engine):
-    """A run in progress in one process: the server, one fleet of all M agents, and one driver.
+    """A run in progress that this process leads: the server, and one party with all M agents.
 
-    ``apart`` counts every agent by itself also where one table for all would do; the result is the same.
+    Args:
+        algorithm: parameters.
+        problem: a federation, or live environments; what cannot be computed without their kernels is NaN.
+        episodes: T.
+        seed: of the run.
+        driver: by name; live environments have one of their own.
+        score_with: the federation to measure live environments on.
+        grid_bits: of exact sums, where a run is extended.
+        counts: of an earlier run, to start from.
+        promises: to keep while it learns.
+        apart: count every agent by itself also where one table for all would do; the result is the same.
+        make_party: where the agents are not in this process: what reaches them as a party would.
     """
 
     def __init__(
         self,
         algorithm: Algorithm[Any, Any],
-        federation: Federation,
+        problem: Federation | LiveFederation,
         episodes: int,
         seed: int,
-        driver: str,
+        driver: str = "auto",
         *,
+        score_with: Federation | None = None,
         grid_bits: int = 0,
         counts: CountTable | None = None,
-        apart: bool = False,
         promises: Promises | None = None,
+        apart: bool = False,
+        make_party: Callable[[Algorithm[Any, Any], Setting], Any] | None = None,
     ) -> None:
-        self._apart = apart
+        if isinstance(problem, LiveFederation):
+            federation, driver = problem.measured_on(score_with), LiveDriver.name
+            random_rewards, make_party = problem.random_rewards, problem.party
+        else:
+            federation, random_rewards = problem, problem.reward_variances is not None
         T = check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
         if T * federation.agents > MAX_COUNT:
             raise InputError(
@@ -67,7 +87,7 @@ class Simulation(Engine):
                 f"up to 2^53 = {MAX_COUNT:.3g} only. Use fewer episodes or agents."
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
-        self.federation = federation
+        self.problem, self.federation = problem, federation
         known = not math.isnan(federation.eps_p)
         setting = Setting(
             federation.states,
@@ -78,22 +98,18 @@ class Simulation(Engine):
             federation.eps_p if known else 0.0,
             seed,
             known,
-            self._random_rewards(),
+            random_rewards,
             grid_bits,
         )
         together = algorithm.stops_jointly
         super().__init__(algorithm, setting, federation, driver, together=together, counts=counts, promises=promises)
         if self.earlier is not None and is_known(federation):
             self.earlier.check_support(federation.successors)
-        self._make_party()
-
-    def _random_rewards(self) -> bool:
-        return self.federation.reward_variances is not None
-
-    def _make_party(self) -> None:
-        """The agents and what they play in, in this process."""
-        about = self.algorithm, self.setting, self.federation
-        self.party: Party = SimulatedParty(*about, self.driver_name, pooled=not self._apart)
+        self.party: Party
+        if make_party is None:
+            self.party = SimulatedParty(self.algorithm, self.setting, federation, driver, pooled=not apart)
+        else:
+            self.party = make_party(self.algorithm, self.setting)
 
     @property
     def agents(self) -> Any:
@@ -108,28 +124,15 @@ class Simulation(Engine):
         answered(self.round(), self._answer)
 
     def _answer(self, request: Request) -> PlayedRound | None:
-        if isinstance(request, Play):
-            return self._play_round(request)
-        self.exchange(request.server)
-        return None
-
-    def _play_round(self, play: Play) -> PlayedRound:
-        self.party.within = None if self.assurance is None else self.assurance.within
+        party = self.party
+        if not isinstance(request, Play):
+            party.exchange(request.server, self.rounds)
+            return None
+        party.within = None if self.assurance is None else self.assurance.within
         if self.together:
-            return self.party.play_round(play.broadcast, self.played, play.most, judged=play.playing != EXPLORING)
-        return self.party.play_apart(play.broadcast, self.clock, self.setting.episodes)
-
-    def exchange(self, server: Any) -> None:
-        """All exchanges of the agents with ``server``, or a planner; message by message if some of them are lies."""
-        liars = self.federation.liars
-        if liars is None:
-            self.algorithm.synchronise(server, self.agents, self.setting)
-            return
-
-        def tamper(report: Message, exchange: int) -> None:
-            liars.tamper_report(report, self.setting.horizon, self.rounds, exchange)
-
-        exchange_messages(self.algorithm, server, self.agents, self.setting, tamper)
+            judged = request.playing != EXPLORING
+            return party.play_round(request.broadcast, self.played, request.most, judged=judged)
+        return party.play_apart(request.broadcast, self.clock, self.setting.episodes)
 
     def recommend(self) -> Recommended:
         """The policy to deploy, planned from all counts; nothing changes by it."""
@@ -141,10 +144,6 @@ class Simulation(Engine):
             return super().result()
         recommended, earlier = self.recommend(), [row for row in self.recommendations if row.round < len(self.rows)]
         return self._result(recommended, [*earlier, self._row(recommended)])
-
-    def identity(self) -> dict[str, Any] | None:
-        """What tells whether a problem that no file can hold is the same, ready for JSON; None where a file can."""
-        return None
 
     def saved(self) -> SavedState:
         saved = super().saved()
