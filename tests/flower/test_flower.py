@@ -25,8 +25,8 @@ from fed_ucbvi import Federation, FedUCBVI, InputError, Run, RunSpec, run, synth
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.flower import hosting
-from fed_ucbvi.flower.hosting import AGAIN_SECONDS, Answer, InvitedNodes, gather, hold
-from fed_ucbvi.flower.invitation import Figures, Invitation, RunAuthority, answer, node_name
+from fed_ucbvi.flower.hosting import AGAIN_SECONDS, InvitedNodes, gather, hold
+from fed_ucbvi.flower.invitation import ERROR, LOST, REQUEST, Invitation, Record, RunAuthority, answer, node_name
 from fed_ucbvi.flower.settings import NodeSettings, RunSettings
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_of
@@ -118,7 +118,7 @@ class FakePost:
     def invite(self, node_id: int, invitation: Invitation) -> str:
         self.invited.append((node_id, invitation))
         message = f"message {len(self.invited)}"
-        carried = Invitation.of(invitation.record())
+        carried = Invitation.of(vars(invitation))
         if node_id in self.lost and carried.certificate:
             self.lost.remove(node_id)
             self.keys[node_id].clear()
@@ -128,26 +128,20 @@ class FakePost:
             self.tasks[message] = asyncio.run_coroutine_threadsafe(work, self.loop)
         return message
 
-    def answers(self, messages: Sequence[str]) -> Iterable[Answer]:
+    def answers(self, messages: Sequence[str]) -> Iterable[tuple[str, Record]]:
         for name in messages:
             if name in self.lost_with:
-                yield Answer(name, error="Node is unavailable", lost=True)
+                yield name, {LOST: "Node is unavailable"}
             if name in self.tasks and self.tasks[name].done():
                 error = self.tasks[name].exception()
-                given = None if error is not None else self.tasks[name].result()
-                if isinstance(given, bytes):
-                    yield Answer(name, request=given)
-                else:
-                    yield Answer(name, given, "" if error is None else str(error))
+                yield name, self.tasks[name].result() if error is None else {ERROR: str(error)}
 
 
-def hold_here(
-    post: FakePost, config: dict[str, Any], stop: Sequence[Path] = ()
-) -> tuple[Outcome, dict[str, Figures]]:
+def hold_here(post: FakePost, config: dict[str, Any], stop: Sequence[Path] = ()) -> tuple[Outcome, dict[str, Record]]:
     """A run by invitation inside this process; stopped once all the files ``stop`` are there, if any are named."""
     outcomes: list[Outcome] = []
 
-    async def run() -> dict[str, Figures]:
+    async def run() -> dict[str, Record]:
         post.loop = asyncio.get_running_loop()
         settings = RunSettings.of(config)
         holding = asyncio.ensure_future(
@@ -195,9 +189,9 @@ def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
     outcome, figures = hold_here(post, config)
     assert len(post.lost_with) == 1  # a node lost between invitation and joining is invited again
     assert_simulated(outcome.run, simulated)
-    shares = [(own.name, own.first_agent, own.agents) for _, own in sorted(figures.items())]
+    shares = [(name, own["first_agent"], own["agents"]) for name, own in sorted(figures.items())]
     assert shares == [("node-10", 0, 1), ("node-20", 1, 1), ("node-30", 2, 2)]
-    assert {own.run for own in figures.values()} == {"flower-1"}
+    assert {own["run"] for own in figures.values()} == {"flower-1"}
     assert (tmp_path / "state-20" / "flower-1").is_dir()
 
 
@@ -218,27 +212,24 @@ def test_a_nodes_key_stays_on_the_node_and_its_certificate_is_for_its_own_name(t
     ]
     assert not (tmp_path / "ca.key").exists()
     keys: dict[str, bytes] = {"earlier": b"key"}
-    request = asyncio.run(answer(first, NodeSettings(), keys))
-    assert isinstance(request, bytes)
+    request = asyncio.run(answer(first, NodeSettings(), keys))[REQUEST]
     assert list(keys) == ["run"]
     whole = replace(first, certificate=authority.sign(request, first.name))
     assert whole.is_for(keys["run"])
     assert not first.is_for(keys["run"])
-    assert not any(b"PRIVATE" in part for part in (request, *whole.record().values()) if isinstance(part, bytes))
+    assert not any(b"PRIVATE" in part for part in (request, *vars(whole).values()) if isinstance(part, bytes))
     assert "CERTIFICATE" not in repr(whole)
-    assert Invitation.of(whole.record()) == whole
+    assert Invitation.of(vars(whole)) == whole
     with pytest.raises(InputError, match="asks for a certificate for 'node-5'"):
         authority.sign(request, second.name)
-    other = asyncio.run(answer(whole, NodeSettings(), {}))  # a node that has lost its key asks anew
-    assert isinstance(other, bytes)
-    assert other != request
+    assert asyncio.run(answer(whole, NodeSettings(), {}))[REQUEST] != request  # it has lost its key and asks anew
     folder = tmp_path / "node"
     folder.mkdir()
     tls_files = whole.write_tls_files(folder, keys["run"])
     assert tls_files.read() == (whole.authority, whole.certificate, keys["run"])
     assert tls_files.key.stat().st_mode & 0o077 == 0
     with pytest.raises(InputError, match="has no certificate"):
-        Invitation.of({key: value for key, value in whole.record().items() if key != "certificate"})
+        Invitation.of({key: value for key, value in vars(whole).items() if key != "certificate"})
 
 
 def test_a_node_invited_to_a_run_that_was_stopped_leaves_the_next_runs_server_alone(tmp_path: Path) -> None:
@@ -251,8 +242,7 @@ def test_a_node_invited_to_a_run_that_was_stopped_leaves_the_next_runs_server_al
         serving = asyncio.ensure_future(service.run())
         (invitation,) = old.invitations("run", f"127.0.0.1:{service.port}", [1], 4, 600).values()
         settings = NodeSettings(RunSpec(environment="gridworld"))
-        request = await answer(invitation, settings, keys)
-        assert isinstance(request, bytes)
+        request = (await answer(invitation, settings, keys))[REQUEST]
         try:
             with pytest.raises(InputError, match="this run is over: another one is served at"):
                 await answer(replace(invitation, certificate=old.sign(request, "node-1")), settings, keys)
@@ -325,7 +315,8 @@ def test_a_node_without_a_stream_is_invited_again_once_it_is_there() -> None:
         return [node_id for node_id, _ in post.invited[before:]]
 
     async def story() -> None:
-        await invited_nodes.invite_all()
+        for number in (1, 2):
+            await invited_nodes.invite(number)
         assert await after(10 * AGAIN_SECONDS) == []  # both have their streams
         registry.members[node_name(2)] = SimpleNamespace(stream=None, status="taking part")
         assert await after(AGAIN_SECONDS / 2) == []

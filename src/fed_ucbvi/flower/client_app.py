@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import asdict
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fed_ucbvi.flower.invitation import RECORD, REQUEST, Invitation, answer
+from fed_ucbvi.flower.invitation import RECORD, Invitation, answer
 from fed_ucbvi.flower.settings import NodeSettings
 
 
@@ -24,8 +23,7 @@ def train(message: Any, context: Any) -> Any:
     keys = dict(context.state.get(RECORD, {}))
     given = asyncio.run(answer(Invitation.of(message.content[RECORD]), settings, keys))
     context.state[RECORD] = ConfigRecord(keys)
-    record = {REQUEST: given} if isinstance(given, bytes) else asdict(given)
-    return Message(RecordDict({RECORD: ConfigRecord(record)}), reply_to=message)
+    return Message(RecordDict({RECORD: ConfigRecord(given)}), reply_to=message)
 
 
 app = ClientApp()

@@ -8,12 +8,12 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.flower.invitation import Figures, Invitation, RunAuthority, node_name
+from fed_ucbvi.flower.invitation import ERROR, LOST, REQUEST, Invitation, Record, RunAuthority, node_name
 from fed_ucbvi.flower.settings import RunSettings
 from fed_ucbvi.network.members import GONE, NodeRegistry
 from fed_ucbvi.network.run_plan import plan_of
@@ -31,20 +31,6 @@ FAREWELL_SECONDS = 30.0
 STOPPED = "the run has been stopped"
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A node's answer to an invitation: figures when the run is over, a signing request, or why it has neither.
-
-    ``lost`` says that the node was lost with the invitation; it may be invited again.
-    """
-
-    message: str
-    figures: Figures | None = None
-    error: str = ""
-    request: bytes = b""
-    lost: bool = False
-
-
 class MessageChannel(Protocol):
     """What carries invitations; calls may block."""
 
@@ -54,8 +40,11 @@ class MessageChannel(Protocol):
     def invite(self, node_id: int, invitation: Invitation) -> str:
         """Send an invitation; gives the message's name."""
 
-    def answers(self, messages: Sequence[str]) -> Iterable[Answer]:
-        """Answers to these messages that have come since the last call."""
+    def answers(self, messages: Sequence[str]) -> Iterable[tuple[str, Record]]:
+        """Those of these messages that were answered since the last call, and the answers.
+
+        An answer is figures when the run is over, a signing request, or why it is neither.
+        """
 
 
 class InvitedNodes:
@@ -73,17 +62,13 @@ class InvitedNodes:
         self._sign, self._clock = sign, clock
         self._sent: dict[str, int] = {}
         self._seen: dict[int, float] = {}
-        self.figures: dict[str, Figures] = {}
+        self.figures: dict[str, Record] = {}
 
     async def invite(self, node_id: int, certificate: bytes = b"") -> None:
         invitation = replace(self._invitations[node_id], certificate=certificate)
         message = await asyncio.to_thread(self._post.invite, node_id, invitation)
         self._sent[message] = node_id
         self._seen[node_id] = self._clock()
-
-    async def invite_all(self) -> None:
-        for node_id in self._invitations:
-            await self.invite(node_id)
 
     async def watch(self) -> None:
         """Invite, sign and invite again while the run lasts; raises if a node cannot join.
@@ -102,21 +87,21 @@ class InvitedNodes:
     async def take_answers(self) -> dict[int, str]:
         """Read the nodes' answers and sign their requests; gives the errors that they report."""
         complaints = {}
-        for answer in list(await asyncio.to_thread(self._post.answers, tuple(self._sent))):
-            node_id = self._sent.pop(answer.message)
+        for message, answer in await asyncio.to_thread(lambda: list(self._post.answers(tuple(self._sent)))):
+            node_id = self._sent.pop(message)
             name = node_name(node_id)
-            if answer.figures is not None:
-                self.figures[name] = answer.figures
-            elif answer.request:
+            if REQUEST in answer:
                 try:
-                    await self.invite(node_id, self._sign(answer.request, name))
+                    await self.invite(node_id, self._sign(answer[REQUEST], name))
                 except InputError as error:
                     complaints[node_id] = str(error).rstrip(".")
-            elif answer.lost:
-                log.warning("%s: lost with its invitation: %s", name, answer.error)
+            elif LOST in answer:
+                log.warning("%s: lost with its invitation: %s", name, answer[LOST])
                 self._seen[node_id] = -math.inf
+            elif ERROR in answer:
+                complaints[node_id] = answer[ERROR].rstrip(".")
             else:
-                complaints[node_id] = answer.error.rstrip(".")
+                self.figures[name] = answer
         return complaints
 
     async def invite_lost(self) -> None:
@@ -168,7 +153,7 @@ async def gather(post: MessageChannel, settings: RunSettings) -> tuple[int, ...]
 
 async def hold(
     post: MessageChannel, settings: RunSettings, run: str, *, done: Callable[[Outcome, InputError | None], None]
-) -> dict[str, Figures]:
+) -> dict[str, Record]:
     """Hold a run, from waiting for nodes to their last answers.
 
     Args:
@@ -198,7 +183,8 @@ async def hold(
         log.info("run %s: listening on port %d, nodes connect to %s", plan.run, service.port, address)
         invitations = authority.invitations(plan.run, address, node_ids, plan.setting.agents, settings.spec.patience)
         invited_nodes = InvitedNodes(post, service.registry, invitations, authority.sign)
-        await invited_nodes.invite_all()
+        for node_id in node_ids:
+            await invited_nodes.invite(node_id)
         await _serve(service, invited_nodes, done)
         await invited_nodes.see_off(FAREWELL_SECONDS)
     return invited_nodes.figures
@@ -219,19 +205,13 @@ async def _serve(
     except asyncio.CancelledError:
         failure = InputError(STOPPED)
     finally:
-        if not running.done():
-            _send_home(service.registry)
+        for member in () if running.done() else service.registry.active:
+            member.status = GONE  # nodes do not reconnect; whoever resumes the run invites them again
+            if member.stream is not None:
+                member.stream.close(STOPPED)
         for task in (watching, running):
             task.cancel()
         await asyncio.gather(running, watching, return_exceptions=True)
     done(service.outcome(), failure)
     if failure is not None:
         raise failure
-
-
-def _send_home(registry: NodeRegistry) -> None:
-    """Tell nodes not to reconnect; whoever resumes the run invites them again."""
-    for member in registry.active:
-        member.status = GONE
-        if member.stream is not None:
-            member.stream.close(STOPPED)

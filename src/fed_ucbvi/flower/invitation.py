@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import PROGRAM
@@ -34,16 +34,17 @@ from fed_ucbvi.network.transport import RemoteServer
 
 RECORD = PROGRAM
 """The one record of a message, both ways."""
-REQUEST = "request"
-"""In a node's answer: a signing request, where it has no certificate."""
+REQUEST, ERROR, LOST = "request", "error", "lost"
+"""In an answer: a signing request, where a node has no certificate; why it cannot take part; why it was lost with the
+invitation, and may be invited again."""
+Record = Mapping[str, Any]
+"""Plain values, which Flower can carry."""
 SERVER = "server"
 DAYS = 30.0
 """How long a run's certificates are valid, and so how long a node can reconnect."""
 
 JOIN_SECONDS = 60.0
 """Seconds to reach the server for the first time; it listens before it invites."""
-
-Value = str | bytes | int | float
 
 
 def node_name(node_id: int) -> str:
@@ -68,21 +69,13 @@ class Invitation:
     authority: bytes = field(repr=False)
     certificate: bytes = field(default=b"", repr=False)
 
-    def record(self) -> dict[str, Value]:
-        """As plain values, which Flower can carry."""
-        return asdict(self)
-
     @classmethod
-    def of(cls, record: Mapping[str, object]) -> Invitation:
-        """Read back what :meth:`record` gave."""
-        kinds = {"str": str, "int": int, "float": float, "bytes": bytes}
-        values = {}
+    def of(cls, record: Record) -> Invitation:
+        """Read back the fields that were sent."""
         for part in fields(cls):
-            value = record.get(part.name)
-            if not isinstance(value, kinds[str(part.type)]):
+            if type(record.get(part.name)).__name__ != part.type:
                 raise InputError(f"the server's invitation has no {part.name}; install the same version on both.")
-            values[part.name] = value
-        return cls(**values)  # type: ignore[arg-type]
+        return cls(**record)
 
     def is_for(self, key: bytes) -> bool:
         """Whether the certificate is that of a key."""
@@ -134,38 +127,27 @@ class RunAuthority(NamedTuple):
         return sign(self.issued, asked, days=DAYS)
 
 
-@dataclass(frozen=True)
-class Figures:
-    """All that a node says through Flower when it is done."""
-
-    run: str
-    name: str
-    first_agent: int
-    agents: int
-    rounds: int
-
-
-async def answer(invitation: Invitation, settings: NodeSettings, keys: MutableMapping[str, bytes]) -> Figures | bytes:
+async def answer(invitation: Invitation, settings: NodeSettings, keys: MutableMapping[str, bytes]) -> dict[str, Any]:
     """Take part in the run of an invitation until it is over; where it has no certificate yet, ask for one.
 
-    ``keys`` is what the node keeps to itself: its private key, by run.
+    ``keys`` is what the node keeps to itself: its private key, by run. The answer is all that it says through Flower.
     """
     key = keys.get(invitation.run)
     if key is not None and invitation.is_for(key):
         return await _accept(invitation, settings, key)
     keys.clear()
     keys[invitation.run], request = new_request(invitation.name)
-    return request
+    return {REQUEST: request}
 
 
-async def _accept(invitation: Invitation, settings: NodeSettings, key: bytes) -> Figures:
+async def _accept(invitation: Invitation, settings: NodeSettings, key: bytes) -> dict[str, Any]:
     first, agents = settings.share(invitation.first_agent, invitation.agents)
     node = Node(
         invitation.name,
         settings.spec.source(first + agents),
         first,
         agents,
-        settings.folder(invitation.run),
+        None if settings.state is None else Path(settings.state) / invitation.run,
         trajectories=settings.send_trajectories,
         algorithm=settings.algorithm,
     )
@@ -178,4 +160,4 @@ async def _accept(invitation: Invitation, settings: NodeSettings, key: bytes) ->
             first_patience=JOIN_SECONDS,
             only_run=True,
         )
-    return Figures(node.run, node.name, first, agents, node.rounds)
+    return {"run": node.run, "first_agent": first, "agents": agents, "rounds": node.rounds}

@@ -15,8 +15,8 @@ from flwr.serverapp import Grid, ServerApp
 from fed_ucbvi.command_line.options import Output
 from fed_ucbvi.command_line.outputs import check_kept, finish
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.flower.hosting import Answer, hold
-from fed_ucbvi.flower.invitation import DAYS, RECORD, REQUEST, Figures, Invitation
+from fed_ucbvi.flower.hosting import hold
+from fed_ucbvi.flower.invitation import DAYS, ERROR, LOST, RECORD, Invitation, Record
 from fed_ucbvi.flower.settings import RunSettings
 from fed_ucbvi.network.server import Outcome
 
@@ -24,7 +24,7 @@ log = logging.getLogger("fed_ucbvi.federation")
 
 Figured = TypeVar("Figured")
 
-LOST = (
+DIED = (
     *(ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE),
     *(ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED),
 )
@@ -42,26 +42,20 @@ class FlowerChannel:
 
     def invite(self, node_id: int, invitation: Invitation) -> str:
         """Send an invitation; the answer may take as long as the certificates are good."""
-        content = RecordDict({RECORD: ConfigRecord(invitation.record())})
+        content = RecordDict({RECORD: ConfigRecord(vars(invitation))})
         message = Message(content, node_id, MessageType.TRAIN, ttl=DAYS * 24 * 3600)
         (sent,) = self._grid.push_messages([message])
         if sent is None:
             raise InputError(f"the SuperLink did not accept the invitation for SuperNode {node_id}.")
         return str(sent)
 
-    def answers(self, messages: Sequence[str]) -> Iterable[Answer]:
+    def answers(self, messages: Sequence[str]) -> Iterable[tuple[str, Record]]:
         """Answers that have come since the last call."""
-        if not messages:
-            return []
-        return [_answer(reply) for reply in self._grid.pull_messages(messages)]
-
-
-def _answer(reply: Any) -> Answer:
-    to = reply.metadata.reply_to_message_id
-    if reply.has_error():
-        return Answer(to, error=str(reply.error.reason), lost=reply.error.code in LOST)
-    record = reply.content[RECORD]
-    return Answer(to, request=record[REQUEST]) if REQUEST in record else Answer(to, Figures(**record))
+        for reply in self._grid.pull_messages(messages) if messages else ():
+            failed = (
+                {LOST if reply.error.code in DIED else ERROR: str(reply.error.reason)} if reply.has_error() else None
+            )
+            yield reply.metadata.reply_to_message_id, failed or dict(reply.content[RECORD])
 
 
 def run_until_signalled(work: Coroutine[Any, Any, Figured]) -> Figured:
@@ -109,8 +103,8 @@ def main(grid: Any, context: Any) -> None:
     run = f"flower-{context.run_id}"
     figures = run_until_signalled(hold(FlowerChannel(grid), settings, run, done=done))
     for name, own in sorted(figures.items()):
-        last = own.first_agent + own.agents - 1
-        log.info("%s: agents %d to %d took part to the end, %d rounds", name, own.first_agent, last, own.rounds)
+        first, agents, rounds = (own[key] for key in ("first_agent", "agents", "rounds"))
+        log.info("%s: agents %d to %d took part to the end, %d rounds", name, first, first + agents - 1, rounds)
 
 
 app = ServerApp()

@@ -6,11 +6,11 @@ import ipaddress
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from fed_ucbvi.core.addresses import check_address, host_of, is_loopback
-from fed_ucbvi.core.errors import InputError, check_flag, check_integer, check_positive_integer, unknown_name
+from fed_ucbvi.core.errors import InputError, unknown_name
+from fed_ucbvi.core.parameters import Count, Size, check_value, declared
 from fed_ucbvi.run_spec import RunSpec
 
 
@@ -22,6 +22,11 @@ class _Settings:
     of_what: ClassVar[str]
     names: ClassVar[str]
     defaults: ClassVar[dict[str, Any]] = {}
+
+    def __post_init__(self) -> None:
+        kind: Any = type(self)
+        for name, hint in declared(kind).items():
+            check_value(name.replace("_", "-"), getattr(self, name), hint)
 
     @classmethod
     def keys(cls) -> dict[str, str]:
@@ -71,15 +76,11 @@ class RunSettings(_Settings):
     )
     defaults: ClassVar[dict[str, Any]] = {"gathering": 600.0}
 
-    nodes: int = 0
-    node_ids: str = ""
+    nodes: Size = 0
+    node_ids: str | int = ""
     listen: str = "127.0.0.1:50051"
     address: str = ""
     superlink_tls: bool = False
-
-    def __post_init__(self) -> None:
-        check_positive_integer("nodes", self.nodes)
-        check_flag("superlink-tls", self.superlink_tls)
 
     def wanted(self) -> tuple[int, ...]:
         """The SuperNodes that were named, if any were."""
@@ -121,28 +122,17 @@ class NodeSettings(_Settings):
     of_what = "node"
     names = "environment eps_p env_seed environment_options"
 
-    agents: int | None = None
-    first_agent: int | None = None
+    agents: Size | None = None
+    first_agent: Count | None = None
     algorithm: str | None = None
     state: str | None = None
     send_trajectories: bool = False
-
-    def __post_init__(self) -> None:
-        check_flag("send-trajectories", self.send_trajectories)
-        if self.agents is not None:
-            check_positive_integer("agents", self.agents)
-        if self.first_agent is not None:
-            check_integer("first-agent", self.first_agent)
 
     def share(self, first_agent: int, agents: int) -> tuple[int, int]:
         """The first agent and the number of agents, which the server may have chosen."""
         if (self.agents is None) != (self.first_agent is None):
             raise InputError("agents and first-agent go together: a node names both, or hosts what it is given.")
         return (first_agent if self.first_agent is None else self.first_agent, self.agents or agents)
-
-    def folder(self, run: str) -> Path | None:
-        """Where the node keeps its state of a run."""
-        return None if self.state is None else Path(self.state) / run
 
 
 def _is_everywhere(host: str) -> bool:

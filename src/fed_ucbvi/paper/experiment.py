@@ -11,7 +11,7 @@ from fed_ucbvi.report.content import Section, Verdict
 from fed_ucbvi.report.traces import Traces
 
 Grids = list[dict[str, Any]]
-"""What a sweep runs; see :class:`~fed_ucbvi.sweeps.specification.SweepGrid`."""
+"""What a sweep runs; see :class:`~fed_ucbvi.sweeps.specification.Sweep`."""
 
 EPISODES = {"gridworld": 30_000, "synthetic": 3_000}
 """The paper's environments and their T."""

@@ -105,10 +105,8 @@ def run_sweep(
         check_positive_integer("jobs", jobs)
     began = time.perf_counter()
     everything = sweep.jobs()
-    done, skipped = 0, 0
-    failed: dict[str, str] = {}
-    damaged: tuple[str, ...] = ()
-    left: list[Job] = []
+    done, skipped, failed = 0, 0, dict[str, str]()
+    left, damaged = list[Job](), tuple[str, ...]()
 
     def outcome() -> SweepOutcome:
         seconds = time.perf_counter() - began

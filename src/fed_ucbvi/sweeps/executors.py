@@ -6,7 +6,6 @@ its Ray node is started again elsewhere. Its file depends only on its parameters
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -24,17 +23,12 @@ from fed_ucbvi.sweeps.worker import Failure, Made, make, one_thread, serve
 Results = Generator[tuple[Job, Made], None, None]
 """What an executor yields: each job when it ends, with its result. Closing the generator stops running jobs."""
 
-
 ATTEMPTS = 4
 """How often a run is started if it is lost each time, with its node, its process or its result."""
 
 
-class DeathError(Exception):
-    """A worker process ended unexpectedly."""
-
-
 class Worker:
-    """A process, the pipe to it, and its present job; None while it starts."""
+    """A process, the pipe to it, its present job (None while it starts), and how it died, if it has."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -44,26 +38,24 @@ class Worker:
             self.process.start()
         far_end.close()
         self.job: Job | None = None
+        self.death = ""
 
     def give(self, job: Job) -> None:
         self.job = job
         with suppress(BrokenPipeError):  # if it has died, listening will show
-            self.line.send_bytes(json.dumps(job.content()).encode())
+            self.line.send(job.content())
 
     def listen(self) -> Made | None:
-        """Read its next message: that it is ready, or the result of its job."""
+        """The result of its job; None when it says that it is ready."""
         try:
-            message = self.line.recv_bytes()
-            if self.job is None:
-                return None
-            content = json.loads(message)
-            outcome = self.line.recv_bytes() if content["failure"] is None else Failure(*content["failure"])
-        except (EOFError, ConnectionError) as error:
+            made: Made | None = self.line.recv()
+        except (EOFError, ConnectionError):
             self.process.join()
             code = self.process.exitcode
             why = f"killed by {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
-            raise DeathError(f"the process died ({why})") from error
-        return Made(outcome, content["seconds"])
+            self.death = f"the process died ({why})"
+            made = Made(Failure(f"{self.death}; was there enough memory?"))
+        return made
 
     def end(self) -> None:
         self.process.kill()
@@ -87,22 +79,16 @@ def run_locally(jobs: Sequence[Job], processes: int) -> Results:
                 return
             for line in wait(list(workers)):
                 worker = workers[line]  # type: ignore[index]
-                job = worker.job
-                try:
-                    made = worker.listen()
-                except DeathError as error:
-                    if job is None:
-                        raise InputError(
-                            f"a worker could not start: {error}. In a script, call run_sweep only under "
-                            "'if __name__ == \"__main__\":', since every worker imports the script."
-                        ) from error
-                    made = Made(Failure(f"{error}; was there enough memory?"))
-                    workers.pop(worker.line).end()
+                job, made = worker.job, worker.listen()
+                if worker.death and job is None:
+                    raise InputError(
+                        f"a worker could not start: {worker.death}. In a script, call run_sweep only under "
+                        "'if __name__ == \"__main__\":', since every worker imports the script."
+                    )
+                if waiting and not worker.death:
+                    worker.give(waiting.popleft())
                 else:
-                    if waiting:
-                        worker.give(waiting.popleft())
-                    else:
-                        workers.pop(worker.line).end()
+                    workers.pop(worker.line).end()
                 if job is not None and made is not None:
                     yield job, made
     finally:

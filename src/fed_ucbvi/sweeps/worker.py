@@ -1,8 +1,7 @@
-"""A process that makes runs: it receives jobs as JSON and sends back the contents of files, over one pipe."""
+"""A process that makes runs: it receives jobs and sends back the contents of files, over one pipe."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import threading
@@ -55,17 +54,13 @@ def serve(line: Connection) -> None:
     """Report that the process is ready, then make runs until the other side closes the pipe."""
     _end_with_parent()
     one_thread()
-    line.send_bytes(b"ready")
+    line.send(None)
     while True:
         try:
-            content = json.loads(line.recv_bytes())
+            content = line.recv()
         except EOFError:
             return
-        outcome, seconds = make(content)
-        failure = outcome if isinstance(outcome, Failure) else None
-        line.send_bytes(json.dumps({"seconds": seconds, "failure": failure}).encode())
-        if isinstance(outcome, bytes):
-            line.send_bytes(outcome)
+        line.send(make(content))
 
 
 def _end_with_parent() -> None:
