@@ -28,7 +28,7 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.analysis.comparison import FIGURES, outcomes
-from fed_ucbvi.results.run_table import apart, labels
+from fed_ucbvi.results.run_table import apart, names_of
 from fed_ucbvi.results.statistics import INTERVAL_NAME, seeds_needed
 from fed_ucbvi.trackers import results_of
 
@@ -151,10 +151,10 @@ def test_labels_say_exactly_what_sets_groups_apart() -> None:
     groups.append({"algorithm": "b", "agents": 2, "algorithm.scale": 3})
     assert apart(groups) == [*both, {"algorithm": "b"}]
     worlds = [{"environment": name, "horizon": horizon} for name, horizon in (("x", 5), ("y", 9), ("y", 8))]
-    assert labels(worlds) == ["x", "y, H = 9", "y, H = 8"]
-    assert "\x1b" not in "".join(labels([{"environment.map": text} for text in ("\x1b[31m", "\n")]))
+    assert list(names_of(worlds, "").values()) == ["x", "y, H = 9", "y, H = 8"]
+    assert "\x1b" not in "".join(names_of([{"environment.map": text} for text in ("\x1b[31m", "\n")], "").values())
     long = [{"algorithm": "a", "environment.map": "x" * 50 + end} for end in "yz"]
-    assert len(set(labels(long))) == 2
+    assert len(set(names_of(long, "").values())) == 2
 
 
 # -------------------------------------------------------------------------------------------------- comparisons

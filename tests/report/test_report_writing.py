@@ -20,8 +20,9 @@ from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.report import writing
-from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table, Verdict, check_table
+from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table, Verdict, check_table
 from fed_ucbvi.report.writing import FORMAT, cell_text, figure_frame, table_frame, write_report
+from fed_ucbvi.results.statistics import Estimate
 
 VERDICT = Verdict("It grows", "Figure 1", "1 to 2", "holds if it grows", "holds")
 

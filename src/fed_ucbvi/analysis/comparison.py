@@ -397,13 +397,12 @@ def _row(
         row |= {"mean_low": None, "mean_high": None}
     if cost:
         row |= {"failing": found.failing, "failing_low": found.failing_low, "failing_high": found.failing_high}
-    pairs = ([], []) if base is None else group.paired(base, measure)
     if base is group:
         row["outcome"] = "baseline"
-    elif pairs[0]:
-        difference, ratio = statistics.paired_difference(*pairs), statistics.paired_ratio(*pairs)
+    elif base is not None and (pairs := group.paired(base, measure)).seeds:
+        difference, ratio = statistics.paired_difference(pairs.x, pairs.y), statistics.paired_ratio(pairs.x, pairs.y)
         outcome = difference.outcome
-        if cost and (found.failing or (base is not None and base.summary(measure).failing)):
+        if cost and (found.failing or base.summary(measure).failing):
             # Student's interval does not see rare failures
             low, high = statistics.share_interval(difference.lower, difference.seeds)
             agrees = low > 0.5 if outcome == "lower" else high < 0.5

@@ -9,10 +9,10 @@ from typing import Any
 from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import Claim, Finding, judge, pairs_of, ratio_at_most
+from fed_ucbvi.paper.judging import Claim, Finding, judge, ratio_at_most
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Outcome, Section, Verdict
-from fed_ucbvi.report.traces import Measure, Traces, mean, regret, rounds
+from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
 from fed_ucbvi.results.statistics import INTERVAL_NAME
 from fed_ucbvi.results.style import colour_of, label_of
 
@@ -89,20 +89,20 @@ def _global_rule(table: Traces) -> Finding | None:
         by_label = {group["label"]: group for group in table.having(eps_p=eps_p)}
         if not {PAPER, LOCAL} <= by_label.keys():
             continue
-        counts = pairs_of(by_label[PAPER], by_label[LOCAL], rounds)
+        counts = by_label[PAPER].paired(by_label[LOCAL], rounds)
         asked.append(ratio_at_most(1.0, counts, draw.eps_text(eps_p), strictly=True))
         prints = {run.about.seed: run.fingerprint for run in by_label[LOCAL].runs}
         same = sum(prints.get(run.about.seed) == run.fingerprint for run in by_label[PAPER].runs)
         fired = sum(run.rules_fired.get("global", 0) for run in by_label[PAPER].runs)
-        both, local = (mean(by_label[label], rounds) for label in (PAPER, LOCAL))
+        both, local = (by_label[label].mean(rounds) for label in (PAPER, LOCAL))
         text = (
             f"at {draw.eps_text(eps_p)} {both:,.0f} rounds with both rules, {local:,.0f} with the local rule alone; "
             f"{same} of {len(counts.seeds)} runs are the same round by round, and the global rule fired {fired} times"
         )
         if GLOBAL in by_label:
             alone = by_label[GLOBAL]
-            text += f" (alone it would take {mean(alone, rounds):,.0f} rounds, for a regret of "
-            text += f"{mean(alone, regret):,.0f} instead of {mean(by_label[PAPER], regret):,.0f})"
+            text += f" (alone it would take {alone.mean(rounds):,.0f} rounds, for a regret of "
+            text += f"{alone.mean(regret):,.0f} instead of {by_label[PAPER].mean(regret):,.0f})"
         texts.append(text)
         lines.append(f"{both:,.0f} rounds against {local:,.0f} with the local rule alone at {draw.eps_text(eps_p)}")
     return Finding(_some, [asked], "; ".join(texts), lines[0]) if asked else None
@@ -114,7 +114,7 @@ def _some(answers: Sequence[bool]) -> Outcome:
 
 def _points(measure: Measure, table: Traces) -> Iterator[Series]:
     for eps_p, marker in MARKERS.items():
-        spreads = {group["label"]: draw.interval(group, measure) for group in table.having(eps_p=eps_p)}
+        spreads = {group["label"]: group.estimate(measure) for group in table.having(eps_p=eps_p)}
         labels = [label for label in VARIANTS if label in spreads]
         if labels:
             yield Series(

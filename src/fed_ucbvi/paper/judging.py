@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fed_ucbvi.report.content import Outcome, Verdict
-from fed_ucbvi.report.traces import Group, Measure, Traces, environments
+from fed_ucbvi.report.traces import Group, Measure, Trace, Traces
+from fed_ucbvi.results import run_table
 from fed_ucbvi.results.run_table import Seeds, Settings
 from fed_ucbvi.results.style import label_of
 
@@ -88,38 +89,14 @@ def majority(answers: Iterable[bool | None]) -> Majority:
 # ---------------------------------------------------------------------------------------------- what is compared
 
 
-class Pairs(NamedTuple):
-    """A measure of a group and of another in the same cell, over the seeds that both have."""
-
-    group: Group
-    other: Group
-    seeds: Sequence[Seeds]
-    x: Sequence[float]
-    y: Sequence[float]
-
-    @property
-    def ratios(self) -> dict[Seeds, float]:
-        both = zip(self.seeds, self.x, self.y, strict=True)
-        return {seeds: x / y if y else math.inf if x else 1.0 for seeds, x, y in both}
-
-    @property
-    def typical(self) -> float:
-        return float(np.median(list(self.ratios.values())))
-
-    @property
-    def of_means(self) -> float:
-        return float(np.sum(self.x) / np.sum(self.y)) if np.sum(self.y) else math.inf
-
-
-def pairs_of(group: Group, other: Group, measure: Measure) -> Pairs:
-    """The runs of two groups with the same seeds."""
-    both = [seeds for seeds in group.seeds if seeds in set(other.seeds)]
-    return Pairs(group, other, both, *group.paired(other, measure))
+Pairs = run_table.Pairs[Trace]
+Find = Callable[[Traces], "Finding | None"]
+"""What runs of one environment say; None if they cannot judge."""
 
 
 def against(part: Traces, others: Traces, measure: Measure) -> list[Pairs]:
     """Each group of ``part`` beside those of ``others`` in the same cell."""
-    both = [pairs_of(group, other, measure) for group in part for other in others.counterparts(group)]
+    both = [group.paired(other, measure) for group in part for other in others.counterparts(group)]
     return [pairs for pairs in both if pairs.seeds]
 
 
@@ -132,16 +109,20 @@ class Condition(NamedTuple):
     groups: Sequence[Group]
     strictly: bool = False
 
-    def met(self, seeds: Seeds) -> bool | None:
-        """None if a run is missing."""
+    def met(self, seeds: Seeds, *, missing: bool) -> bool:
+        """The answer of a seed; ``missing`` if it has no run."""
         figure = self.figures.get(seeds)
-        return None if figure is None else figure < self.limit if self.strictly else figure <= self.limit
+        return missing if figure is None else figure < self.limit if self.strictly else figure <= self.limit
+
+    @property
+    def yes(self) -> int:
+        """How many seeds say yes."""
+        return sum(self.met(seeds, missing=False) for seeds in self.figures)
 
     @property
     def divided(self) -> float:
         """The share of seeds in the minority."""
-        yes = [*map(self.met, self.figures)].count(True) / len(self.figures)
-        return min(yes, 1 - yes)
+        return min(self.yes, len(self.figures) - self.yes) / len(self.figures)
 
     @property
     def middle(self) -> float:
@@ -198,33 +179,25 @@ class Finding(NamedTuple):
 
     def outcomes(self, missing: bool) -> dict[Seeds, Outcome]:
         """What each seed says if conditions whose runs are missing are met, or not."""
-
-        def answer(one: Condition, seeds: Seeds) -> bool:
-            found = one.met(seeds)
-            return missing if found is None else found
-
         every = dict.fromkeys(seeds for one in self.asked for seeds in one.figures)
-        asked = {seeds: [[answer(one, seeds) for one in several] for several in self.conditions] for seeds in every}
-        return {seeds: self.rule(*answers) for seeds, answers in asked.items()}
+        return {
+            seeds: self.rule(*([one.met(seeds, missing=missing) for one in several] for several in self.conditions))
+            for seeds in every
+        }
 
     def judged(self) -> Judged:
         """What most seeds say. A seed that lacks runs counts where they could not change its answer."""
         least, most = (self.outcomes(missing) for missing in (False, True))
-        answers = {
-            rank: {
-                one: None if (low := RANKS.index(least[one]) >= rank) != (RANKS.index(most[one]) >= rank) else low
-                for one in least
-            }
-            for rank in (1, 2)
-        }
-        partly, wholly = (majority(answers[rank].values()) for rank in (1, 2))
-        if partly.answer is False:
-            return Judged("does not hold", partly)
-        if partly.answer and wholly.answer is not None:
-            return Judged("holds" if wholly.answer else "holds partly", wholly)
-        rank = 2 if partly.answer else 1
-        unknown = tuple(one for one, answer in answers[rank].items() if answer is None)
-        return Judged("undecided", wholly if partly.answer else partly, unknown)
+        for rank in (1, 2):
+            low, high = ([RANKS.index(outcome) >= rank for outcome in one.values()] for one in (least, most))
+            answers = [one if one == other else None for one, other in zip(low, high, strict=True)]
+            found = majority(answers)
+            if found.answer is None:
+                unknown = tuple(seeds for seeds, answer in zip(least, answers, strict=True) if answer is None)
+                return Judged("undecided", found, unknown)
+            if not found.answer:
+                return Judged(RANKS[rank - 1], found)
+        return Judged("holds", found)
 
     def wanted(self, unknown: Sequence[Seeds]) -> list[tuple[Settings, tuple[int, ...]]]:
         """Where further runs would decide: all cells of the seeds that are unknown, or else those in dispute."""
@@ -233,14 +206,14 @@ class Finding(NamedTuple):
         return [(group.settings, seeds) for one in asked for group in one.groups]
 
 
-def grade(answers: Sequence[bool], *, most: float = 0.5) -> Outcome:
-    """Holds if all answers are true, partly if at least the share ``most`` of them is.
+def grade(answers: Sequence[bool]) -> Outcome:
+    """Holds if all answers are true, partly if at least half of them are.
 
     >>> grade([True, True]), grade([True, False]), grade([True, False, False])
     ('holds', 'holds partly', 'does not hold')
     """
     share = sum(answers) / len(answers)
-    return "holds" if share == 1 else "holds partly" if share >= most else "does not hold"
+    return "holds" if share == 1 else "holds partly" if share >= 0.5 else "does not hold"
 
 
 def all_or_none(answers: Sequence[bool]) -> Outcome:
@@ -266,14 +239,10 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
 # ---------------------------------------------------------------------------------------------------- verdicts
 
 
-Find = Callable[[Traces], Finding | None]
-"""What runs of one environment say; None if they cannot judge."""
-
-
 def judge(claim: Claim, table: Traces, find: Find, detail: str = "") -> Verdict | None:
     """The verdict on a claim from what is found in every environment."""
-    parts = {label_of(name): table.having(environment=name) for name in environments(table)}
-    return verdict_of(claim, {name: find(part) for name, part in parts.items()}, detail)
+    findings = {label_of(name): find(part) for name, part in table.parts("environment").items()}
+    return verdict_of(claim, findings, detail)
 
 
 def verdict_of(claim: Claim, findings: Mapping[str, Finding | None], detail: str = "") -> Verdict | None:
@@ -288,9 +257,9 @@ def verdict_of(claim: Claim, findings: Mapping[str, Finding | None], detail: str
     open_ = [name for name, found in judged.items() if found.outcome == outcome == "undecided"]
     disputed = [max(known[name].asked, key=lambda one: one.divided) for name in open_]
     for name, which in zip(open_, disputed, strict=True):
-        met, needed = [*map(which.met, which.figures)], judged[name].majority.needed
+        needed = judged[name].majority.needed
         summary += f". Open: {name}, {which.where}, {signed(which.middle)} against {signed(which.limit)}, met by "
-        summary += f"{met.count(True)} of {len(met)} seeds"
+        summary += f"{which.yes} of {len(which.figures)} seeds"
         seeds += f"; about {needed:,} would decide {name}" if needed else f"; on {name} they are divided evenly"
     if open_ and all(one.near for one in disputed):
         outcome = "at the limit"

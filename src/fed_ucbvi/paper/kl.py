@@ -15,7 +15,7 @@ from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import OURS, Claim, Finding, Pairs, against, range_text, ratio_at_most
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Table, Verdict
-from fed_ucbvi.report.traces import Measure, Traces, environments, regret, rounds
+from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
 from fed_ucbvi.results.statistics import INTERVAL_NAME, share_interval
 from fed_ucbvi.results.style import label_of
 
@@ -182,8 +182,8 @@ def _fraction(table: Traces, label: str, factor: float, words: str) -> Verdict |
 
 
 def _speed_up(table: Traces) -> Finding | None:
-    order = sorted(table, key=lambda group: group["agents"])
-    return _lower([judging.pairs_of(order[-1], order[-2], regret)], "agents", "M = {}") if len(order) > 1 else None
+    *_, fewer, most = (None, *table.ordered("agents"))
+    return _lower([most.paired(fewer, regret)], "agents", "M = {}") if most and fewer else None
 
 
 def _no_more_rounds(table: Traces) -> Finding | None:
@@ -213,8 +213,8 @@ def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool =
 def _no_failing_seed(table: Traces) -> Verdict | None:
     """Whether a single seed fails. This is a fact about these runs."""
     found, seeds = {}, 0
-    for environment in environments(table):
-        summaries = [group.summary(regret) for group in table.having(environment=environment)]
+    for environment, part in table.parts("environment").items():
+        summaries = [group.summary(regret) for group in part]
         worst = [one.worst / one.median for one in summaries]
         failing, seeds = sum(one.failing for one in summaries), max(seeds, *(one.runs for one in summaries))
         found[label_of(environment)] = (not failing, f"worst {range_text(worst)} times the median")
@@ -253,9 +253,8 @@ def _against_agents(id_: str, table: Traces, measure: Measure, y_label: str, sho
 def _eps_figure(table: Traces, agents: int) -> Figure:
     def curves(part: Traces) -> Iterator[Series]:
         for label in VARIANTS:
-            order = sorted(part.having(label=label), key=lambda group: group["eps_p"])
-            if order:
-                bars = draw.log_bars([draw.interval(group, regret) for group in order])
+            if order := part.having(label=label).ordered("eps_p"):
+                bars = draw.log_bars([group.estimate(regret) for group in order])
                 names = [draw.eps_text(group["eps_p"]) for group in order]
                 yield Series(x=names, **bars, line=False, band=INTERVAL_NAME, **_style(label))
 

@@ -10,14 +10,13 @@ import math
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fed_ucbvi.algorithms import ALGORITHMS, class_of
 from fed_ucbvi.charts.panels import Panel, Series
@@ -25,12 +24,12 @@ from fed_ucbvi.core.defaults import ALGORITHM
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
 from fed_ucbvi.environments import ENVIRONMENTS, current_name
-from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table
+from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table
 from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, log_bars
 from fed_ucbvi.report.writing import cell_text
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunTable
-from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval, student_interval
+from fed_ucbvi.results.statistics import INTERVAL_NAME, Band, Estimate, student_interval
 from fed_ucbvi.results.statistics import share_text as failing_share
 from fed_ucbvi.results.style import colour_of, label_of
 from fed_ucbvi.sweeps.job import Job
@@ -266,8 +265,8 @@ def places(rows: Rows, environment: str) -> list[Place]:
     made = []
     for one in table_of_rows(rows).having(environment=environment):
         found = one.summary(MEASURES[0])
-        regret, rounds, sent = (_mean(one.samples(measure)) for measure in MEASURES[:3])
-        share = Estimate(*map(float, student_interval(one.samples(MEASURES[3]))))
+        regret, rounds, sent = (one.estimate(measure) for measure in MEASURES[:3])
+        share = Estimate.of(student_interval(one.samples(MEASURES[3])))
         name, M, typical = one["algorithm"], one["agents"], (found.median, found.failing_text)
         made.append(Place(name, M, len(one), regret, *typical, rounds, sent, share))
     return sorted(made, key=lambda place: place.regret.mean)
@@ -286,12 +285,12 @@ def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Place]:
         if not pairs:
             raise InputError(f"{name} has no run that can be compared with one of {baseline}.")
         logs = [_logs(pairs, measure) for measure in MEASURES[:3]]
-        regret, rounds, megabytes = (Estimate(*np.exp(student_interval(one)).tolist()) for one in logs)
+        regret, rounds, megabytes = (Estimate.of(Band(*np.exp(student_interval(one)))) for one in logs)
         shares = [float(np.mean([row.share for row, _ in several])) for several in pairs.values()]
         cells = [one.summary(MEASURES[0]) for one in by_cell.having(algorithm=name)]
         failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
         typical = (math.exp(float(np.median(logs[0]))), failing)
-        share = Estimate(*map(float, student_interval(shares)))
+        share = Estimate.of(student_interval(shares))
         made.append(Place(name, len(cells), len(pairs), regret, *typical, rounds, megabytes, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
@@ -300,7 +299,9 @@ def summary(rows: Rows) -> dict[str, Any]:
     """Standings and places, ready for JSON."""
 
     def plain(place: Place, count: str = "agents") -> dict[str, Any]:
-        cells = {name: asdict(cell) if isinstance(cell, Estimate) else cell for name, cell in place._asdict().items()}
+        cells = {
+            name: cell._asdict() if isinstance(cell, Estimate) else cell for name, cell in place._asdict().items()
+        }
         return {count if name == "agents" else name: cell for name, cell in cells.items()}
 
     return {
@@ -313,10 +314,6 @@ def summary(rows: Rows) -> dict[str, Any]:
 def _logs(pairs: Mapping[int, Sequence[tuple[Row, Row]]], measure: Callable[[Row], float]) -> list[float]:
     """The mean over environments of logarithms of ratios to the baseline, for each seed."""
     return [float(np.mean([math.log(measure(row) / measure(base)) for row, base in lot])) for lot in pairs.values()]
-
-
-def _mean(values: npt.ArrayLike) -> Estimate:
-    return Estimate(*(float(end) for end in mean_interval(values)))
 
 
 # ---------------------------------------------------------------------------------------------------- the document

@@ -26,7 +26,7 @@ from fed_ucbvi.paper.judging import Claim, Condition, Find, Finding, Pairs, rang
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Outcome, Section, Verdict
 from fed_ucbvi.report.run_figures import cell_text, eps_text
-from fed_ucbvi.report.traces import Measure, Trace, Traces, mean, regret, rounds
+from fed_ucbvi.report.traces import Measure, Trace, Traces, regret, rounds
 from fed_ucbvi.results.run_table import Seeds
 from fed_ucbvi.results.style import label_of
 
@@ -136,9 +136,9 @@ def _regret_over_eps_p(table: Traces) -> Figure:
 
     def curves(part: Traces) -> Iterator[Series]:
         for algorithm in ALGORITHMS:
-            groups = sorted(part.having(algorithm=algorithm), key=lambda group: group["eps_p"])
-            samples = Traces(groups).in_common(regret)
-            if samples.size and groups[0]["eps_p"] == 0.0:
+            groups = part.having(algorithm=algorithm).ordered("eps_p")
+            samples = groups.in_common(regret)
+            if samples.size and groups.groups[0]["eps_p"] == 0.0:
                 names = [f"{group['eps_p']:.2g}" for group in groups]
                 yield draw.banded(algorithm, names, (samples / samples[0]).T)
 
@@ -219,8 +219,6 @@ def cases(table: Traces, algorithm: str) -> dict[str, Traces]:
     names = [label_of(group["environment"]) for group in firsts]
     if len(set(names)) < len(names):
         names = [f"{label_of(group['environment'])}, {group['label']}" for group in firsts]
-    if len(set(names)) < len(names):
-        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
     return dict(zip(names, parts, strict=True))
 
 
@@ -246,7 +244,7 @@ def _heterogeneity(table: Traces) -> Finding | None:
     cells: dict[str, Pairs] = {}
     for alike in table.having(eps_p=0.0):
         for group in table.having(agents=alike["agents"]):
-            found = judging.pairs_of(group, alike, regret)
+            found = group.paired(alike, regret)
             if group["eps_p"] > 0 and found.seeds:
                 cells[cell_text(group)] = found
     if not cells:
@@ -274,19 +272,18 @@ def _late_share(table: Traces) -> float:
 
 def slopes_in_agents(table: Traces, measure: Measure) -> dict[Seeds, float]:
     """Slope of log measure against log M over all M, for each seed that all M have; empty for a single M."""
-    order = sorted(table, key=lambda group: group["agents"])
-    samples = Traces(order).in_common(measure)
+    order = table.ordered("agents")
+    samples = order.in_common(measure)
     if len(table.values("agents")) < 2 or not samples.size:
         return {}
     agents = np.log([group["agents"] for group in order])
     slopes = np.polyfit(agents, np.log(np.maximum(samples, 1e-12)), 1)[0]
-    return dict(zip(Traces(order).common_seeds(), slopes.tolist(), strict=True))
+    return dict(zip(order.common_seeds(), slopes.tolist(), strict=True))
 
 
 def local_slopes(table: Traces, measure: Measure) -> dict[tuple[int, int], float]:
     """Slope of log mean measure against log M between neighbouring M, by the pair of M."""
-    order = sorted(table, key=lambda group: group["agents"])
-    means = {group["agents"]: max(mean(group, measure), 1e-12) for group in order}
+    means = {group["agents"]: max(group.mean(measure), 1e-12) for group in table.ordered("agents")}
     return {
         (few, many): float(np.log(means[many] / means[few]) / np.log(many / few)) for few, many in pairwise(means)
     }
@@ -324,8 +321,7 @@ def linear(table: Traces) -> Finding | None:
 def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Finding | None:
     """The slope for each eps_p, against the limits for holding and for holding partly."""
     typical, texts, below_good, below_fair = [], [], [], []
-    for eps_p in table.values("eps_p"):
-        part = table.having(eps_p=eps_p)
+    for eps_p, part in table.ordered("eps_p").parts("eps_p").items():
         slopes = slopes_in_agents(part, measure)
         if not slopes:
             continue

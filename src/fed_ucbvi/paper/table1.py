@@ -7,8 +7,8 @@ No constant is tuned. Claims about orderings are judged by comparisons of means,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +17,13 @@ from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
 from fed_ucbvi.algorithms.base import TableRow
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import Claim, Finding, all_or_none, pairs_of, ratio_at_most, verdict_of
+from fed_ucbvi.paper.judging import Claim, Finding, all_or_none, ratio_at_most, verdict_of
 from fed_ucbvi.paper.section5 import bytes_figure
-from fed_ucbvi.report.content import Estimate, Section, Table, Verdict
-from fed_ucbvi.report.run_figures import FAILING_TEXT, Columns, band_text, columns, interval, table_of_groups
-from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, environments, mean, megabytes, regret, rounds
+from fed_ucbvi.report.content import Section, Table, Verdict
+from fed_ucbvi.report.run_figures import FAILING_TEXT, Columns, band_text, columns, table_of_groups
+from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, regret, rounds
 from fed_ucbvi.report.writing import cell_text
+from fed_ucbvi.results.statistics import Estimate
 from fed_ucbvi.results.style import label_of
 
 
@@ -45,7 +46,6 @@ ORDERINGS = (
 UNSTATED = TableRow("\u2013", None, "\u2013", "\u2013")
 """The row of an algorithm that has none."""
 HETEROGENEITY = {True: "yes", False: "no", None: "\u2013"}
-MEASURES: dict[str, Measure] = {"regret": regret, "rounds": rounds}
 
 
 def grids(scale: RunScale, names: Sequence[str] | None = None) -> Grids:
@@ -64,7 +64,7 @@ def analyse(table: Traces, scale: RunScale) -> Section:
         "EarlySettled-LowCost and MVP keep the constants of their theory and do not leave the linear regime at "
         "these T."
     )
-    tables = [_table(table.having(environment=environment)) for environment in environments(table)]
+    tables = [_table(part) for part in table.parts("environment").values()]
     figures = [bytes_figure(table, "table1_bytes")]
     return Section("table1", "Table 1 of the paper, measured", (text,), figures=figures, tables=tables)
 
@@ -72,18 +72,18 @@ def analyse(table: Traces, scale: RunScale) -> Section:
 def orderings(table: Traces) -> Iterator[Verdict | None]:
     for ordering in ORDERINGS:
         rows = {}
-        for environment in environments(table):
-            groups = {group["algorithm"]: group for group in table.having(environment=environment)}
+        for environment, part in table.parts("environment").items():
+            groups = {group["algorithm"]: group for group in part}
             if groups.keys() >= set(ordering.algorithms):
                 rows[label_of(environment)] = [groups[name] for name in ordering.algorithms]
-        yield ordered(ordering.text, rows, MEASURES[ordering.measure])
+        yield ordered(ordering.text, rows, attrgetter(ordering.measure))
 
 
 def ordered(text: str, rows: Mapping[str, Sequence[Group]], measure: Measure) -> Verdict | None:
     """On the claim that a measure grows along a list of algorithms, for each environment."""
     findings = {}
     for environment, row in rows.items():
-        steps = [pairs_of(low, high, measure) for low, high in pairwise(row)]
+        steps = [low.paired(high, measure) for low, high in pairwise(row)]
         if all(pairs.seeds for pairs in steps):
             names = [f"{label_of(one.group['algorithm'])} over {label_of(one.other['algorithm'])}" for one in steps]
             asked = [ratio_at_most(1.0, one, where, strictly=True) for one, where in zip(steps, names, strict=True)]
@@ -108,8 +108,8 @@ COLUMNS: Columns = {
     "type": lambda group: _stated(group).kind,
     "heterogeneity": lambda group: HETEROGENEITY[_stated(group).heterogeneity],
     **columns("regret", "median", "failing", "rounds"),
-    "MB up": lambda group: interval(group, megabytes_up),
-    "MB down": lambda group: interval(group, megabytes_down),
+    "MB up": lambda group: group.estimate(megabytes_up),
+    "MB down": lambda group: group.estimate(megabytes_down),
     "order of rounds": lambda group: _stated(group).communication,
     "order of regret": lambda group: _stated(group).regret,
 }
@@ -136,8 +136,8 @@ def megabytes_down(run: Trace) -> float:
 def tabulate(table: Traces) -> dict[str, Any]:
     """The tables and orderings as plain values, ready for JSON."""
     tables = {
-        environment: [_plain(group) for group in _in_order(table.having(environment=environment))]
-        for environment in environments(table)
+        environment: [_plain(group) for group in _in_order(part)]
+        for environment, part in table.parts("environment").items()
     }
     verdicts = [
         {"claim": verdict.claim, "measured": verdict.measured, "outcome": verdict.outcome, "seeds": verdict.seeds}
@@ -158,13 +158,13 @@ def _plain(group: Group) -> dict[str, Any]:
         "agents": group["agents"],
         "episodes": group["episodes"],
         "seeds": len(group),
-        "regret": asdict(interval(group, regret)),
+        "regret": group.estimate(regret)._asdict(),
         "median": group.summary(regret).median,
         "failing": group.summary(regret).failing_text,
-        "rounds": asdict(interval(group, rounds)),
-        "megabytes_up": mean(group, megabytes_up),
-        "megabytes_down": mean(group, megabytes_down),
-        "megabytes": mean(group, megabytes),
+        "rounds": group.estimate(rounds)._asdict(),
+        "megabytes_up": group.mean(megabytes_up),
+        "megabytes_down": group.mean(megabytes_down),
+        "megabytes": group.mean(attrgetter("megabytes")),
     }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from fed_ucbvi.paper.judging import Claim, fact, range_text
 from fed_ucbvi.paper.section5 import SPEED_UP, inverse_line, judge_own, linear, local_slopes
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
-from fed_ucbvi.report.traces import Group, Trace, Traces, mean, regret
+from fed_ucbvi.report.traces import Group, Trace, Traces, regret
 from fed_ucbvi.results.style import label_of
 from fed_ucbvi.theory.bounds import regret_bound
 from fed_ucbvi.theory.constants import most_rounds
@@ -150,8 +149,8 @@ def _where_the_bound_begins(table: Traces) -> str:
 
 def _by_agents(table: Traces) -> list[tuple[Dash, str, Group]]:
     """The groups by M, each with a dash and its name."""
-    order = sorted(table, key=lambda group: group["agents"])
-    return [(dash, f"M = {group['agents']}", group) for dash, group in zip(draw.DASHES, order, strict=False)]
+    order = zip(draw.DASHES, table.ordered("agents"), strict=False)
+    return [(dash, f"M = {group['agents']}", group) for dash, group in order]
 
 
 def _panel(title: str, x_label: str, y_label: str, series: list[Series]) -> Panel:
@@ -170,7 +169,7 @@ def _regret(table: Traces) -> Figure:
             worst = [table.runs[0].about.optimal_value * T for T in points]
             series.append(Series("nothing earned", DARK_GREY, points, worst, dash="dotted"))
             panels.append(_panel(label, draw.EPISODES_LABEL, draw.REGRET_LABEL, series))
-    ends = [mean(group, linear_until) for group in table]
+    ends = [group.mean(linear_until) for group in table]
     return Figure(
         "theory_regret",
         f"With the theory's constants the regret is linear until T = {_rounded(min(ends))} to {_rounded(max(ends))}",
@@ -221,20 +220,16 @@ def _speed_up(table: Traces) -> Figure:
     )
 
 
-def _regret_at(episodes: int, run: Trace) -> float:
-    return float(run.regret_at(episodes))
-
-
 def _table(table: Traces) -> Table:
     powers = [power for power in range(4, 10) if 10**power <= max(table.values("episodes"))]
 
     def at(power: int) -> Callable[[Group], Cell]:
-        return lambda group: draw.interval(group, partial(_regret_at, 10**power))
+        return lambda group: group.estimate(lambda run: float(run.regret_at(10**power)))
 
     shown: draw.Columns = {
         "bonus": draw.COLUMNS["label"],
         **draw.columns("M"),
-        "linear until T": lambda group: draw.interval(group, linear_until),
+        "linear until T": lambda group: group.estimate(linear_until),
         **{f"regret at 10^{power}": at(power) for power in powers},
         **draw.columns("rounds"),
     }

@@ -36,7 +36,7 @@ from fed_ucbvi.paper.judging import (
 from fed_ucbvi.paper.section5 import BELOW, below, ratios_to
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
-from fed_ucbvi.report.traces import Group, Measure, Traces, environments, mean, regret, rounds
+from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
 from fed_ucbvi.results.style import colour_of, label_of, marker_of
 
 EPS_P = (0.0, 0.1)
@@ -135,9 +135,9 @@ def best_factors(table: Traces) -> dict[tuple[str, str], Best]:
     Of factors that do equally well the largest is taken.
     """
     best = {}
-    for environment in environments(table):
+    for environment, part in table.parts("environment").items():
         for name in TUNED:
-            tried = _trials(table, environment=environment, algorithm=name)
+            tried = _trials(part, algorithm=name)
             worst = {factor_of(one): float(one.samples(regret).max()) for one in tried}
             if worst:
                 factor = min(worst, key=lambda factor: (worst[factor], -factor))
@@ -157,7 +157,7 @@ def tuning_text(table: Traces, algorithms: Sequence[str]) -> str:
         f"{'others' if seeds.isdisjoint(others) else 'that are not all others'} (seeds {min(others)} to "
         f"{max(others)})."
     )
-    for environment in environments(table):
+    for environment in table.parts("environment"):
         short, long = (
             max(part.having(environment=environment).values("episodes"), default=0) for part in (tried, tuned)
         )
@@ -306,7 +306,7 @@ def _comparison_figures(table: Traces) -> list[Figure]:
                 _points(table.having(environment=environment, eps_p=eps_p), measure),
                 y_log=True,
             )
-            for environment in environments(paper)
+            for environment in paper.parts("environment")
             for eps_p in paper.values("eps_p")
         ]
         caption = (
@@ -324,7 +324,7 @@ def _points(table: Traces, measure: Measure) -> list[Series]:
             label_of(name),
             colour_of(name),
             [label_of(name)],
-            [mean(group, measure)],
+            [group.mean(measure)],
             [float(group.samples(measure).min())],
             [float(group.samples(measure).max())],
             marker=marker,

@@ -16,6 +16,7 @@ from typing import Literal, get_args
 
 from fed_ucbvi.charts.panels import Panel, check_panels
 from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.results.statistics import Estimate
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 Outcome = Literal["holds", "holds partly", "at the limit", "undecided", "does not hold"]
@@ -36,15 +37,6 @@ class Figure:
     title: str
     caption: str
     panels: Sequence[Panel]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure with its uncertainty, as a cell of a table; ``low`` and ``high`` are ends, not distances."""
-
-    mean: float
-    low: float
-    high: float
 
 
 Cell = str | int | float | Estimate | None
@@ -181,7 +173,7 @@ def check_table(table: Table) -> None:
             raise InputError(f"{where}, row {number}: {len(row)} cells for {len(table.columns)} columns.")
         for column, cell in zip(table.columns, row, strict=True):
             spread = isinstance(cell, Estimate)
-            for part in (cell.mean, cell.low, cell.high) if isinstance(cell, Estimate) else (cell,):
+            for part in cell if isinstance(cell, Estimate) else (cell,):
                 if isinstance(part, float) and not math.isfinite(part):
                     raise InputError(f"{where}, row {number}, column {column!r}: {part} is not finite; use None.")
             if spread and {f"{column} low", f"{column} high"} & set(table.columns):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,10 +15,10 @@ import numpy.typing as npt
 from fed_ucbvi.charts.panels import Dash, Panel, Series
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.text import shortened
-from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table
-from fed_ucbvi.report.traces import Group, Measure, Traces, environments, megabytes, regret, rounds
+from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table
+from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
 from fed_ucbvi.results.run_table import ENVIRONMENT_SIZES, apart, key_of, label, settings_of
-from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, mean_interval
+from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate, mean_interval
 from fed_ucbvi.results.style import colour_of, different_colours, label_of, marker_of
 
 DASHES: tuple[Dash, ...] = get_args(Dash)
@@ -47,15 +48,9 @@ def cell_text(group: Group) -> str:
     return f"M = {group['agents']} and {eps_text(group['eps_p'])}"
 
 
-def interval(group: Group, measure: Measure) -> Estimate:
-    """The mean of a measure over a group, with its 95 % interval as on a logarithmic axis."""
-    return Estimate(*(float(end) for end in mean_interval(group.samples(measure))))
-
-
 def log_bars(spreads: Sequence[Estimate]) -> dict[str, Any]:
     """Means with the ends of their intervals, for a series."""
-    ends = {"y": "mean", "low": "low", "high": "high"}
-    return {key: [getattr(spread, name) for spread in spreads] for key, name in ends.items()}
+    return {name: [one[place] for one in spreads] for place, name in enumerate(("y", "low", "high"))}
 
 
 def band_text(table: Iterable[Group]) -> str:
@@ -109,11 +104,11 @@ def over_bytes(group: Group, **style: Any) -> Series | None:
 
 def over_agents(table: Traces, measure: Measure, **style: Any) -> Series | None:
     """A measure against M, over the seeds that all groups share; None if there are none."""
-    order = sorted(table, key=lambda group: group["agents"])
-    samples = Traces(order).in_common(measure)
+    order = table.ordered("agents")
+    samples = order.in_common(measure)
     if not samples.size:
         return None
-    return banded(order[0]["algorithm"], [group["agents"] for group in order], samples.T, **style)
+    return banded(order.groups[0]["algorithm"], [group["agents"] for group in order], samples.T, **style)
 
 
 def panels_of(
@@ -121,9 +116,8 @@ def panels_of(
 ) -> list[Panel]:
     """A panel for each environment with what ``series_of`` draws; without those that would be empty."""
     panels = []
-    for environment in environments(table):
-        series = [one for one in series_of(table.having(environment=environment)) if one is not None]
-        if series:
+    for environment, part in table.parts("environment").items():
+        if series := [one for one in series_of(part) if one is not None]:
             panels.append(Panel(label_of(environment), x_label, y_label, series, **axes))
     return panels
 
@@ -138,11 +132,11 @@ COLUMNS: Columns = {
     "εₚ": lambda group: f"{group['eps_p']:.2g}",
     "T": lambda group: int(group["episodes"]),
     "runs": len,
-    "regret": lambda group: interval(group, regret),
+    "regret": lambda group: group.estimate(regret),
     "median": lambda group: group.summary(regret).median,
     "failing": lambda group: group.summary(regret).failing_text,
-    "rounds": lambda group: interval(group, rounds),
-    "MB": lambda group: interval(group, megabytes),
+    "rounds": lambda group: group.estimate(rounds),
+    "MB": lambda group: group.estimate(attrgetter("megabytes")),
 }
 """Those of most tables."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,10 @@ class Trace:
     def episodes_played(self) -> int:
         return int(self.points[-1])
 
+    @property
+    def megabytes(self) -> float:
+        return (self.bytes_up + self.bytes_down) / 1e6
+
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
         """The common regret after ``episodes`` episodes, linear between points, as the next two."""
         return self._at(episodes, self.regret_so_far)
@@ -93,6 +98,8 @@ Traces = RunTable[Trace]
 """Runs by what their jobs asked for. Runs with the same seed are paired: they had the same MDP and agents."""
 Group = RunGroup[Trace]
 Measure = Callable[[Trace], float]
+regret: Measure = attrgetter("regret")
+rounds: Measure = attrgetter("rounds")
 
 
 def table_of(pairs: Iterable[Pair]) -> Traces:
@@ -105,23 +112,3 @@ def _labelled(settings: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
     labels = {written: getattr(trace.about, written) for written in LABELS.values()}
     unknown = (written for name, written in LABELS.items() if settings[written] == settings[name])
     return {**settings, **{written: labels[written] for written in unknown if labels[written]}}
-
-
-def environments(table: Traces) -> list[str]:
-    return list(dict.fromkeys(group["environment"] for group in table))
-
-
-def regret(run: Trace) -> float:
-    return run.regret
-
-
-def rounds(run: Trace) -> float:
-    return float(run.rounds)
-
-
-def megabytes(run: Trace) -> float:
-    return (run.bytes_up + run.bytes_down) / 1e6
-
-
-def mean(group: Group, measure: Measure) -> float:
-    return float(group.samples(measure).mean())

@@ -24,7 +24,8 @@ from fed_ucbvi.core.colours import DARK_GREY, on_dark
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, read_manifest, write_manifest, write_parquet
 from fed_ucbvi.core.text import with_printable_texts
-from fed_ucbvi.report.content import Cell, Estimate, Figure, PageContent, Section, Table, Verdict, check_report
+from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table, Verdict, check_report
+from fed_ucbvi.results.statistics import Estimate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -294,7 +295,7 @@ def cell_text(cell: Cell) -> str:
         decimals = _decimals(abs(cell.mean), 4)
         if cell.high > cell.low:
             decimals = min(_decimals(cell.high - cell.low, 2), decimals + 2)
-        texts = [f"{part:,.{decimals}f}" for part in (cell.mean, cell.low, cell.high)]
+        texts = [f"{part:,.{decimals}f}" for part in cell]
         return texts[0] if len(set(texts)) == 1 else "{} [{}, {}]".format(*texts)
     if isinstance(cell, bool):
         return "yes" if cell else "no"

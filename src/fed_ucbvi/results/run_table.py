@@ -11,6 +11,7 @@ a table.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import current_name
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.run_data import RunData
-from fed_ucbvi.results.statistics import Summary, summarise
+from fed_ucbvi.results.statistics import Estimate, Summary, mean_interval, summarise
 from fed_ucbvi.results.style import label_of
 
 R = TypeVar("R")
@@ -152,31 +153,28 @@ def parted(groups: Sequence[Settings], by: str | Sequence[str]) -> tuple[list[Se
 def names_of(
     parts: Sequence[Settings], alone: str, write: Write | None = None, own: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The label of each part, by its key; for a single part its algorithm and environment, or else ``alone``.
+    """By the key of each part its label, different for different parts: the settings that set it apart.
 
-    An empty ``alone`` is the label of a single part in any case.
-    """
-    distinct = {key_of(part): part for part in parts}
-    if len(distinct) > 1:
-        return dict(zip(distinct, labels(list(distinct.values()), write, own), strict=True))
-    ((key, part),) = distinct.items()
-    who = label({name: part[name] for name in (*LABELS, *LABELS.values()) if name in part}) if alone else ""
-    return {key: who or alone}
+    The label of a single part is its algorithm and environment, or else ``alone``; if that is empty, so is the label.
+    For ``write`` see :func:`label`. ``own`` replaces labels, written with ``write`` or without it, by others.
 
-
-def labels(groups: Sequence[Settings], write: Write | None = None, own: Mapping[str, str] | None = None) -> list[str]:
-    """Different labels for different groups: the settings that set them apart; for ``write`` see :func:`label`.
-
-    ``own`` replaces labels by others; they may be written with or without ``write``.
-
-    >>> labels([{"algorithm": "fed-ucbvi", "algorithm.bonus_scale": scale} for scale in (0.1, 0.2)])
+    >>> scales = [{"algorithm": "fed-ucbvi", "algorithm.bonus_scale": scale} for scale in (0.1, 0.2)]
+    >>> list(names_of(scales, "").values())
     ['bonus_scale = 0.1', 'bonus_scale = 0.2']
     """
-    differing, given = apart(groups), own or {}
-    texts, plain = [label(one, write) for one in differing], [label(one) for one in differing]
+    distinct, given = {key_of(part): part for part in parts}, own or {}
+    if len(distinct) == 1:
+        ((key, part),) = distinct.items()
+        who = label({name: part[name] for name in (*LABELS, *LABELS.values()) if name in part}) if alone else ""
+        return {key: who or alone}
+    differing = apart(list(distinct.values()))
+    texts = [label(one, write) for one in differing]
     count = Counter(texts)
     texts = [f"{text} ({place})" if count[text] > 1 else text for place, text in enumerate(texts, 1)]
-    return [given.get(text, given.get(other, text)) for text, other in zip(texts, plain, strict=True)]
+    plain = [label(one) for one in differing]
+    return {
+        key: given.get(text, given.get(other, text)) for key, text, other in zip(distinct, texts, plain, strict=True)
+    }
 
 
 def label(settings: Settings, write: Write | None = None) -> str:
@@ -212,6 +210,31 @@ def setting_text(name: str, value: Any) -> str:
 # ------------------------------------------------------------------------------------------------------------ tables
 
 
+class Pairs(NamedTuple, Generic[R]):
+    """A measure of a group, x, and of another, y, over the seeds that both have, in the order of the first."""
+
+    group: RunGroup[R]
+    other: RunGroup[R]
+    seeds: Sequence[Seeds]
+    x: Sequence[float]
+    y: Sequence[float]
+
+    @property
+    def ratios(self) -> dict[Seeds, float]:
+        both = zip(self.seeds, self.x, self.y, strict=True)
+        return {seeds: x / y if y else math.inf if x else 1.0 for seeds, x, y in both}
+
+    @property
+    def typical(self) -> float:
+        """The median of the ratios."""
+        return float(np.median(list(self.ratios.values())))
+
+    @property
+    def of_means(self) -> float:
+        """The ratio of the means."""
+        return float(np.sum(self.x) / np.sum(self.y)) if np.sum(self.y) else math.inf
+
+
 @dataclass(frozen=True, eq=False)
 class RunGroup(Generic[R]):
     """Runs that differ only in seeds: what they share, and seeds and runs in the same order."""
@@ -233,15 +256,21 @@ class RunGroup(Generic[R]):
     def by_seed(self, measure: Callable[[R], float]) -> dict[Seeds, float]:
         return {seeds: measure(run) for seeds, run in zip(self.seeds, self.runs, strict=True)}
 
+    def mean(self, measure: Callable[[R], float]) -> float:
+        return float(self.samples(measure).mean())
+
+    def estimate(self, measure: Callable[[R], float]) -> Estimate:
+        """The mean with its 95 % interval as on a logarithmic axis."""
+        return Estimate.of(mean_interval(self.samples(measure)))
+
     def summary(self, measure: Callable[[R], float]) -> Summary:
         """Mean, median, spread and share of failing seeds."""
         return summarise(self.samples(measure))
 
-    def paired(self, other: RunGroup[R], measure: Callable[[R], float]) -> tuple[list[float], list[float]]:
-        """The measure of this group and of another, over the seeds that both have, in the order of this one."""
-        others = dict(zip(other.seeds, other.runs, strict=True))
-        both = [(run, others[seeds]) for seeds, run in zip(self.seeds, self.runs, strict=True) if seeds in others]
-        return [measure(run) for run, _ in both], [measure(run) for _, run in both]
+    def paired(self, other: RunGroup[R], measure: Callable[[R], float]) -> Pairs[R]:
+        mine, others = self.by_seed(measure), other.by_seed(measure)
+        both = [seeds for seeds in mine if seeds in others]
+        return Pairs(self, other, both, [mine[seeds] for seeds in both], [others[seeds] for seeds in both])
 
     def check_seeds(self, name: str) -> None:
         """Raise if two runs have the same seeds; ``name`` is the group's name in the message."""
@@ -325,6 +354,14 @@ class RunTable(Generic[R]):
     def values(self, name: str) -> list[Any]:
         """The values that a setting takes, in ascending order."""
         return sorted({group[name] for group in self.groups})
+
+    def parts(self, name: str) -> dict[Any, RunTable[R]]:
+        """The groups by the value of a setting, in the order in which values appear."""
+        return {value: self.having(**{name: value}) for value in dict.fromkeys(group[name] for group in self.groups)}
+
+    def ordered(self, name: str) -> RunTable[R]:
+        """The same groups, by the value of a setting."""
+        return RunTable(sorted(self.groups, key=lambda group: group[name]), self.own_labels)
 
     def split_rest(self, by: By) -> list[RunTable[R]]:
         """Tables of the groups that differ in nothing but what ``by`` names."""

@@ -38,6 +38,18 @@ class Band(NamedTuple):
     high: FloatArray
 
 
+class Estimate(NamedTuple):
+    """A figure with its uncertainty; ``low`` and ``high`` are ends, not distances."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, band: Band) -> Estimate:
+        return cls(*(float(end) for end in band))
+
+
 class Summary(NamedTuple):
     """What :func:`summarise` finds about the runs of a group.
 
