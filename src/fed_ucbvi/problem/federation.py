@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.errors import InputError, check_choice, check_number
+from fed_ucbvi.core.errors import InputError, check_choice, check_flag, check_number
 from fed_ucbvi.core.numbers import Bracket, number_text
 from fed_ucbvi.core.text import html_table, shortened
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
@@ -96,12 +96,9 @@ class Federation:
     @cached_property
     def agent_tables(self) -> AgentTables:
         """The honest agents' tables with the agent axis last."""
-        return self._tables_of(self.honest)
-
-    def _tables_of(self, chosen: CountArray) -> AgentTables:
         from fed_ucbvi.problem.agent_tables import agent_tables
 
-        return agent_tables(self.successors, self.probabilities, self.rewards, self.initial, self.horizon, chosen)
+        return agent_tables(self, self.honest)
 
     @cached_property
     def kinds(self) -> tuple[CountArray, CountArray]:
@@ -124,7 +121,9 @@ class Federation:
     @cached_property
     def kind_tables(self) -> AgentTables:
         """The tables of one agent of every kind."""
-        return self._tables_of(self.kinds[0])
+        from fed_ucbvi.problem.agent_tables import agent_tables
+
+        return agent_tables(self, self.kinds[0])
 
     @property
     def differing_tables(self) -> AgentTables:
@@ -172,9 +171,7 @@ class Federation:
         >>> bool(synthetic(agents=2).with_bernoulli_rewards().agent(0).reward_variances.max() <= 0.25)
         True
         """
-        if not isinstance(wanted, bool):
-            raise InputError(f"{BERNOULLI_REWARDS} must be true or false, got {wanted!r}.")
-        if not wanted:
+        if not check_flag(BERNOULLI_REWARDS, wanted):
             return self
         checked = [check_variances(BERNOULLI, rewards) for rewards in self.rewards]
         random = any(table is not None for table in checked)
@@ -353,7 +350,8 @@ class Federation:
         else:
             common = Kernel(successors, shared.minimum / shared.mass[..., None])
         rewards = _stacked([mdp.rewards for mdp in mdps])
-        variances = _stacked_variances([mdp.reward_variances for mdp in mdps], [mdp.rewards for mdp in mdps])
+        spreads = [mdp.reward_variances for mdp in mdps]
+        variances = _stacked([np.zeros((1, *rewards.shape[2:])) if one is None else one for one in spreads])
         given = rewards, np.stack([mdp.initial for mdp in mdps]), horizons.pop(), variances
         return cls._assemble(successors, probabilities, common, shared.eps_p, *given, description, layout)
 
@@ -412,15 +410,10 @@ def _variances(given: npt.ArrayLike | str, rewards: FloatArray, agents: int) -> 
     tables = [given] if isinstance(given, str) else list(_by_agent("reward_variances", given, agents))
     rows = max(len(tables), len(rewards))
     pairs = [(tables[i % len(tables)], rewards[i % len(rewards)]) for i in range(rows)]
-    return _stacked_variances([check_variances(table, means) for table, means in pairs], [rewards[0]] * rows)
-
-
-def _stacked_variances(tables: Sequence[FloatArray | None], means: Sequence[FloatArray]) -> FloatArray | None:
-    """Variances of some agents as one table, with 0 where an agent has none; None if nobody has any."""
-    if all(table is None for table in tables):
+    checked = [check_variances(table, means) for table, means in pairs]
+    if all(one is None for one in checked):
         return None
-    pairs = zip(tables, means, strict=True)
-    return _stacked([np.zeros(mean.shape) if table is None else table for table, mean in pairs])
+    return _stacked([np.zeros(rewards.shape[1:]) if one is None else one for one in checked])
 
 
 def _stacked(tables: Sequence[FloatArray]) -> FloatArray:

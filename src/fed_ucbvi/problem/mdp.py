@@ -62,18 +62,15 @@ class MDP:
         if variances is not None:
             table = frozen_floats(np.broadcast_to(table, variances.shape))
         steps = horizon_of(stored.steps, table.shape[0], horizon)
-        object.__setattr__(self, "kernel", stored)
-        object.__setattr__(self, "rewards", table)
-        object.__setattr__(self, "initial", check_initial(initial, stored.states))
-        object.__setattr__(self, "horizon", steps)
-        object.__setattr__(self, "reward_variances", variances)
+        first = check_initial(initial, stored.states)
+        vars(self).update(kernel=stored, rewards=table, initial=first, horizon=steps, reward_variances=variances)
 
     @classmethod
     def unknown(cls, states: int, actions: int, horizon: int) -> MDP:
         """An MDP of which only the sizes are known: its rewards, and so all its values, are NaN."""
         stay = np.broadcast_to(np.arange(states, dtype=np.int32)[None, :, None, None], (1, states, actions, 1))
         mdp = cls(Kernel(stay, np.ones(stay.shape)), np.zeros((states, actions)), 0, horizon)
-        object.__setattr__(mdp, "rewards", frozen_floats(np.full(mdp.rewards.shape, np.nan)))
+        vars(mdp).update(rewards=frozen_floats(np.full(mdp.rewards.shape, np.nan)))
         return mdp
 
     def with_end(self) -> MDP:
@@ -108,9 +105,8 @@ class MDP:
     def _solution(self) -> Solution:
         from fed_ucbvi.problem.dynamic_programming import optimal_values
 
-        return Solution(
-            *optimal_values(self.kernel.successors, self.kernel.probabilities, self.rewards, self.horizon)
-        )
+        kernel = self.kernel
+        return Solution(*optimal_values(kernel.successors, kernel.probabilities, self.rewards, self.horizon))
 
     def evaluate(self, policy: npt.ArrayLike) -> FloatArray:
         """``V^pi[H+1,S]`` (``eq:bellman_equations``).
