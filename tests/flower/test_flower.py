@@ -24,6 +24,7 @@ import pytest
 from fed_ucbvi import Federation, FedUCBVI, InputError, Run, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.engine.party import part_of
 from fed_ucbvi.flower import hosting
 from fed_ucbvi.flower.hosting import AGAIN_SECONDS, InvitedNodes, gather, hold
 from fed_ucbvi.flower.invitation import ERROR, LOST, REQUEST, Invitation, Record, RunAuthority, answer, node_name
@@ -31,7 +32,6 @@ from fed_ucbvi.flower.settings import NodeSettings, RunSettings
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_of
 from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.sources import host
 from flower_processes import CONNECTION, Flower, flower
 from network import federate
 from repository import ROOT
@@ -90,7 +90,7 @@ def save_shares(problem: Federation, folder: Path) -> list[Path]:
     files, first = [], 0
     for number, agents in enumerate(SPLIT):
         files.append(folder / f"own-{number}.npz")
-        host(problem, first, agents).federation.save(files[-1])
+        part_of(problem, first, agents).save(files[-1])
         first += agents
     return files
 

@@ -88,8 +88,8 @@ def test_a_node_refuses_what_does_not_fit_the_servers_bins(bins: Bins) -> None:
 def test_bins_are_part_of_what_a_run_is(bins: Bins, tmp_path: Path) -> None:
     """A node that comes back, and a server that is started again, must have the same ones."""
     other = dataclasses.replace(bins, reward_range=(-9.0, 1.0))
-    assert source().host(0, 1, bins).digest() == source().host(0, 1, bins).digest()
-    assert source().host(0, 1, bins).digest() != source().host(0, 1, other).digest()
+    assert source().host(0, 1, bins).digest == source().host(0, 1, bins).digest
+    assert source().host(0, 1, bins).digest != source().host(0, 1, other).digest
     node, task = Node("a", source(), 0, 1), plan(bins)
     entered(task, node)
     with pytest.raises(InputError, match="has changed the run"):

@@ -414,15 +414,15 @@ def test_a_server_that_knows_the_problem_has_no_use_for_real_environments() -> N
 
 
 def test_a_node_comes_back_with_the_same_environments_only() -> None:
-    lake = source(LAKE, 6).host(0, 2).digest()
-    assert lake == source(LAKE, 6).host(0, 2).digest()
+    lake = source(LAKE, 6).host(0, 2).digest
+    assert lake == source(LAKE, 6).host(0, 2).digest
     for other in (
         source(LAKE, 6).host(1, 2),
         source(LAKE, 7).host(0, 2),
         LiveSource.of(LAKE, {"is_slippery": False}, reward_range=(0, 1), horizon=6).host(0, 2),
         LiveSource.of(LAKE, reward_range=(-1, 1), horizon=6).host(0, 2),
     ):
-        assert other.digest() != lake
+        assert other.digest != lake
 
 
 @pytest.mark.parametrize("name", ["concurrent-ucbvi", "concurrent-ucb-advantage"])

@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,11 +84,12 @@ def test_a_problem_comes_from_a_file_a_function_or_the_nodes_own_mdps(
 
 def test_a_node_hosts_its_slice_and_the_digest_tells_problems_apart() -> None:
     own = host(WORLD, 1, 2)
+    assert own.federation is not None
     assert np.array_equal(own.federation.probabilities, WORLD.probabilities[1:3])
     assert np.array_equal(own.federation.rewards, WORLD.rewards[1:3])
-    assert own.digest() == host(WORLD, 1, 2).digest()
+    assert own.digest == host(WORLD, 1, 2).digest
     others = [host(WORLD, 0, 2), host(WORLD, 1, 3), host(synthetic(agents=4, eps_p=0.3, states=3), 1, 2)]
-    assert own.digest() not in [other.digest() for other in others]
+    assert own.digest not in [other.digest for other in others]
     with pytest.raises(InputError, match="agents 3 to 4 need 5"):
         host(WORLD, 3, 2)
     with pytest.raises(InputError, match="agents that lie"):
@@ -142,7 +144,7 @@ HELLO = Hello(PROTOCOL, "0.1.0", "a", b"x" * 16, 0, 4, "")
 
 
 def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
-    digest = host(WORLD, 0, 4).digest()
+    digest = host(WORLD, 0, 4).digest
     ready = Joining(3, 2, 3, digest, (0,))
 
     async def story() -> None:
@@ -244,18 +246,22 @@ class Counter:
         self.count[...] = arrays["count"]
 
 
+def store(party: Any, folder: Path | None, run: str = "r") -> NodeStateStore:
+    return NodeStateStore(party, {"run": run}, folder)
+
+
 def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_path: Path) -> None:
     """Also after rounds it missed; and, with a folder, every round before, but none of a course that was left."""
     state = Counter()
-    kept = NodeStateStore(state, {"run": "r"}, tmp_path)
+    kept = store(state, tmp_path)
     kept.meet(1)
     for number in (1, 2, 3, 7, 8):
         kept.return_to(kept.current)
         state.count += number
         kept.keep(number)
     assert kept.rounds == (0, 1, 2, 3, 7, 8)
-    assert NodeStateStore(Counter(), {"run": "r"}, tmp_path).rounds == kept.rounds
-    without = NodeStateStore(state, {"run": "r"}, None)
+    assert store(Counter(), tmp_path).rounds == kept.rounds
+    without = store(state, None)
     without.keep(1)
     without.keep(2)
     assert without.rounds == (0, 1, 2)
@@ -264,7 +270,7 @@ def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_pat
     state.count += 100
     kept.keep(10)
     again = Counter()
-    read = NodeStateStore(again, {"run": "r"}, tmp_path)
+    read = store(again, tmp_path)
     assert read.rounds == (0, 1, 2, 3, 7, 10)
     read.return_to(2)
     assert again.count.tolist() == [3, 3]
@@ -273,14 +279,14 @@ def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_pat
     read.return_to(0)
     assert again.count.tolist() == [0, 0]
     with pytest.raises(InputError, match="the state of another run"):
-        NodeStateStore(Counter(), {"run": "other"}, tmp_path)
+        store(Counter(), tmp_path, "other")
 
 
 def test_a_node_goes_to_no_older_server_than_it_has_met(tmp_path: Path) -> None:
-    kept = NodeStateStore(Counter(), {"run": "r"}, tmp_path)
+    kept = store(Counter(), tmp_path)
     for epoch in (3, 5, 5):
         kept.meet(epoch)
-    for again in (kept, NodeStateStore(Counter(), {"run": "r"}, tmp_path)):
+    for again in (kept, store(Counter(), tmp_path)):
         with pytest.raises(InputError, match="the server is an old one"):
             again.meet(4)
         again.meet(6)

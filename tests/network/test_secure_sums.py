@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ from fed_ucbvi.network.messages import (
 )
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore
-from fed_ucbvi.network.roster import Credentials, contributions, der_of, fingerprint, make_roster, tells_rewards
+from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, make_roster, new_episodes
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.secure_sums import VERSION, framed, mask, masked, pair_key, summed
 from fed_ucbvi.network.sent_sums import SentSums
@@ -221,7 +222,7 @@ def test_nodes_that_accept_a_roster_have_the_same_keys_in_pairs(folder: Path) ->
     assert len({key for one in keys for key in one.values()}) == 3
     longer = make_roster(5, 2, entries)
     assert not set(own[0].pairs(longer, 4).values()) & set(keys[0].values())
-    assert [one.new for one in contributions(longer)] == [{COUNTS: 4, REWARDS: 4}] * 3
+    assert new_episodes(longer) == dict.fromkeys((COUNTS, REWARDS), dict.fromkeys(NAMES[:3], 4))
 
 
 def forged(folder: Path, entries: list[RosterEntry]) -> Iterator[tuple[str, list[RosterEntry], str]]:
@@ -283,31 +284,29 @@ def test_too_few_contributors_are_declined(folder: Path) -> None:
     roster = make_roster(5, 1, entries)
     print_of = hashlib.sha256(entries[2].certificate).hexdigest()
     for good in ({}, {"least_episodes": 3}, {"members": {*NAMES}}, {"members": {"node-0", "node-1", print_of}}):
-        own[0].pairs(roster, 4, **good)
+        own[0].pairs(roster, 4, Company(**good))
     for bad in ({"least_episodes": 4}, {"least_members": 4}, {"members": {"node-0", "node-1", "node-7"}}):
         with pytest.raises(DeclinedError):
-            own[0].pairs(roster, 4, **bad)
+            own[0].pairs(roster, 4, Company(**bad))
     with pytest.raises(DeclinedError, match="2 nodes that count"):
         own[0].pairs(make_roster(5, 1, entries[:2]), 4)
 
 
 def test_rewards_are_told_where_three_with_new_episodes_tell_them(folder: Path) -> None:
     _, entries = signed(folder)
-    assert tells_rewards(make_roster(5, 0, entries), 1, 3)
+    assert Company().tells_rewards(make_roster(5, 0, entries))
     silent = replace(entries[2], ready=replace(entries[2].ready, rewards=False))
     idle = replace(entries[2], ready=replace(entries[2].ready, uncredited=0))
     for other in (silent, idle):
-        assert not tells_rewards(make_roster(5, 0, [*entries[:2], other]), 1, 3)
+        assert not Company().tells_rewards(make_roster(5, 0, [*entries[:2], other]))
 
 
 # --------------------------------------------------------------------------------------------- what is sent again
 
 
-class NoParty:
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, arrays: Any) -> None: ...
+def empty_store(folder: Path | None = None) -> NodeStateStore:
+    """Of agents without any state."""
+    return NodeStateStore(Mock(**{"state.return_value": {}}), {"run": "the-run"}, folder)
 
 
 @pytest.mark.parametrize("parts", [(COUNTS, REWARDS), (REWARDS,)], ids=["counts and rewards", "rewards alone"])
@@ -317,10 +316,10 @@ def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episo
 ) -> None:
     """Also by a process that is started again: the store is opened anew before every question."""
     own, entries = signed(folder)
-    store = NodeStateStore(NoParty(), {"run": "the-run"}, tmp_path if on_disk else None)
+    store = empty_store(tmp_path if on_disk else None)
 
     def sent() -> SentSums:
-        again = NodeStateStore(NoParty(), {"run": "the-run"}, tmp_path) if on_disk else store
+        again = empty_store(tmp_path) if on_disk else store
         return SentSums(again, "node-0", "the-run", most_failures=2)
 
     def ask(number: int, names: str, episodes: int, report: int, denials: tuple[Denial, ...] = ()) -> None:
@@ -379,7 +378,7 @@ class Sender:
 
     def __init__(self, folder: Path, most_failures: int = 9) -> None:
         self.own, self.entries = signed(folder)
-        store = NodeStateStore(NoParty(), {"run": "the-run"}, None)
+        store = empty_store()
         self.sums = SentSums(store, "node-0", "the-run", most_failures)
         self.used = dict.fromkeys((COUNTS, REWARDS), (0, b""))
 

@@ -31,7 +31,7 @@ from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.failures import ConnectionLostError
 from fed_ucbvi.network.members import NodeStream
 from fed_ucbvi.network.messages import Decline, Denial, Hello, Query, Ready, Report, Roster, RosterEntry, Start
-from fed_ucbvi.network.roster import Credentials, der_of, fingerprint, make_roster
+from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, make_roster
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import masked, pair_key, summed
 from fed_ucbvi.network.transport import Listener, WireCount
@@ -392,20 +392,19 @@ def replaced(module: str, name: str, value: Any) -> None:
     setattr(getattr(place, owner[0]) if owner else place, last, value)
 
 
-def _tells_without_pins(*arguments: Any) -> bool:
-    from fed_ucbvi.network.roster import tells_rewards
-
-    return tells_rewards(*arguments[:3])
+def _tells_without_pins(company: Company, roster: Roster) -> bool:
+    return _TELLS_REWARDS(company._replace(members=None), roster)
 
 
+_TELLS_REWARDS = Company.tells_rewards
 SWITCHES: dict[str, Callable[[], None]] = {
     "nothing": lambda: None,
     "three contributors": partial(without, "roster", "so that no node's numbers stand out"),
     "one broadcast for all": partial(without, "roster", "different broadcasts"),
     "signatures": partial(replaced, "roster", "Authority.check", lambda *_: None),
     "one answer a round": partial(without, "sent_sums", "only after new episodes"),
-    "three that tell rewards": partial(replaced, "node", "tells_rewards", lambda *_: True),
-    "pins for rewards": partial(replaced, "node", "tells_rewards", _tells_without_pins),
+    "three that tell rewards": partial(replaced, "roster", "Company.tells_rewards", lambda *_: True),
+    "pins for rewards": partial(replaced, "roster", "Company.tells_rewards", _tells_without_pins),
     "no question in the open": partial(without, "node", "in the open"),
     "the limit of failures": partial(without, "sent_sums", "--most-failures"),
     "what is confirmed stays so": partial(without, "sent_sums", "takes back"),

@@ -26,52 +26,26 @@ import numpy as np
 from msgspec.structs import replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import SUMS, Array, Message, Setting, added_up, check_report
+from fed_ucbvi.algorithms.base import Array, Message, Setting
 from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.assurance import stated_range
 from fed_ucbvi.engine.extension import PLANNED
-from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty
 from fed_ucbvi.engine.rounds import Paid
+from fed_ucbvi.network import messages
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.failures import DeclinedError
-from fed_ucbvi.network.messages import (
-    COUNTS,
-    REWARDS,
-    REWARDS_ALONE,
-    Continue,
-    Decline,
-    Down,
-    End,
-    Joining,
-    Played,
-    Query,
-    Ready,
-    Report,
-    Roster,
-    Start,
-    Stop,
-    Up,
-    Welcome,
-)
+from fed_ucbvi.network.messages import COUNTS, REWARDS
 from fed_ucbvi.network.node_round import RoundInPlay, judged_in, key_of, listed, paid_in, paid_of, requests_of
-from fed_ucbvi.network.node_state_store import Generation, NodeStateStore
+from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.query_guard import QueryGuard
 from fed_ucbvi.network.rewards import RewardGrid
-from fed_ucbvi.network.roster import Credentials, binding_of, fingerprint, tells_rewards
+from fed_ucbvi.network.roster import Company, Credentials, binding_of, fingerprint
 from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
-from fed_ucbvi.network.sources import (
-    HostedEnvironments,
-    HostedProblem,
-    LiveSource,
-    Source,
-    check_room,
-    hosted_in,
-    read_reported_logs,
-)
+from fed_ucbvi.network.sources import LiveSource, Source, check_room, hosted_in, read_reported_logs
 from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
@@ -124,7 +98,7 @@ class Node:
         self._rewards, self._source_of_logs = rewards, logs
         self._logs: Message = ()
         self._logged = 0, 0
-        self._least, self._members, self._most_failures = (least_episodes, least_members), members, most_failures
+        self._company, self._most_failures = Company(least_episodes, least_members, members), most_failures
         self.name, self.first_agent, self.agents = name, first_agent, agents
         self._require_secure_sums = require_secure_sums
         self._tls_files: TLSFiles | None = None
@@ -135,7 +109,7 @@ class Node:
         self.folder, self._trajectories = folder, trajectories
         self._source = source
         self._environments = source.check(first_agent, agents) if isinstance(source, LiveSource) else None
-        self.welcome: Welcome | None = None
+        self.welcome: messages.Welcome | None = None
         self.finished = False
         self.policy: LearntPolicy | None = None
         """The policy to deploy, once the server has sent it with the end of the run."""
@@ -194,57 +168,47 @@ class Node:
         """Take part with this certificate, which secure sums need, in a run of ``server``."""
         self._tls_files, self._server = tls_files, server
 
-    def enter(self, welcome: Welcome) -> Joining:
+    def enter(self, welcome: messages.Welcome) -> messages.Joining:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
         spec = read_spec(welcome.spec, self._only_name)
         if self.welcome is None:
             self._build(welcome, spec)
-        elif self._is_extended(welcome, spec):
+        elif changed := self._changed(welcome, spec):
+            if not self._is_extended(spec, changed):
+                raise InputError("the server has changed the run since this node joined; start the node again.")
             self._grow(welcome, spec)
-        elif not self._is_same(welcome, spec):
-            raise InputError("the server has changed the run since this node joined; start the node again.")
         self._generations.meet(welcome.epoch)
         self.welcome, self._spec = welcome, spec
         about = f"{welcome.run} {welcome.epoch}".encode()
         self._welcomed = hashlib.sha256(framed(about, welcome.support)).digest()
-        self._questions.begin(str(welcome.epoch).encode())
+        self._questions.begin(welcome.epoch)
         if spec.secure_sums:  # the certificate may have been renewed
             assert self._tls_files is not None
             self._credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
             if self._round is not None:
                 self._round.ready = None  # its key is gone
-        units = self.units
-        return Joining(
-            *(*self._hosted.sizes, self._hosted.digest(), self._generations.rounds, units.offset, units.scale),
-            *self._logged,
-        )
+        hosted, rounds, units = self._hosted, self._generations.rounds, self.units
+        return messages.Joining(*hosted.sizes, hosted.digest, rounds, units.offset, units.scale, *self._logged)
 
     def close(self) -> None:
         """Leave the environments; they are made anew if there is more to play."""
         if self.welcome is not None:
             self._party.close()
 
-    def _is_same(self, welcome: Welcome, spec: RunSpec) -> bool:
-        """Whether a server resumes the same run."""
-        before = self.welcome
-        assert before is not None
-        return spec == self._spec and before == replace(welcome, spec=before.spec, epoch=before.epoch)
+    def _changed(self, welcome: messages.Welcome, spec: RunSpec) -> set[str]:
+        """What of the run is not as the server said before, the epoch aside."""
+        told = {name for name in messages.Welcome.__struct_fields__ if name not in ("spec", "epoch")}
+        changed = {name for name in told if getattr(welcome, name) != getattr(self.welcome, name)}
+        fields = (field.name for field in dataclasses.fields(spec))
+        return changed | {name for name in fields if getattr(spec, name) != getattr(self._spec, name)}
 
-    def _is_extended(self, welcome: Welcome, spec: RunSpec) -> bool:
+    def _is_extended(self, spec: RunSpec, changed: set[str]) -> bool:
         """Whether a server goes on with the same run, with more episodes or agents."""
-        before, known = self._spec, self.welcome
-        assert spec.agents is not None
-        assert before.agents is not None
-        assert known is not None
-        fewer = spec.episodes < before.episodes or spec.agents < before.agents
-        if fewer or (spec.episodes, spec.agents) == (before.episodes, before.agents):
-            return False
-        changing = (*PLANNED, "support")
-        as_before = {name: getattr(known, name) for name in changing if name in Welcome.__struct_fields__}
-        planned = dataclasses.replace(spec, episodes=before.episodes, agents=before.agents)
-        return self._is_same(replace(welcome, **as_before), planned)
+        fewer = spec.episodes < self._spec.episodes or (spec.agents or 0) < (self._spec.agents or 0)
+        more = not changed.isdisjoint(("episodes", "agents"))
+        return more and not fewer and changed <= {*PLANNED, "support"}
 
-    def _build(self, welcome: Welcome, spec: RunSpec) -> None:
+    def _build(self, welcome: messages.Welcome, spec: RunSpec) -> None:
         self._live = spec.collection == LIVE
         self._check_company(spec)
         self.secret = self.secret or spec.secure_sums  # before environments are made
@@ -255,8 +219,9 @@ class Node:
             self._source, welcome, spec, self.first_agent, self.agents, self._environments
         )
         if hosted.sizes != spec.sizes:
+            remark = "" if hosted.federation else " (one state more than its environments have, for what terminates)"
             raise InputError(
-                f"the server's problem has (S, A, H) = {spec.sizes}, this node's {hosted.sizes}{hosted.remark}."
+                f"the server's problem has (S, A, H) = {spec.sizes}, this node's {hosted.sizes}{remark}."
             )
         if hosted.random_rewards and not spec.random_rewards:
             raise InputError(
@@ -273,31 +238,26 @@ class Node:
             "run": welcome.run,
             "node": self.name,
             "agents": [self.first_agent, self.agents],
-            "problem": hosted.digest().hex(),
+            "problem": hosted.digest.hex(),
             "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
-        least = spec.least_episodes, spec.least_members
-        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures, least, self._members)
+        self._company = Company(spec.least_episodes, spec.least_members, self._company.members)
+        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures, self._company)
 
-    def _make_party(self, welcome: Welcome, spec: RunSpec) -> Setting:
+    def _make_party(self, welcome: messages.Welcome, spec: RunSpec) -> Setting:
         """The agents, which have seen nothing, and the setting of the run."""
         hosted, self._plan = self._hosted, RunPlan.told_by(welcome, spec, self._algorithm)
         self._algorithm, setting = self._plan.algorithm, self._plan.setting
-        if welcome.support and isinstance(hosted, HostedProblem):
+        if welcome.support and hosted.federation is not None:
             self._plan.support.check_has(hosted.federation.successors)
-        first, m = hosted.first_agent, hosted.agents
-        self._party: Party = (
-            LiveParty(self._algorithm, setting, range(first, first + m), hosted.make, hosted.units)
-            if isinstance(hosted, HostedEnvironments)
-            else SimulatedParty(self._algorithm, setting, hosted.federation, "episodes", first, pooled=False)
-        )
+        self._party = hosted.party(self._algorithm, setting)
         self._grid = RewardGrid.of(setting)
         if spec.return_range is not None:
             self._party.within = stated_range(spec.return_range, self.units, setting.horizon)
         return setting
 
-    def _grow(self, welcome: Welcome, spec: RunSpec) -> None:
+    def _grow(self, welcome: messages.Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
         if self._algorithm.extension.episodes and spec.episodes > self._spec.episodes:
             raise InputError(f"{self._algorithm.name} cannot be extended: {self._algorithm.extension.episodes}.")
@@ -314,8 +274,8 @@ class Node:
         if spec.secure_sums:
             if self._tls_files is None:
                 raise InputError("secure sums need certificates; an insecure federation cannot have them.")
-            for name, least in zip(("least_episodes", "least_members"), self._least, strict=True):
-                if getattr(spec, name) < least:
+            for name in ("least_episodes", "least_members"):
+                if getattr(spec, name) < (least := getattr(self._company, name)):
                     flag = f"--{name.replace('_', '-')}"
                     raise InputError(
                         f"the server's run has {flag} {getattr(spec, name)}, this node wants {least} or more; serve "
@@ -343,27 +303,27 @@ class Node:
                 "--send-trajectories."
             )
 
-    def answer(self, message: Down) -> Up | None:
+    def answer(self, message: messages.Down) -> messages.Up | None:
         match message:
-            case Start():
+            case messages.Start():
                 return self._start(message)
-            case Continue():
+            case messages.Continue():
                 now = self._in_play(message.round)
                 return self._end(now) if self._live else self._play(now, message.chunk)
-            case Stop():
+            case messages.Stop():
                 self._stop(self._in_play(message.round), message.length)
-            case Roster():
+            case messages.Roster():
                 return self._contribute(message)
-            case Query():
+            case messages.Query():
                 return self._report(message)
-            case End():
+            case messages.End():
                 self.policy = self._recommended(message)
                 self.finished = True
             case _:
                 raise InputError(f"the server sent a {type(message).__name__} where none belongs.")
         return None
 
-    def play_on(self) -> Played | None:
+    def play_on(self) -> messages.Played | None:
         """One more episode of a live round; the answer, once there is one."""
         now = self._round
         if now is None:
@@ -377,7 +337,7 @@ class Node:
             raise InputError(f"the server names round {number}, which it has not started.")
         return self._round
 
-    def _start(self, start: Start) -> Played | None:
+    def _start(self, start: messages.Start) -> messages.Played | None:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
         policy, *others = self._broadcast
         forms = [self._broadcast, [(policy[0], np.dtype(np.int8)), *others]][: 1 + bool(start.playing)]
@@ -391,21 +351,22 @@ class Node:
         now.told = False
         return None if self.playing and start.chunk > 0 else self._play(now, start.chunk)
 
-    def _begin(self, start: Start) -> RoundInPlay:
+    def _begin(self, start: messages.Start) -> RoundInPlay:
         """Go to the state after round ``base``; what was reported then is new no more if it is confirmed.
 
         A live node goes on from where it is if the last rounds have closed without it: they cannot be played again.
         """
         if self._logs and start.confirmed < 0 <= self._sent.confirmed(COUNTS) < start.round:
             raise InputError("the server asks for logs again that it has had, which an honest one never does.")
-        base, before, kept, secure = start.base, 0, self._closed_without(start), self._plan.secure_sums
+        base, before, secure = start.base, 0, self._plan.secure_sums
+        late = self._closed_without(start)
         counted, credited = start.confirmed == base, start.credited == base or not secure
-        if kept is not None:
-            base, before = self._latest(start), int(kept.note["clock"]) - start.first
+        if late:
+            base, before = self._latest(start), int(late["clock"]) - start.first
             counted = credited = False
         self._generations.return_to(base)
         self._algorithm.settle_report(self.state, start.arrays, used=counted)
-        note = self._generations.note(base) if secure or kept is not None else {}
+        note = self._generations.note(base) if secure or late else {}
         owed = Paid(0, 0.0, np.zeros(self._plan.setting.states, dtype=np.int64))
         owed = owed if credited or "owed" not in note else paid_of(note["owed"])
         owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
@@ -419,50 +380,47 @@ class Node:
         self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
         return RoundInPlay(start, owed, 0 if counted else note.get("uncounted", 0), since, before)
 
-    def _closed_without(self, start: Start) -> Generation | None:
-        """What a live node has kept of rounds after ``base`` that the server has closed without it."""
+    def _closed_without(self, start: messages.Start) -> dict[str, Any]:
+        """What a live node has noted of rounds after ``base`` that the server has closed without it, if any."""
         if not self._live or not self._algorithm.server_counts or self._latest(start) <= start.base:
-            return None
-        kept = self._generations.find(self._latest(start))
-        same = kept is not None and kept.note["since"][COUNTS] == start.confirmed
-        return kept if kept is not None and same and kept.note["clock"] > start.first else None
+            return {}
+        note = self._generations.note(self._latest(start))
+        unused = bool(note) and note["since"][COUNTS] == start.confirmed and note["clock"] > start.first
+        return note if unused else {}
 
-    def _latest(self, start: Start) -> int:
+    def _latest(self, start: messages.Start) -> int:
         """The last round before this one that has been kept."""
         return max((number for number in self._generations.rounds if number < start.round), default=0)
 
-    def _begun(self, start: Start) -> RoundInPlay | None:
+    def _begun(self, start: messages.Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
         if self._round is not None and key_of(self._round.start) == key_of(start):
             return self._round
-        kept = self._generations.find(start.round)
-        if kept is None or kept.note.get("start") != key_of(start):
+        if self._generations.note(start.round).get("start") != key_of(start):
             return None
-        now, length = self._begin(start), int(kept.note["played"])
-        self._party.recall(kept.state, kept.counts, length)
-        self._party.stop(length)
-        self._generations.current = start.round
-        now.length, now.paid = length, paid_in(self._party, start)
+        now = self._begin(start)
+        now.length = self._generations.recall(start.round)
+        now.paid = paid_in(self._party, start)
         return now
 
-    def _play(self, now: RoundInPlay, chunk: int) -> Played:
+    def _play(self, now: RoundInPlay, chunk: int) -> messages.Played:
         """Play until ``chunk`` episodes of the round are played or one of these agents requests a synchronisation."""
         if now.length is None:
             self._party.play(min(chunk, now.most))
         return self._played(now)
 
-    def _end(self, now: RoundInPlay) -> Played:
+    def _end(self, now: RoundInPlay) -> messages.Played:
         self._stop(now, self._party.played)
         return self._played(now)
 
-    def _played(self, now: RoundInPlay) -> Played:
+    def _played(self, now: RoundInPlay) -> messages.Played:
         now.told = True
         played, asked = self._party.played, self._party.asked
         if self._plan.secure_sums:
-            return Played(now.start.round, played, (), asked, self._ready(now), now.before)
-        return Played(now.start.round, played, requests_of(self._party) if asked else (), before=now.before)
+            return messages.Played(now.start.round, played, (), asked, self._ready(now), now.before)
+        return messages.Played(now.start.round, played, requests_of(self._party) if asked else (), before=now.before)
 
-    def _ready(self, now: RoundInPlay) -> Ready:
+    def _ready(self, now: RoundInPlay) -> messages.Ready:
         """What this node signs for the round; the same as before, if it is asked again."""
         assert self._credentials is not None
         start, owed = now.start, now.owed_by_now if self._live else now.owed
@@ -501,20 +459,20 @@ class Node:
         if self._live:
             clock = now.start.first + now.before + length
             note |= {"start": key_of(now.start), "played": length, "clock": clock}
-        self._generations.keep(now.start.round, note, self._party.counts() if self._live else None)
+        self._generations.keep(now.start.round, note, self._party.counts() if self._live else {})
         now.length = length
 
-    def _report(self, query: Query) -> Report:
+    def _report(self, query: messages.Query) -> messages.Report:
         """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
         now, E = self._stopped(query.round), len(self._queries)
         if self._plan.secure_sums:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
         assert now.paid is not None
         rewards = (self._told(now, tell=self._rewards),) if query.rewards else ()
-        alone = query.rewards and query.exchange == REWARDS_ALONE and not query.arrays
+        alone = query.rewards and query.exchange == messages.REWARDS_ALONE and not query.arrays
         own = rewards if alone else (*self._answer_of(query), *rewards)
         self._questions.check(query.round, query.exchange, query.arrays, own, E)
-        return Report(query.round, query.exchange, own)
+        return messages.Report(query.round, query.exchange, own)
 
     def _told(self, now: RoundInPlay, *, tell: bool) -> Array:
         """What episodes paid that no confirmed report has, on the grid."""
@@ -526,7 +484,7 @@ class Node:
             raise InputError(f"the server asks about round {number}, which it has not stopped.")
         return now
 
-    def _answer_of(self, query: Query) -> Message:
+    def _answer_of(self, query: messages.Query) -> Message:
         """The agents' answer to a query, rewards aside, if it fits the run."""
         E = len(self._queries)
         known, exchange = 2 * E if self._algorithm.asks_to_plan else E, query.exchange % E
@@ -540,31 +498,22 @@ class Node:
             if self._logs and self._round is not None and self._round.start.confirmed < 0:
                 new = tuple(one + logged for one, logged in zip(new, self._logs, strict=True))
             return new
-        report = self._algorithm.report(self.state, query, exchange)
-        check_report(self._algorithm, report)
-        return added_up(report) if self._algorithm.report_kind == SUMS else tuple(np.array(array) for array in report)
+        return tuple(np.array(array) for array in self._party.report(query, exchange))
 
-    def _contribute(self, roster: Roster) -> Report | Decline:
+    def _contribute(self, roster: messages.Roster) -> messages.Report | messages.Decline:
         """What is new, masked between the nodes of a roster, if the roster is right and it may be sent."""
-        now, spec = self._stopped(roster.round), self._spec
+        now = self._stopped(roster.round)
         if self._credentials is None or roster.length != (0 if self._live else now.length):
             raise InputError("the server sent a roster that does not belong to the run, or to this round.")
         if roster.counts and now.start.playing == EVALUATING:
             raise InputError("the server asks for counts where it has a policy evaluated.")
-        least = spec.least_episodes, spec.least_members
         try:
-            pairs = self._credentials.pairs(
-                roster,
-                self._plan.setting.agents,
-                least_episodes=least[0],
-                least_members=least[1],
-                members=self._members,
-            )
+            pairs = self._credentials.pairs(roster, self._plan.setting.agents, self._company)
             own: dict[str, Message] = {}
             if roster.counts:
                 own[COUNTS] = self._own_report((), 0)
             if roster.rewards:
-                tell = self._rewards and tells_rewards(roster, *least, self._members)
+                tell = self._rewards and self._company.tells_rewards(roster)
                 own[REWARDS] = (self._told(now, tell=tell),)
             failures = self._sent.failures
             self._sent.check(roster, own, self._credentials.authority)
@@ -573,11 +522,11 @@ class Node:
                 self.transcript.add("failed", round=roster.round, note=what)
         except DeclinedError as declined:
             log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})
-            return Decline(roster.round, str(declined), roster.exchange)
+            return messages.Decline(roster.round, str(declined), roster.exchange)
         whole = tuple(array for part in own.values() for array in part)
-        return Report(roster.round, roster.exchange, masked(whole, self.name, pairs, fingerprint(roster)))
+        return messages.Report(roster.round, roster.exchange, masked(whole, self.name, pairs, fingerprint(roster)))
 
-    def _recommended(self, end: End) -> LearntPolicy:
+    def _recommended(self, end: messages.End) -> LearntPolicy:
         """The policy that the server sends with the end, if it is one of this run and signed where it can be."""
         authority = None if self._tls_files is None else self._tls_files.read()[0]
         H, S = self._broadcast[0][0][:2]

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.messages import Ready, Request, Start, encode
-from fed_ucbvi.network.rewards import added
 from fed_ucbvi.results.round_record import EXPLORING, VERIFYING
 
 
@@ -45,7 +44,14 @@ class RoundInPlay:
     @property
     def owed_by_now(self) -> Paid:
         """What episodes paid that no confirmed report has, those of this round included once they are counted."""
-        return self.owed if self.paid is None else added(self.owed, self.paid)
+        if self.paid is None:
+            return self.owed
+        one, other = self.owed, self.paid
+        squares = other.squares if one.episodes == 0 else one.squares + other.squares  # NaN unless of both
+        sums = one.episodes + other.episodes, one.total + other.total, one.starts + other.starts, squares
+        returns = {**one.returns, **other.returns}
+        returns |= {both: one.returns[both] + other.returns[both] for both in one.returns.keys() & other.returns}
+        return Paid(*sums, one.exploring + other.exploring, returns)
 
 
 def paid_in(party: Party, start: Start) -> Paid:

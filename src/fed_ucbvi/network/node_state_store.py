@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, check_version, manifest_digest, read_manifest, write_manifest
 from fed_ucbvi.core.version import __version__
+from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named
 
 FORMAT = "fed-ucbvi/node"
@@ -31,33 +32,6 @@ STATE, ROUND = "state.", "round."
 """Prefixes of the names of arrays: those of the agents, and those about the round alone."""
 
 
-class Restorable(Protocol):
-    """What a :class:`~fed_ucbvi.engine.party.Party` is here."""
-
-    def state(self) -> dict[str, Array]:
-        """All that changes, by name."""
-
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Go back to what :meth:`state` said."""
-
-
-class Generation(NamedTuple):
-    """The state after a round; ``note`` and ``counts`` say how the round went, where it cannot be played again."""
-
-    state: dict[str, Array]
-    note: dict[str, Any]
-    counts: dict[str, Array]
-
-    def saved(self, round_number: int) -> SavedState:
-        arrays = {STATE + name: array for name, array in self.state.items()}
-        arrays |= {ROUND + name: array for name, array in self.counts.items()}
-        return SavedState(round_number, {"note": self.note}, arrays, {})
-
-    @classmethod
-    def of(cls, saved: SavedState) -> Generation:
-        return cls(named(STATE, saved.arrays), saved.about["note"], named(ROUND, saved.arrays))
-
-
 class NodeStateStore:
     """The agents' arrays after the last rounds; on disk too if there is a folder.
 
@@ -67,17 +41,23 @@ class NodeStateStore:
         folder: the node's own disk, or none.
     """
 
-    def __init__(self, party: Restorable, identity: Mapping[str, object], folder: Path | None) -> None:
+    def __init__(self, party: Party, identity: Mapping[str, object], folder: Path | None) -> None:
         self.party, self.current = party, 0
         self.memory: dict[str, Any] = {}
         """What lasts: the largest epoch of a server that was met, and what was sent under secure sums."""
         self._remembered: dict[int, dict[str, Any]] = {}
         self._notes: StateStore | None = None
-        self._fresh = Generation(_copies(party.state()), {}, {})
+        self._fresh = _copy(self._saved(0))
         self._kept = {0: self._fresh}
         self._note: tuple[int, dict[str, Any]] = 0, {}
         self._unchanged = False
         self._log = None if folder is None else self._open(folder, identity)
+
+    def _saved(self, number: int, note: Mapping[str, Any] = {}, counts: Mapping[str, Array] = {}) -> SavedState:
+        """The agents' state after a round; ``note`` and ``counts`` say how it went, if it cannot be played again."""
+        arrays = {STATE + name: array for name, array in self.party.state().items()}
+        arrays |= {ROUND + name: array for name, array in counts.items()}
+        return SavedState(number, {"note": dict(note)}, arrays, {})
 
     def _open(self, folder: Path, identity: Mapping[str, object]) -> StateStore:
         """The log that an earlier process left, or a new one; another run's is refused."""
@@ -87,7 +67,7 @@ class NodeStateStore:
             new = {**about, "version": __version__}
             first = StateStore(folder, manifest_digest(new), durable=True)
             if first.empty:  # the state before the manifest, so that a kill never leaves one without the other
-                first.write(self._fresh.saved(0))
+                first.write(self._fresh)
             write_manifest(folder, new)
         manifest = read_manifest(folder, FORMAT)
         check_version(folder, manifest, FORMAT_VERSION)
@@ -105,10 +85,6 @@ class NodeStateStore:
             raise missing_log(folder)
         return store
 
-    @property
-    def epoch(self) -> int:
-        return int(self.memory.get("epoch", 0))
-
     def memorise(self, number: int, memory: dict[str, Any]) -> None:
         """Keep, as of a round, what must not be forgotten."""
         self.memory = self._remembered[number] = memory
@@ -125,12 +101,13 @@ class NodeStateStore:
 
     def meet(self, epoch: int) -> None:
         """A server of this epoch welcomes the node; an older one than the node has met is refused."""
-        if epoch < self.epoch:
+        known = self.memory.get("epoch", 0)
+        if epoch < known:
             raise InputError(
                 f"the server is an old one: it opened the run's checkpoint as number {epoch}, and another has since, "
-                f"as number {self.epoch}. End it, and join the new one."
+                f"as number {known}. End it, and join the new one."
             )
-        if epoch > self.epoch:
+        if epoch > known:
             last = max(self.memory.get("answered", {}).values(), default=0)
             self.memorise(last, {**self.memory, "epoch": epoch})
 
@@ -140,53 +117,57 @@ class NodeStateStore:
         logged = () if self._log is None else self._log.rounds[-MAX_ROUNDS:]
         return tuple(sorted({0, *self._kept, *logged}))
 
-    def keep(
-        self, round_number: int, note: Mapping[str, Any] | None = None, counts: Mapping[str, Array] | None = None
-    ) -> None:
+    def keep(self, number: int, note: Mapping[str, Any] = {}, counts: Mapping[str, Array] = {}) -> None:
         """Save a round that the agents have counted, before the server is told of it."""
-        kept = Generation(self.party.state(), dict(note or {}), dict(counts or {}))
+        saved = self._saved(number, note, counts)
         if self._log is None:
             base = self._kept.get(self.current, self._fresh)
-            copied = kept._replace(state=_copies(kept.state), counts=_copies(kept.counts))
-            self._kept = {self.current: base, round_number: copied}
+            self._kept = {0: self._fresh, self.current: base, number: _copy(saved)}
         else:
             if self._log.last != self.current:  # the server has gone back behind what is in the log
-                self._log.begin((self.find(self.current) or self._fresh).saved(self.current))
-            self._log.write(kept.saved(round_number))
+                self._log.begin((self.find(self.current) or self._fresh)._replace(round=self.current))
+            self._log.write(saved)
             self._kept = {0: self._fresh}
-        self._note, self._unchanged = (round_number, kept.note), True
-        self.current = round_number
+        self._note, self._unchanged, self.current = (number, saved.about["note"]), True, number
 
-    def note(self, round_number: int) -> dict[str, Any]:
+    def note(self, number: int) -> dict[str, Any]:
         """What was noted with a round; nothing if it is not kept."""
-        if round_number == self._note[0]:
+        if number == self._note[0]:
             return self._note[1]
-        found = self.find(round_number)
-        return {} if found is None else found.note
+        found = self.find(number)
+        return {} if found is None else dict(found.about["note"])
 
-    def change(self, party: Restorable) -> None:
+    def change(self, party: Party) -> None:
         """Others take the agents' place, which have seen nothing yet."""
         self.party, self._unchanged = party, False
 
-    def find(self, round_number: int) -> Generation | None:
+    def find(self, number: int) -> SavedState | None:
         """What is kept of a round, if anything."""
-        if round_number not in self._kept and self._log is not None and round_number in self._log.rounds:
-            self._kept[round_number] = Generation.of(self._log.read(round_number))
-        return self._kept.get(round_number)
+        if number not in self._kept and self._log is not None and number in self._log.rounds:
+            self._kept[number] = self._log.read(number)
+        return self._kept.get(number)
 
-    def return_to(self, round_number: int) -> None:
+    def return_to(self, number: int) -> None:
         """Put the agents into the state after that round, whatever they have played since."""
-        if self._unchanged and round_number == self.current:  # they have just been there, which is the usual case
-            self._unchanged = False
-            return
-        kept = self._fresh if round_number == 0 else self.find(round_number)
-        if kept is None:
-            raise InputError(
-                f"this node cannot resume after round {round_number}; it holds rounds {list(self.rounds)[-10:]}. "
-                "Start it with the state folder it had."
-            )
-        self.party.restore(kept.state)
-        self.current, self._unchanged = round_number, False
+        if not self._unchanged or number != self.current:  # usually they have just been there
+            kept = self.find(number)
+            if kept is None:
+                raise InputError(
+                    f"this node cannot resume after round {number}; it holds rounds {list(self.rounds)[-10:]}. "
+                    "Start it with the state folder it had."
+                )
+            self.party.restore(named(STATE, kept.arrays))
+        self.current, self._unchanged = number, False
+
+    def recall(self, number: int) -> int:
+        """Have the agents play a kept round once more, as it went; its length."""
+        kept = self.find(number)
+        assert kept is not None
+        length = int(kept.about["note"]["played"])
+        self.party.recall(named(STATE, kept.arrays), named(ROUND, kept.arrays), length)
+        self.party.stop(length)
+        self.current = number
+        return length
 
 
 def stored_run(folder: Path) -> str | None:
@@ -194,5 +175,5 @@ def stored_run(folder: Path) -> str | None:
     return str(read_manifest(folder, FORMAT).get("run")) if (folder / MANIFEST).exists() else None
 
 
-def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: np.array(array, order="C") for name, array in arrays.items()}
+def _copy(saved: SavedState) -> SavedState:
+    return saved._replace(arrays={name: np.array(array, order="C") for name, array in saved.arrays.items()})

@@ -30,8 +30,7 @@ class QueryGuard:
         self._algorithm, self._setting = algorithm, setting
         self._grid = algorithm.grid(setting)
         self._values: tuple[int, Array] | None = None
-        self._epochs: set[bytes] = set()
-        self._epoch: bytes | None = None
+        self._epochs: set[int] = set()
         self._round, self._answers = -1, 0
         self._asked: dict[int, tuple[Message, Message]] = {}
 
@@ -39,19 +38,17 @@ class QueryGuard:
         """The run goes on with another setting; what was asked so far stays asked."""
         self._setting, self._grid = setting, self._algorithm.grid(setting)
 
-    def begin(self, epoch: bytes) -> None:
-        """Begin an epoch of questions: that of a process of the server or, under secure sums, of a roster."""
-        if epoch == self._epoch:
-            return
+    def begin(self, epoch: int) -> None:
+        """A server welcomes the node; what a new one asks is asked anew."""
         if epoch in self._epochs:
-            raise InputError("the server has gone back to an earlier roster, which an honest one never does.")
+            return
         if len(self._epochs) >= MAX_EPOCHS:
             raise InputError(
                 f"the server has begun again {MAX_EPOCHS} times, and each time may ask everything anew. If you know "
                 "why, start the node again."
             )
         self._epochs.add(epoch)
-        self._epoch, self._round = epoch, -1
+        self._round = -1
 
     def check_start(self, number: int, arrays: Message) -> None:
         """Raise if the values in the start of a round cannot be those of its algorithm."""

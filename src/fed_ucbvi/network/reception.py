@@ -333,7 +333,7 @@ class Reception:
                 f"run ({s.states}, {s.actions}, {s.horizon})"
             )
         if plan.federation is not None:
-            expected = host(plan.federation, hello.first_agent, hello.agents).digest()
+            expected = host(plan.federation, hello.first_agent, hello.agents).digest
             if joining.digest != expected:
                 raise RejectedError(
                     f"the problem of '{hello.node}' is not the one of this run; check its environment's options (and "

@@ -31,15 +31,6 @@ NUMBERS = 4
 """Before those about states."""
 
 
-def added(one: Paid, other: Paid) -> Paid:
-    """What two lots of episodes paid together; squares are known if they are of both."""
-    squares = other.squares if one.episodes == 0 else one.squares + other.squares
-    sums = one.episodes + other.episodes, one.total + other.total, one.starts + other.starts, squares
-    returns = {**one.returns, **other.returns}
-    returns |= {number: one.returns[number] + other.returns[number] for number in one.returns.keys() & other.returns}
-    return Paid(*sums, one.exploring + other.exploring, returns)
-
-
 class RewardGrid(NamedTuple):
     """The grid of a run's rewards.
 

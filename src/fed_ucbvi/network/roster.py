@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,55 +27,51 @@ from fed_ucbvi.network.certificates import TLSFiles, check_name
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Denial, Ready, Roster, RosterEntry, Start, encode
 from fed_ucbvi.network.secure_sums import KEY_BYTES, VERSION, framed, pair_key
+from fed_ucbvi.run_spec import MIN_NODES
 
 MAX_BYTES = 8192
 """Of a certificate or a signature in a roster."""
 _SIGNATURE = ec.ECDSA(hashes.SHA256())
 
 
-class Contribution(NamedTuple):
-    """What a roster says of a node: its agents, and by part how many episodes of each are in no confirmed sum.
+def new_episodes(roster: Roster) -> dict[str, dict[str, int]]:
+    """By part and node, how many episodes of each of its agents are in no confirmed sum."""
+    ready = {entry.name: entry.ready for entry in roster.entries}
+    return {
+        COUNTS: {name: said.episodes + roster.length for name, said in ready.items()},
+        REWARDS: {name: said.uncredited + roster.length for name, said in ready.items()},
+    }
 
-    They were played after the rounds in ``since``.
+
+class Company(NamedTuple):
+    """With whom a node lets its numbers be added up.
+
+    Attributes:
+        least_episodes: new episodes without which a node does not count as a contributor.
+        least_members: so many contributors a sum must have.
+        members: names, or fingerprints of certificates, of the nodes that count; None: all.
     """
 
-    name: str
-    first_agent: int
-    agents: int
-    new: Mapping[str, int]
-    since: Mapping[str, int]
+    least_episodes: int = 1
+    least_members: int = MIN_NODES
+    members: Collection[str] | None = None
+
+    def counts(self, one: RosterEntry | Denial) -> bool:
+        known = self.members
+        return known is None or one.name in known or certificate_fingerprint(one.certificate) in known
+
+    def contributors(self, roster: Roster, part: str) -> int:
+        """How many nodes that count have enough new episodes."""
+        new = new_episodes(roster)[part]
+        return sum(self.counts(entry) and new[entry.name] >= self.least_episodes for entry in roster.entries)
+
+    def tells_rewards(self, roster: Roster) -> bool:
+        """Whether enough contributors tell their rewards; of fewer one could be known."""
+        telling = tuple(entry for entry in roster.entries if entry.ready.rewards)
+        return self.contributors(replace(roster, entries=telling), REWARDS) >= self.least_members
 
 
-def contributions(roster: Roster) -> list[Contribution]:
-    L = roster.length
-    return [
-        Contribution(
-            entry.name,
-            entry.first_agent,
-            entry.agents,
-            {COUNTS: entry.ready.episodes + L, REWARDS: entry.ready.uncredited + L},
-            dict(zip((COUNTS, REWARDS), entry.ready.since, strict=True)),
-        )
-        for entry in roster.entries
-    ]
-
-
-def counts(name: str, certificate: bytes, members: Collection[str] | None) -> bool:
-    """Whether a node is among ``members``, names or fingerprints of certificates; None: all are."""
-    return members is None or name in members or certificate_fingerprint(certificate) in members
-
-
-def tells_rewards(
-    roster: Roster, least_episodes: int, least_members: int, members: Collection[str] | None = None
-) -> bool:
-    """Whether enough nodes that count, with new episodes, tell their rewards; of fewer one could be known."""
-    told = (
-        entry.ready.rewards
-        and entry.ready.uncredited + roster.length >= least_episodes
-        and counts(entry.name, entry.certificate, members)
-        for entry in roster.entries
-    )
-    return sum(told) >= least_members
+ANYONE = Company()
 
 
 @lru_cache(2)
@@ -102,11 +98,7 @@ def make_roster(
 
 
 class Authority:
-    """Whose certificates count.
-
-    Args:
-        data: the authority's certificate as in ``ca.crt``.
-    """
+    """Whose certificates count: ``data`` is the authority's as in ``ca.crt``."""
 
     def __init__(self, data: bytes) -> None:
         self._certificates = x509.load_pem_x509_certificates(data)
@@ -185,15 +177,7 @@ def der_of(pem: bytes) -> bytes:
 
 
 class Credentials:
-    """A node's own keys: that of its certificate, and the one of its last :class:`Ready`, which is never on disk.
-
-    Args:
-        name: of the node.
-        first_agent: the number of its first agent.
-        agents: how many it has.
-        run: the run's id.
-        tls_files: certificate and key.
-    """
+    """A node's own keys: that of its certificate, and the one of its last :class:`Ready`, which is never on disk."""
 
     def __init__(self, name: str, first_agent: int, agents: int, run: str, tls_files: TLSFiles) -> None:
         authority, certificate, key = tls_files.read()
@@ -224,68 +208,42 @@ class Credentials:
         """The signature under "I did not answer this roster"; the caller knows that it is true."""
         return self._signer.sign(_denial(self._run, self._name, number, roster), _SIGNATURE)
 
-    def pairs(
-        self,
-        roster: Roster,
-        agents: int,
-        *,
-        least_episodes: int = 1,
-        least_members: int = 3,
-        members: Collection[str] | None = None,
-    ) -> dict[str, bytes]:
-        """The keys shared with every other node of a roster, by name.
+    def pairs(self, roster: Roster, agents: int, company: Company = ANYONE) -> dict[str, bytes]:
+        """The keys shared with every other node of a roster of a run with so many agents, by name.
 
         Raises:
             DeclinedError: if too few contribute to the sum.
             InputError: if no honest server would send this roster.
-
-        Args:
-            roster: as the server relays it.
-            agents: M.
-            least_episodes: new episodes without which a node does not count as a contributor.
-            least_members: so many contributors there must be.
-            members: names, or fingerprints of certificates, of those that count; None: all.
         """
         names = [entry.name for entry in roster.entries]
         if not roster.parts:
             raise InputError("the server's roster asks for nothing.")
         if names != sorted(set(names)):
             raise InputError("the server's roster names a node twice, or is out of order.")
-        own = [entry for entry in roster.entries if entry.name == self._name]
-        if self._key is None or self._entry is None or own != [replace(self._entry, ready=_bare(self._entry.ready))]:
+        key, own = self._key, self._entry
+        if key is None or own is None or own not in roster.entries:
             raise InputError("the server's roster does not have what this node has signed.")
-        spans = sorted((entry.first_agent, entry.agents) for entry in roster.entries)
         end = 0
-        for first, count in spans:
+        for first, count in sorted((entry.first_agent, entry.agents) for entry in roster.entries):
             if count < 1 or first < end or first + count > agents:
                 raise InputError("the server's roster has an agent twice, or agents that are not in the run.")
             end = first + count
-        if any(entry.ready.binding != own[0].ready.binding for entry in roster.entries):
+        if any(entry.ready.binding != own.ready.binding for entry in roster.entries):
             raise InputError(
                 "the server has sent different broadcasts to different nodes, or of another round; this node answers "
                 "no more."
             )
-        for entry in roster.entries:
-            if entry.name != self._name:
-                self.authority.check(entry, self._run, roster.round)
-        known = [
-            one.new
-            for one, entry in zip(contributions(roster), roster.entries, strict=True)
-            if counts(one.name, entry.certificate, members)
-        ]
-        if (count := min(sum(new[part] >= least_episodes for new in known) for part in roster.parts)) < least_members:
+        others = [entry for entry in roster.entries if entry.name != self._name]
+        for entry in others:
+            self.authority.check(entry, self._run, roster.round)
+        least, needed, _ = company
+        if (count := min(company.contributors(roster, part) for part in roster.parts)) < needed:
             raise DeclinedError(
-                f"{count} nodes that count would contribute {least_episodes} new episodes or more, and "
-                f"{least_members} are needed, so that no node's numbers stand out"
+                f"{count} nodes that count would contribute {least} new episodes or more, and {needed} are needed, "
+                "so that no node's numbers stand out"
             )
         digest = fingerprint(roster)
         return {
-            entry.name: pair_key(self._key, entry.ready.key, self._run, digest, (self._name, entry.name))
-            for entry in roster.entries
-            if entry.name != self._name
+            entry.name: pair_key(key, entry.ready.key, self._run, digest, (self._name, entry.name))
+            for entry in others
         }
-
-
-def _bare(ready: Ready) -> Ready:
-    """As rosters have it: a denial travels apart."""
-    return replace(ready, denial=b"")

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,34 +34,21 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Roster
 from fed_ucbvi.network.node_state_store import NodeStateStore
-from fed_ucbvi.network.roster import Authority, certificate_fingerprint, contributions, counts, fingerprint
+from fed_ucbvi.network.roster import ANYONE, Authority, Company, certificate_fingerprint, fingerprint, new_episodes
 from fed_ucbvi.network.secure_sums import framed
-from fed_ucbvi.run_spec import MIN_NODES
 
 
 class SentSums:
-    """The reports of one node under secure sums.
+    """The reports of node ``name`` in a run under secure sums, kept in ``store``.
 
-    Args:
-        store: where it is kept.
-        name: of the node.
-        run: the run's id.
-        most_failures: see the module's text; 0 is strict.
-        least: new episodes without which a node is no contributor, and how many contributors a sum must have.
-        members: names, or fingerprints of certificates, of those whose denials count; None: all.
+    It allows ``most_failures``, see the module's text; 0 is strict.
     """
 
     def __init__(
-        self,
-        store: NodeStateStore,
-        name: str,
-        run: str,
-        most_failures: int,
-        least: tuple[int, int] = (1, MIN_NODES),
-        members: Collection[str] | None = None,
+        self, store: NodeStateStore, name: str, run: str, most_failures: int, company: Company = ANYONE
     ) -> None:
         self._store, self._name, self._run, self._most = store, name, run, most_failures
-        self._least, self._members = least, members
+        self._company = company
 
     @property
     def failures(self) -> int:
@@ -118,7 +105,8 @@ class SentSums:
         """
         memory, number = self._store.memory, roster.round
         if "sent" not in memory and number > 0:  # it comes later than others, or has forgotten everything
-            memory["credited"] = {one.name: one.new[COUNTS] - one.new[REWARDS] for one in contributions(roster)}
+            new = new_episodes(roster)
+            memory["credited"] = {name: counted - new[REWARDS][name] for name, counted in new[COUNTS].items()}
         now = {part: self._record(roster, part, report) for part, report in own.items()}
         failed = [self._is_failure(part, now[part], roster, authority) for part in now]
         sent = self._by("sent") | now
@@ -140,15 +128,16 @@ class SentSums:
 
     def _record(self, roster: Roster, part: str, report: Message) -> dict[str, Any]:
         """What is remembered of a part that is sent: in which company, and what."""
+        new = new_episodes(roster)[part]
         members = [
-            [one.name, one.first_agent, one.agents, one.new[part], certificate_fingerprint(entry.certificate)]
-            for one, entry in zip(contributions(roster), roster.entries, strict=True)
+            [one.name, one.first_agent, one.agents, new[one.name], certificate_fingerprint(one.certificate)]
+            for one in roster.entries
         ]
         return {
             "round": roster.round,
             "roster": fingerprint(roster).hex(),
             "members": members,
-            "episodes": next(episodes for name, _, _, episodes, _ in members if name == self._name),
+            "episodes": new[self._name],
             "report": _digest(report),
         }
 
@@ -203,13 +192,14 @@ class SentSums:
             about = denial.round, denial.roster.hex()
             if member in certified and about == (before["round"], before["roster"]):
                 authority.check_denial(denial, self._run)
-                deniers |= {denial.name} if counts(denial.name, denial.certificate, self._members) else set()
-        now = {one.name: one for one in contributions(roster)}
-        others = then.keys() - deniers
-        if not deniers or not others <= now.keys() or any(now[n].since[part] >= before["round"] for n in others):
+                deniers |= {denial.name} if self._company.counts(denial) else set()
+        now, others = new_episodes(roster)[part], then.keys() - deniers
+        since = {one.name: one.ready.since[(COUNTS, REWARDS).index(part)] for one in roster.entries}
+        if not deniers or not others <= now.keys() or any(since[name] >= before["round"] for name in others):
             return False
-        new = [one.new[part] - then[name] for name, one in now.items()]
-        return not any(new) or sum(one >= self._least[0] for one in new) >= self._least[1]
+        new = [episodes - then[name] for name, episodes in now.items()]
+        least, needed, _ = self._company
+        return not any(new) or sum(one >= least for one in new) >= needed
 
 
 def _digest(report: Message) -> str:

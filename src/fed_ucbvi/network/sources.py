@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.algorithms.base import Counting, Message
+from fed_ucbvi.algorithms.base import Algorithm, Counting, Message, Setting
 from fed_ucbvi.analysis.logs import read_logs
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.core.plugins import load_attribute
 from fed_ucbvi.engine.extension import warm_setting
-from fed_ucbvi.engine.party import part_of
+from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty, part_of
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.environments.gymnasium_making import Kwargs, NotDiscreteError, limited_maker, live_sizes, live_units
 from fed_ucbvi.network.messages import Welcome
@@ -40,37 +40,39 @@ Source = Callable[[int], Federation]
 
 
 @dataclass(frozen=True)
-class HostedProblem:
-    """A node's agents and their MDPs.
+class Hosted:
+    """A node's agents and what they play in: MDPs, or environments that are made when they are needed.
 
-    ``federation`` holds these agents only; its common MDP is not used.
+    Attributes:
+        first_agent, agents: who they are.
+        sizes: ``(S, A, H)``.
+        units: of rewards.
+        digest: a fingerprint, by which the server knows that a node comes back with the same.
+        federation: of these agents only; its common MDP is not used.
+        make: gives the environment of an agent, where there is no federation.
     """
 
-    federation: Federation
     first_agent: int
-    remark = ""
-    """On its sizes."""
-
-    @property
-    def agents(self) -> int:
-        return self.federation.agents
+    agents: int
+    sizes: tuple[int, int, int]
+    units: Units
+    digest: bytes
+    federation: Federation | None = None
+    make: Callable[[int], gymnasium.Env[Any, Any]] | None = None
 
     @property
     def random_rewards(self) -> bool:
-        return self.federation.reward_variances is not None
+        """Whether rewards are known to be random; of real environments the server says so."""
+        return self.federation is not None and self.federation.reward_variances is not None
 
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """``(S, A, H)``."""
-        return self.federation.states, self.federation.actions, self.federation.horizon
-
-    @property
-    def units(self) -> Units:
-        return Units.of(self.federation.description)
-
-    def digest(self) -> bytes:
-        """A fingerprint of the agents' MDPs, by which the server knows that a node comes back with the same."""
-        return hashlib.sha256(f"{self.first_agent} {self.federation.fingerprint}".encode()).digest()
+    def party(self, algorithm: Algorithm[Any, Any], setting: Setting) -> Party:
+        """The agents, which have seen nothing."""
+        if self.federation is not None:
+            return SimulatedParty(algorithm, setting, self.federation, "episodes", self.first_agent, pooled=False)
+        assert self.make is not None
+        return LiveParty(
+            algorithm, setting, range(self.first_agent, self.first_agent + self.agents), self.make, self.units
+        )
 
 
 def check_room(agents: int, bytes_each: int = AGENT_BYTES, whose: str = "agents on this node") -> None:
@@ -83,10 +85,12 @@ def check_room(agents: int, bytes_each: int = AGENT_BYTES, whose: str = "agents 
         )
 
 
-def host(federation: Federation, first_agent: int, agents: int) -> HostedProblem:
+def host(federation: Federation, first_agent: int, agents: int) -> Hosted:
     """The node's agents: those from ``first_agent`` on if the federation has all M, or all if it has just these."""
     own = part_of(federation, first_agent, agents)
-    return HostedProblem(own, first_agent)
+    sizes, units = (own.states, own.actions, own.horizon), Units.of(own.description)
+    digest = hashlib.sha256(f"{first_agent} {own.fingerprint}".encode()).digest()
+    return Hosted(first_agent, agents, sizes, units, digest, federation=own)
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class LiveSource:
         make = limited_maker(text, lambda agent: kwargs or {}, horizon)
         return cls(make, reward_range, horizon, f"{text} {json.dumps(kwargs or {}, sort_keys=True)}")
 
-    def check(self, first_agent: int, agents: int) -> HostedEnvironments | None:
+    def check(self, first_agent: int, agents: int) -> Hosted | None:
         """The environments of these agents if they can be used as they are; None if they need the server's bins.
 
         They do where spaces are not Discrete, or where no range of rewards is given. What no bins can mend is an
@@ -133,7 +137,7 @@ class LiveSource:
         except NotDiscreteError:
             return None
 
-    def host(self, first_agent: int, agents: int, bins: Bins | None = None) -> HostedEnvironments:
+    def host(self, first_agent: int, agents: int, bins: Bins | None = None) -> Hosted:
         """The environments of these agents; each is made once to see that it can be used, and closed again.
 
         With ``bins`` they are made finite by them. Horizon and observed range of rewards are then those of the bins.
@@ -153,7 +157,9 @@ class LiveSource:
             make, name, rewards = partial(_finite, self.make, bins), f"{name} {bins.digest}", bins.reward_range
         units = live_units(rewards or self.reward_range)
         sizes = live_sizes(make, everyone, self.horizon if bins is None else bins.horizon)
-        return HostedEnvironments(make, name, units, sizes, first_agent, agents)
+        known = "live", name, *sizes, units.offset, units.scale, first_agent, agents
+        digest = hashlib.sha256(json.dumps(known).encode()).digest()
+        return Hosted(first_agent, agents, sizes, units, digest, make=make)
 
 
 def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: int) -> gymnasium.Env[Any, Any]:
@@ -172,35 +178,14 @@ def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: i
     return env
 
 
-@dataclass(frozen=True)
-class HostedEnvironments:
-    """A node's agents and how their environments are made."""
-
-    make: Callable[[int], gymnasium.Env[Any, Any]]
-    name: str
-    units: Units
-    sizes: tuple[int, int, int]
-    first_agent: int
-    agents: int
-    remark = " (one state more than its environments have, for what terminates)"
-    """On its sizes."""
-    random_rewards = False
-    """Whether rewards are random cannot be found out here; the server says so."""
-
-    def digest(self) -> bytes:
-        """A fingerprint of what is known of the environments."""
-        known = (self.name, *self.sizes, self.units.offset, self.units.scale, self.first_agent, self.agents)
-        return hashlib.sha256(json.dumps(["live", *known]).encode()).digest()
-
-
 def hosted_in(
     source: Source | LiveSource,
     welcome: Welcome,
     spec: RunSpec,
     first_agent: int,
     agents: int,
-    environments: HostedEnvironments | None,
-) -> HostedProblem | HostedEnvironments:
+    environments: Hosted | None,
+) -> Hosted:
     """What a node's agents play in, finite by the server's bins if it has some; ``environments`` need none."""
     if not isinstance(source, LiveSource):
         assert spec.agents is not None
@@ -216,20 +201,17 @@ def hosted_in(
     return environments or source.host(first_agent, agents)
 
 
-def read_reported_logs(
-    source: Any, hosted: HostedProblem | HostedEnvironments, plan: RunPlan
-) -> tuple[Message, tuple[int, int]]:
+def read_reported_logs(source: Any, hosted: Hosted, plan: RunPlan) -> tuple[Message, tuple[int, int]]:
     """What a node's logs add to its report, and how many episodes and steps they have."""
-    algorithm, setting, units = plan.algorithm, plan.setting, hosted.units
-    live = isinstance(hosted, HostedEnvironments)
+    algorithm, setting, units, federation = plan.algorithm, plan.setting, hosted.units, hosted.federation
     counts, episodes = read_logs(
         source,
         hosted.sizes,
         reward_range=(units.offset, units.offset + units.scale),
         stationary=algorithm.counting is Counting.STATIONARY,
-        random_rewards=setting.random_rewards or live,  # real environments pay what they like
+        random_rewards=setting.random_rewards or federation is None,  # real environments pay what they like
     )
-    if isinstance(hosted, HostedProblem):
-        counts.check_support(hosted.federation.successors)
+    if federation is not None:
+        counts.check_support(federation.successors)
     _, told = warm_setting(algorithm, setting, counts)
     return plan.listed(algorithm.logged_counts(setting, told)), (episodes, int(told.visits.sum()))

@@ -24,7 +24,7 @@ from fed_ucbvi.network.members import Member, NodeRegistry
 from fed_ucbvi.network.messages import COUNTS, REWARDS, REWARDS_ALONE, Denial, Query, Roster
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.node_calls import NodeCalls
-from fed_ucbvi.network.roster import contributions, fingerprint, make_roster
+from fed_ucbvi.network.roster import fingerprint, make_roster, new_episodes
 from fed_ucbvi.network.rounds import Collected, ExchangeCall, NetworkRound, ReadyCall, RosterCall
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.secure_sums import summed
@@ -194,9 +194,9 @@ class Synchronisation:
         """
         plan, before = self._plan, None
         while (roster := await self._roster(now, asked)) is not None:
-            if before is not None and contributions(roster) != before:
+            if before not in (None, new_episodes(roster)):
                 break
-            before, call = contributions(roster), RosterCall(now, roster, expected)
+            before, call = new_episodes(roster), RosterCall(now, roster, expected)
             reports = await self._node_calls.ask_all(call)
             if len(reports) == len(roster.entries):
                 self._denials = []
@@ -252,7 +252,8 @@ class Synchronisation:
     ) -> Message:
         """What the reports add up to, checked; nobody knows whose numbers are in it."""
         total = summed(reports.values())
-        new = {part: sum(one.agents * one.new[part] for one in contributions(roster)) for part in roster.parts}
+        by_node = new_episodes(roster)
+        new = {part: sum(one.agents * by_node[part][one.name] for one in roster.entries) for part in roster.parts}
         counts, played = total[:-1] if roster.rewards else total, new.get(COUNTS, 0) if roster.round else 0
         logs = sum(self._registry.members[entry.name].new_logs for entry in roster.entries)
         agents = sum(entry.agents for entry in roster.entries)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import mmap
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,6 @@ OWN = b',"line":"'
 SERVER = "server"
 """Whom a node's transcript is about."""
 LEAVES = "leaves for good"
-TAIL_BYTES = 1 << 16
 
 
 class Line(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -91,12 +91,9 @@ _DECODER = msgspec.json.Decoder(Line)
 
 
 class Transcript:
-    """The transcript in a folder, gone on with; without a folder nothing is kept.
+    """The transcript in this process's folder, gone on with; without a folder nothing is kept.
 
-    Args:
-        folder: this process's own.
-        who: the node's name; none for the server.
-        run: its id, if it is known.
+    ``who`` is the node's name, none for the server; ``run`` is its id, if it is known.
     """
 
     def __init__(self, folder: Path | None, who: str = "", run: str = "") -> None:
@@ -117,16 +114,13 @@ class Transcript:
     def _find_end(self) -> int:
         """Where the last whole line ends; what is added goes on from its digest."""
         assert self._file is not None
-        size, length = os.fstat(self._file).st_size, TAIL_BYTES
-        while True:
-            start = max(0, size - length)
-            tail = os.pread(self._file, size - start, start)
-            end = tail.rfind(b"\n") + 1
-            begin = tail.rfind(b"\n", 0, max(0, end - 1)) + 1
-            if begin > 0 or start == 0:
-                self._before = _own(tail[begin:end])
-                return start + end
-            length *= 2
+        if os.fstat(self._file).st_size == 0:
+            return 0
+        with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as data:
+            end = data.rfind(b"\n") + 1
+            begin = data.rfind(b"\n", 0, max(0, end - 1)) + 1
+            self._before = _own(data[begin:end])
+        return end
 
     def add(self, kind: str, **about: Any) -> None:
         """A line, to be written with the next :meth:`flush`."""
@@ -161,8 +155,7 @@ class Transcript:
                 if digest not in self._shown:
                     self._shown.add(digest)
                     self.add(CERTIFICATE, peer=one.name, digest=digest, signed=one.certificate)
-            short = [[_without_certificate(one) for one in part] for part in (roster.entries, roster.denials)]
-            bare = replace(roster, entries=tuple(short[0]), denials=tuple(short[1]))
+            bare = _with_certificates(roster, lambda certificate: hashlib.sha256(certificate).digest())
             self.add(ROSTER, round=roster.round, digest=self._roster[1], signed=bare)
         return self._roster[1]
 
@@ -181,12 +174,7 @@ class Transcript:
 
 
 class Conversation:
-    """One stream in a transcript, from its hello on.
-
-    Args:
-        transcript: where its lines go.
-        peer: who is at the other end; else whom the hello names.
-    """
+    """One stream in a transcript, from its hello on; at the other end is ``peer``, or whom the hello names."""
 
     def __init__(self, transcript: Transcript, peer: str = "") -> None:
         self._transcript, self.peer, self._stream = transcript, peer, ""
@@ -242,9 +230,11 @@ def _about(message: Up | Down | None) -> dict[str, Any]:
     return about
 
 
-def _without_certificate(one: Any) -> Any:
-    """An entry of a roster, or a denial, with the digest of its certificate in its place."""
-    return replace(one, certificate=hashlib.sha256(one.certificate).digest())
+def _with_certificates(roster: Roster, instead: Callable[[bytes], bytes]) -> Roster:
+    """A roster with something else, such as its digest, in the place of every certificate."""
+    entries = tuple(replace(one, certificate=instead(one.certificate)) for one in roster.entries)
+    denials = tuple(replace(one, certificate=instead(one.certificate)) for one in roster.denials)
+    return replace(roster, entries=entries, denials=denials)
 
 
 def _own(line: bytes) -> str:
@@ -320,12 +310,7 @@ def _checked(path: Path, number: int, text: bytes) -> Line:
 
 def _check_roster(line: Line, run: str, certificates: dict[bytes, bytes], authority: Authority | None) -> None:
     """Raise unless a roster has the digest that it is said to have; with an authority, unless it was signed."""
-    bare = msgspec.convert(line.signed, Roster)
-    whole = [
-        tuple(replace(one, certificate=certificates.get(one.certificate, b"")) for one in part)
-        for part in (bare.entries, bare.denials)
-    ]
-    roster = replace(bare, entries=whole[0], denials=whole[1])
+    roster = _with_certificates(msgspec.convert(line.signed, Roster), lambda digest: certificates.get(digest, b""))
     if fingerprint(roster).hex() != line.digest:
         raise InputError("the roster does not have the digest that stands with it")
     if authority is not None:
