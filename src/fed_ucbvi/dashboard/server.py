@@ -14,12 +14,11 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from fed_ucbvi.charts.picture import javascript_library
@@ -58,14 +57,14 @@ MIN_TOKEN = 16
 """Characters of a token."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COLOURS = {"blue": BLUE, "vermillion": VERMILLION, "green": GREEN, "orange": ORANGE, "purple": PURPLE}
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -135,11 +134,9 @@ class Access:
         host = host_header.rpartition(":")[0] if not host_header.endswith("]") else ""
         return self.token is not None or is_loopback((host or host_header).strip("[]"))
 
-    def allows(self, given: str | None, session: str | None) -> bool:
+    def allows(self, given: str | None, session: str | None = None) -> bool:
         """Whether somebody who has shown this token, or keeps this session, may look."""
-        if self.token is None:
-            return True
-        return _same(given, self.token) or _same(session, self.session)
+        return self.token is None or _same(given, self.token) or _same(session, self.session)
 
 
 def read_token(file: Path) -> str:
@@ -240,8 +237,7 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                fixed = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message.get("headers", ()), *fixed]
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
             await send(message)
 
         refused = self._refused(Request(scope))
@@ -258,7 +254,7 @@ class Guard:
         kind, _, word = request.headers.get("authorization", "").partition(" ")
         if access.allows(word if kind.lower() == "bearer" else None, request.cookies.get(cookie)):
             return None
-        if access.allows(request.query_params.get("token"), None):
+        if access.allows(request.query_params.get("token")):
             answer = RedirectResponse("/" + request.scope["path"].lstrip("/\\"), 303)  # //host would lead elsewhere
             answer.set_cookie(
                 cookie, access.session, httponly=True, samesite="lax", secure=access.certificate is not None
@@ -338,14 +334,6 @@ def _protocol(tls: ssl.SSLContext | None) -> type[H11Protocol]:
     return Protocol
 
 
-def _tls(access: Access) -> ssl.SSLContext | None:
-    if access.certificate is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(access.certificate, access.key)
-    return context
-
-
 class PageServer:
     """Serves from a thread, from when it is made until it is closed: the page of a state, metrics, or both.
 
@@ -383,15 +371,17 @@ class PageServer:
                 "address or port (0 means a free one)."
             ) from error
         self.url = access.url(int(self._socket.getsockname()[1]))
+        tls = None if access.certificate is None else ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            tls = _tls(access)
+            if tls is not None and access.certificate is not None:
+                tls.load_cert_chain(access.certificate, access.key)
         except (ssl.SSLError, OSError) as error:
             self._socket.close()
             raise InputError(
                 f"{access.certificate} and {access.key} are no certificate and its key: {error}."
             ) from error
         config = uvicorn.Config(
-            Starlette(routes=self._routes(state, metrics), middleware=[Middleware(Guard, access=access)]),
+            Starlette(routes=[*self._routes(state, metrics)], middleware=[Middleware(Guard, access=access)]),
             log_config=None,
             log_level="critical",
             access_log=False,
@@ -412,31 +402,24 @@ class PageServer:
         while not self._server.started and self._thread.is_alive() and time.monotonic() < end:
             time.sleep(0.005)
 
-    def _routes(self, state: LiveState | None, metrics: Callable[[], bytes] | None) -> list[Route]:
-        async def root(request: Request) -> Response:
-            html, policy = page()
-            return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy})
+    def _routes(self, state: LiveState | None, metrics: Callable[[], bytes] | None) -> Iterator[Route]:
+        def fixed(path: str, content: Callable[[], str | bytes], kind: str, **headers: str) -> Route:
+            return Route(path, lambda request: Response(content(), media_type=kind, headers=headers))
 
-        def snapshot(request: Request) -> Response:
-            assert state is not None
-            return Response(_json(state.snapshot()), media_type="application/json")
+        if metrics is not None:
+            yield fixed("/metrics", metrics, METRICS_TYPE)
+        if state is None:
+            return
 
         async def events(request: Request) -> Response:
-            assert state is not None
-            if request.method == "HEAD":
-                return Response(media_type="text/event-stream")
-            return _EventStream(state, self)
+            head = request.method == "HEAD"
+            return Response(media_type="text/event-stream") if head else _EventStream(state, self)
 
-        def figures(request: Request) -> Response:
-            assert metrics is not None
-            return Response(metrics(), headers={"Content-Type": METRICS_TYPE})
-
-        def library(request: Request) -> Response:
-            return Response(javascript_library(), media_type="text/javascript")
-
-        routes = [Route("/", root), Route("/state.json", snapshot), Route("/events", events)]
-        routes.append(Route("/vega.js", library))
-        return [*(routes if state is not None else ()), *([Route("/metrics", figures)] if metrics else ())]
+        html, policy = page()
+        yield fixed("/", lambda: html, "text/html", **{"Content-Security-Policy": policy})
+        yield fixed("/state.json", lambda: _json(state.snapshot()), "application/json")
+        yield fixed("/vega.js", javascript_library, "text/javascript")
+        yield Route("/events", events)
 
     def close(self) -> None:
         """Let readers have what is new, then end."""
@@ -451,9 +434,7 @@ class PageServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.state is not None and self.state.phase not in (OVER, STOPPED):
             why = str(error) if isinstance(error, InputError) else "The program ended before the run."
             self.state.end(why, complete=False)

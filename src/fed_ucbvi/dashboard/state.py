@@ -57,6 +57,7 @@ EXPECTED = "expected"
 """It has not connected yet."""
 CHANGES = {PRESENT: "connected", FINISHED: "has received the policy", "away": "disconnected", "left": "left for good"}
 """What the page calls a change of a node's state; the server itself records exclusions."""
+OF_NODE = ("first_agent", "agents", "episodes", "latency")
 MAX_NODES = 200
 """So many are listed: first those that are neither present nor finished."""
 MAX_EVENTS = 100
@@ -68,16 +69,9 @@ MAX_SQUARES = 2_500
 
 
 class Subject(NamedTuple):
-    """What is shown.
+    """What is shown: of a sweep only a title.
 
     Attributes:
-        title: the heading.
-        algorithm: its parameters by name; empty for a sweep.
-        environment: its options by name, likewise.
-        agents: M.
-        states: S.
-        actions: A.
-        horizon: H.
         layout: of the grid that the states live on, if they do; see :mod:`fed_ucbvi.results.grid`.
         nodes: those that are expected, where their names are known before they connect.
         units: of rewards, as far as they are known.
@@ -97,10 +91,16 @@ class Subject(NamedTuple):
     settings: Mapping[str, Any] = {}
 
     @classmethod
-    def of(
-        cls, algorithm: Algorithm[Any, Any], sizes: Any, problem: Federation | LiveFederation | None, **known: Any
+    def of_run(
+        cls,
+        algorithm: Algorithm[Any, Any],
+        problem: Federation | LiveFederation | None,
+        sizes: Any = None,
+        nodes: Sequence[str] = (),
+        **settings: Any,
     ) -> Subject:
-        """A problem of ``sizes``, or None where only these are known; ``known`` are other fields."""
+        """A run of an algorithm; the problem is None where only its sizes are known."""
+        sizes = sizes or problem
         name, described = algorithm_name(algorithm), {} if problem is None else problem.description
         place = "over the network" if problem is None else f"on {described.get('name', 'custom')}"
         return cls(
@@ -112,23 +112,16 @@ class Subject(NamedTuple):
             actions=sizes.actions,
             horizon=sizes.horizon or 0,
             layout=problem.layout if isinstance(problem, Federation) else None,
+            nodes=nodes,
             units=Units.of(described),
-            **known,
+            settings=settings,
         )
-
-    @classmethod
-    def of_run(
-        cls, algorithm: Algorithm[Any, Any], federation: Federation | LiveFederation, **settings: Any
-    ) -> Subject:
-        """A simulation, or a live run."""
-        return cls.of(algorithm, federation, federation, settings=settings)
 
     @classmethod
     def of_plan(cls, plan: RunPlan) -> Subject:
         """A run over the network."""
         settings = {"seed": plan.setting.seed, "collection": plan.collection, "secure sums": plan.secure_sums}
-        names = tuple(plan.nodes or ())
-        return cls.of(plan.algorithm, plan.setting, plan.federation, nodes=names, settings=settings)
+        return cls.of_run(plan.algorithm, plan.federation, plan.setting, tuple(plan.nodes or ()), **settings)
 
     def content(self) -> dict[str, Any]:
         """Ready for JSON; a grid that is too fine to be drawn is left out."""
@@ -168,7 +161,7 @@ class LiveState(Subscriber):
         self.last_record: RoundRecord | None = None
         self.last_status: FederationStatus | None = None
         self._waiting: deque[RoundRecord] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._series = RoundSeries()
         self._certificates: list[list[Any]] = []
         self._recent: deque[RoundRecord] = deque(maxlen=RECENT)
@@ -210,7 +203,8 @@ class LiveState(Subscriber):
             nonlocal shown
             self.take_status(run.status())
             if run.engine.units != self.subject.units:
-                self.take_subject(self.subject._replace(units=run.engine.units))
+                self.subject = self.subject._replace(units=run.engine.units)
+                self._put(subject=self.subject.content())
             recommended = run.engine.recommended
             if recommended is not None and recommended is not shown:
                 shown = recommended
@@ -241,19 +235,11 @@ class LiveState(Subscriber):
         if layout is None or layout["rows"] * layout["columns"] > MAX_SQUARES:
             return
         arrows = [[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]
-        with self._lock:
-            self._put(policy=[[int(part) for part in arrow] for arrow in arrows])
-
-    def take_subject(self, subject: Subject) -> None:
-        """Take what is shown, where that was not known before."""
-        with self._lock:
-            self.subject = subject
-            self._put(subject=subject.content())
+        self._put(policy=[[int(part) for part in arrow] for arrow in arrows])
 
     def take_sweep(self, sweep: Mapping[str, Any]) -> None:
         """Take how a sweep stands, ready for JSON."""
-        with self._lock:
-            self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
+        self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
 
     def end(self, text: str = "", *, complete: bool = True) -> None:
         """Say that there is nothing more to come, and why."""
@@ -269,8 +255,7 @@ class LiveState(Subscriber):
         self.take_policy(run.policy)
         if run.certificates:
             told = [[one.rounds, one.played, f"{one.kind}: {one} ({one.date})"] for one in run.certificates]
-            with self._lock:
-                self._put(certificates=told)
+            self._put(certificates=told)
         complete = run.complete if ended is None else ended
         self.end("" if complete else f"Stopped after {run.episodes_played:,} episodes per agent.", complete=complete)
 
@@ -319,7 +304,7 @@ class LiveState(Subscriber):
             "states": [list(pair) for pair in sorted(self._places.items())],
         }
         self._certificates += [[one.round, one.episodes, one.certificate] for one in records if one.certificate]
-        recent = [_content(record) for record in reversed(self._recent)]
+        recent = [none_for_nan({**record._asdict(), "gap": record.gap}) for record in reversed(self._recent)]
         self._put(status={"phase": RUNNING, "text": ""}, now=recent[0], recent=recent, requests=requests)
         if self._certificates:
             self._put(certificates=list(self._certificates))
@@ -342,14 +327,10 @@ class LiveState(Subscriber):
 
     def _put(self, **parts: Any) -> None:
         """Set parts; those that are as they were keep their version."""
-        changed = {name: part for name, part in parts.items() if self._parts.get(name, (0, None))[1] != part}
-        self._version += bool(changed)
-        self._parts.update({name: (self._version, part) for name, part in changed.items()})
-
-
-def _content(record: RoundRecord) -> dict[str, Any]:
-    content: dict[str, Any] = none_for_nan({**record._asdict(), "gap": record.gap})
-    return content
+        with self._lock:
+            changed = {name: part for name, part in parts.items() if self._parts.get(name, (0, None))[1] != part}
+            self._version += bool(changed)
+            self._parts.update({name: (self._version, part) for name, part in changed.items()})
 
 
 def _federation_parts(status: FederationStatus, expected: Sequence[str]) -> dict[str, Any]:
@@ -362,14 +343,8 @@ def _federation_parts(status: FederationStatus, expected: Sequence[str]) -> dict
     for node in status.nodes:
         row: dict[str, Any] = {"name": node.name, "state": node.state}
         if not status.secure_sums:
-            row |= {
-                "first_agent": node.first_agent,
-                "agents": node.agents,
-                "episodes": node.episodes,
-                "latency": none_for_nan(node.latency),
-                "bytes_up": node.wire.bytes_up,
-                "bytes_down": node.wire.bytes_down,
-            }
+            row |= {name: none_for_nan(getattr(node, name)) for name in OF_NODE}
+            row |= {name: getattr(node.wire, name) for name in ("bytes_up", "bytes_down")}
         rows.append(row)
     rows += [{"name": name, "state": EXPECTED} for name in expected if name not in come]
     counts = {state: sum(row["state"] == state for row in rows) for state in (*STATES, EXPECTED)}
