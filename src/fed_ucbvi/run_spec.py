@@ -58,9 +58,10 @@ Sizes = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Flag:
-    """How a field is written on a command line, explained, and read.
+    """How a field, an option or an argument of a command is written, explained, and read.
 
     Attributes:
+        value: the default.
         metavar: what stands for the value in help; empty for a switch.
         help: one sentence or two.
         panel: the heading in help.
@@ -70,6 +71,7 @@ class Flag:
         names: for shells to complete.
     """
 
+    value: Any
     metavar: str
     help: str
     panel: str | None = None
@@ -77,11 +79,12 @@ class Flag:
     default: str | None = None
     read: Callable[[Any], Any] | None = None
     names: Callable[[], list[str]] | None = None
+    is_argument: bool = False
 
 
-def flag(value: Any, metavar: str, help: str, panel: str | None = None, **more: Any) -> Any:
+def flag(value: Any, *given: Any, **more: Any) -> Any:
     """A field of a dataclass with its default and its :class:`Flag`."""
-    made = {"flag": Flag(metavar, help, panel, **more)}
+    made = {"flag": Flag(value, *given, **more)}
     return field(default_factory=dict, metadata=made) if value == {} else field(default=value, metadata=made)
 
 

@@ -189,7 +189,7 @@ def test_environments_and_algorithms_are_listed_with_parameters_and_defaults() -
     environments = json.loads(call("environments", "--json").stdout)
     assert {"gridworld", "synthetic"} <= set(environments)
     grid = {item["name"]: item for item in environments["gridworld"]["parameters"]}
-    assert (grid["rows"]["default"], grid["rows"]["type"]) == (3, "int")
+    assert (grid["rows"]["default"], grid["rows"]["type"]) == (3, "int in [1, inf)")
     assert grid["success"]["description"] == "probability of moving as intended."
     algorithms = json.loads(call("algorithms", "--json").stdout)
     fields = {item["name"]: item["default"] for item in algorithms["fed-ucbvi"]["parameters"]}

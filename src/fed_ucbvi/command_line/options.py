@@ -30,22 +30,14 @@ TEXT = "text"
 REQUIRED = ...
 
 
-class Declared(NamedTuple):
-    """An option or argument of one command: its default and how it is written."""
-
-    value: Any
-    flag: Flag
-    is_argument: bool = False
-
-
-def option(value: Any, metavar: str, help: str, panel: str | None = None, **more: Any) -> Any:
-    """The default of a command's parameter that is an option."""
-    return Declared(value, Flag(metavar, help, panel, **more))
+def option(*given: Any, **more: Any) -> Any:
+    """The default of a command's parameter that is an option: its :class:`Flag`."""
+    return Flag(*given, **more)
 
 
 def argument(metavar: str, help: str, value: Any = REQUIRED) -> Any:
     """The default of a command's parameter that is an argument."""
-    return Declared(value, Flag(metavar, help), is_argument=True)
+    return Flag(value, metavar, help, is_argument=True)
 
 
 class Chosen(NamedTuple):
@@ -56,10 +48,7 @@ class Chosen(NamedTuple):
 
 
 def fields(names: str = "", **changes: Mapping[str, Any]) -> Any:
-    """The default of a parameter that is a dataclass: its fields by name, or all, with changes to their flags.
-
-    In the changes ``value`` is the default of a field.
-    """
+    """The default of a parameter that is a dataclass: its fields by name, or all, with changes to their flags."""
     return Chosen(names.split(), changes)
 
 
@@ -71,10 +60,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in inspect.signature(function).parameters.items():
         kind, given = hints[name], parameter.default
         if isinstance(given, Chosen):
-            declared = _declared(kind, given)
-            groups[name] = (kind, tuple(declared))
-            parameters += [_parameter(key, *one) for key, one in declared.items()]
-        elif isinstance(given, Declared):
+            types, flags = typing.get_type_hints(kind), flags_of(kind)
+            groups[name] = (kind, tuple(given.names or flags))
+            parameters += [
+                _parameter(key, types[key], replace(flags[key], **given.changes.get(key, {})))
+                for key in groups[name][1]
+            ]
+        elif isinstance(given, Flag):
             parameters.append(_parameter(name, kind, given))
         else:
             parameters.append(parameter.replace(annotation=kind))
@@ -91,20 +83,17 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _declared(kind: type[Any], chosen: Chosen) -> dict[str, tuple[Any, Declared]]:
-    """Types, defaults and flags of a dataclass's fields, those that were chosen, in that order."""
-    hints, found = typing.get_type_hints(kind), {one.name: one for one in fields_of(kind)}
-    declared = {}
-    for name in chosen.names or found:
-        changes = dict(chosen.changes.get(name, {}))
-        value = changes.pop("value", found[name].default)
-        declared[name] = hints[name], Declared(value, replace(found[name].metadata["flag"], **changes))
-    return declared
+def flags_of(kind: Any) -> dict[str, Flag]:
+    return {one.name: one.metadata["flag"] for one in fields_of(kind)}
 
 
-def _parameter(name: str, hint: Any, declared: Declared) -> inspect.Parameter:
+def _written(name: str, flag: Flag) -> str:
+    return flag.name or f"--{name.removesuffix('_').replace('_', '-')}"
+
+
+def _parameter(name: str, hint: Any, flag: Flag) -> inspect.Parameter:
     """One option or argument in Typer's terms."""
-    value, flag, is_argument = declared
+    value = flag.value
     kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
     more: dict[str, Any] = {"help": flag.help, "metavar": flag.metavar or None}
     if flag.panel is not None:
@@ -113,7 +102,6 @@ def _parameter(name: str, hint: Any, declared: Declared) -> inspect.Parameter:
         more["show_default"] = flag.default
     if flag.names is not None:
         more["autocompletion"] = flag.names
-    written = flag.name or f"--{name.removesuffix('_').replace('_', '-')}"
     if int in kinds or list[int] in kinds:
         more["parser"] = _whole
     elif typing.get_origin(hint) is Literal:
@@ -123,7 +111,7 @@ def _parameter(name: str, hint: Any, declared: Declared) -> inspect.Parameter:
         hint, value, more["show_default"] = list[str], [], False
     elif any(typing.get_origin(kind) is tuple for kind in kinds):
         hint = str | None
-    note = typer.Argument(**more) if is_argument else typer.Option(written, **more)
+    note = typer.Argument(**more) if flag.is_argument else typer.Option(_written(name, flag), **more)
     default = inspect.Parameter.empty if value is REQUIRED else value
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, note], default=default)
 
@@ -131,9 +119,9 @@ def _parameter(name: str, hint: Any, declared: Declared) -> inspect.Parameter:
 def arguments_of(group: Any, names: str) -> list[str]:
     """Fields of a dataclass as the command line of another process."""
     words: list[str] = []
-    found = {one.name: one for one in fields_of(group)}
+    flags = flags_of(group)
     for name in names.split():
-        value, written = getattr(group, name), found[name].metadata["flag"].name or f"--{name.replace('_', '-')}"
+        value, written = getattr(group, name), _written(name, flags[name])
         if isinstance(value, Mapping):
             value = [f"{key}={part if isinstance(part, str) else json.dumps(part)}" for key, part in value.items()]
         if isinstance(value, tuple):

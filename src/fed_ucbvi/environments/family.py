@@ -147,7 +147,7 @@ def environment(label: str) -> Callable[[Callable[P, Family | Federation]], Call
             return replace(made, description=description).with_bernoulli_rewards(bernoulli)
 
         make.__signature__ = signature.replace(return_annotation="Federation")  # type: ignore[attr-defined]
-        make.__annotations__ = {**build.__annotations__, "return": "Federation"}
+        make.__annotations__ = {**build.__annotations__, "return": Federation}
         text = inspect.cleandoc(build.__doc__ or "")
         missing = [name for name in USUAL_HELP if name in signature.parameters and f"\n    {name}: " not in text]
         lines = [f"    {name}: {USUAL_HELP[name]}" for name in missing]
