@@ -344,7 +344,7 @@ def leaderboard(
     if out is not None:
         _write(board, rows, out)
     content = {**comparison.summary(rows), "made": len(made), "out": None if out is None else str(out)}
-    table = comparison.table_text(comparison.OVERALL, comparison.standings(rows), comparison.ratio_text)
+    table = comparison.table_text(comparison.tables(rows)[0], comparison.ratio_text)
     print_result(as_json, content, f"{comparison.OVERALL_TEXT}\n\n{table}" if out is None else f"saved in {out}")
 
 

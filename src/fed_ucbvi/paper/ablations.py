@@ -9,11 +9,10 @@ from typing import Any
 from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import Claim, Finding, judge, ratio_at_most
+from fed_ucbvi.paper.judging import Claim, Finding, Pairs, judge, ratios_at_most
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Outcome, Section, Verdict
 from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
-from fed_ucbvi.results.statistics import INTERVAL_NAME
 from fed_ucbvi.results.style import colour_of, label_of
 
 ALGORITHM = "fed-ucbvi"
@@ -48,22 +47,15 @@ def grids(scale: RunScale) -> Grids:
 
 def analyse(table: Traces, scale: RunScale) -> Section:
     """Regret and rounds of every variant, and whether the global rule is what saves communication."""
-    panels = [
-        panel
-        for measure, label in ((regret, draw.REGRET_LABEL), (rounds, draw.ROUNDS_LABEL))
-        for panel in draw.panels_of(table, partial(_points, measure), "", label, y_log=True)
-    ]
+    panels = draw.panels_of(table, partial(_points, regret), "", draw.REGRET_LABEL, y_log=True)
+    panels += draw.panels_of(table, partial(_points, rounds), "", draw.ROUNDS_LABEL, y_log=True)
     figure = Figure(
         "ablations",
         "The bonus decides the regret; the rules for synchronisation hardly matter to it",
         f"Regret above, communication rounds below. {draw.band_text(table)}",
         panels,
     )
-    shown = {
-        **draw.columns("environment", "εₚ"),
-        "variant": draw.COLUMNS["label"],
-        **draw.columns("runs", "regret", "median", "failing", "rounds"),
-    }
+    shown = ("environment", "εₚ", ("variant", "label"), "runs", "regret", "median", "failing", "rounds")
     cells = draw.table_of_groups("ablations", "Every variant", table, shown)
     text = (TEXT[0].format(scale.base_agents), TEXT[1])
     return Section("ablations", "One part changed at a time", text, figures=[figure], tables=[cells])
@@ -84,19 +76,20 @@ def verdicts(table: Traces) -> list[Verdict | None]:
 
 
 def _global_rule(table: Traces) -> Finding | None:
-    asked, texts, lines = [], [], []
+    cells: dict[str, Pairs] = {}
+    texts, lines = [], []
     for eps_p in table.values("eps_p"):
         by_label = {group["label"]: group for group in table.having(eps_p=eps_p)}
         if not {PAPER, LOCAL} <= by_label.keys():
             continue
-        counts = by_label[PAPER].paired(by_label[LOCAL], rounds)
-        asked.append(ratio_at_most(1.0, counts, draw.eps_text(eps_p), strictly=True))
+        where = draw.eps_text(eps_p)
+        counts = cells[where] = by_label[PAPER].paired(by_label[LOCAL], rounds)
         prints = {run.about.seed: run.fingerprint for run in by_label[LOCAL].runs}
         same = sum(prints.get(run.about.seed) == run.fingerprint for run in by_label[PAPER].runs)
         fired = sum(run.rules_fired.get("global", 0) for run in by_label[PAPER].runs)
         both, local = (by_label[label].mean(rounds) for label in (PAPER, LOCAL))
         text = (
-            f"at {draw.eps_text(eps_p)} {both:,.0f} rounds with both rules, {local:,.0f} with the local rule alone; "
+            f"at {where} {both:,.0f} rounds with both rules, {local:,.0f} with the local rule alone; "
             f"{same} of {len(counts.seeds)} runs are the same round by round, and the global rule fired {fired} times"
         )
         if GLOBAL in by_label:
@@ -104,7 +97,8 @@ def _global_rule(table: Traces) -> Finding | None:
             text += f" (alone it would take {alone.mean(rounds):,.0f} rounds, for a regret of "
             text += f"{alone.mean(regret):,.0f} instead of {by_label[PAPER].mean(regret):,.0f})"
         texts.append(text)
-        lines.append(f"{both:,.0f} rounds against {local:,.0f} with the local rule alone at {draw.eps_text(eps_p)}")
+        lines.append(f"{both:,.0f} rounds against {local:,.0f} with the local rule alone at {where}")
+    asked = ratios_at_most(1.0, cells, strictly=True)
     return Finding(_some, [asked], "; ".join(texts), lines[0]) if asked else None
 
 
@@ -115,18 +109,10 @@ def _some(answers: Sequence[bool]) -> Outcome:
 def _points(measure: Measure, table: Traces) -> Iterator[Series]:
     for eps_p, marker in MARKERS.items():
         spreads = {group["label"]: group.estimate(measure) for group in table.having(eps_p=eps_p)}
-        labels = [label for label in VARIANTS if label in spreads]
-        if labels:
-            yield Series(
-                label_of(ALGORITHM),
-                colour_of(ALGORITHM),
-                labels,
-                **draw.log_bars([spreads[label] for label in labels]),
-                marker=marker,
-                line=False,
-                variant=draw.eps_text(eps_p),
-                band=INTERVAL_NAME,
-            )
+        look = (label_of(ALGORITHM), colour_of(ALGORITHM))
+        if labels := [label for label in VARIANTS if label in spreads]:
+            points = [spreads[label] for label in labels]
+            yield draw.bars(*look, labels, points, marker=marker, variant=draw.eps_text(eps_p))
 
 
 EXPERIMENT = Experiment(grids, verdicts, analyse)

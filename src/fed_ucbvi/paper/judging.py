@@ -90,6 +90,8 @@ def majority(answers: Iterable[bool | None]) -> Majority:
 
 
 Pairs = run_table.Pairs[Trace]
+Cells = Mapping[str, Pairs]
+"""What is compared in each cell, by its name."""
 Find = Callable[[Traces], "Finding | None"]
 """What runs of one environment say; None if they cannot judge."""
 
@@ -134,9 +136,11 @@ class Condition(NamedTuple):
         return abs(self.middle - self.limit) <= NEAR * abs(self.limit)
 
 
-def ratio_at_most(limit: float, pairs: Pairs, where: str, *, strictly: bool = False) -> Condition:
-    """Whether a measure of a group is at most ``limit`` times the other's."""
-    return Condition(where, pairs.ratios, limit, (pairs.group, pairs.other), strictly)
+def ratios_at_most(limit: float, cells: Cells, *, strictly: bool = False) -> list[Condition]:
+    """For each cell whether a measure of a group is at most ``limit`` times the other's, or below."""
+    return [
+        Condition(where, pairs.ratios, limit, (pairs.group, pairs.other), strictly) for where, pairs in cells.items()
+    ]
 
 
 class Judged(NamedTuple):
@@ -306,13 +310,18 @@ def in_a_line(texts: Mapping[str, str]) -> str:
     return " ".join(["; ".join(short), *words[0][len(words[0]) - same :]])
 
 
-def ratios_text(cells: Sequence[Pairs]) -> str:
+def typical_text(cells: Cells) -> str:
+    """The ratios of the typical seed over several cells."""
+    return range_text([pairs.typical for pairs in cells.values()])
+
+
+def ratios_text(cells: Cells) -> str:
     """Ratios over several cells: of the typical seed, and of means."""
-    typical, means = ([getattr(one, name) for one in cells] for name in ("typical", "of_means"))
-    return f"{range_text(typical)} times (by means {range_text(means)})"
+    means = range_text([pairs.of_means for pairs in cells.values()])
+    return f"{typical_text(cells)} times (by means {means})"
 
 
-def carried(cells: Mapping[str, Pairs]) -> list[str]:
+def carried(cells: Cells) -> list[str]:
     """A note on the cell in which a few runs carry the ratio of means, if there is one."""
 
     def apart(pairs: Pairs) -> float:

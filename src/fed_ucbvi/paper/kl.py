@@ -12,11 +12,11 @@ from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import BLUE, GREEN, ORANGE, VERMILLION, Marker
 from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import OURS, Claim, Finding, Pairs, against, range_text, ratio_at_most
+from fed_ucbvi.paper.judging import OURS, Claim, Finding, Pairs, against, range_text, ratios_at_most
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Table, Verdict
-from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
-from fed_ucbvi.results.statistics import INTERVAL_NAME, share_interval
+from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
+from fed_ucbvi.results.statistics import share_interval
 from fed_ucbvi.results.style import label_of
 
 PUBLISHED, KL, STATIONARY, FAST = "published", "KL", "KL, stationary", "KL fast"
@@ -161,16 +161,14 @@ def analyse(table: Traces, scale: RunScale) -> Section:
 
 def _fraction(table: Traces, label: str, factor: float, words: str) -> Verdict | None:
     def find(part: Traces) -> Finding | None:
-        cells = against(part.having(label=label), part.having(label=PUBLISHED), regret)
+        both = against(part.having(label=label), part.having(label=PUBLISHED), regret)
+        cells = {f"M = {pairs.group['agents']}": pairs for pairs in both}
         if not cells:
             return None
-        asked = [ratio_at_most(1 / factor, pairs, f"M = {pairs.group['agents']}") for pairs in cells]
-        worst = max(cells, key=lambda pairs: pairs.typical)
-        text = (
-            f"regret is {judging.ratios_text(cells)} the published algorithm's, most at M = {worst.group['agents']}"
-        )
-        line = f"{range_text([pairs.typical for pairs in cells])} of published"
-        return Finding(judging.grade, [asked], text, line)
+        worst = max(cells, key=lambda where: cells[where].typical)
+        text = f"regret is {judging.ratios_text(cells)} the published algorithm's, most at {worst}"
+        line = f"{judging.typical_text(cells)} of published"
+        return Finding(judging.grade, [ratios_at_most(1 / factor, cells)], text, line)
 
     claim = _claim(
         f"Fed-KL-UCBVI{label.removeprefix(KL)}: {words} the published regret",
@@ -200,12 +198,9 @@ def _different_agents(table: Traces) -> Finding | None:
 def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool = True) -> Finding | None:
     """Whether a measure is lower than that of others in cells that differ in one setting; partly at half of them."""
     order = sorted((one for one in cells if one.seeds), key=lambda pairs: pairs.group[setting])
-    where = [words.format(pairs.group[setting]) for pairs in order]
-    asked = [ratio_at_most(1.0, one, name, strictly=strictly) for one, name in zip(order, where, strict=True)]
-    lines = [
-        f"{np.median(one.x):,.0f} against {np.median(one.y):,.0f} at {name}"
-        for one, name in zip(order, where, strict=True)
-    ]
+    named = {words.format(pairs.group[setting]): pairs for pairs in order}
+    asked = ratios_at_most(1.0, named, strictly=strictly)
+    lines = [f"{np.median(one.x):,.0f} against {np.median(one.y):,.0f} at {name}" for name, one in named.items()]
     rule = judging.grade if len(asked) > 1 else judging.all_or_none
     return Finding(rule, [asked], f"{'; '.join(lines)} (medians)", lines[-1]) if asked else None
 
@@ -254,33 +249,26 @@ def _eps_figure(table: Traces, agents: int) -> Figure:
     def curves(part: Traces) -> Iterator[Series]:
         for label in VARIANTS:
             if order := part.having(label=label).ordered("eps_p"):
-                bars = draw.log_bars([group.estimate(regret) for group in order])
                 names = [draw.eps_text(group["eps_p"]) for group in order]
-                yield Series(x=names, **bars, line=False, band=INTERVAL_NAME, **_style(label))
+                yield draw.bars(x=names, spreads=[group.estimate(regret) for group in order], **_style(label))
 
     panels = draw.panels_of(table.having(agents=agents), curves, "", draw.REGRET_LABEL, y_log=True)
     caption = f"M = {agents}. Regret in the common MDP. {draw.band_text(table)}"
     return Figure("kl_eps", "Regret where agents differ", caption, panels)
 
 
-VARIANT: draw.Columns = {
-    **draw.columns("environment"),
-    "variant": lambda group: str(group["label"]).removesuffix(f", {MANY_SEEDS}"),
-}
+def _variant(group: Group) -> str:
+    return str(group["label"]).removesuffix(f", {MANY_SEEDS}")
 
 
 def _cells(table: Traces) -> Table:
-    shown = {**VARIANT, **draw.columns("M", "εₚ", "T", "runs", "regret", "median", "failing", "rounds")}
+    shown = ("environment", ("variant", _variant), "M", "εₚ", "T", "runs", "regret", "median", "failing", "rounds")
     return draw.table_of_groups("kl", "Published and Fed-KL-UCBVI", table, shown)
 
 
 def _worst_table(table: Traces) -> Table:
-    shown: draw.Columns = {
-        **VARIANT,
-        **draw.columns("M", "T"),
-        **draw.columns("runs", "regret", "median", "failing"),
-        "worst": lambda group: group.summary(regret).worst,
-    }
+    worst: draw.Column = ("worst", lambda group: group.summary(regret).worst)
+    shown = ("environment", ("variant", _variant), "M", "T", "runs", "regret", "median", "failing", worst)
     made = draw.table_of_groups("kl_worst", "The worst of many seeds", table, shown)
     return replace(made, caption="Regret of one instance each.")
 

@@ -25,7 +25,7 @@ from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
 from fed_ucbvi.environments import ENVIRONMENTS, current_name
 from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table
-from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, log_bars
+from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, bars
 from fed_ucbvi.report.writing import cell_text
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunTable
@@ -104,8 +104,8 @@ class Row(NamedTuple):
 
 
 Rows = Sequence[Row]
-MEASURES = [attrgetter(name) for name in ("regret", "rounds", "megabytes", "share")]
-"""What a place states, in this order."""
+COSTS = REGRET, *_ = [attrgetter(name) for name in ("regret", "rounds", "megabytes")]
+SHARE = attrgetter("share")
 
 
 @dataclass(frozen=True)
@@ -264,34 +264,36 @@ def places(rows: Rows, environment: str) -> list[Place]:
     """The algorithms on an environment, the least regret first."""
     made = []
     for one in table_of_rows(rows).having(environment=environment):
-        found = one.summary(MEASURES[0])
-        regret, rounds, sent = (one.estimate(measure) for measure in MEASURES[:3])
-        share = Estimate.of(student_interval(one.samples(MEASURES[3])))
-        name, M, typical = one["algorithm"], one["agents"], (found.median, found.failing_text)
-        made.append(Place(name, M, len(one), regret, *typical, rounds, sent, share))
+        found, (regret, rounds, sent) = one.summary(REGRET), (one.estimate(measure) for measure in COSTS)
+        share, typical = Estimate.of(student_interval(one.samples(SHARE))), (found.median, found.failing_text)
+        made.append(Place(one["algorithm"], one["agents"], len(one), regret, *typical, rounds, sent, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
 
 def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Place]:
     """The algorithms over all environments on which they and the baseline ran, the least regret first."""
     base = {(row.environment, row.seed): row for row in rows if row.algorithm == baseline}
-    by_cell = table_of_rows([row for row in rows if (row.environment, row.seed) in base])
+    by_name = table_of_rows([row for row in rows if (row.environment, row.seed) in base]).parts("algorithm")
     made = []
     for name in dict.fromkeys(row.algorithm for row in rows):
-        pairs: dict[int, list[tuple[Row, Row]]] = {}
-        for row in rows:
-            if row.algorithm == name and (row.environment, row.seed) in base:
-                pairs.setdefault(row.seed, []).append((row, base[row.environment, row.seed]))
-        if not pairs:
+        if name not in by_name:
             raise InputError(f"{name} has no run that can be compared with one of {baseline}.")
-        logs = [_logs(pairs, measure) for measure in MEASURES[:3]]
+        by_seed: dict[int, list[Row]] = {}
+        for row in by_name[name].runs:
+            by_seed.setdefault(row.seed, []).append(row)
+        logs = [
+            [
+                float(np.mean([math.log(cost(row) / cost(base[row.environment, row.seed])) for row in several]))
+                for several in by_seed.values()
+            ]
+            for cost in COSTS
+        ]
         regret, rounds, megabytes = (Estimate.of(Band(*np.exp(student_interval(one)))) for one in logs)
-        shares = [float(np.mean([row.share for row, _ in several])) for several in pairs.values()]
-        cells = [one.summary(MEASURES[0]) for one in by_cell.having(algorithm=name)]
+        cells = [one.summary(REGRET) for one in by_name[name]]
         failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
         typical = (math.exp(float(np.median(logs[0]))), failing)
-        share = Estimate.of(student_interval(shares))
-        made.append(Place(name, len(cells), len(pairs), regret, *typical, rounds, megabytes, share))
+        share = Estimate.of(student_interval([np.mean([*map(SHARE, several)]) for several in by_seed.values()]))
+        made.append(Place(name, len(cells), len(by_seed), regret, *typical, rounds, megabytes, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
 
@@ -309,11 +311,6 @@ def summary(rows: Rows) -> dict[str, Any]:
         "overall": [plain(one, "environments") for one in standings(rows)],
         "environments": {name: [plain(one) for one in places(rows, name)] for name in environments_of(rows)},
     }
-
-
-def _logs(pairs: Mapping[int, Sequence[tuple[Row, Row]]], measure: Callable[[Row], float]) -> list[float]:
-    """The mean over environments of logarithms of ratios to the baseline, for each seed."""
-    return [float(np.mean([math.log(measure(row) / measure(base)) for row, base in lot])) for lot in pairs.values()]
 
 
 # ---------------------------------------------------------------------------------------------------- the document
@@ -357,22 +354,28 @@ def environments_of(rows: Rows) -> dict[str, int]:
     return {row.environment: row.episodes for row in rows}
 
 
+def tables(rows: Rows) -> list[Table]:
+    """The table over all environments, and that of each."""
+    overall = [place.cells() for place in standings(rows)]
+    made = [Table("overall", "Over all environments", OVERALL_TEXT, OVERALL, overall)]
+    for name, episodes in environments_of(rows).items():
+        here = [place.cells() for place in places(rows, name)]
+        made.append(Table(f"on_{name}", f"{label_of(name)}, T = {episodes:,}", "", HERE, here))
+    return made
+
+
 def documents(board: LeaderboardPlan, rows: Rows) -> dict[str, str]:
     """The documents by the names of their files: the whole, and each environment."""
     parts = [f"# {TITLE}", "This page was written by `fed-ucbvi leaderboard --out DIR`."]
     parts += [_lines(paragraph) for paragraph in explanation(board, rows)]
     parts += ["Left out:", _items(left_out(board))]
     parts += ["Keep in mind:", _items(board.notes)] if board.notes else []
-    parts += [
-        "## Over all environments",
-        _lines(OVERALL_TEXT),
-        table_text(OVERALL, standings(rows), ratio_text),
-        f"[Each environment by itself]({DETAILS})",
-    ]
+    overall, *others = tables(rows)
+    parts += [f"## {overall.title}", _lines(overall.caption), table_text(overall, ratio_text)]
+    parts += [f"[Each environment by itself]({DETAILS})"]
     details = ["# Leaderboard: each environment", f"What the columns mean is said [with the whole]({DOCUMENT})."]
-    for environment, episodes in environments_of(rows).items():
-        details += [f"## {label_of(environment)}, T = {episodes:,}"]
-        details += [table_text(HERE, places(rows, environment), cell_text)]
+    for table in others:
+        details += [f"## {table.title}", table_text(table, cell_text)]
     return {DOCUMENT: "\n\n".join([*parts, HOW_TO_ADD, ""]), DETAILS: "\n\n".join([*details, ""])}
 
 
@@ -385,12 +388,13 @@ def _items(texts: Sequence[str]) -> str:
     return "\n".join(_lines(f"- {text}", "  ") for text in texts)
 
 
-def table_text(columns: Sequence[str], found: Sequence[Place], text_of: Callable[[Estimate], str]) -> str:
+def table_text(table: Table, text_of: Callable[[Estimate], str]) -> str:
     """A table in Markdown; the last column is a share."""
-    lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
-    for place in found:
-        cells = [text_of(cell) if isinstance(cell, Estimate) else cell_text(cell) for cell in place.cells()[:-1]]
-        lines.append(f"| {' | '.join([*cells, share_text(place.share)])} |")
+    lines = [f"| {' | '.join(table.columns)} |", "|---|" + "---:|" * (len(table.columns) - 1)]
+    for *row, share in table.rows:
+        assert isinstance(share, Estimate)
+        cells = [text_of(cell) if isinstance(cell, Estimate) else cell_text(cell) for cell in row]
+        lines.append(f"| {' | '.join([*cells, share_text(share)])} |")
     return "\n".join(lines)
 
 
@@ -421,18 +425,14 @@ def share_text(cell: Estimate) -> str:
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
     """The leaderboard as a page, with regret against bytes on every environment."""
 
-    def table(id_: str, title: str, caption: str, columns: Sequence[str], found: Sequence[Place]) -> Table:
-        return Table(id_, title, caption, columns, [place.cells() for place in found])
-
     def point(place: Place) -> Series:
         look, x = (label_of(place.algorithm), colour_of(place.algorithm)), [place.megabytes.mean]
-        return Series(*look, x, **log_bars([place.regret]), marker="circle", line=False, band=INTERVAL_NAME)
+        return bars(*look, x, [place.regret], marker="circle")
 
-    tables, panels = [table("overall", "Over all environments", OVERALL_TEXT, OVERALL, standings(rows))], []
-    for environment, episodes in environments_of(rows).items():
-        found, label = places(rows, environment), label_of(environment)
-        tables.append(table(f"on_{environment}", f"{label}, T = {episodes:,}", "", HERE, found))
-        panels.append(Panel(label, BYTES_LABEL, REGRET_LABEL, [point(one) for one in found], x_log=True, y_log=True))
+    panels = [
+        Panel(label_of(name), BYTES_LABEL, REGRET_LABEL, [*map(point, places(rows, name))], x_log=True, y_log=True)
+        for name in environments_of(rows)
+    ]
     figure = Figure(
         "regret_and_bytes",
         "Regret against bytes: the lower and the further left, the better",
@@ -440,5 +440,5 @@ def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
         panels,
     )
     text = [*left_out(board), *board.notes]
-    section = Section("leaderboard", "What was measured", text, figures=[figure], tables=tables)
+    section = Section("leaderboard", "What was measured", text, figures=[figure], tables=tables(rows))
     return PageContent(TITLE, explanation(board, rows), [section])

@@ -22,7 +22,7 @@ from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import DARK_GREY
 from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import Claim, Condition, Find, Finding, Pairs, range_text, ratio_at_most, signed
+from fed_ucbvi.paper.judging import Claim, Condition, Find, Finding, Pairs, range_text, ratios_at_most, signed
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Outcome, Section, Verdict
 from fed_ucbvi.report.run_figures import cell_text, eps_text
@@ -253,12 +253,11 @@ def _heterogeneity(table: Traces) -> Finding | None:
     largest = max(table.values("eps_p"))
     halves = {eps_p: _late_share(table.having(eps_p=eps_p)) for eps_p in (0.0, largest)}
     text = (
-        f"regret is {judging.ratios_text(list(cells.values()))} that at εₚ = 0, most at {worst}; of it "
+        f"regret is {judging.ratios_text(cells)} that at εₚ = 0, most at {worst}; of it "
         f"{halves[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and {halves[largest]:.1%} at "
         f"{eps_text(largest)} (of a term linear in T it would be half)"
     )
-    line = f"{range_text([pairs.typical for pairs in cells.values()])} times the regret at εₚ = 0"
-    asked = [ratio_at_most(SLIGHT_INCREASE, pairs, where) for where, pairs in cells.items()]
+    line, asked = f"{judging.typical_text(cells)} times the regret at εₚ = 0", ratios_at_most(SLIGHT_INCREASE, cells)
     return Finding(judging.grade, [asked], text, line, judging.carried(cells))
 
 
@@ -380,11 +379,10 @@ def _below(part: Traces, table: Traces, other: str) -> Finding | None:
     cells = {cell_text(pairs.group): pairs for pairs in judging.against(part, table.having(algorithm=other), regret)}
     if not cells:
         return None
-    far = [ratio_at_most(FAR_BELOW, pairs, where) for where, pairs in cells.items()]
-    lower = [ratio_at_most(1.0, pairs, where, strictly=True) for where, pairs in cells.items()]
-    text = f"regret is {judging.ratios_text(list(cells.values()))} that of {label_of(other)} in {len(cells)} cells"
-    line = f"{range_text([pairs.typical for pairs in cells.values()])} times {label_of(other)}'s"
-    return Finding(_far_or_lower, [far, lower], text, line, judging.carried(cells))
+    asked = [ratios_at_most(FAR_BELOW, cells), ratios_at_most(1.0, cells, strictly=True)]
+    text = f"regret is {judging.ratios_text(cells)} that of {label_of(other)} in {len(cells)} cells"
+    line = f"{judging.typical_text(cells)} times {label_of(other)}'s"
+    return Finding(_far_or_lower, asked, text, line, judging.carried(cells))
 
 
 def _far_or_lower(far: Sequence[bool], lower: Sequence[bool]) -> Outcome:

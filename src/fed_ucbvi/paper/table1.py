@@ -17,10 +17,10 @@ from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
 from fed_ucbvi.algorithms.base import TableRow
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import Claim, Finding, all_or_none, ratio_at_most, verdict_of
+from fed_ucbvi.paper.judging import Claim, Finding, all_or_none, ratios_at_most, verdict_of
 from fed_ucbvi.paper.section5 import bytes_figure
 from fed_ucbvi.report.content import Section, Table, Verdict
-from fed_ucbvi.report.run_figures import FAILING_TEXT, Columns, band_text, columns, table_of_groups
+from fed_ucbvi.report.run_figures import FAILING_TEXT, Column, band_text, table_of_groups
 from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, regret, rounds
 from fed_ucbvi.report.writing import cell_text
 from fed_ucbvi.results.statistics import Estimate
@@ -84,9 +84,9 @@ def ordered(text: str, rows: Mapping[str, Sequence[Group]], measure: Measure) ->
     findings = {}
     for environment, row in rows.items():
         steps = [low.paired(high, measure) for low, high in pairwise(row)]
+        names = [f"{label_of(one.group['algorithm'])} over {label_of(one.other['algorithm'])}" for one in steps]
         if all(pairs.seeds for pairs in steps):
-            names = [f"{label_of(one.group['algorithm'])} over {label_of(one.other['algorithm'])}" for one in steps]
-            asked = [ratio_at_most(1.0, one, where, strictly=True) for one, where in zip(steps, names, strict=True)]
+            asked = ratios_at_most(1.0, dict(zip(names, steps, strict=True)), strictly=True)
             line = " against ".join(f"{np.median(group.samples(measure)):,.0f}" for group in row)
             findings[environment] = Finding(all_or_none, [asked], line, line)
     rule = "A seed says holds in an environment if the figures are in this order."
@@ -103,16 +103,16 @@ def _stated(group: Group) -> TableRow:
     return class_of(group["algorithm"]).table or UNSTATED
 
 
-COLUMNS: Columns = {
-    **columns("algorithm"),
-    "type": lambda group: _stated(group).kind,
-    "heterogeneity": lambda group: HETEROGENEITY[_stated(group).heterogeneity],
-    **columns("regret", "median", "failing", "rounds"),
-    "MB up": lambda group: group.estimate(megabytes_up),
-    "MB down": lambda group: group.estimate(megabytes_down),
-    "order of rounds": lambda group: _stated(group).communication,
-    "order of regret": lambda group: _stated(group).regret,
-}
+COLUMNS: tuple[Column, ...] = (
+    "algorithm",
+    ("type", lambda group: _stated(group).kind),
+    ("heterogeneity", lambda group: HETEROGENEITY[_stated(group).heterogeneity]),
+    *("regret", "median", "failing", "rounds"),
+    ("MB up", lambda group: group.estimate(megabytes_up)),
+    ("MB down", lambda group: group.estimate(megabytes_down)),
+    ("order of rounds", lambda group: _stated(group).communication),
+    ("order of regret", lambda group: _stated(group).regret),
+)
 
 
 def _table(table: Traces) -> Table:
@@ -186,7 +186,7 @@ def markdown(summary: dict[str, Any]) -> str:
             f"## {environment}: T = {rows[0]['episodes']:,}, M = {max(row['agents'] for row in rows)} (1 for "
             "single-agent algorithms)",
             "",
-            f"| {' | '.join(COLUMNS)} |",
+            f"| {' | '.join(one if isinstance(one, str) else one[0] for one in COLUMNS)} |",
             "|---|---|---|---:|---:|---:|---:|---:|---:|---|---|",
         ]
         for row in rows:

@@ -226,13 +226,8 @@ def _table(table: Traces) -> Table:
     def at(power: int) -> Callable[[Group], Cell]:
         return lambda group: group.estimate(lambda run: float(run.regret_at(10**power)))
 
-    shown: draw.Columns = {
-        "bonus": draw.COLUMNS["label"],
-        **draw.columns("M"),
-        "linear until T": lambda group: group.estimate(linear_until),
-        **{f"regret at 10^{power}": at(power) for power in powers},
-        **draw.columns("rounds"),
-    }
+    linear: draw.Column = ("linear until T", lambda group: group.estimate(linear_until))
+    shown = (("bonus", "label"), "M", linear, *((f"regret at 10^{power}", at(power)) for power in powers), "rounds")
     caption = (
         "Linear until: where the mean regret per episode has fallen to half of what it was over the first "
         f"{FIRST_EPISODES:,} episodes."

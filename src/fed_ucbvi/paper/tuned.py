@@ -31,12 +31,13 @@ from fed_ucbvi.paper.judging import (
     carried,
     judge,
     range_text,
-    ratio_at_most,
+    ratios_at_most,
 )
 from fed_ucbvi.paper.section5 import BELOW, below, ratios_to
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
+from fed_ucbvi.results.statistics import Estimate
 from fed_ucbvi.results.style import colour_of, label_of, marker_of
 
 EPS_P = (0.0, 0.1)
@@ -256,9 +257,8 @@ def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Findin
         return None
     where, closest = max(cells.items(), key=lambda cell: cell[1].typical)
     line = words.format(np.median(closest.x), label_of(closest.other["algorithm"]), np.median(closest.y))
-    asked = [ratio_at_most(1.0, pairs, where, strictly=True) for where, pairs in cells.items()]
     text = f"{line} in the median (at {where}), closest of {len(cells)} comparisons"
-    return Finding(all_or_none, [asked], text, line, carried(cells))
+    return Finding(all_or_none, [ratios_at_most(1.0, cells, strictly=True)], text, line, carried(cells))
 
 
 # ----------------------------------------------------------------------------------------------- figures and table
@@ -267,18 +267,10 @@ def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Findin
 def _tuning_figure(table: Traces) -> Figure:
     def curves(part: Traces) -> Iterator[Series]:
         for name in TUNED:
-            tried = [(factor_of(one), one.samples(regret)) for one in _trials(part, algorithm=name)]
-            if tried:
-                yield Series(
-                    label_of(name),
-                    colour_of(name),
-                    [factor for factor, _ in tried],
-                    [float(np.median(found)) for _, found in tried],
-                    [float(found.min()) for _, found in tried],
-                    [float(found.max()) for _, found in tried],
-                    marker=marker_of(name),
-                    band=RANGE_NAME,
-                )
+            if tried := _trials(part, algorithm=name):
+                spreads = [_range(one, regret, np.median) for one in tried]
+                look = {"line": True, "marker": marker_of(name), "band": RANGE_NAME}
+                yield draw.bars(label_of(name), colour_of(name), [*map(factor_of, tried)], spreads, **look)
 
     return Figure(
         "fair_tuning",
@@ -317,18 +309,18 @@ def _comparison_figures(table: Traces) -> list[Figure]:
     return figures
 
 
+def _range(group: Group, measure: Measure, middle: Callable[..., Any]) -> Estimate:
+    """The middle of the runs, from the least to the largest."""
+    samples = group.samples(measure)
+    return Estimate(*(float(one(samples)) for one in (middle, np.min, np.max)))
+
+
 def _points(table: Traces, measure: Measure) -> list[Series]:
     """A point for each algorithm and choice of its constants."""
     return [
-        Series(
-            label_of(name),
-            colour_of(name),
-            [label_of(name)],
-            [group.mean(measure)],
-            [float(group.samples(measure).min())],
-            [float(group.samples(measure).max())],
+        draw.bars(
+            *(label_of(name), colour_of(name), [label_of(name)], [_range(group, measure, np.mean)]),
             marker=marker,
-            line=False,
             variant=variant,
             band=RANGE_NAME,
         )
@@ -353,19 +345,15 @@ def _table(table: Traces) -> Table:
 
         return found
 
-    shown: draw.Columns = {
-        **draw.columns("environment", "algorithm"),
-        "tuned": lambda group: TUNED[group["algorithm"]].text,
-        "best k": of_best(lambda found: f"{found.factor:g}"),
-        "at the edge": of_best(lambda found: f"the {found.edge} tried" if found.edge else "no"),
-        **draw.columns("εₚ"),
-        "regret, paper": draw.COLUMNS["regret"],
-        "regret, tuned": of_tuned(draw.COLUMNS["regret"]),
-        "median, tuned": of_tuned(draw.COLUMNS["median"]),
-        "failing, tuned": of_tuned(draw.COLUMNS["failing"]),
-        "rounds, paper": draw.COLUMNS["rounds"],
-        "rounds, tuned": of_tuned(draw.COLUMNS["rounds"]),
-    }
+    shown: list[draw.Column] = [
+        *("environment", "algorithm"),
+        ("tuned", lambda group: TUNED[group["algorithm"]].text),
+        ("best k", of_best(lambda found: f"{found.factor:g}")),
+        ("at the edge", of_best(lambda found: f"the {found.edge} tried" if found.edge else "no")),
+        *("εₚ", ("regret, paper", "regret")),
+        *((f"{name}, tuned", of_tuned(draw.COLUMNS[name])) for name in ("regret", "median", "failing")),
+        *(("rounds, paper", "rounds"), ("rounds, tuned", of_tuned(draw.COLUMNS["rounds"]))),
+    ]
     return draw.table_of_groups("fair", "As in the paper, and tuned", table.having(label=PAPER), shown)
 
 

@@ -48,9 +48,10 @@ def cell_text(group: Group) -> str:
     return f"M = {group['agents']} and {eps_text(group['eps_p'])}"
 
 
-def log_bars(spreads: Sequence[Estimate]) -> dict[str, Any]:
-    """Means with the ends of their intervals, for a series."""
-    return {name: [one[place] for one in spreads] for place, name in enumerate(("y", "low", "high"))}
+def bars(name: str, colour: str, x: Sequence[Any], spreads: Iterable[Estimate], **style: Any) -> Series:
+    """Points with bars from the low to the high end of each estimate."""
+    y, low, high = zip(*spreads, strict=True)
+    return Series(name, colour, x, y, low, high, **{"line": False, "band": INTERVAL_NAME, **style})
 
 
 def band_text(table: Iterable[Group]) -> str:
@@ -122,9 +123,9 @@ def panels_of(
     return panels
 
 
-Columns = dict[str, Callable[[Group], Cell]]
-"""Names of columns, and what a group has in them."""
-COLUMNS: Columns = {
+Column = str | tuple[str, str | Callable[[Group], Cell]]
+"""The name of a column, and what a group has in it or which of the usual columns it is; or a usual one's name."""
+COLUMNS: dict[str, Callable[[Group], Cell]] = {
     "environment": lambda group: str(group["environment_label"] or label_of(group["environment"])),
     "algorithm": lambda group: label_of(group["algorithm"]),
     "label": lambda group: str(group["label"]),
@@ -138,19 +139,20 @@ COLUMNS: Columns = {
     "rounds": lambda group: group.estimate(rounds),
     "MB": lambda group: group.estimate(attrgetter("megabytes")),
 }
-"""Those of most tables."""
+"""The usual ones."""
 
 
-def columns(*names: str) -> Columns:
-    """Some of the usual columns."""
-    return {name: COLUMNS[name] for name in names}
-
-
-def table_of_groups(id_: str, title: str, table: Iterable[Group], columns: Columns, caption: str = "") -> Table:
-    """A row for each group; every column is a function of it."""
-    groups = list(table)
-    rows = [[cell(group) for cell in columns.values()] for group in groups]
-    return Table(id_, title, f"{caption} {band_text(groups)}".strip(), list(columns), rows)
+def table_of_groups(
+    id_: str, title: str, table: Iterable[Group], columns: Iterable[Column], caption: str = ""
+) -> Table:
+    """A row for each group."""
+    groups, names, cells = list(table), [], []
+    for column in columns:
+        name, cell = (column, column) if isinstance(column, str) else column
+        names.append(name)
+        cells.append(COLUMNS[cell] if isinstance(cell, str) else cell)
+    rows = [[cell(group) for cell in cells] for group in groups]
+    return Table(id_, title, f"{caption} {band_text(groups)}".strip(), names, rows)
 
 
 def cells_table(table: Traces, id_: str, title: str) -> Table:
@@ -160,16 +162,15 @@ def cells_table(table: Traces, id_: str, title: str) -> Table:
     parameters = {name.partition(".")[2]: name for name in differing if name.startswith("algorithm.")}
     options = {name.partition(".")[2]: name for name in differing if name.startswith("environment.")}
     labelled = any(group["label"] != label_of(group["algorithm"]) for group in table)
-    made: Columns = {
-        **columns("environment"),
-        **{f"{name} (environment)" if name in parameters else name: _setting(key) for name, key in options.items()},
-        **columns("algorithm", *(["label"] if labelled else [])),
-        **{name: _setting(key) for name, key in parameters.items()},
-        **columns("M", "εₚ", "T", "runs", "regret", "median", "failing", "rounds", "MB"),
-    }
-    return table_of_groups(
-        id_, title, sorted(table, key=_order), made, f"{FAILING_TEXT} MB: both ways, all agents together."
-    )
+    shown: list[Column] = [
+        "environment",
+        *((f"{name} (environment)" if name in parameters else name, _setting(key)) for name, key in options.items()),
+        *("algorithm", *(["label"] if labelled else [])),
+        *((name, _setting(key)) for name, key in parameters.items()),
+        *("M", "εₚ", "T", "runs", "regret", "median", "failing", "rounds", "MB"),
+    ]
+    caption = f"{FAILING_TEXT} MB: both ways, all agents together."
+    return table_of_groups(id_, title, sorted(table, key=_order), shown, caption)
 
 
 def _order(group: Group) -> tuple[Any, ...]:
