@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,23 @@ def test_one_that_was_stopped_is_not_waited_for_for_ever(elsewhere: Path, monkey
     monkeypatch.setattr(compiling, "PATIENCE", 0.5)
     assert index_of(elsewhere, LAST).load("our types") is None
     assert compiling._beside is None
+
+
+def test_one_that_hangs_with_the_cache_locked_is_ended_also_by_who_needs_another_function(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = "import fcntl, pathlib, time; lock = open('{0}/lock', 'ab'); fcntl.flock(lock, fcntl.LOCK_EX); "
+    hangs += "pathlib.Path('{0}/locked').touch(); time.sleep(600)"
+    (elsewhere / "beside.py").write_text(hangs.format(elsewhere))
+    compile_beside("beside", [LAST])
+    while not (elsewhere / "locked").exists():
+        time.sleep(0.01)
+    monkeypatch.setattr(compiling, "PATIENCE", 0.1)
+    other = index_of(elsewhere, "base._clear")
+    assert other.load("our types") is None
+    assert compiling._beside is None
+    other.save("our types", "code")
+    assert other.load("our types") == "code"
 
 
 def test_a_cache_that_another_process_keeps_locked_is_done_without(

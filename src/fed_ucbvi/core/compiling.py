@@ -153,32 +153,34 @@ cache_folder = None if _place is None else _place / "compiled"
 """Where compiled code is kept; None if nowhere."""
 
 
-PAUSE, PATIENCE = 0.02, 600.0
-"""Seconds between two looks for what a second process compiles, and until it is given up."""
+PAUSE, PATIENCE = 0.02, 120.0
+"""Seconds between two looks for what another process compiles or keeps locked, and until it is given up."""
 _beside: subprocess.Popen[bytes] | None = None
 _expected: tuple[str, ...] = ()
 
 
 @contextmanager
-def _locked(folder: str, how: int, seconds: float) -> Iterator[bool]:
+def _locked(folder: str, how: int) -> Iterator[bool]:
     """Keep other processes from a folder of the cache meanwhile, where files can be locked.
 
-    Whether nobody else is there: a process that was stopped while it held the lock is waited for only so long.
+    Whether nobody else is there: a process that hangs while it holds the lock is waited for only so long, and ended
+    if it is the one that compiles beside this one.
     """
-    last, free = time.monotonic() + seconds, True
+    last, free = time.monotonic() + PATIENCE, False
     with ExitStack() as stack:
-        with suppress(OSError):
+        try:
             Path(folder).mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context((Path(folder) / "lock").open("ab"))
-            while True:
+            while not free and time.monotonic() < last:
                 try:
                     fcntl.flock(lock, how | fcntl.LOCK_NB)
-                    break
+                    free = True
                 except BlockingIOError:
-                    free = time.monotonic() < last
-                    if not free:
-                        break
-                time.sleep(PAUSE)
+                    time.sleep(PAUSE)
+        except OSError:  # a file system without locks
+            free = True
+        if not free:
+            stop_compiling_beside()
         yield free
 
 
@@ -193,7 +195,7 @@ class _LockedFile(IndexDataCacheFile):  # type: ignore[misc]
 
     def save(self, key: Any, data: Any) -> None:
         try:
-            with _locked(self._cache_path, fcntl.LOCK_EX, PATIENCE) as free:
+            with _locked(self._cache_path, fcntl.LOCK_EX) as free:
                 if free:
                     super().save(key, data)
         except OSError as error:  # a full disk: it is compiled again another time
@@ -202,17 +204,15 @@ class _LockedFile(IndexDataCacheFile):  # type: ignore[misc]
     def load(self, key: Any) -> Any:
         """The code for some types, or None; one that a second process compiles is waited for, but not for ever."""
         beside, last = _beside if self._index_name.startswith(_expected) else None, time.monotonic() + PATIENCE
-        while True:
-            over = beside is None or beside.poll() is not None or Path(self._index_path).exists()
-            over = over or time.monotonic() > last
-            with _locked(self._cache_path, fcntl.LOCK_SH, last - time.monotonic()) as free:
-                found = super().load(key) if free else None
-            if found is None and not over:
-                time.sleep(PAUSE)
-                continue
-            if found is None and beside is not None:  # it has failed, hangs, or compiles for other types
-                stop_compiling_beside()
-            return found
+        while beside is not None and beside.poll() is None and not Path(self._index_path).exists():
+            if time.monotonic() > last:
+                break
+            time.sleep(PAUSE)
+        with _locked(self._cache_path, fcntl.LOCK_SH) as free:
+            found = super().load(key) if free else None
+        if found is None and beside is not None:  # it has failed, hangs, or compiles for other types
+            stop_compiling_beside()
+        return found
 
 
 class _Locator(_CacheLocator):  # type: ignore[misc]
