@@ -129,7 +129,7 @@ def test_rounds_and_books_by_hand() -> None:
     while not simulation.done:
         now = assurance.incumbent
         assert now is not None
-        interval, (E, t, R) = now.interval(), (assurance.explored, assurance.total, assurance.paid)
+        interval, (E, t, R) = assurance.interval(now), (assurance.explored, assurance.total, assurance.paid)
         simulation.advance()
         row = simulation.rows[-1]
         k = AGENTS * max(1, row.length)
@@ -138,7 +138,7 @@ def test_rounds_and_books_by_hand() -> None:
         assert allowed if row.playing != INCUMBENT else not one
     assert {row.playing for row in simulation.rows} >= {EXPLORING, INCUMBENT}
     assert assurance.incumbent is not None
-    assert assurance.incumbent.interval().episodes == sum(
+    assert assurance.interval(assurance.incumbent).episodes == sum(
         row.agent_episodes for row in simulation.rows if row.playing == INCUMBENT
     )
 
@@ -476,6 +476,6 @@ def test_the_incumbent_is_played_as_often_as_the_candidate_it_is_compared_with()
             assert incumbent is not None
             assert candidate is not None
             verified += simulation.rows[-1].agent_episodes
-            before = candidate.interval().episodes - simulation.rows[-1].agent_episodes
-            assert incumbent.interval().episodes >= before
+            before = assurance.interval(candidate).episodes - simulation.rows[-1].agent_episodes
+            assert assurance.interval(incumbent).episodes >= before
     assert verified > 0

@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.base import Counting, Setting
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
-from fed_ucbvi.engine.party import AskReport, InMemory, Party, PartyMessage, SimulatedParty, part_of
+from fed_ucbvi.engine.party import AskReport, Party, PartyMessage, SimulatedParty, part_of
 from fed_ucbvi.engine.ray_fleets import Fleets
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
@@ -88,15 +88,14 @@ def test_random_algorithms_are_of_all_kinds() -> None:
     assert len(sets) == 8
 
 
-class Shuffled(InMemory):
-    """Reports come in an order that changes."""
+class Shuffled:
+    """A transport to parties in this process whose reports come in an order that changes."""
 
     def __init__(self, parties: Sequence[Party], order: np.random.Generator) -> None:
-        super().__init__(parties)
-        self._order = order
+        self._parties, self._order = parties, order
 
     def ask_all(self, message: PartyMessage) -> list[Any]:
-        answers = super().ask_all(message)
+        answers = [party.answer(message) for party in self._parties]
         return (
             [answers[k] for k in self._order.permutation(len(answers))] if isinstance(message, AskReport) else answers
         )

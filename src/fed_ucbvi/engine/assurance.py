@@ -162,19 +162,11 @@ class JudgedPolicy:
 
     recommended: Recommended
     number: int
-    range: Callable[[], tuple[float, float]]
     returns: CountArray = field(default_factory=new_histogram)
-    only: bool = False
-    """Whether no other will be judged, so that it has all of delta."""
 
     @property
     def policy(self) -> IndexArray:
         return self.recommended.policy
-
-    def interval(self) -> Interval:
-        """Of its value, in our units."""
-        j, (low, high) = self.number, self.range()
-        return interval_of(self.returns, high, DELTA if self.only else DELTA / (j * (j + 1)), low)
 
 
 class Assurance:
@@ -192,7 +184,7 @@ class Assurance:
         self.candidate: JudgedPolicy | None = None
         if promises.incumbent is not None:
             unknown: FloatArray = np.full((setting.horizon + 1, setting.states), np.nan)
-            self.incumbent = self._judged(Recommended(promises.incumbent, unknown, PLANNED), 1)
+            self.incumbent = JudgedPolicy(Recommended(promises.incumbent, unknown, PLANNED), 1)
         self.eps_r = 0.0
         """By how much rewards of agents differ, as far as that is known."""
         self.certificates: list[Certificate] = []
@@ -211,9 +203,6 @@ class Assurance:
         """What exploring has paid so far above the least; under earlier incumbents: what it was to pay, and what they
         were worth."""
 
-    def _judged(self, policy: Recommended, number: int) -> JudgedPolicy:
-        return JudgedPolicy(policy, number, self.range, only=self.promises.only)
-
     @property
     def within(self) -> tuple[float, float] | None:
         """The range of an episode's return, in our units, where it was stated."""
@@ -223,6 +212,11 @@ class Assurance:
     def range(self) -> tuple[float, float]:
         """The same, or what rewards allow."""
         return self.within or (0.0, float(self.setting.horizon))
+
+    def interval(self, judged: JudgedPolicy) -> Interval:
+        """Of its value, in our units; if no other will be judged, it has all of delta."""
+        j, (low, high) = judged.number, self.range()
+        return interval_of(judged.returns, high, DELTA if self.promises.only else DELTA / (j * (j + 1)), low)
 
     @property
     def until_gap(self) -> float:
@@ -242,7 +236,7 @@ class Assurance:
         """What exploring has cost at most, and what it may cost, over all episodes of all agents, in our units."""
         if self.incumbent is None or self.promises.only:
             return math.nan, math.nan
-        interval = self.incumbent.interval()
+        interval = self.interval(self.incumbent)
         cost = self.owed + self.explored * (interval.upper - self.range()[0]) - self.paid
         return cost, self.promises.loss * (self.worth + self.total * self._least(interval))
 
@@ -256,7 +250,7 @@ class Assurance:
         if self.incumbent is not None and self.promises.only:
             return RoundChoice(EVALUATING, self.incumbent.policy, short)
         if self.incumbent is not None:
-            interval = self.incumbent.interval()
+            interval = self.interval(self.incumbent)
             cost, allowed = self.balance()
             each = interval.upper - self.range()[0] - self.promises.loss * self._least(interval)
             if each > 0.0:
@@ -304,8 +298,8 @@ class Assurance:
     def consider(self, recommended: Recommended, estimated: float, optimistic: float) -> None:
         """Take a recommended policy for a candidate if it looks good by the model and no other is being verified."""
         if self.candidate is not None:
-            most = self.candidate.interval().upper
-            beaten = self.incumbent is not None and most <= self.incumbent.interval().lower
+            most = self.interval(self.candidate).upper
+            beaten = self.incumbent is not None and most <= self.interval(self.incumbent).lower
             hopeless = optimistic - most > self.until_gap if self.until_gap < math.inf else beaten
             refuted = self.until_gap == math.inf and self.estimate > most and not self.thin
             if hopeless or refuted or (estimated > most and not self.thin):
@@ -313,55 +307,50 @@ class Assurance:
             if refuted:
                 self.thin = True
                 return
-        better = self.incumbent is not None and estimated > self.incumbent.interval().upper
+        better = self.incumbent is not None and estimated > self.interval(self.incumbent).upper
         if self.candidate is None and (better or optimistic - estimated < 0.5 * self.until_gap < math.inf):
             self.judged += 1
             self.estimate = estimated
-            self.candidate, self.verified = self._judged(recommended, self.judged), 0
+            self.candidate, self.verified = JudgedPolicy(recommended, self.judged), 0
 
     def check(
-        self, optimistic: float, issue: Callable[[str, JudgedPolicy, float], Certificate], *, ending: bool
+        self, optimistic: float, model: Callable[[PolicyArray], float], rounds: int, played: int, *, ending: bool
     ) -> None:
         """Promote the candidate if it is better than the incumbent; end the run if it is near to the best.
 
-        A run whose episodes are over has a certificate of the gap there is.
+        A run whose episodes are over has a certificate of the gap there is. ``model`` says what a policy is worth at
+        least by the counts of all episodes.
         """
         candidate, incumbent = self.candidate, self.incumbent
         if incumbent is not None and self.promises.only and ending:
-            self._issue(issue(VALUE, incumbent, incumbent.interval().upper), incumbent)
+            self._issue(VALUE, incumbent, self.interval(incumbent).upper, math.nan, rounds, played)
         if candidate is None or not candidate.returns.any():
             return
-        least = candidate.interval().lower
+        least = self.interval(candidate).lower
         if self.until_gap < math.inf and (optimistic - least <= self.until_gap or ending):
-            self._issue(issue(GAP, candidate, optimistic), candidate)
+            self._issue(GAP, candidate, optimistic, model(candidate.policy), rounds, played)
             self.certified = optimistic - least <= self.until_gap
-        if self.incumbent is not None and least > self.incumbent.interval().upper:
-            interval = self.incumbent.interval()
-            self._issue(issue(PROMOTION, candidate, interval.upper), candidate)
+        if incumbent is not None and least > self.interval(incumbent).upper:
+            interval = self.interval(incumbent)
+            self._issue(PROMOTION, candidate, interval.upper, model(candidate.policy), rounds, played)
             self.owed += self.explored * (interval.upper - self.range()[0])
             self.worth += self.total * self._least(interval)
             self.explored = self.total = self.verified = 0
             self.incumbent, self.candidate = candidate, None
 
-    def _issue(self, certificate: Certificate, candidate: JudgedPolicy) -> None:
-        self.certificates.append(certificate)
-        self.final = candidate.recommended
-
     def issued(self, rounds: int) -> str:
         """The certificates that were issued after so many rounds, in words."""
         return "; ".join(f"{one.kind}: {one}" for one in self.certificates if one.rounds == rounds)
 
-    def certificate(
+    def _issue(
         self, kind: str, judged: JudgedPolicy, compared_with: float, model_at_least: float, rounds: int, played: int
-    ) -> Certificate:
-        """One that is issued now; values are in our units."""
-        H = self.setting.horizon
-        interval = judged.interval()
+    ) -> None:
+        """Certify a policy now; values are in our units."""
+        H, interval = self.setting.horizon, self.interval(judged)
         values = interval.lower, compared_with, model_at_least
         low, other, model = (self._units().original_return(x, H) for x in values)
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        digest = policy_digest(judged.policy)
         figures = DELTA, interval.episodes, low, other, model, rounds, played
+        date = datetime.now(UTC).isoformat(timespec="seconds")
         assumed, eps_p = ASSUMED[kind], self.setting.eps_p if self.setting.eps_p_known else 0.0
         if kind == GAP and eps_p + self.eps_r > 0.0:
             slack = 0.5 * eps_p * H * (H - 1) + H * self.eps_r
@@ -370,7 +359,8 @@ class Assurance:
                 f", which they are not (eps_p = {eps_p:.3g}, eps_r = {self.eps_r:.3g}); proved is that the best "
                 f"policy is worth at most {proved:,.4g}"
             )
-        return Certificate(kind, digest, *figures, date, assumed)
+        self.certificates.append(Certificate(kind, policy_digest(judged.policy), *figures, date, assumed))
+        self.final = judged.recommended
 
     # ------------------------------------------------------------------------------------------------- saved state
 
@@ -395,7 +385,7 @@ class Assurance:
         for name in POLICIES:
             judged, own = None, ASSURANCE + name
             if about[name]:
-                judged = self._judged(saved_policy(own, arrays, self.setting), int(about[name]))
+                judged = JudgedPolicy(saved_policy(own, arrays, self.setting), int(about[name]))
                 put_back(f"{own}.returns", judged.returns, arrays.get(f"{own}.returns"))
             setattr(self, name, judged)
         self.final = saved_policy(f"{ASSURANCE}final", arrays, self.setting) if about["final"] else None

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
 from fed_ucbvi.algorithms.base import Setting
@@ -137,10 +137,6 @@ def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) ->
             )
 
 
-def counts_from(source: CountTable | str | Path | None) -> CountTable | None:
-    return load_counts(source) if isinstance(source, str | Path) else source
-
-
 def load_counts(path: str | Path) -> CountTable:
     """The counts in a file that :meth:`CountTable.save` wrote, or in the checkpoint of a simulation or a live run.
 
@@ -176,10 +172,6 @@ def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> CountTable:
     setting = Setting(S, A, H, M, T, about["eps_p"] or 0.0, manifest["seed"], True, random, bits)
     server = algorithm.new_server(setting)
     restore(server, saved.arrays, "server.")
-    party = LiveParty(algorithm, setting, range(M), _no_environment, Units())
+    party = LiveParty(algorithm, setting, range(M), lambda agent: None, Units())  # nothing is played
     party.restore(saved.arrays)
     return algorithm.counts_of(server, party.agents)
-
-
-def _no_environment(agent: int) -> NoReturn:
-    raise AssertionError(f"nothing is played, so agent {agent} needs no environment")

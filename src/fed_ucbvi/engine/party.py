@@ -127,28 +127,6 @@ class Transport(Protocol):
     def ask_all(self, message: PartyMessage) -> Sequence[Any]: ...
 
 
-class InMemory:
-    """A :class:`Transport` to parties in this process, by calling them.
-
-    >>> from fed_ucbvi import FedKLUCBVI, synthetic
-    >>> from fed_ucbvi.engine.rounds import answered
-    >>> world, algorithm = synthetic(agents=4, seed=1), FedKLUCBVI()
-    >>> setting = Setting(world.states, world.actions, world.horizon, world.agents, 100, eps_p=0.0, seed=1)
-    >>> two = [SimulatedParty(algorithm, setting, part_of(world, i, 2), first_agent=i) for i in (0, 2)]
-    >>> ask_all, server = InMemory(two).ask_all, algorithm.new_server(setting)
-    >>> steps = play_in_step(algorithm.broadcast(server), 0, 100, 8, world.horizon)
-    >>> ends = ask_all(StopRound(answered(steps, ask_all)))
-    >>> [(end.stop.length, end.stop.requests) for end in ends]
-    [(1, 2), (1, 2)]
-    """
-
-    def __init__(self, parties: Sequence[Party]) -> None:
-        self.parties = parties
-
-    def ask_all(self, message: PartyMessage) -> list[Any]:
-        return [party.answer(message) for party in self.parties]
-
-
 def first_chunk(steps: int, last_length: int) -> int:
     """Episodes before the first answer: as many as cost little, or twice the last round.
 
@@ -248,11 +226,12 @@ class Party(ABC):
         """
         self.start(broadcast, first)
         judged = judged or self.within is not None
-        driver = self._trajectories() if judged else self.driver
+        driver = self._trajectories if judged else self.driver
         self.played, self.asked = play_until(driver, self.policy, self.budgets, first, 0, most)
         played = self.stop(self.played)
         return played._replace(returns=self.returns()) if judged else played
 
+    @property
     def _trajectories(self) -> Driver:
         """A driver that plays episode by episode, into the same buffers."""
         return self.driver
@@ -449,11 +428,8 @@ class SimulatedParty(Party):
         return SimulatedReturns(self._fleet, self.federation)
 
     @cached_property
-    def _episodes(self) -> Driver:
-        return make_driver("episodes", self._fleet)
-
     def _trajectories(self) -> Driver:
-        return self._episodes
+        return make_driver("episodes", self._fleet)
 
     def exchange(self, server: Any, synchronisations: int) -> None:
         """The same, message by message if some of them are lies."""

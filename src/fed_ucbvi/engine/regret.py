@@ -179,16 +179,9 @@ def score_round(
             if not shared or j == len(rows) - 1:
                 reward += _paid(totals, rewards[0 if shared else i], policy)
                 totals[:] = 0
-    return regret / M, reward / M, _sum_of_values(agents, number) / M
-
-
-@inner
-def _sum_of_values(agents: CachedEvaluation, number: CountArray) -> float:
-    """``sum_i sum_s mu^i(s) V^i_1(s)``."""
-    total = 0.0
-    initial = agents.tables.initial
-    for s in range(len(initial)):
+    values, initial = 0.0, agents.tables.initial
+    for s in range(S):
         for k in range(len(number)):
             if initial[s, k] > 0.0:
-                total += number[k] * initial[s, k] * agents.V[0, s, k]
-    return total
+                values += number[k] * initial[s, k] * agents.V[0, s, k]
+    return regret / M, reward / M, values / M

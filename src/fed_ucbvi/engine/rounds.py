@@ -23,7 +23,6 @@ from fed_ucbvi.engine.assurance import (
     DELTA,
     SHARE_OF_HISTORY,
     Assurance,
-    JudgedPolicy,
     Promises,
     policy_arrays,
     saved_policy,
@@ -37,7 +36,6 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.recommendations import (
     PLANNED,
-    Certificate,
     RecommendationRow,
     Recommended,
     initial_value,
@@ -304,10 +302,10 @@ class Engine:
         score = self._score(policy, played, episodes, agents, playing)
         promise: tuple[Any, ...] = ()
         if assurance is not None:
-            assurance.record(playing, episodes, *self._told(assurance, playing, played, episodes, score[1] * agents))
-            cost, allowed = assurance.balance()
-            promise = (playing, cost, allowed)
-            assurance.check(self.initial_value(self.server.V), self._issue, ending=self.done)
+            assurance.record(playing, episodes, *_told(assurance, playing, played, episodes, score[1] * agents))
+            promise = (playing, *assurance.balance())
+            where = len(self.rows) + 1, self.played
+            assurance.check(self.initial_value(self.server.V), self._model_value, *where, ending=self.done)
         done = self.done
         traffic = self._meter.round(stop.requests, done, stop.length)
         spread = math.nan if played.paid is None else played.paid.deviation
@@ -327,32 +325,10 @@ class Engine:
             self.recommended = recommended
             self.recommendations.append(self._row(recommended))
 
-    @staticmethod
-    def _told(
-        assurance: Assurance, playing: int, played: PlayedRound, episodes: int, paid: float
-    ) -> tuple[float, Mapping[int, CountArray]]:
-        """What exploring has paid above the least, and returns by the numbers of policies, as far as they are news.
-
-        On the network that is what was reported: nothing if no sum came about, else of late episodes too.
-        """
-        if played.visits is None:
-            told = played.paid
-            if told is None:
-                return 0.0, {}
-            return told.exploring if told.episodes == int(told.starts.sum()) else math.nan, told.returns
-        returns = {}
-        if playing != EXPLORING and played.returns is not None:
-            returns = {assurance.numbers[playing == VERIFYING]: played.returns}
-        return 0.0 if playing == INCUMBENT else paid - episodes * assurance.range()[0], returns
-
-    def _issue(self, kind: str, judged: JudgedPolicy, compared_with: float) -> Certificate:
-        """A certificate; half of delta is the model's in what it says beside it, as it is optimism's."""
-        assert self.assurance is not None
-        model, rounds = math.nan, len(self.rows) + 1
-        if not judged.only:
-            low = self.algorithm.pessimistic_values(self.setting, self.server, judged.policy, 0.5 * DELTA)
-            model = self.initial_value(low)
-        return self.assurance.certificate(kind, judged, compared_with, model, rounds, self.played)
+    def _model_value(self, policy: PolicyArray) -> float:
+        """What a policy is worth at least by the counts; half of delta is for them, as it is optimism's."""
+        low = self.algorithm.pessimistic_values(self.setting, self.server, policy, 0.5 * DELTA)
+        return self.initial_value(low)
 
     def last_round(self) -> RoundRecord:
         """The last round, and where the run stands after it."""
@@ -528,3 +504,20 @@ class Engine:
             complete=certified or sum(row.agent_episodes for row in self.rows) == self.planned_episodes,
             certificates=() if self.assurance is None else tuple(self.assurance.certificates),
         )
+
+
+def _told(
+    assurance: Assurance, playing: int, played: PlayedRound, episodes: int, reward: float
+) -> tuple[float, Mapping[int, CountArray]]:
+    """What exploring has paid above the least, and returns by the numbers of policies, as far as they are news.
+
+    On the network that is what was reported: nothing if no sum came about, else of late episodes too.
+    """
+    told = played.paid
+    if played.visits is not None:
+        returns = {} if played.returns is None else {assurance.numbers[playing == VERIFYING]: played.returns}
+        least = episodes * assurance.range()[0]
+        return 0.0 if playing == INCUMBENT else reward - least, {} if playing == EXPLORING else returns
+    if told is None:
+        return 0.0, {}
+    return told.exploring if told.episodes == int(told.starts.sum()) else math.nan, told.returns

@@ -22,7 +22,7 @@ from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.assurance import Promises, checked_range, stated_range
-from fed_ucbvi.engine.checkpoint import counts_from, create_checkpoint, open_checkpoint
+from fed_ucbvi.engine.checkpoint import create_checkpoint, load_counts, open_checkpoint
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.cuda import CUDA
 from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
@@ -123,7 +123,8 @@ def run(
     check_choice("place of the fleets", fleets, FLEETS)
     if fleets == "local" and (address, fleet_count) != (None, None):
         raise InputError("an address and a fleet_count are for fleets on Ray; pass fleets='ray' (--fleets ray).")
-    counts, sizes = counts_from(warm_start), (int(problem.horizon or 0), problem.states, problem.actions)
+    counts = load_counts(warm_start) if isinstance(warm_start, str | Path) else warm_start
+    sizes = int(problem.horizon or 0), problem.states, problem.actions
     promises = Promises.of(incumbent, loss, until_gap, sizes, live=live, return_range=return_range)
     if (fleets == "ray" or driver == CUDA) and (counts, promises) != (None, None):
         raise InputError(
