@@ -23,7 +23,7 @@ from fed_ucbvi.core.sampling.distributions import (
     binomial,
     conditional_shares,
     hypergeometric,
-    log_factorial_ratio,
+    log_factorial_excess,
     multinomial,
     split,
 )
@@ -142,6 +142,12 @@ def assert_normal(draws: CountArray, mean: Fraction, variance: float, share: flo
 
 
 # Ratios of factorials --------------------------------------------------------------------------------------------
+
+
+@compiled
+def log_factorial_ratio(start: int, end: int) -> float:
+    """``ln(end! / start!)``: what is left once the largest terms are taken out, and these."""
+    return (end - start) * math.log(max(start, 1)) + log_factorial_excess(start, end)
 
 
 def exact_log_factorial(n: int) -> Decimal:
@@ -336,12 +342,8 @@ def test_hypergeometric_draws_keep_to_what_can_be_drawn(data: st.DataObject, see
 # Multinomial -----------------------------------------------------------------------------------------------------
 
 MULTINOMIAL_CASES: list[tuple[int, list[float]]] = [
-    (1, [0.2, 0.5, 0.3]),
-    (6, [0.2, 0.5, 0.3]),
-    (5, [0.1, 0.2, 0.3, 0.4]),
-    (6, [0.0, 0.5, 0.0, 0.2, 0.3, 0.0]),
-    (30, [0.45, 0.1, 0.45]),
-    (40, [0.98, 0.01, 0.01]),
+    *[(1, [0.2, 0.5, 0.3]), (6, [0.2, 0.5, 0.3]), (5, [0.1, 0.2, 0.3, 0.4]), (6, [0.0, 0.5, 0.0, 0.2, 0.3, 0.0])],
+    *[(30, [0.45, 0.1, 0.45]), (40, [0.98, 0.01, 0.01])],
 ]
 
 
@@ -391,11 +393,7 @@ def test_multinomial_draws_add_up_and_skip_what_is_impossible(n: int, weights: l
 # Splitting counts ------------------------------------------------------------------------------------------------
 
 SPLIT_CASES: list[tuple[list[int], int]] = [
-    ([3, 4, 2], 4),
-    ([3, 4, 2], 8),
-    ([0, 5, 0, 1, 3], 3),
-    ([30, 25, 40], 50),
-    ([1, 90, 2], 30),
+    *[([3, 4, 2], 4), ([3, 4, 2], 8), ([0, 5, 0, 1, 3], 3), ([30, 25, 40], 50), ([1, 90, 2], 30)]
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import (
     MANIFEST,
-    check_free,
     check_version,
     new_file,
     new_folder,
@@ -44,12 +44,17 @@ def saved(text: str) -> dict[str, str]:
 # Folders ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_folder_appears_whole_at_the_end(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "run", RUN) as draft:
+def test_a_new_folder_appears_whole_at_the_end_where_its_name_was_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with new_folder(Path("run"), RUN) as draft:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
         (draft / "data").write_text("new", encoding="utf-8")
         assert not (tmp_path / "run").exists()
     assert contents(tmp_path) == {"run/data": "new"}
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "run"]
 
 
 def test_a_new_folder_may_be_deep_or_empty_before(tmp_path: Path) -> None:
@@ -58,18 +63,6 @@ def test_a_new_folder_may_be_deep_or_empty_before(tmp_path: Path) -> None:
     save(tmp_path / "run", "new")
     assert contents(tmp_path / "a" / "b") == saved("deep")
     assert (tmp_path / "run" / "data").read_text(encoding="utf-8") == "new"
-
-
-def test_a_relative_name_stays_meant_also_when_the_working_folder_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(tmp_path)
-    with new_folder(Path("run"), RUN) as draft:
-        monkeypatch.chdir(elsewhere)
-        (draft / "data").write_text("new", encoding="utf-8")
-    assert contents(tmp_path) == {"run/data": "new"}
 
 
 def test_overwriting_leaves_the_new_content_alone(tmp_path: Path) -> None:
@@ -101,13 +94,6 @@ def test_what_fails_in_the_middle_leaves_what_was_there(
     assert len(list(tmp_path.iterdir())) == (before is not None)
 
 
-def test_our_folder_is_kept_unless_overwriting_was_said(tmp_path: Path) -> None:
-    save(tmp_path / "run", "old")
-    with pytest.raises(InputError, match=r"run exists; choose another name, or allow overwriting it \(--overwrite\)"):
-        save(tmp_path / "run", "new")
-    assert contents(tmp_path) == saved("old")
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -131,11 +117,14 @@ def test_a_folder_of_another_kind_or_program_is_never_overwritten(tmp_path: Path
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_file_in_the_place_of_the_folder_is_never_overwritten(tmp_path: Path, overwrite: bool) -> None:
-    (tmp_path / "run").write_text("a file", encoding="utf-8")
+def test_neither_our_folder_nor_a_file_in_its_place_is_overwritten_unasked(tmp_path: Path, overwrite: bool) -> None:
+    save(tmp_path / "run", "old")
+    with pytest.raises(InputError, match=r"run exists; choose another name, or allow overwriting it \(--overwrite\)"):
+        save(tmp_path / "run", "new")
+    (tmp_path / "file").write_text("a file", encoding="utf-8")
     with pytest.raises(InputError, match="exists and is not a folder"):
-        save(tmp_path / "run", "new", overwrite=overwrite)
-    assert contents(tmp_path) == {"run": "a file"}
+        save(tmp_path / "file", "new", overwrite=overwrite)
+    assert contents(tmp_path) == {"file": "a file", **saved("old")}
 
 
 def test_a_folder_that_appeared_during_the_block_is_not_overwritten(tmp_path: Path) -> None:
@@ -157,44 +146,24 @@ def test_overwriting_through_a_link_leaves_no_hidden_entry(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run"]
 
 
-def test_absent_and_empty_folders_are_free(tmp_path: Path) -> None:
-    check_free(tmp_path / "absent", RUN, overwrite=False)
-    (tmp_path / "empty").mkdir()
-    check_free(tmp_path / "empty", RUN, overwrite=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
-
-
 # Files -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("before", [None, "old"])
-def test_a_new_file_replaces_the_old_one_at_the_end(tmp_path: Path, before: str | None) -> None:
-    path = tmp_path / "state"
-    if before is not None:
-        path.write_text(before, encoding="utf-8")
-    with new_file(path) as draft:
-        draft.write_text("new", encoding="utf-8")
-        assert contents(tmp_path).get("state") == before
-    assert contents(tmp_path) == {"state": "new"}
-
-
-@pytest.mark.parametrize("before", [None, "old"])
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_exception_in_the_middle_keeps_the_old_file(
-    tmp_path: Path, before: str | None, error: type[BaseException]
+@pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
+def test_a_new_file_replaces_the_old_one_at_the_end_unless_something_fails(
+    tmp_path: Path, before: str | None, error: type[BaseException] | None
 ) -> None:
     path = tmp_path / "state"
     if before is not None:
         path.write_text(before, encoding="utf-8")
-
-    def write() -> None:
-        with new_file(path) as draft:
-            draft.write_text("half", encoding="utf-8")
+    with nullcontext() if error is None else pytest.raises(error), new_file(path) as draft:
+        draft.write_text("new", encoding="utf-8")
+        assert contents(tmp_path).get("state") == before
+        if error is not None:
             raise error
-
-    with pytest.raises(error):
-        write()
-    assert contents(tmp_path) == ({} if before is None else {"state": before})
+    expected = "new" if error is None else before
+    assert contents(tmp_path) == ({} if expected is None else {"state": expected})
 
 
 # Manifests -------------------------------------------------------------------------------------------------------

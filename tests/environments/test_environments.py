@@ -27,67 +27,28 @@ MIXTURES = sorted(set(ENVIRONMENTS) - set(OF_OTHER_PACKAGES))
 """Environments whose agents are made by Assumption 1; tables from elsewhere are not."""
 
 
-def moves(federation: Federation, s: int, a: int) -> dict[int, float]:
-    row = federation.common.kernel.dense()[0, s, a]
-    return {x: round(float(p), 12) for x, p in enumerate(row) if p > 0}
-
-
 # GridWorld -------------------------------------------------------------------------------------------------------
 
 
 def test_the_papers_gridworld_has_eight_squares_numbered_row_by_row_without_the_wall() -> None:
-    world = gridworld(agents=3)
-    assert (world.states, world.actions, world.horizon, world.agents) == (8, 4, 10, 3)
+    world = gridworld(agents=3, eps_p=0.1)
+    assert (world.states, world.actions, world.horizon, world.agents, world.eps_r) == (8, 4, 10, 3, 0.0)
     assert world.layout is not None
     assert world.layout["cells"] == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1], [2, 2]]
     assert ACTIONS == ("left", "right", "down", "up")
+    np.testing.assert_array_equal(world.agent(1).rewards, world.common.rewards)
+    np.testing.assert_array_equal(world.initial, np.eye(8)[[0, 0, 0]])
+
+
+SURE = {"rows": 4, "columns": 5, "success": 1.0, "horizon": 12}
 
 
 @pytest.mark.parametrize(
-    ("s", "a", "expected"),
-    [
-        # the upper left corner, (0,0): free neighbours are 1 to the right and 3 below
-        (0, LEFT, {0: 1.0}),
-        (0, UP, {0: 1.0}),
-        (0, RIGHT, {1: 0.8, 3: 0.2}),
-        (0, DOWN, {3: 0.8, 1: 0.2}),
-        # (0,1): the wall is below
-        (1, DOWN, {1: 1.0}),
-        (1, LEFT, {0: 0.8, 2: 0.2}),
-        (1, RIGHT, {2: 0.8, 0: 0.2}),
-        # (1,2): the wall is to the left
-        (4, LEFT, {4: 1.0}),
-        (4, UP, {2: 0.8, 7: 0.2}),
-        (4, DOWN, {7: 0.8, 2: 0.2}),
-        # the goal, (2,2), is a square like any other
-        (7, RIGHT, {7: 1.0}),
-        (7, LEFT, {6: 0.8, 4: 0.2}),
-        (7, UP, {4: 0.8, 6: 0.2}),
-    ],
+    ("options", "value", "within"), [({}, 4.3810816, 1e-7), ({"horizon": 8}, 2.58, 5e-3), (SURE, 12 - (3 + 4), 0)]
 )
-def test_moves_of_the_papers_gridworld(s: int, a: int, expected: dict[int, float]) -> None:
-    assert moves(gridworld(agents=1), s, a) == expected
-
-
-def test_every_step_in_the_last_square_pays_one_and_nothing_else_pays() -> None:
-    expected = np.zeros((1, 8, 4))
-    expected[0, 7] = 1.0
-    world = gridworld(agents=2, eps_p=0.1)
-    np.testing.assert_array_equal(world.common.rewards, expected)
-    np.testing.assert_array_equal(world.agent(1).rewards, expected)
-    assert world.eps_r == 0.0
-
-
-@pytest.mark.parametrize(("horizon", "value", "within"), [(10, 4.3810816, 1e-7), (8, 2.58, 5e-3)])
-def test_the_optimal_value_of_the_start_is_known(horizon: int, value: float, within: float) -> None:
-    common = gridworld(agents=1, horizon=horizon).common
-    np.testing.assert_array_equal(common.initial, np.eye(8)[0])
-    assert common.solve().V[0, 0] == pytest.approx(value, abs=within)
-
-
-def test_the_optimal_value_of_a_sure_walk_is_the_number_of_steps_left_at_the_goal() -> None:
-    world = gridworld(agents=1, rows=4, columns=5, success=1.0, horizon=12)
-    assert world.common.solve().V[0, 0] == 12 - (3 + 4)
+def test_the_optimal_value_of_the_start_is_known(options: dict[str, Any], value: float, within: float) -> None:
+    """Of a sure walk it is the number of steps left at the goal."""
+    assert gridworld(agents=1, **options).common.solve().V[0, 0] == pytest.approx(value, abs=within)
 
 
 def test_gridworld_is_the_reference_mdp() -> None:
@@ -149,25 +110,24 @@ def test_an_isolated_square_cannot_be_left_by_anyone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "states", "pays"),
+    ("options", "states", "pays", "start"),
     [
-        ({"rows": 1, "columns": 1}, 1, [0]),
-        ({"rows": 2, "columns": 3, "goals": [(0, 2), (1, 0)]}, 6, [2, 3]),
-        ({"rows": 3, "columns": 4}, 12, [11]),  # only the grid of 3 x 3 has a wall by default
-        ({"walls": []}, 9, [8]),
-        ({"walls": [(0, 1), (2, 1)], "start": (1, 1)}, 7, [6]),
+        ({"rows": 1, "columns": 1}, 1, [0], 0),
+        ({"rows": 2, "columns": 3, "goals": [(0, 2), (1, 0)]}, 6, [2, 3], 0),
+        ({"rows": 3, "columns": 4}, 12, [11], 0),  # only the grid of 3 x 3 has a wall by default
+        ({"walls": []}, 9, [8], 0),
+        ({"walls": [(0, 1), (2, 1)], "start": (1, 1)}, 7, [6], 3),
+        ({"start": (2, 0)}, 8, [7], 5),
     ],
 )
-def test_grids_of_other_sizes_walls_and_goals(options: dict[str, Any], states: int, pays: list[int]) -> None:
+def test_grids_of_other_sizes_walls_goals_and_starts(
+    options: dict[str, Any], states: int, pays: list[int], start: int
+) -> None:
     world = gridworld(agents=2, eps_p=0.3, **options)
     assert world.states == states
+    np.testing.assert_array_equal(world.initial, np.eye(states)[[start, start]])
     assert np.flatnonzero(world.common.rewards[0].all(axis=1)).tolist() == pays
     assert set(world.common.rewards.ravel().tolist()) <= {0.0, 1.0}
-
-
-def test_another_start_is_where_every_agent_begins() -> None:
-    world = gridworld(agents=2, start=(2, 0))
-    np.testing.assert_array_equal(world.initial, np.eye(8)[[5, 5]])
 
 
 def test_a_large_grid_is_stored_by_support() -> None:
@@ -190,21 +150,18 @@ def test_own_moves_have_weights_uniform_on_the_unit_interval() -> None:
 # Synthetic -------------------------------------------------------------------------------------------------------
 
 
-def test_the_papers_synthetic_problem_has_five_of_everything_and_a_uniform_start() -> None:
-    problem = synthetic(agents=3, eps_p=0.1)
-    assert problem.probabilities.shape == (3, 5, 5, 5, 5)
-    assert problem.rewards.shape == (1, 5, 5, 5)
-    assert problem.horizon == 5
-    assert problem.eps_r == 0.0
-    np.testing.assert_allclose(problem.initial, 0.2, rtol=0, atol=1e-15)
-
-
-@pytest.mark.parametrize(("states", "actions", "horizon"), [(1, 1, 1), (2, 7, 3), (6, 1, 2), (3, 2, 1)])
-def test_a_synthetic_problem_of_any_size(states: int, actions: int, horizon: int) -> None:
-    problem = synthetic(agents=2, eps_p=0.3, states=states, actions=actions, horizon=horizon, eps_r=0.2)
-    assert (problem.states, problem.actions, problem.horizon) == (states, actions, horizon)
-    assert problem.rewards.shape == (2, horizon, states, actions)
-    np.testing.assert_allclose(problem.probabilities.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
+@pytest.mark.parametrize(("S", "A", "H"), [(1, 1, 1), (2, 7, 3), (6, 1, 2), (3, 2, 1), (5, 5, 5)])
+def test_a_synthetic_problem_of_any_size_has_a_uniform_start_and_five_of_everything_in_the_paper(
+    S: int, A: int, H: int
+) -> None:
+    sizes = {} if S == 5 else {"states": S, "actions": A, "horizon": H}
+    for eps_r, rows in ((0.2, 2), (0.0, 1)):
+        problem = synthetic(agents=2, eps_p=0.3, eps_r=eps_r, **sizes)  # type: ignore[arg-type]
+        assert problem.probabilities.shape == (2, H, S, A, S)
+        assert problem.rewards.shape == (rows, H, S, A)
+        assert (problem.horizon, problem.eps_r > 0) == (H, rows == 2)
+        np.testing.assert_allclose(problem.probabilities.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
+        np.testing.assert_allclose(problem.initial, 1 / S, rtol=0, atol=1e-15)
 
 
 def test_rows_of_synthetic_kernels_are_uniform_on_the_simplex() -> None:
@@ -276,7 +233,7 @@ def test_agents_differ_from_each_other_and_from_the_common_kernel(name: str) -> 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_seed_alone_decides_what_is_drawn(name: str) -> None:
-    first, again, other = (make_environment(name, agents=2, eps_p=0.2, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (make_environment(name, agents=2, eps_p=0.2, seed=seed) for seed in (1, 1.0, 2))
     np.testing.assert_array_equal(first.probabilities, again.probabilities)
     assert np.abs(first.probabilities - other.probabilities).max() > 1e-3
 
@@ -302,9 +259,3 @@ def test_a_bad_option_of_any_environment_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(InputError, match=message):
         make_environment(name, **{option: value})
-
-
-@pytest.mark.parametrize("name", MIXTURES)
-def test_a_seed_that_is_a_whole_number_as_a_float_is_accepted(name: str) -> None:
-    first, second = (ENVIRONMENTS[name](agents=1, eps_p=0.5, seed=seed) for seed in (7, 7.0))
-    np.testing.assert_array_equal(first.probabilities, second.probabilities)

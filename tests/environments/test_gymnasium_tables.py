@@ -99,14 +99,12 @@ def test_our_environment_goes_through_gymnasium_and_comes_back_the_same() -> Non
 def test_the_optimum_converts_to_the_largest_return_in_gymnasiums_own_units(case: str) -> None:
     id, kwargs, horizon = CASES[case]
     federation = from_gymnasium(id, agents=1, horizon=horizon, kwargs=kwargs)
-    units = Units.of(federation.description)
-    ours = float(federation.common.initial @ federation.common.solve().V[0])
-    assert units.original_return(ours, horizon) == pytest.approx(
-        best_return(*table_of(id, kwargs), horizon), abs=1e-9
-    )
+    best = best_return(*table_of(id, kwargs), horizon)
+    assert Units.of(federation.description).original_return(optimum(federation), horizon) == pytest.approx(best)
 
 
 def test_returns_convert_exactly_whenever_an_episode_ends() -> None:
+    assert from_gymnasium("Taxi-v4", agents=1).horizon == 200, "by default the environment's own"
     federation = from_gymnasium("Taxi-v4", agents=1, horizon=25)
     units = Units.of(federation.description)
     assert (units.offset, units.scale) == (-10.0, 30.0)
@@ -116,11 +114,6 @@ def test_returns_convert_exactly_whenever_an_episode_ends() -> None:
         after = federation.rewards[0, 0, 500, 0]
         ours = sum(units.rescaled(r) for r in paid) + (25 - length) * after
         assert units.original_return(ours, 25) == pytest.approx(paid.sum(), abs=1e-10)
-
-
-def test_the_horizon_is_by_default_the_environments_own() -> None:
-    assert from_gymnasium("FrozenLake-v1", agents=1).horizon == 100
-    assert from_gymnasium("Taxi-v4", agents=1).horizon == 200
 
 
 def test_each_agent_has_its_own_keyword_arguments() -> None:

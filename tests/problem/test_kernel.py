@@ -24,21 +24,13 @@ def uniform_table(steps: int = 2, states: int = 3, actions: int = 2) -> FloatArr
 
 
 @given(seed=SEEDS, steps=SIZES, states=SIZES, actions=SIZES, zeros=st.floats(0, 1))
-def test_a_dense_table_comes_back_from_its_support(
+def test_a_kernel_is_its_dense_table_row_by_row(
     seed: int, steps: int, states: int, actions: int, zeros: float
 ) -> None:
     table = random_dense_kernel(np.random.default_rng(seed), states, actions, steps=steps, zeros=zeros)
     kernel = Kernel.from_dense(table)
     np.testing.assert_allclose(kernel.dense(), table, rtol=1e-15, atol=0)
     assert (kernel.steps, kernel.states, kernel.actions) == (steps, states, actions)
-
-
-@given(seed=SEEDS, steps=SIZES, states=SIZES, actions=SIZES, zeros=st.floats(0, 1))
-def test_support_and_probabilities_are_those_of_the_table_row_by_row(
-    seed: int, steps: int, states: int, actions: int, zeros: float
-) -> None:
-    table = random_dense_kernel(np.random.default_rng(seed), states, actions, steps=steps, zeros=zeros)
-    kernel = Kernel.from_dense(table)
     largest = 0
     for h, s, a in np.ndindex(steps, states, actions):
         expected = {x: float(p) for x, p in enumerate(table[h, s, a]) if p > 0}

@@ -115,65 +115,40 @@ def test_the_horizon_is_read_from_whatever_depends_on_the_step(
     np.testing.assert_allclose(mdp.solve().V, MDP(TWO_STATES, TWO_REWARDS, 0, 3).solve().V, rtol=0, atol=CLOSE)
 
 
-def test_a_missing_horizon_is_asked_for() -> None:
-    with pytest.raises(InputError, match="pass horizon=H"):
-        MDP(TWO_STATES, TWO_REWARDS, 0)
+def steps(kernel: int, rewards: int, horizon: int | None) -> dict[str, Any]:
+    tables = {"kernel": np.broadcast_to(TWO_STATES, (kernel, 2, 2, 2)), "horizon": horizon}
+    return {**tables, "rewards": np.broadcast_to(TWO_REWARDS, (rewards, 2, 2))}
 
 
 @pytest.mark.parametrize(
-    ("kernel_steps", "reward_steps", "said", "listed"),
-    [(2, 3, None, [2, 3]), (2, 1, 4, [2, 4]), (1, 3, 1, [1, 3]), (2, 3, 4, [2, 3, 4])],
-)
-def test_horizons_that_disagree_are_all_named(
-    kernel_steps: int, reward_steps: int, said: int | None, listed: list[int]
-) -> None:
-    kernel = np.broadcast_to(TWO_STATES, (kernel_steps, 2, 2, 2))
-    rewards = np.broadcast_to(TWO_REWARDS, (reward_steps, 2, 2))
-    with pytest.raises(InputError, match=re.escape(f"disagree on the number of steps: {listed}")):
-        MDP(kernel, rewards, 0, said)
-
-
-@pytest.mark.parametrize("horizon", [0, -1, 2.5, float("nan"), float("inf"), True])
-def test_a_horizon_that_is_no_positive_whole_number_is_refused(horizon: int) -> None:
-    with pytest.raises(InputError, match="the horizon must be"):
-        MDP(TWO_STATES, TWO_REWARDS, 0, horizon)
-
-
-@pytest.mark.parametrize(
-    ("rewards", "message"),
+    ("changes", "message"),
     [
+        ({"horizon": None}, "pass horizon=H"),
+        (steps(2, 3, None), r"disagree on the number of steps: \[2, 3\]"),
+        (steps(2, 1, 4), r"disagree on the number of steps: \[2, 4\]"),
+        (steps(1, 3, 1), r"disagree on the number of steps: \[1, 3\]"),
+        (steps(2, 3, 4), r"disagree on the number of steps: \[2, 3, 4\]"),
+        *(({"horizon": H}, "the horizon must be") for H in (0, -1, 2.5, np.nan, np.inf, True)),
         *(
-            (np.zeros(shape), re.escape("(S, A) = (2, 2)") + ".*" + re.escape(f"got {shape}"))
+            ({"rewards": np.zeros(shape)}, re.escape("(S, A) = (2, 2)") + ".*" + re.escape(f"got {shape}"))
             for shape in ((), (2,), (2, 3), (3, 2), (1, 2, 2, 2))
         ),
-        ([[0.0, -0.1], [1.0, 0.5]], re.escape("span [-0.1, 1]") + ".*Rescale"),
-        ([[0.0, 1.5], [1.0, 0.5]], re.escape("span [0, 1.5]") + ".*Rescale"),
-        *(([[0.0, x], [1.0, 0.5]], "rewards hold a value that is not a finite number") for x in (np.nan, np.inf)),
+        ({"rewards": [[0.0, -0.1], [1.0, 0.5]]}, re.escape("span [-0.1, 1]") + ".*Rescale"),
+        ({"rewards": [[0.0, 1.5], [1.0, 0.5]]}, re.escape("span [0, 1.5]") + ".*Rescale"),
+        *(({"rewards": [[0.0, x], [1.0, 0.5]]}, "rewards hold a value that is not a") for x in (np.nan, np.inf)),
+        ({"initial": [0.5, 0.25, 0.25]}, r"shape \(S,\) = \(2,\), got \(3,\)"),
+        ({"initial": [[0.5, 0.5]]}, r"got \(1, 2\)"),
+        ({"initial": [0.5, 0.4]}, "sums to 0.9, not to 1"),
+        ({"initial": [1.5, -0.5]}, "non-negative"),
+        *(({"initial": [x, 1.0]}, "finite") for x in (np.nan, np.inf)),
+        ({"initial": 2}, "the initial state must be at most 1, got 2"),
+        ({"initial": -1}, "the initial state must be at least 0, got -1"),
+        *(({"initial": x}, "the initial state must be a whole number") for x in (0.5, True)),
     ],
 )
-def test_bad_rewards_are_refused_with_the_reason(rewards: Any, message: str) -> None:
+def test_bad_tables_are_refused_with_the_reason(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        MDP(TWO_STATES, rewards, 0, 2)
-
-
-@pytest.mark.parametrize(
-    ("initial", "message"),
-    [
-        ([0.5, 0.25, 0.25], r"shape \(S,\) = \(2,\), got \(3,\)"),
-        ([[0.5, 0.5]], r"got \(1, 2\)"),
-        ([0.5, 0.4], "sums to 0.9, not to 1"),
-        ([1.5, -0.5], "non-negative"),
-        ([np.nan, 1.0], "finite"),
-        ([np.inf, 0.0], "finite"),
-        (2, "the initial state must be at most 1, got 2"),
-        (-1, "the initial state must be at least 0, got -1"),
-        (0.5, "the initial state must be a whole number"),
-        (True, "the initial state must be a whole number"),
-    ],
-)
-def test_bad_initial_distributions_are_refused_with_the_reason(initial: list[float] | int, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        MDP(TWO_STATES, TWO_REWARDS, initial, 2)
+        MDP(**{"kernel": TWO_STATES, "rewards": TWO_REWARDS, "initial": 0, "horizon": 2, **changes})
 
 
 @pytest.mark.parametrize(
@@ -190,11 +165,6 @@ def test_a_bad_policy_is_refused_with_the_reason(policy: Any, message: str) -> N
     for use in (mdp.evaluate, mdp.occupancy):
         with pytest.raises(InputError, match=re.escape(message)):
             use(policy)
-
-
-def test_a_bad_kernel_is_refused_with_its_row() -> None:
-    with pytest.raises(InputError, match=re.escape("row (h=0, s=0, a=0)")):
-        MDP([[[0.5, 0.6]], [[0.0, 1.0]]], [[0.0], [1.0]], 0, 2)
 
 
 def test_the_tables_of_an_mdp_cannot_be_written() -> None:

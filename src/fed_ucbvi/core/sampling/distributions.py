@@ -32,12 +32,6 @@ def _stirling_correction(n: float) -> float:
     return (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / (1680.0 * square)) / square) / square) / n
 
 
-@compiled
-def log_factorial_ratio(start: int, end: int) -> float:
-    """``ln(end! / start!)`` to the accuracy of a double."""
-    return (end - start) * math.log(max(start, 1)) + log_factorial_excess(start, end)
-
-
 @inner
 def log_factorial_excess(start: int, end: int) -> float:
     """``ln(end! / start!) - (end - start) ln max(start, 1)``: what is left once the largest terms are taken out.
