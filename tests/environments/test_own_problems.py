@@ -128,6 +128,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("shops_of_ours", None)
 
 
+def done(*arguments: str, cwd: Path, paths: tuple[Path, ...] = ()) -> str:
+    """What the program prints in a new process, which ends well."""
+    made = anew(*arguments, cwd=cwd, paths=paths)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return made.stdout
+
+
+def grid(**changes: Any) -> dict[str, Any]:
+    """A small grid of a sweep."""
+    plain = {"algorithms": ["fed-ucbvi"], "environments": ["synthetic"], "agents": [2], "episodes": [30], "seeds": 2}
+    return {**plain, **changes}
+
+
 # ----------------------------------------------------------------------------------------- federations as files
 
 
@@ -148,13 +161,6 @@ def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells
     assert synthetic(agents=2, eps_p=0.2).digest != synthetic(agents=2, eps_p=0.2, seed=1).digest
 
 
-def rewritten(path: Path, **changes: Any) -> None:
-    """The file with some of its arrays replaced; None leaves one out."""
-    with np.load(path) as data:
-        arrays = {**data, **changes}
-    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -172,17 +178,14 @@ def rewritten(path: Path, **changes: Any) -> None:
     ],
 )
 def test_a_file_that_is_no_federation_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """One or more of its arrays are replaced; None leaves one out."""
     path = tmp_path / "f.npz"
     synthetic(agents=2, states=3, actions=2, horizon=3).save(path)
-    rewritten(path, **changes)
+    with np.load(path) as data:
+        arrays = {**data, **changes}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(InputError, match=message):
         Federation.load(path)
-
-
-def test_a_text_is_no_federation_either(tmp_path: Path) -> None:
-    (tmp_path / "f.npz").write_text("no tables at all", encoding="utf-8")
-    with pytest.raises(InputError, match="is not a federation that fed-ucbvi saved"):
-        Federation.load(tmp_path / "f.npz")
 
 
 def test_saving_refuses_other_names_and_values_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -194,6 +197,9 @@ def test_saving_refuses_other_names_and_values_and_leaves_nothing_behind(tmp_pat
     with pytest.raises(InputError, match="is not a file"):
         Federation.load(tmp_path / "f.npz")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "f.npz").write_text("no tables at all", encoding="utf-8")
+    with pytest.raises(InputError, match="is not a federation that fed-ucbvi saved"):
+        Federation.load(tmp_path / "f.npz")
 
 
 # ----------------------------------------------------------------------------------------------------- one resolver
@@ -320,10 +326,8 @@ def test_a_federation_over_the_network_takes_own_environments_and_algorithms(her
     pytest.importorskip("grpc")
     make_environment("shops_of_ours:FIXED").save("shops.npz")
     own = ("--env", "shops.npz", "--algorithm", "shops_of_ours:Bold", "--episodes", "30", "--seed", "2", "--json")
-    alone = anew("run", *own, "--driver", "episodes", cwd=here)
-    together = anew("federate", "--nodes", "2", *own, cwd=here)
-    assert (alone.returncode, together.returncode) == (0, 0), together.stderr
-    first, second = json.loads(alone.stdout), json.loads(together.stdout)
+    first = json.loads(done("run", *own, "--driver", "episodes", cwd=here))
+    second = json.loads(done("federate", "--nodes", "2", *own, cwd=here))
     for key in ("algorithm", "environment", "agents", "rounds", "value", "federated_regret"):
         assert first[key] == second[key]
 
@@ -355,16 +359,13 @@ def test_code_is_not_run_because_a_file_names_it(here: Path) -> None:
 @pytest.mark.full
 def test_a_run_and_a_checkpoint_name_what_they_were_made_with_and_work_in_a_new_process(here: Path) -> None:
     own = ("--env", "shops_of_ours:many", "--agents", "2", "--algorithm", "shops_of_ours:BOLDER", "--episodes", "40")
-    whole = anew("run", *own, "--out", "whole", "--checkpoint", "kept", cwd=here)
-    assert whole.returncode == 0, whole.stderr
+    done("run", *own, "--out", "whole", "--checkpoint", "kept", cwd=here)
     elsewhere = here / "elsewhere"
     elsewhere.mkdir()
-    shown = anew("show", str(here / "whole"), "--out", "picture.png", "--json", cwd=elsewhere)
-    assert shown.returncode == 0, shown.stderr
-    assert json.loads(shown.stdout)["algorithm"] == "shops_of_ours:Bold"
+    shown = done("show", str(here / "whole"), "--out", "picture.png", "--json", cwd=elsewhere)
+    assert json.loads(shown)["algorithm"] == "shops_of_ours:Bold"
     assert Run.load(here / "whole").about.environment["name"] == "shops_of_ours:many"
-    again = anew("resume", str(here / "kept"), "--out", "again", "--code", "shops_of_ours:Bold", cwd=here)
-    assert again.returncode == 0, again.stderr
+    done("resume", str(here / "kept"), "--out", "again", "--code", "shops_of_ours:Bold", cwd=here)
     assert Run.load(here / "again").same_outcome(Run.load(here / "whole"))
     lost = anew("resume", str(here / "kept"), "--code", "shops_of_ours:Bold", cwd=elsewhere)
     assert lost.returncode == 2
@@ -394,20 +395,16 @@ def test_a_sweep_over_ones_own_is_read_where_the_code_is_not(here: Path) -> None
     make_environment("shops_of_ours:FIXED").save("shops.npz")
     (here / "ours.toml").write_text(TOML, encoding="utf-8")
     assert "not run because a file names it" in anew(*SWEEP[:-2], cwd=here).stderr
-    made = anew(*SWEEP, "--json", cwd=here)
-    assert made.returncode == 0, made.stdout + made.stderr
-    assert json.loads(made.stdout)["done"] == 9
+    assert json.loads(done(*SWEEP, "--json", cwd=here))["done"] == 9
     elsewhere = here / "elsewhere"
     elsewhere.mkdir()
-    reported = anew("report", str(here / "out"), "--out", "report", "--json", cwd=elsewhere)
-    assert reported.returncode == 0, reported.stderr
+    done("report", str(here / "out"), "--out", "report", "--json", cwd=elsewhere)
     assert (elsewhere / "report" / "index.html").is_file()
     program = "from fed_ucbvi import load_runs; import sys; print(len(load_runs(sys.argv[1])))"
     alone = {"PYTHONPATH": str(ROOT / "src"), "PYTHONSAFEPATH": "1"}
     counted = executed(program, here / "out", cwd=elsewhere, env=alone)
     assert counted.stdout == "9\n", counted.stderr
-    again = anew(*SWEEP, "--resume", "--json", cwd=here)
-    assert json.loads(again.stdout)["skipped"] == 9
+    assert json.loads(done(*SWEEP, "--resume", "--json", cwd=here))["skipped"] == 9
     jobs = [job for job, _ in load_runs(here / "out")]
     assert {job.algorithm for job in jobs} == {"shops_of_ours:Bold", "fed-ucbvi"}
     assert jobs[0] == Job(**jobs[0].content())
@@ -426,26 +423,20 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp
     pip = [sys.executable, "-m", "pip", "install", *options.split()]
     subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", place, PLUGIN], check=True, timeout=300)
     for what, name in (("environments", "shops"), ("algorithms", "bold-fed-ucbvi")):
-        listed = anew(what, "--json", cwd=tmp_path, paths=(place,))
-        assert name in json.loads(listed.stdout), listed.stderr
+        assert name in json.loads(done(what, "--json", cwd=tmp_path, paths=(place,)))
     both = ("--env", "shops", "--algorithm", "bold-fed-ucbvi")
-    made = anew(
-        "run", *both, "--episodes", "30", "--env-option", "capacity=3", "--json", cwd=tmp_path, paths=(place,)
-    )
-    assert made.returncode == 0, made.stderr
-    figures = json.loads(made.stdout)
+    few = ("--episodes", "30", "--env-option", "capacity=3", "--json")
+    figures = json.loads(done("run", *both, *few, cwd=tmp_path, paths=(place,)))
     assert (figures["env"], figures["algorithm"], figures["states"]) == ("shops", "bold-fed-ucbvi", 4)
     (tmp_path / "s.toml").write_text(
         'name = "s"\n[[grid]]\nalgorithms = ["bold-fed-ucbvi", "fed-ucbvi"]\n'
         'environments = [{ name = "shops", capacity = 2 }]\nagents = [2]\nepisodes = [20]\nseeds = 2\n',
         encoding="utf-8",
     )
-    swept = anew("sweep", "s.toml", "--out", "out", "--json", cwd=tmp_path, paths=(place,))
-    assert swept.returncode == 0, swept.stderr
-    assert json.loads(swept.stdout)["done"] == 4
+    swept = done("sweep", "s.toml", "--out", "out", "--json", cwd=tmp_path, paths=(place,))
+    assert json.loads(swept)["done"] == 4
     for paths in ((place,), ()):
-        reported = anew("report", "out", "--out", f"report-{len(paths)}", cwd=tmp_path, paths=paths)
-        assert reported.returncode == 0, reported.stderr
+        done("report", "out", "--out", f"report-{len(paths)}", cwd=tmp_path, paths=paths)
         page = (tmp_path / f"report-{len(paths)}" / "index.html").read_text(encoding="utf-8")
         for label in ("Bold Fed-UCBVI", "small shops"):
             assert label in page, "the runs have it on record"
@@ -465,10 +456,9 @@ def test_what_the_documents_say_of_ones_own_runs_as_written(page: str, module: s
         program, *arguments = shlex.split(command)
         if program == "python":
             env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-            made = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True)
+            subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, check=True)
         else:
-            made = anew(*arguments, cwd=tmp_path)
-        assert made.returncode == 0, made.stderr
+            done(*arguments, cwd=tmp_path)
 
 
 def looks(name: str) -> tuple[str, str, str]:
@@ -495,8 +485,7 @@ def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code
         {"name": "shops_of_ours:Bold"},
         {"name": "shops_of_ours:Bold", "label": "at 5 % of it", "courage": 2},
     ]
-    grid = {"algorithms": algorithms, "environments": ["synthetic"], "agents": [2], "episodes": [30], "seeds": 2}
-    assert run_sweep(Sweep(name="ours", grids=[grid]), here / "looks", jobs=1).complete
+    assert run_sweep(Sweep(name="ours", grids=[grid(algorithms=algorithms)]), here / "looks", jobs=1).complete
     elsewhere = here / "elsewhere"
     elsewhere.mkdir()
     labels = ["Brisk!", "plain", "shops_of_ours:Bold", "at 5 % of it"]
@@ -504,18 +493,14 @@ def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code
         ("markdown", labels),
         ("latex", [*labels[:2], r"shops\_of\_ours:Bold", r"at 5 \% of it"]),
     ):
-        shown = anew("show", str(here / "looks"), "--format", format_, "--out", "looks.svg", cwd=elsewhere)
-        assert shown.returncode == 0, shown.stderr
-        sign = "|" if format_ == "markdown" else "&"
-        rows = [
-            line.strip("| ").partition(f" {sign} ")[0] for line in shown.stdout.splitlines() if f" {sign} " in line
-        ]
+        shown = done("show", str(here / "looks"), "--format", format_, "--out", "looks.svg", cwd=elsewhere)
+        sign = " | " if format_ == "markdown" else " & "
+        rows = [line.strip("| ").partition(sign)[0] for line in shown.splitlines() if sign in line]
         assert rows[-4:] == written
     svg = (elsewhere / "looks.svg").read_text(encoding="utf-8")
     assert set(labels) <= set(re.findall(r">([^<>]+)</text>", svg))
     assert "#123456" in svg
-    reported = anew("report", str(here / "looks"), "--out", "report", cwd=elsewhere)
-    assert reported.returncode == 0, reported.stderr
+    done("report", str(here / "looks"), "--out", "report", cwd=elsewhere)
     page = (elsewhere / "report" / "index.html").read_text(encoding="utf-8")
     assert all(label in page for label in labels)
 
@@ -553,14 +538,7 @@ def test_a_sweep_over_agents_whose_eps_p_is_computed_is_read_reported_and_never_
     environment: dict[str, Any], agents: int, tmp_path: Path
 ) -> None:
     pytest.importorskip("gymnasium")
-    grid = {
-        "algorithms": ["fed-ucbvi"],
-        "environments": [environment],
-        "agents": [agents],
-        "episodes": [30],
-        "seeds": 2,
-    }
-    sweep = Sweep(name="different", grids=[grid])
+    sweep = Sweep(name="different", grids=[grid(environments=[environment], agents=[agents])])
     pairs = load_runs(made_sweep(tmp_path / "out", sweep))
     assert [(job.eps_p, made.about.eps_p > 0) for job, made in pairs] == [(0.0, True)] * 2
     again = run_sweep(sweep, tmp_path / "out", resume=True)
@@ -572,22 +550,14 @@ def test_a_sweep_in_which_nothing_can_be_lost_is_reported(tmp_path: Path) -> Non
     """With one action regret is 0, which no logarithmic axis can hold."""
     only = MDP([[[0.5, 0.5]], [[0.2, 0.8]]], rewards=[[0.0], [1.0]], initial=0, horizon=3)
     Federation.from_mdps([only, only]).save(tmp_path / "one.npz")
-    grid = {
-        "algorithms": ["fed-ucbvi"],
-        "environments": [str(tmp_path / "one.npz")],
-        "agents": [2],
-        "eps_p": [0.0],
-        "episodes": [40],
-        "seeds": [0, 1],
-    }
-    folder = made_sweep(tmp_path / "out", Sweep(name="nothing", grids=[grid]))
+    only_one = grid(environments=[str(tmp_path / "one.npz")], eps_p=[0.0])
+    folder = made_sweep(tmp_path / "out", Sweep(name="nothing", grids=[only_one]))
     assert "saved in" in call("report", folder).stdout
 
 
 def test_a_file_under_another_runs_name_is_still_noticed(tmp_path: Path) -> None:
     def sweep(spread: float) -> Sweep:
-        grid = {"algorithms": ["fed-ucbvi"], "environments": [{"name": "riverswim", "spread": spread}]}
-        return Sweep(name="x", grids=[{**grid, "agents": [2], "episodes": [20], "seeds": 1}])
+        return Sweep(name="x", grids=[grid(environments=[{"name": "riverswim", "spread": spread}], seeds=1)])
 
     store, (job,) = Store.create(tmp_path / "out", sweep(0.5)), sweep(0.5).jobs()
     (other,) = sweep(0.4).jobs()
@@ -629,9 +599,6 @@ def test_a_class_that_only_borrows_a_registered_name_is_recorded_by_its_own(tmp_
 
 @pytest.mark.parametrize("character", ["\x00", "\x1b", "\n", "\x9b", "\u202e", "\ud800", "\u2028"])
 def test_control_characters_in_a_sweep_are_refused_and_reach_no_terminal(character: str, tmp_path: Path) -> None:
-    def grid(**changes: Any) -> dict[str, Any]:
-        return {"algorithms": ["fed-ucbvi"], "environments": ["synthetic"], "episodes": [10], **changes}
-
     bad = f"a{character}[31mb"
     for key, content in (
         ("name", {"name": bad, "grids": [grid()]}),
@@ -649,9 +616,6 @@ def test_control_characters_in_a_sweep_are_refused_and_reach_no_terminal(charact
 
 
 def test_plain_text_in_any_language_is_a_label() -> None:
-    grid = {
-        "algorithms": [{"name": "fed-ucbvi", "label": "β ≤ ½, 商店 👩‍🔬"}],
-        "environments": ["synthetic"],
-        "episodes": [9],
-    }
-    assert Sweep(name="x", grids=[grid]).jobs()[0].label == "β ≤ ½, 商店 👩‍🔬"
+    label = "β ≤ ½, 商店 👩‍🔬"
+    algorithm = {"name": "fed-ucbvi", "label": label}
+    assert Sweep(name="x", grids=[grid(algorithms=[algorithm])]).jobs()[0].label == label
