@@ -1,8 +1,10 @@
-"""The worked examples: five shops and four thermostats, small, against what is known of them otherwise."""
+"""The worked examples: five shops, four thermostats and Gymnasium's environments, against what is known of them."""
 
 from __future__ import annotations
 
 import logging
+import runpy
+import warnings
 from collections.abc import Iterator
 
 import compare_shops
@@ -15,6 +17,9 @@ import shops
 from gymnasium.utils.env_checker import check_env
 
 from fed_ucbvi import Federation, InputError
+from fed_ucbvi.engine.simulation import Caution
+from matrices import first_of
+from repository import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +99,18 @@ def test_what_houses_learn_costs_less_than_the_best_thermostat() -> None:
     learnt = figures["learnt"][400]
     assert learnt["less_than_rule"][0] > 4 * learnt["standard_error"][0] > 0
     assert "best thermostat" in compare_thermostats.picture({**figures, "learnt": {100: learnt, 400: learnt}}).svg
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "live"), first_of([("FrozenLake 4x4", False), ("CliffWalking", False), ("CliffWalking", True)], 2)
+)
+def test_a_fleet_learns_to_within_5_percent_of_the_optimum_in_the_environments_own_units(
+    name: str, live: bool
+) -> None:
+    example = runpy.run_path(str(ROOT / "examples" / "gymnasium_fleet.py"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Caution)
+        figures = example["learn"](example["TASKS"][name], live, seed=0).original_units
+    assert figures["optimal_value"] - figures["value"] < 0.05 * abs(figures["optimal_value"])
+    assert figures["optimal_value"] - figures["average_reward"] > 0.05 * abs(figures["optimal_value"])
