@@ -147,18 +147,15 @@ def join(
         say(f"{name}: interrupted after {node.rounds:,} rounds{again}")
         raise typer.Exit(INTERRUPTED) from None
     run, rounds = (node.run, node.rounds) if ended is None else (ended.run, ended.rounds)
-    policy = node.policy
-    if out is not None and policy is not None:
-        policy.save(out)
+    policy, lines = _keep_policy(node.policy, out)
     found = None if advice is None else advise_node(node, advice)
-    summary = None if policy is None else policy_summary(policy, out)
     took = f"took part in run {run} to its end" if ended is None else f"run {run} is over, as {result} says"
     received = "" if policy is None else "; received the recommended policy"
     print_result(
         output.as_json,
-        {**about, "run": run, "rounds": rounds, "policy": summary, "advice": found},
+        {**about, "run": run, "rounds": rounds, "policy": policy, "advice": found},
         f"{name}: {took}, {rounds:,} rounds{received}",
-        *([] if out is None or policy is None else [policy_line(policy, out)]),
+        *lines,
         *(() if found is None else advice_lines(found)),
     )
 
@@ -191,11 +188,8 @@ def leave(
         check_policy_file(out)
     name, server = str(connection.name), connection.server(address)
     with interruptible():
-        policy = asyncio.run(leave_run(name, server, patience=patience))
-    if out is not None and policy is not None:
-        policy.save(out)
-    content = {"node": name, "left": True, "policy": None if policy is None else policy_summary(policy, out)}
-    lines = [] if out is None or policy is None else [policy_line(policy, out)]
+        policy, lines = _keep_policy(asyncio.run(leave_run(name, server, patience=patience)), out)
+    content = {"node": name, "left": True, "policy": policy}
     print_result(as_json, content, f"{name}: has left the run for good", *lines)
 
 
@@ -221,28 +215,23 @@ def policy(
     if connection.name is not None:
         check_name(connection.name)
     with interruptible():
-        found = asyncio.run(ask_policy(connection.server(address)))
+        content, lines = _keep_policy(asyncio.run(ask_policy(connection.server(address))), out)
+    print_result(as_json, content or {}, *lines)
+
+
+def _keep_policy(found: LearntPolicy | None, out: Path | None) -> tuple[dict[str, Any] | None, list[str]]:
+    """Save a policy that came from a server, if there is one and it is wanted; what is known of it, also in words."""
+    if found is None:
+        return None, []
+    content = {name: getattr(found, name) for name in ("run", "rounds", "episodes", "final")}
+    content |= {"policy_sha256": found.digest, "signed": bool(found.signature)}
+    if out is None:
+        return {**content, "file": None}, []
     found.save(out)
-    print_result(as_json, policy_summary(found, out), policy_line(found, out))
-
-
-def policy_summary(found: LearntPolicy, out: Path | None) -> dict[str, Any]:
-    """What is known of a policy that came from a server, ready for JSON."""
-    return {
-        "run": found.run,
-        "rounds": found.rounds,
-        "episodes": found.episodes,
-        "final": found.final,
-        "policy_sha256": found.digest,
-        "signed": bool(found.signature),
-        "file": None if out is None else str(out),
-    }
-
-
-def policy_line(found: LearntPolicy, out: Path) -> str:
     sealed = "signed by the server" if found.signature else "unsigned, because the federation is insecure"
     when = "at the end of" if found.final else f"after round {found.rounds:,} of"
-    return f"{out}: the policy recommended {when} run {found.run}, {sealed}, SHA-256 {found.digest[:16]}..."
+    line = f"{out}: the policy recommended {when} run {found.run}, {sealed}, SHA-256 {found.digest[:16]}..."
+    return {**content, "file": str(out)}, [line]
 
 
 def advise_node(node: Node, folder: Path) -> dict[str, Any]:
@@ -321,8 +310,8 @@ def certs(
         certificates.revoke(out, revoke_replaced, replaced=True)
     lines = [f"revoked: {name}" for name in revoke or ()]
     lines += [f"revoked, but for the newest certificate: {name}" for name in revoke_replaced or ()]
-    content = {"written": _texts(written), "revoked": certificates.revoked_names(out)}
-    print_result(as_json, content, *_texts(written), *lines)
+    files = [str(path) for path in written]
+    print_result(as_json, {"written": files, "revoked": certificates.revoked_names(out)}, *files, *lines)
 
 
 def request(
@@ -363,9 +352,6 @@ def _check_days(days: float) -> None:
 
 
 def _tell(written: Sequence[Path], name: str, fingerprint: str, as_json: bool) -> None:
-    content = {"written": _texts(written), "name": name, "fingerprint": fingerprint}
-    print_result(as_json, content, *_texts(written), f"fingerprint of the key: {fingerprint}")
-
-
-def _texts(paths: Sequence[Path]) -> list[str]:
-    return [str(path) for path in paths]
+    files = [str(path) for path in written]
+    content = {"written": files, "name": name, "fingerprint": fingerprint}
+    print_result(as_json, content, *files, f"fingerprint of the key: {fingerprint}")

@@ -139,113 +139,79 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     """A run in a few lines: first the value to the agents; values in the common MDP are labelled as such."""
-    about = run.about
+    return f"{run.about.algorithm} on {run.about.environment.get('name', 'custom')}", [*_rows(run)]
+
+
+def _rows(run: Run) -> Iterator[tuple[str, str]]:
+    about, records, units = run.about, run.records, Units.of(run.about.environment)
     eps_p = "eps_p unknown" if math.isnan(about.eps_p) else f"eps_p = {about.eps_p:g}"
     setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, {eps_p}"
     setting += ", random rewards" if about.random_rewards else ""
-    units = Units.of(about.environment)
     setting += "" if units == Units() else f", rewards of {units} a step rescaled to [0, 1]"
-    rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
-    rows = [
-        ("setting", f"{setting}, seed {about.seed}"),
-        *_worth(run),
-        *_gap(run),
-        *_promises(run),
-        ("regret", "unknown" if math.isnan(run.regret) else f"{run.regret:,.2f}"),
-        ("federated regret", str(run.federated_regret)),
-        ("rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"),
-        ("communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"),
-        *_recommendations(run),
-        *((name, _fact(run, name)) for name in about.facts),
-        ("wall time", run.wall_time),
-    ]
-    present = run.records["agents"]
-    if (present != about.agents).any():
-        least, most = f"{present.min():,}", f"{present.max():,}"
-        rows.insert(1, ("took part", f"{least if least == most else f'{least} to {most}'} agents in a round"))
+    yield "setting", f"{setting}, seed {about.seed}"
     if not run.complete:
-        rows.insert(1, ("not complete", f"{run.unfinished}; the figures are those so far"))
-    if run.advice is not None:
-        rows.append(("advice", run.advice))
-    return f"{about.algorithm} on {about.environment.get('name', 'custom')}", rows
-
-
-def _fact(run: Run, name: str) -> str:
-    """One of the algorithm's constants, with the assumption it was computed under."""
-    value = run.about.facts[name]
-    text = f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}"
-    assumed = run.about.eps_p_assumed
-    return (
-        text
-        if name != "nu" or math.isnan(assumed)
-        else f"{text} (with eps_p = {assumed:g}, as if agents were identical)"
-    )
-
-
-def _gap(run: Run) -> list[tuple[str, str]]:
-    """How far the recommended policy's estimated value is from the optimistic one, now and half way."""
-    if math.isnan(run.gap):
-        return []
-    earlier = run.recommendations["optimistic"] - run.recommendations["estimated"]
-    before = f"; {earlier[-2]:.4f} after {run.recommendations['episodes'][-2]:,} episodes" if len(earlier) > 1 else ""
-    two = f"optimistic {run.optimistic_value:.4f}, estimated {run.estimated_value:.4f}"
-    return [("gap", f"{run.gap:.4f} ({two}){before}")]
-
-
-def _promises(run: Run) -> list[tuple[str, str]]:
-    """What exploring has cost against the incumbent, and what is certified."""
-    rows, records = [], run.records
+        yield "not complete", f"{run.unfinished}; the figures are those so far"
+    if (records["agents"] != about.agents).any():
+        least, most = f"{records['agents'].min():,}", f"{records['agents'].max():,}"
+        yield "took part", f"{least if least == most else f'{least} to {most}'} agents in a round"
+    yield from _worth(run)
+    if not math.isnan(run.gap):
+        two, before = f"optimistic {run.optimistic_value:.4f}, estimated {run.estimated_value:.4f}", ""
+        earlier = run.recommendations["optimistic"] - run.recommendations["estimated"]
+        if len(earlier) > 1:
+            before = f"; {earlier[-2]:.4f} after {run.recommendations['episodes'][-2]:,} episodes"
+        yield "gap", f"{run.gap:.4f} ({two}){before}"
     if len(records["cost"]) and not math.isnan(records["cost"][-1]):
-        scale, episodes = Units.of(run.about.environment).scale, int(records["agent_episodes"].sum())
-        cost, allowed = (scale * float(records[name][-1]) / episodes for name in ("cost", "allowed"))
-        rows.append(("exploring cost", f"at most {cost:,.4g} an episode, {allowed:,.4g} were allowed"))
-    rows += [(f"certificate: {one.kind}", f"{one}; after {one.played:,} episodes") for one in run.certificates]
-    return rows
+        episodes = int(records["agent_episodes"].sum())
+        cost, allowed = (units.scale * float(records[name][-1]) / episodes for name in ("cost", "allowed"))
+        yield "exploring cost", f"at most {cost:,.4g} an episode, {allowed:,.4g} were allowed"
+    for one in run.certificates:
+        yield f"certificate: {one.kind}", f"{one}; after {one.played:,} episodes"
+    yield "regret", "unknown" if math.isnan(run.regret) else f"{run.regret:,.2f}"
+    yield "federated regret", str(run.federated_regret)
+    rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
+    yield "rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"
+    yield "communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"
+    if number := len(run.recommendations["round"]):
+        traffic = run.recommendation_traffic
+        cost_of_them = f"{byte_count(traffic.bytes_up)} up, {byte_count(traffic.bytes_down)} down"
+        yield "recommendations", f"{number} policies on the way, {cost_of_them} more"
+    for name, value in about.facts.items():
+        text = f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}"
+        if name == "nu" and not math.isnan(about.eps_p_assumed):
+            text += f" (with eps_p = {about.eps_p_assumed:g}, as if agents were identical)"
+        yield name, text
+    yield "wall time", run.wall_time
+    if run.advice is not None:
+        yield "advice", run.advice
 
 
-def _recommendations(run: Run) -> list[tuple[str, str]]:
-    """What the recommendations cost beside the algorithm's own communication."""
-    number, traffic = len(run.recommendations["round"]), run.recommendation_traffic
-    if not number:
-        return []
-    cost = f"{byte_count(traffic.bytes_up)} up, {byte_count(traffic.bytes_down)} down"
-    return [("recommendations", f"{number} policies on the way, {cost} more")]
-
-
-def _worth(run: Run) -> list[tuple[str, str]]:
+def _worth(run: Run) -> Iterator[tuple[str, str]]:
     """What the recommended policy is worth: to the agents, and, where they differ, in the common MDP."""
-    about, name = run.about, "recommended policy"
+    about, agents = run.about, run.agents_value
     own = [("in its own units", text) for text in _own_units(run)]
     if math.isnan(run.value):
-        paid = (
-            ""
-            if math.isnan(run.recent_reward)
-            else f"; mean reward of the last tenth of the episodes {run.recent_reward:.4f}"
-        )
-        guess = "" if math.isnan(run.estimated_value) else f", estimated {run.estimated_value:.4f}"
-        return [(name, f"value unknown{guess}{paid}"), *own]
+        paid, known = f"; mean reward of the last tenth of the episodes {run.recent_reward:.4f}", "value unknown"
+        known += "" if math.isnan(run.estimated_value) else f", estimated {run.estimated_value:.4f}"
+        yield "recommended policy", known if math.isnan(run.recent_reward) else known + paid
+        yield from own
+        return
     share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
     common = f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"
     if about.alike:
-        return [(name, common), *own]
-    agents = run.agents_value
-    if agents.agents == 0:
-        return [("value per agent", "unknown"), *own, ("in the common MDP", common)]
-    honest = "" if agents.agents == about.agents else f"; over the {agents.agents:,} honest agents"
-    return [
-        (
-            "value per agent",
-            f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "
-            f"best {agents.best:.4f} (agent {agents.best_agent}){honest}",
-        ),
-        (
-            "best shared policy",
-            f"{_bracket(*about.best_common_value, '.4f')}; each agent's own best policy "
-            f"{about.own_optimal_value:.4f} (means)",
-        ),
-        *own,
-        ("in the common MDP", common),
-    ]
+        yield "recommended policy", common
+    elif agents.agents == 0:
+        yield "value per agent", "unknown"
+    else:
+        honest = "" if agents.agents == about.agents else f"; over the {agents.agents:,} honest agents"
+        worst = f"worst {agents.worst:.4f} (agent {agents.worst_agent})"
+        best = f"best {agents.best:.4f} (agent {agents.best_agent})"
+        yield "value per agent", f"mean {agents.mean:.4f}, {worst}, {best}{honest}"
+        alone = f"each agent's own best policy {about.own_optimal_value:.4f} (means)"
+        yield "best shared policy", f"{_bracket(*about.best_common_value, '.4f')}; {alone}"
+    yield from own
+    if not about.alike:
+        yield "in the common MDP", common
 
 
 def _bracket(lower: float, upper: float, digits: str) -> str:
@@ -288,7 +254,11 @@ def finish(
     wanted = out if outcome is None or ended or checkpoint is None else None
     saved, unsaved = (None, None) if wanted is None else _save_somewhere(run, wanted, overwrite=spec.overwrite)
     if output.as_json:
-        print_json(run.summary() if outcome is None else {**run.summary(), **_outcome_summary(outcome)})
+        content = run.summary()
+        if outcome is not None:
+            content |= dict(zip(("agent_episodes", "agent_episodes_planned"), outcome.agent_episodes, strict=True))
+            content |= {"wire": asdict(outcome.wire), "events": outcome.events}
+        print_json(content)
     elif not output.quiet or (wanted is not None and saved is None):
         title, rows = summary_rows(run)
         rows = rows if outcome is None else _with_outcome(rows, outcome)
@@ -302,12 +272,6 @@ def finish(
         raise InputError(" ".join(troubles))
     if not ended:
         raise typer.Exit(INTERRUPTED)
-
-
-def _outcome_summary(outcome: Outcome) -> dict[str, object]:
-    played, planned = outcome.agent_episodes
-    episodes = {"agent_episodes": played, "agent_episodes_planned": planned}
-    return {**episodes, "wire": asdict(outcome.wire), "events": outcome.events}
 
 
 def _with_outcome(rows: list[tuple[str, str]], outcome: Outcome) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from fed_ucbvi.core.parameters import parameter_help, plain_docstring, whole_num
 from fed_ucbvi.run_spec import AGENTS, OUTPUT, PROBLEM, RunSpec, algorithm_names, environment_names, pairs
 
 if TYPE_CHECKING:
-    from fed_ucbvi.analysis.advise import Advice
     from fed_ucbvi.analysis.forecast import Forecast, Promise
 
 BINS, SIZES = "Bins", "The problem, by its sizes"
@@ -34,8 +33,8 @@ def environments(names: list[str] | None = argument("NAME", "Only these.", None)
     """List the environments and their options, which --env-option sets."""
     from fed_ucbvi.environments import REGISTRY, find_environment
 
-    def find(name: str) -> dict[str, Any]:
-        return describe(find_environment(name).made if names else REGISTRY[name])
+    def find(name: str) -> Any:
+        return find_environment(name).made if names else REGISTRY[name]
 
     _list(names or environment_names(), find, as_json)
 
@@ -44,11 +43,7 @@ def algorithms(names: list[str] | None = argument("NAME", "Only these.", None), 
     """List the algorithms, their rows of the paper's Table 1 and their parameters, which --option sets."""
     from fed_ucbvi.algorithms import find_algorithm
 
-    def find(name: str) -> dict[str, Any]:
-        kind = find_algorithm(name)
-        return {**describe(kind), **({} if kind.table is None else {"table_1": kind.table._asdict()})}
-
-    _list(names or algorithm_names(), find, as_json)
+    _list(names or algorithm_names(), find_algorithm, as_json)
 
 
 def describe(thing: Any) -> dict[str, Any]:
@@ -68,12 +63,15 @@ def describe(thing: Any) -> dict[str, Any]:
     return {"description": first, "parameters": [parameter._asdict() for parameter in parameter_help(thing)]}
 
 
-def _list(names: list[str], find: Callable[[str], dict[str, Any]], as_json: bool) -> None:
+def _list(names: list[str], find: Callable[[str], Any], as_json: bool) -> None:
     """Describe what names stand for; what other packages have registered and cannot be used is left out."""
     described = {}
     for name in names:
         try:
-            described[name] = find(name)
+            found = find(name)
+            described[name] = describe(found)
+            if isinstance(found, type) and found.table is not None:  # type: ignore[attr-defined]
+                described[name]["table_1"] = found.table._asdict()  # type: ignore[attr-defined]
         except InputError as error:
             if len(names) == 1:
                 raise
@@ -86,8 +84,7 @@ def _list(names: list[str], find: Callable[[str], dict[str, Any]], as_json: bool
             typer.echo()
         rows = [(item["name"], str(item["default"]), item["description"]) for item in content["parameters"]]
         print_rows(f"{name}: {content['description']}", rows)
-        if "table_1" in content:
-            row = content["table_1"]
+        if row := content.get("table_1"):
             agents = "for different agents" if row["heterogeneity"] else "for identical agents"
             typer.echo(f"  Table 1: {row['kind']}, {agents}; rounds {row['communication']}; regret {row['regret']}")
 
@@ -182,23 +179,18 @@ def advise(
         finally:
             for one in tried:
                 one.close()
-    print_table(as_json, advice.summary(), *_advice_rows(advice))
-
-
-def _advice_rows(advice: Advice) -> tuple[str, list[tuple[str, str]]]:
-    known = advice.problem
     options = " ".join(f"--option {name}={str(value).lower()}" for name, value in advice.options.items())
-    words = f"--algorithm {advice.algorithm} {options}".strip()
+    random = " --random-rewards" if advice.random_rewards else ""
     rows = [
-        ("run", words + (" --random-rewards" if advice.random_rewards else "")),
+        ("run", f"--algorithm {advice.algorithm} {options}".strip() + random),
         ("federate", "yes" if advice.together else "no"),
         ("episodes", f"{advice.episodes:,} for each agent"),
     ]
     if advice.bins_per_dimension is not None:
         rows.append(("bins", f"{advice.bins_per_dimension} for each continuous dimension ('fed-ucbvi bins')"))
     rows += [("because" if number == 0 else "", reason) for number, reason in enumerate(advice.reasons)]
-    sizes = f"S = {known.states:,}, A = {known.actions:,}, H = {known.horizon:,}, M = {known.agents:,}"
-    return f"Advice for {sizes}", rows
+    S, A, H, M = (getattr(advice.problem, name) for name in ("states", "actions", "horizon", "agents"))
+    print_table(as_json, advice.summary(), f"Advice for S = {S:,}, A = {A:,}, H = {H:,}, M = {M:,}", rows)
 
 
 def plan(
@@ -233,34 +225,55 @@ def plan(
             eps_r=eps_r or 0.0,
             delta=delta,
         )
-    print_table(as_json, made.summary(), *_answers(made))
-
-
-def _answers(made: Forecast) -> tuple[str, list[tuple[str, str]]]:
-    M, T, bound = made.agents, made.episodes, made.bound
     title = (
-        f"Fed-UCBVI with S = {made.states:,}, A = {made.actions:,}, H = {made.horizon:,}, M = {M:,}, "
-        f"T = {_large(T)}, eps_p = {made.eps_p:g}, eps_r = {made.eps_r:g}, delta = {made.delta:g}"
+        f"Fed-UCBVI with S = {made.states:,}, A = {made.actions:,}, H = {made.horizon:,}, M = {made.agents:,}, "
+        f"T = {_large(made.episodes)}, eps_p = {made.eps_p:g}, eps_r = {made.eps_r:g}, delta = {made.delta:g}"
     )
+    print_table(as_json, made.summary(), title, _answers(made))
+
+
+def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
+    M, T, bound = made.agents, made.episodes, made.bound
+    need = f"it needs N >= nu = {_large(made.nu)}, and N is at most M T = {_large(M * T)}"
+    if made.global_rule_reachable:
+        yield "global rule", f"can fire: {need}"
+    elif made.global_rule_from is None:
+        why = f"because 14 eps_p H = {14 * made.eps_p * made.horizon:.3g} >= 1"
+        yield "global rule", f"can never fire, whatever T, {why}: {need}"
+    else:
+        yield "global rule", f"cannot fire: {need}; it could from T = {_large(made.global_rule_from)} on"
+    yield "rounds", f"at most {made.rounds:,} (the paper's R_max, with log2: {made.rounds_max_log2:,.0f})"
     one, every = made.one_synchronisation, made.all_rounds
-    rows = [
-        ("global rule", _global_rule(made)),
-        ("rounds", f"at most {made.rounds:,} (the paper's R_max, with log2: {made.rounds_max_log2:,.0f})"),
-        ("one round", f"{byte_count(one.bytes_up)} up, {byte_count(one.bytes_down)} down, {M:,} agents together"),
-        ("all rounds", f"at most {byte_count(every.bytes_up)} up, {byte_count(every.bytes_down)} down"),
-        (
-            "regret",
-            f"at most {_large(bound.federated)} with probability {1 - made.delta:g}: exploration "
-            f"{_large(bound.exploration)}, burn-in {_large(bound.burn_in)}, heterogeneity "
-            f"{_large(bound.heterogeneity)} (with the constants as printed: {_large(made.bound_paper)})",
-        ),
-        ("trivial bound", f"H T = {_large(made.trivial)}; {_nontrivial(made)}"),
-        ("lower bound", _lower(made)),
-        ("Fed-KL-UCBVI", _promise(made.kl, made.delta)),
-        ("the same, stationary", _promise(made.kl_stationary, made.delta)),
-        *_federate(made),
-    ]
-    return title, rows
+    yield "one round", f"{byte_count(one.bytes_up)} up, {byte_count(one.bytes_down)} down, {M:,} agents together"
+    yield "all rounds", f"at most {byte_count(every.bytes_up)} up, {byte_count(every.bytes_down)} down"
+    yield (
+        "regret",
+        f"at most {_large(bound.federated)} with probability {1 - made.delta:g}: exploration "
+        f"{_large(bound.exploration)}, burn-in {_large(bound.burn_in)}, heterogeneity "
+        f"{_large(bound.heterogeneity)} (with the constants as printed: {_large(made.bound_paper)})",
+    )
+    below = "at this heterogeneity the regret bound is above it whatever T"
+    if made.nontrivial_from is not None:
+        below = f"the regret bound is below it from T = {_large(made.nontrivial_from)} on"
+    yield "trivial bound", f"H T = {_large(made.trivial)}; {below}"
+    order = f"; an order only, because it asks for {made.lower.unmet[0]}" if made.lower.unmet else ""
+    lower = f"{_large(made.lower.value)} on the hardest MDP of these sizes, whatever the algorithm{order}"
+    yield "lower bound", lower
+    yield "Fed-KL-UCBVI", _promise(made.kl, made.delta)
+    yield "the same, stationary", _promise(made.kl_stationary, made.delta)
+    if M == 1:
+        yield "federate?", "there is one agent only"
+        return
+    answer = {
+        "yes": "yes, its bound is lower than that of one agent alone",
+        "no": "no, the bound of one agent alone is lower",
+        "undecided": "the bounds cannot tell at this T: they are above H T, also that of one agent alone",
+    }[made.verdict]
+    yield "federate?", f"{answer}, {_large(made.alone)}; what sharing costs, 'fed-ucbvi inspect' computes"
+    if made.federation_wins_below is not None:
+        yield "eps_p", f"at this T federation wins below eps_p = {made.federation_wins_below:.3g}"
+    if made.alone_wins_from is not None and made.alone_wins_in_order is not None:
+        yield "for how long?", _for_how_long(T, made.alone_wins_from, made.alone_wins_in_order)
 
 
 def _promise(made: Promise, delta: float) -> str:
@@ -278,58 +291,20 @@ def _large(value: float) -> str:
     return f"{value:,.0f}" if value < 1e7 else f"{value:.3g}"
 
 
-def _global_rule(made: Forecast) -> str:
-    need = f"it needs N >= nu = {_large(made.nu)}, and N is at most M T = {_large(made.agents * made.episodes)}"
-    if made.global_rule_reachable:
-        return f"can fire: {need}"
-    if made.global_rule_from is None:
-        return f"can never fire, whatever T, because 14 eps_p H = {14 * made.eps_p * made.horizon:.3g} >= 1: {need}"
-    return f"cannot fire: {need}; it could from T = {_large(made.global_rule_from)} on"
-
-
-def _nontrivial(made: Forecast) -> str:
-    if made.nontrivial_from is None:
-        return "at this heterogeneity the regret bound is above it whatever T"
-    return f"the regret bound is below it from T = {_large(made.nontrivial_from)} on"
-
-
-def _lower(made: Forecast) -> str:
-    text = f"{_large(made.lower.value)} on the hardest MDP of these sizes, whatever the algorithm"
-    return text if not made.lower.unmet else f"{text}; an order only, because it asks for {made.lower.unmet[0]}"
-
-
-def _federate(made: Forecast) -> list[tuple[str, str]]:
-    """Yes or no, and where that changes."""
-    if made.agents == 1:
-        return [("federate?", "there is one agent only")]
-    answer = {
-        "yes": "yes, its bound is lower than that of one agent alone",
-        "no": "no, the bound of one agent alone is lower",
-        "undecided": "the bounds cannot tell at this T: they are above H T, also that of one agent alone",
-    }[made.verdict]
-    rows = [("federate?", f"{answer}, {_large(made.alone)}; what sharing costs, 'fed-ucbvi inspect' computes")]
-    if made.federation_wins_below is not None:
-        rows.append(("eps_p", f"at this T federation wins below eps_p = {made.federation_wins_below:.3g}"))
-    if made.alone_wins_from is not None and made.alone_wins_in_order is not None:
-        rows.append(("for how long?", _for_how_long(made.episodes, made.alone_wins_from, made.alone_wins_in_order)))
-    return rows
-
-
 def _for_how_long(episodes: int, proven: int, in_order: float) -> str:
     """From which T on one agent alone is better, by the bounds with and without their constants."""
     rough = max(1, math.ceil(in_order))
-    first, last = sorted((proven, rough))
-    if episodes < first:
-        conclusion = f"T = {_large(episodes)} is below both, so federate"
-    elif episodes >= last:
-        conclusion = f"T = {_large(episodes)} is above both, so let each agent learn alone"
+    if episodes < min(proven, rough):
+        conclusion = "is below both, so federate"
+    elif episodes >= max(proven, rough):
+        conclusion = "is above both, so let each agent learn alone"
     else:
-        conclusion = f"T = {_large(episodes)} lies between, so try both"
+        conclusion = "lies between, so try both"
     return (
         "in the long run one agent alone wins, because sharing a policy costs agents that differ something in every "
         f"episode, and learning costs less and less. By the bounds with their large constants it does from T = "
         f"{_large(proven)} on, by their orders (constants and logarithms left out) from T = {_large(rough)} on; "
-        f"{conclusion}"
+        f"T = {_large(episodes)} {conclusion}"
     )
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Protocol, runtime_checkable
@@ -33,8 +33,6 @@ EXIT_CODES = {
     UNREAD: "the output pipe was closed",
 }
 """Of all commands."""
-
-
 TEXT, JSON = "text", "json"
 FIELDS = ("node", "round")
 """What a log record may be about, by the names under which ``extra`` gives it."""
@@ -164,20 +162,12 @@ class UsageError(Protocol):
 class Program(TyperGroup):
     """The group of all commands; ends with one of :data:`EXIT_CODES`."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, *args: Any, **given: Any) -> Any:
         """Run a command and turn what it raises into a message and an exit code."""
         if os.environ.get("COLUMNS") == "0":
             del os.environ["COLUMNS"]  # Rich would print lines of no width; others take 0 as "not known"
         try:
-            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            code = super().main(*args, **{**given, "standalone_mode": False})
             sys.stdout.flush()
         except SystemExit as end:
             if isinstance(end.__context__, BrokenPipeError):  # Typer has dealt with it, by code 1
@@ -191,7 +181,8 @@ class Program(TyperGroup):
         except InputError as error:
             _fail(str(error))
         except OSError as error:
-            _fail(plain_reason(error))
+            about = f"{error.filename}: " if error.filename else ""
+            _fail(f"{about}{error.strerror or error}.")
         except MemoryError as error:
             _fail(f"there is not enough memory for this ({error}). Use a smaller problem.")
         except Exception as error:
@@ -214,12 +205,6 @@ class Program(TyperGroup):
         except KeyboardInterrupt:
             say("interrupted; nothing is saved")
             raise typer.Exit(INTERRUPTED) from None
-
-
-def plain_reason(error: OSError) -> str:
-    """The operating system's words, with the file they are about."""
-    what = error.strerror or str(error)
-    return f"{error.filename}: {what}." if error.filename else f"{what}."
 
 
 def _fail(message: str) -> NoReturn:

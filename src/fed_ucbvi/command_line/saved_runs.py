@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,15 @@ def show(
     inches = None if size is None else _inches(size)
     runs = [run for folder in folders for run in _read(folder)]
     if len(folders) == len(runs) == 1:
-        _show_one(runs[0], folders[0] / "run.png" if out is None else out, step, as_json=as_json)
+        from fed_ucbvi.results.plotting import plot_run
+
+        (run,), picture = runs, folders[0] / "run.png" if out is None else out
+        if step is not None:
+            step = check_integer("step", step, at_least=1, at_most=run.about.horizon) - 1
+        plot_run(run, picture, step=step)
+        title, rows = summary_rows(run)
+        shown = str(picture)
+        print_table(as_json, {**run.summary(), "picture": shown}, title, [*rows, ("picture", shown)])
         return
     if step is not None:
         raise InputError("--step belongs to the picture of one run; leave it out, or name one run.")
@@ -105,17 +114,6 @@ def _read(folder: Path) -> Sequence[Run]:
     if (folder / MANIFEST).is_file() and read_manifest(folder)["format"] == FORMAT:
         return [run for _, run in fed_ucbvi.load_runs(folder)]
     return [fed_ucbvi.Run.load(folder)]
-
-
-def _show_one(run: Run, picture: Path, step: int | None, *, as_json: bool) -> None:
-    from fed_ucbvi.results.plotting import plot_run
-
-    if step is not None:
-        step = check_integer("step", step, at_least=1, at_most=run.about.horizon) - 1
-    plot_run(run, picture, step=step)
-    title, rows = summary_rows(run)
-    content = {**run.summary(), "picture": str(picture)}
-    print_table(as_json, content, title, [*rows, ("picture", str(picture))])
 
 
 def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
@@ -256,11 +254,15 @@ def play(
             seed=seed,
             environment=env,
             render_mode=mode,
-            show=_print_frame if mode == "ansi" else frames.append,
+            show=partial(typer.echo, color=True) if mode == "ansi" else frames.append,  # colours say where it is
             report=report,
         )
     if out is not None:
-        _save_gif(out, frames)
+        from PIL import Image
+
+        first, *others = map(Image.fromarray, frames)
+        with new_file(out) as draft:
+            first.save(draft, format="GIF", save_all=True, append_images=others, duration=MILLISECONDS, loop=0)
     certified = None if policy.guarantee is None else policy.guarantee.to_data()
     content = {**played.summary(), "guarantee": certified, "picture": None if out is None else str(out)}
     title = f"{policy.environment.get('id', policy.environment.get('name'))}, agent {agent}, seed {seed}"
@@ -278,21 +280,6 @@ def _mode(render: str | None, out: Path | None) -> str | None:
         return None
     check_choice("way to render", render, ("text", "human"))
     return "ansi" if render == "text" else render
-
-
-def _print_frame(frame: Any) -> None:
-    """Text as the environment gives it: colours often say where the agent is, so they are kept in a pipe too."""
-    typer.echo(frame, color=True)
-
-
-def _save_gif(path: Path, frames: list[Any]) -> None:
-    from PIL import Image
-
-    pictures = [Image.fromarray(frame) for frame in frames]
-    with new_file(path) as draft:
-        pictures[0].save(
-            draft, format="GIF", save_all=True, append_images=pictures[1:], duration=MILLISECONDS, loop=0
-        )
 
 
 def _played_rows(played: PlayedEpisodes) -> list[tuple[str, str]]:

@@ -20,8 +20,7 @@ from fed_ucbvi.core.files import new_file, read_manifest
 from fed_ucbvi.run_spec import ALGORITHM_HELP, RunSpec, algorithm_names, environment_names
 
 if TYPE_CHECKING:
-    from fed_ucbvi.paper.leaderboard import LeaderboardPlan, Row
-    from fed_ucbvi.paper.reproduction import ReproductionPlan
+    from fed_ucbvi.paper.leaderboard import Row
     from fed_ucbvi.report.content import PageContent
     from fed_ucbvi.sweeps.execution import SweepOutcome
     from fed_ucbvi.sweeps.specification import Sweep
@@ -124,9 +123,7 @@ def report(
         if kind != reproduction.FORMAT:
             raise InputError(f"{folder} holds a {kind}; a report is about a sweep or a reproduction.")
         made = reproduction.report_on(folder)
-    target = folder / "report" if out is None else out
-    write(made, target)
-    print_report(made, target, as_json=as_json)
+    _write_report(made, folder / "report" if out is None else out, as_json)
 
 
 def report_on_sweep(folder: Path) -> PageContent:
@@ -156,7 +153,9 @@ def write(made: PageContent, folder: Path) -> None:
         write_report(made, folder, progress)
 
 
-def print_report(made: PageContent, folder: Path, *, as_json: bool) -> None:
+def _write_report(made: PageContent, folder: Path, as_json: bool) -> None:
+    """Write the report and print its verdicts."""
+    write(made, folder)
     verdicts = [verdict for _, verdict in made.judged]
     missing = made.provenance.get("missing", [])
     if missing:
@@ -186,7 +185,7 @@ def reproduce(
     Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
     """
     from fed_ucbvi.engine.progress import announce_compilation, progress_bar
-    from fed_ucbvi.paper import reproduction
+    from fed_ucbvi.paper import experiment, reproduction
     from fed_ucbvi.sweeps.execution import SweepInterrupted
 
     announce_compilation()
@@ -197,7 +196,13 @@ def reproduce(
             raise InputError("--resume uses the options of the reproduction that it resumes; pass none of your own.")
         plan = reproduction.ReproductionPlan.read(out)
     else:
-        plan = _plan(only or [], seeds, full=full, quick=quick)
+        if full and quick:
+            raise InputError("--full and --quick exclude each other.")
+        usual = experiment.QUICK_SEEDS if quick else experiment.SEEDS
+        scale = experiment.RunScale(
+            "full" if full else "quick" if quick else "default", usual if seeds is None else seeds
+        )
+        plan = reproduction.ReproductionPlan(scale, reproduction.check_names(only or [], scale))
         outputs.check_out(out, overwrite=overwrite, kind=reproduction.FORMAT)
         reproduction.start(out, plan, overwrite=overwrite)
     runs = reproduction.Runs(out)
@@ -209,22 +214,9 @@ def reproduce(
         raise typer.Exit(INTERRUPTED) from None
     for id_, error_text in failed.items():
         warn(f"run {id_} failed: {error_text}")
-    made = reproduction.report_on(out, runs)
-    write(made, out / reproduction.REPORT)
-    print_report(made, out / reproduction.REPORT, as_json=as_json)
+    _write_report(reproduction.report_on(out, runs), out / reproduction.REPORT, as_json)
     if failed:
         raise typer.Exit(FAILED)
-
-
-def _plan(only: list[str], seeds: int | None, *, full: bool, quick: bool) -> ReproductionPlan:
-    from fed_ucbvi.paper import experiment, reproduction
-
-    if full and quick:
-        raise InputError("--full and --quick exclude each other.")
-    size: Any = "full" if full else "quick" if quick else "default"
-    count = seeds if seeds is not None else experiment.QUICK_SEEDS if quick else experiment.SEEDS
-    chosen = experiment.RunScale(size, count)
-    return reproduction.ReproductionPlan(chosen, reproduction.check_names(only, chosen))
 
 
 def compare(
@@ -342,7 +334,12 @@ def leaderboard(
     names = {row.algorithm for row in made}
     rows = board.in_order([row for row in rows if row.algorithm not in names] + made)
     if out is not None:
-        _write(board, rows, out)
+        write(comparison.page(board, rows), out)
+        with new_file(out / comparison.TABLE) as draft:
+            comparison.write_rows(rows, draft)
+        for name, text in comparison.documents(board, rows).items():
+            with new_file(out / name) as draft:
+                draft.write_text(text, encoding="utf-8")
     content = {**comparison.summary(rows), "made": len(made), "out": None if out is None else str(out)}
     table = comparison.table_text(comparison.tables(rows)[0], comparison.ratio_text)
     print_result(as_json, content, f"{comparison.OVERALL_TEXT}\n\n{table}" if out is None else f"saved in {out}")
@@ -360,14 +357,3 @@ def _rows(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
             id_, error = next(iter(outcome.failed.items()))
             raise InputError(f"{len(outcome.failed)} of {outcome.runs} runs failed; run {id_}: {error}")
         return [Row.of(job, run) for job, run in fed_ucbvi.load_runs(kept)]
-
-
-def _write(board: LeaderboardPlan, rows: list[Row], out: Path) -> None:
-    from fed_ucbvi.paper.leaderboard import TABLE, documents, page, write_rows
-
-    write(page(board, rows), out)
-    with new_file(out / TABLE) as draft:
-        write_rows(rows, draft)
-    for name, text in documents(board, rows).items():
-        with new_file(out / name) as draft:
-            draft.write_text(text, encoding="utf-8")
