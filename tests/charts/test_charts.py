@@ -148,7 +148,7 @@ def test_markers_go_with_names_or_with_variants_in_the_legend() -> None:
             Series("A", PALETTE[0], [1, 2], [2, 3], marker=other, variant="two", dash="dashed"),  # type: ignore[arg-type]
         ]
         legend = legend_of(one_panel(series).panels)
-        return [entry.marker for entry in (*legend.names, *legend.variants)]
+        return [entry.marker for entry in (*legend.names.values(), *legend.variants.values())]
 
     assert pair("circle", "circle") == ["circle", "none", "none"]
     assert pair("circle", "square") == ["none", "circle", "square"]
@@ -158,7 +158,7 @@ def test_the_legend_says_what_bands_are() -> None:
     series = [
         Series(f"{k}", BLUE, [1, 2], [1, 2], [0, 1], [2, 3], band="95 % interval of the mean") for k in range(2)
     ]
-    assert [entry.text for entry in legend_of(one_panel(series).panels).bands] == ["95 % interval of the mean"]
+    assert list(legend_of(one_panel(series).panels).bands) == ["95 % interval of the mean"]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from fed_ucbvi.core.colours import DARK_GREY, Marker
 from fed_ucbvi.core.errors import InputError
@@ -96,16 +97,6 @@ class Scale:
     ticks: tuple[tuple[float, str], ...] | None = None
     categories: bool = False
 
-    def share(self, value: float) -> float:
-        """How far along the axis ``value`` lies: 0 at the low end, 1 at the high one.
-
-        >>> Scale(1, 100, log=True).share(10)
-        0.5
-        """
-        if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
-        return (value - self.low) / (self.high - self.low)
-
 
 @dataclass(frozen=True)
 class Panel:
@@ -186,34 +177,30 @@ class Entry(NamedTuple):
 
 
 class Legend(NamedTuple):
-    """Entries in order of appearance."""
+    """Entries by their text, in order of appearance."""
 
-    names: list[Entry]
-    variants: list[Entry]
-    bands: list[Entry]
+    names: dict[str, Entry]
+    variants: dict[str, Entry]
+    bands: dict[str, Entry]
 
 
 def legend_of(panels: Iterable[Panel]) -> Legend:
     """The legend of a figure: a name is shown in its colour, a variant and a band in grey."""
     everything = [series for panel in panels for series in panel.series]
-    markers = {(one.name, one.marker) for one in everything}
+    markers, legend = {(one.name, one.marker) for one in everything}, Legend({}, {}, {})
     by_name = len(markers) == len({name for name, _ in markers})  # every name has one marker throughout
-    names: dict[str, Entry] = {}
-    variants: dict[str, Entry] = {}
-    for one in (one for one in everything if one.name):
+    for one in everything:
         marked = by_name or not one.variant  # else its variants show the markers
         dash: Dash = "solid" if one.variant else one.dash
         entry = Entry(one.name, one.colour, dash, one.marker if marked else "none", one.line or not marked)
-        names.setdefault(one.name, entry)
-        if one.variant:
-            entry = Entry(one.variant, DARK_GREY, one.dash, "none" if by_name else one.marker, one.line or by_name)
-            variants.setdefault(one.variant, entry)
-    bands = dict.fromkeys(one.band for one in everything if one.band and one.low is not None)
-    return Legend(
-        [*names.values()],
-        [*variants.values()],
-        [Entry(text, DARK_GREY, "solid", "none", line=False, band=True) for text in bands],
-    )
+        legend.names.setdefault(one.name, entry)
+        entry = Entry(one.variant, DARK_GREY, one.dash, "none" if by_name else one.marker, one.line or by_name)
+        legend.variants.setdefault(one.variant if one.name else "", entry)
+        entry = Entry(one.band, DARK_GREY, "solid", "none", line=False, band=True)
+        legend.bands.setdefault(one.band if one.low is not None else "", entry)
+    for entries in legend:
+        entries.pop("", None)
+    return legend
 
 
 def check_panels(panels: Sequence[Panel], where: str) -> None:
@@ -289,12 +276,11 @@ def x_scale(panel: Panel) -> Scale:
     values = sorted({x for series in positions(panel) for x in series})
     marked = any(series.marker != "none" for series in panel.series)
     low, high = _widened(values[0], values[-1], panel.x_log, MARGIN if marked else 0.0)
-    scale = Scale(low, high, panel.x_log)
-    if len(values) <= MAX_TICKS and all(
-        scale.share(above) - scale.share(below) >= MIN_DISTANCE for below, above in pairwise(values)
-    ):
+    along = np.log([low, *values, high]) if panel.x_log else np.array([low, *values, high])
+    apart = np.diff(along[1:-1]) / (along[-1] - along[0])
+    if len(values) <= MAX_TICKS and (apart >= MIN_DISTANCE).all():
         return Scale(low, high, panel.x_log, tuple((value, short(value)) for value in values))
-    return log_scale(low, high) if panel.x_log else scale
+    return log_scale(low, high) if panel.x_log else Scale(low, high, log=False)
 
 
 def y_scale(panel: Panel) -> Scale:

@@ -388,7 +388,7 @@ def _legend_strip(panels: Sequence[Panel | Board], whole: float) -> list[Spec]:
     """The legend as a chart, in as many lines as it needs; none if there are no entries."""
     rows: list[Spec] = []
     x, y = 0.0, LINE / 2
-    for entry in (entry for part in legend_of(p for p in panels if isinstance(p, Panel)) for entry in part):
+    for entry in (entry for part in legend_of(p for p in panels if isinstance(p, Panel)) for entry in part.values()):
         width = SWATCH + 10 + CHARACTER * len(entry.text) + GAP
         if x and x + width > whole:
             x, y = 0.0, y + LINE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from fed_ucbvi.core.errors import InputError, printable
 
 if TYPE_CHECKING:
-    import polars as pl
     from numpy.lib.npyio import NpzFile
 
 MANIFEST = "manifest.json"
@@ -122,13 +120,6 @@ def reading_npz(path: Path, kind: str, what: str) -> Iterator[tuple[dict[str, An
             if not isinstance(about, dict) or about.get("format") != kind:
                 raise InputError(f"{path} is not {what}.")
             yield about, data
-
-
-def write_parquet(frame: pl.DataFrame, path: Path) -> None:
-    """Write a table; a full disk raises ``OSError`` as it does elsewhere, where Polars has an error of its own."""
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer)
-    path.write_bytes(buffer.getvalue())
 
 
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:

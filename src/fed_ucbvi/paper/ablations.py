@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import Claim, Finding, Pairs, judge, ratios_at_most
+from fed_ucbvi.paper.judging import ANY, Claim, Finding, Pairs, judge, ratios_at_most
 from fed_ucbvi.report import run_figures as draw
-from fed_ucbvi.report.content import Figure, Outcome, Section, Verdict
+from fed_ucbvi.report.content import Figure, Section, Verdict
 from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
 from fed_ucbvi.results.style import colour_of, label_of
 
@@ -99,11 +99,7 @@ def _global_rule(table: Traces) -> Finding | None:
         texts.append(text)
         lines.append(f"{both:,.0f} rounds against {local:,.0f} with the local rule alone at {where}")
     asked = ratios_at_most(1.0, cells, strictly=True)
-    return Finding(_some, [asked], "; ".join(texts), lines[0]) if asked else None
-
-
-def _some(answers: Sequence[bool]) -> Outcome:
-    return "holds" if all(answers) else "holds partly" if any(answers) else "does not hold"
+    return Finding(asked, "; ".join(texts), lines[0], partly=ANY) if asked else None
 
 
 def _points(measure: Measure, table: Traces) -> Iterator[Series]:

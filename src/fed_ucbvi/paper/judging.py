@@ -39,6 +39,8 @@ The probability of ever reaching a bound is largest where half of all seeds say 
 POWER = 0.8
 NEAR = 0.05
 """An open figure that lies so near to its limit, as a share of it, is at the limit."""
+ANY, NEVER = 1e-6, 2.0
+"""Shares of conditions from which on a claim holds partly: if any is met; and not at all."""
 RANKS: tuple[Outcome, ...] = ("does not hold", "holds partly", "holds")
 ERROR_TERM = (
     "Each seed is judged by itself, in all cells; the outcome in an environment is what most seeds say, by an exact "
@@ -164,40 +166,44 @@ class Finding(NamedTuple):
     """What is found in one environment.
 
     Attributes:
-        rule: turns the answers of one seed to each list of conditions into an outcome.
-        conditions: lists of them.
+        conditions: a seed that meets all of them says *holds*.
         text: the figures.
         line: the figures in a few words.
+        partly: a seed that meets at least this share of the conditions says *holds partly*.
+        weaker: and so does one that meets all of these, if there are any.
         notes: what a reader should know besides.
     """
 
-    rule: Callable[..., Outcome]
-    conditions: Sequence[Sequence[Condition]]
+    conditions: Sequence[Condition]
     text: str
     line: str
+    partly: float = 0.5
+    weaker: Sequence[Condition] = ()
     notes: Sequence[str] = ()
 
     @property
     def asked(self) -> list[Condition]:
-        return [one for several in self.conditions for one in several]
+        return [*self.conditions, *self.weaker]
 
-    def outcomes(self, missing: bool) -> dict[Seeds, Outcome]:
-        """What each seed says if conditions whose runs are missing are met, or not."""
-        every = dict.fromkeys(seeds for one in self.asked for seeds in one.figures)
-        return {
-            seeds: self.rule(*([one.met(seeds, missing=missing) for one in several] for several in self.conditions))
-            for seeds in every
-        }
+    def rank(self, seeds: Seeds, *, missing: bool) -> int:
+        """What a seed says, as a place in :data:`RANKS`, if conditions whose runs are missing are met, or not."""
+        met, weaker = ([one.met(seeds, missing=missing) for one in part] for part in (self.conditions, self.weaker))
+        if all(met):
+            return 2
+        return int(sum(met) >= self.partly * len(met) or (len(weaker) > 0 and all(weaker)))
 
     def judged(self) -> Judged:
         """What most seeds say. A seed that lacks runs counts where they could not change its answer."""
-        least, most = (self.outcomes(missing) for missing in (False, True))
+        every = dict.fromkeys(seeds for one in self.asked for seeds in one.figures)
+        least, most = ([self.rank(seeds, missing=missing) for seeds in every] for missing in (False, True))
         for rank in (1, 2):
-            low, high = ([RANKS.index(outcome) >= rank for outcome in one.values()] for one in (least, most))
-            answers = [one if one == other else None for one, other in zip(low, high, strict=True)]
+            answers = [
+                low >= rank if (low >= rank) == (high >= rank) else None
+                for low, high in zip(least, most, strict=True)
+            ]
             found = majority(answers)
             if found.answer is None:
-                unknown = tuple(seeds for seeds, answer in zip(least, answers, strict=True) if answer is None)
+                unknown = tuple(seeds for seeds, answer in zip(every, answers, strict=True) if answer is None)
                 return Judged("undecided", found, unknown)
             if not found.answer:
                 return Judged(RANKS[rank - 1], found)
@@ -208,21 +214,6 @@ class Finding(NamedTuple):
         divided = [one for one in self.asked if one.divided] or self.asked
         asked, seeds = (self.asked, tuple(dict(one)["run"] for one in unknown)) if unknown else (divided, ())
         return [(group.settings, seeds) for one in asked for group in one.groups]
-
-
-def grade(answers: Sequence[bool]) -> Outcome:
-    """Holds if all answers are true, partly if at least half of them are.
-
-    >>> grade([True, True]), grade([True, False]), grade([True, False, False])
-    ('holds', 'holds partly', 'does not hold')
-    """
-    share = sum(answers) / len(answers)
-    return "holds" if share == 1 else "holds partly" if share >= 0.5 else "does not hold"
-
-
-def all_or_none(answers: Sequence[bool]) -> Outcome:
-    """Holds if all answers are true, and otherwise does not hold."""
-    return "holds" if all(answers) else "does not hold"
 
 
 def combine(outcomes: Iterable[Outcome]) -> Outcome:
@@ -280,7 +271,7 @@ def fact(claim: Claim, found: Mapping[str, tuple[bool, str]], runs: str, detail:
     if not found:
         return None
     line = in_a_line({name: text for name, (_, text) in found.items()})
-    outcome = combine(all_or_none([holds]) for holds, _ in found.values())
+    outcome = combine("holds" if holds else "does not hold" for holds, _ in found.values())
     said = (claim.rule, outcome, line, runs, detail)
     return Verdict(claim.text, claim.place, f"{line}.", *said, claim.name, OURS in claim.place)
 

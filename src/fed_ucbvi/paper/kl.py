@@ -168,7 +168,7 @@ def _fraction(table: Traces, label: str, factor: float, words: str) -> Verdict |
         worst = max(cells, key=lambda where: cells[where].typical)
         text = f"regret is {judging.ratios_text(cells)} the published algorithm's, most at {worst}"
         line = f"{judging.typical_text(cells)} of published"
-        return Finding(judging.grade, [ratios_at_most(1 / factor, cells)], text, line)
+        return Finding(ratios_at_most(1 / factor, cells), text, line)
 
     claim = _claim(
         f"Fed-KL-UCBVI{label.removeprefix(KL)}: {words} the published regret",
@@ -201,8 +201,7 @@ def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool =
     named = {words.format(pairs.group[setting]): pairs for pairs in order}
     asked = ratios_at_most(1.0, named, strictly=strictly)
     lines = [f"{np.median(one.x):,.0f} against {np.median(one.y):,.0f} at {name}" for name, one in named.items()]
-    rule = judging.grade if len(asked) > 1 else judging.all_or_none
-    return Finding(rule, [asked], f"{'; '.join(lines)} (medians)", lines[-1]) if asked else None
+    return Finding(asked, f"{'; '.join(lines)} (medians)", lines[-1]) if asked else None
 
 
 def _no_failing_seed(table: Traces) -> Verdict | None:

@@ -24,7 +24,7 @@ from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import Claim, Condition, Find, Finding, Pairs, range_text, ratios_at_most, signed
 from fed_ucbvi.report import run_figures as draw
-from fed_ucbvi.report.content import Figure, Outcome, Section, Verdict
+from fed_ucbvi.report.content import Figure, Section, Verdict
 from fed_ucbvi.report.run_figures import cell_text, eps_text
 from fed_ucbvi.report.traces import Measure, Trace, Traces, regret, rounds
 from fed_ucbvi.results.run_table import Seeds
@@ -258,7 +258,7 @@ def _heterogeneity(table: Traces) -> Finding | None:
         f"{eps_text(largest)} (of a term linear in T it would be half)"
     )
     line, asked = f"{judging.typical_text(cells)} times the regret at εₚ = 0", ratios_at_most(SLIGHT_INCREASE, cells)
-    return Finding(judging.grade, [asked], text, line, judging.carried(cells))
+    return Finding(asked, text, line, notes=judging.carried(cells))
 
 
 def _late_share(table: Traces) -> float:
@@ -339,11 +339,7 @@ def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Findin
         return None
     if len(texts) > 2:
         texts = [texts[0], f"slopes {range_text(typical)} over {len(typical)} values of εₚ", texts[-1]]
-    return Finding(_steep, [below_good, below_fair], "; ".join(texts), f"slope {range_text(typical)}")
-
-
-def _steep(steep: Sequence[bool], half: Sequence[bool]) -> Outcome:
-    return "holds" if all(steep) else "holds partly" if any(steep) or all(half) else "does not hold"
+    return Finding(below_good, "; ".join(texts), f"slope {range_text(typical)}", judging.ANY, below_fair)
 
 
 def _few_rounds(table: Traces) -> Finding:
@@ -352,7 +348,7 @@ def _few_rounds(table: Traces) -> Finding:
     ]
     shares = [one.middle for one in asked]
     line = f"{min(shares):.2%} to {max(shares):.2%} of T"
-    return Finding(judging.grade, [asked], f"{line} in {len(shares)} cells", line)
+    return Finding(asked, f"{line} in {len(shares)} cells", line)
 
 
 def _share_of_episodes(run: Trace) -> float:
@@ -379,15 +375,10 @@ def _below(part: Traces, table: Traces, other: str) -> Finding | None:
     cells = {cell_text(pairs.group): pairs for pairs in judging.against(part, table.having(algorithm=other), regret)}
     if not cells:
         return None
-    asked = [ratios_at_most(FAR_BELOW, cells), ratios_at_most(1.0, cells, strictly=True)]
+    far, lower = ratios_at_most(FAR_BELOW, cells), ratios_at_most(1.0, cells, strictly=True)
     text = f"regret is {judging.ratios_text(cells)} that of {label_of(other)} in {len(cells)} cells"
     line = f"{judging.typical_text(cells)} times {label_of(other)}'s"
-    return Finding(_far_or_lower, asked, text, line, judging.carried(cells))
-
-
-def _far_or_lower(far: Sequence[bool], lower: Sequence[bool]) -> Outcome:
-    outcome = judging.grade(far)
-    return "holds partly" if outcome == "does not hold" and all(lower) else outcome
+    return Finding(far, text, line, weaker=lower, notes=judging.carried(cells))
 
 
 def ratios_to(table: Traces, other: str, measure: Measure = regret) -> list[float]:

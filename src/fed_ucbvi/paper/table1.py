@@ -17,7 +17,7 @@ from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
 from fed_ucbvi.algorithms.base import TableRow
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import Claim, Finding, all_or_none, ratios_at_most, verdict_of
+from fed_ucbvi.paper.judging import NEVER, Claim, Finding, ratios_at_most, verdict_of
 from fed_ucbvi.paper.section5 import bytes_figure
 from fed_ucbvi.report.content import Section, Table, Verdict
 from fed_ucbvi.report.run_figures import FAILING_TEXT, Column, band_text, table_of_groups
@@ -88,7 +88,7 @@ def ordered(text: str, rows: Mapping[str, Sequence[Group]], measure: Measure) ->
         if all(pairs.seeds for pairs in steps):
             asked = ratios_at_most(1.0, dict(zip(names, steps, strict=True)), strictly=True)
             line = " against ".join(f"{np.median(group.samples(measure)):,.0f}" for group in row)
-            findings[environment] = Finding(all_or_none, [asked], line, line)
+            findings[environment] = Finding(asked, line, line, NEVER)
     rule = "A seed says holds in an environment if the figures are in this order."
     return verdict_of(Claim(text, f"{text}.", "Table 1", rule), findings)
 

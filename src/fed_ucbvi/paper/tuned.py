@@ -22,17 +22,7 @@ from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import (
-    OURS,
-    Claim,
-    Finding,
-    against,
-    all_or_none,
-    carried,
-    judge,
-    range_text,
-    ratios_at_most,
-)
+from fed_ucbvi.paper.judging import NEVER, OURS, Claim, Finding, against, carried, judge, range_text, ratios_at_most
 from fed_ucbvi.paper.section5 import BELOW, below, ratios_to
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
@@ -258,7 +248,7 @@ def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Findin
     where, closest = max(cells.items(), key=lambda cell: cell[1].typical)
     line = words.format(np.median(closest.x), label_of(closest.other["algorithm"]), np.median(closest.y))
     text = f"{line} in the median (at {where}), closest of {len(cells)} comparisons"
-    return Finding(all_or_none, [ratios_at_most(1.0, cells, strictly=True)], text, line, carried(cells))
+    return Finding(ratios_at_most(1.0, cells, strictly=True), text, line, NEVER, notes=carried(cells))
 
 
 # ----------------------------------------------------------------------------------------------- figures and table

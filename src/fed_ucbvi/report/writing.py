@@ -6,6 +6,7 @@ security policy of the page forbids every request. The same report always gives 
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,7 @@ from fed_ucbvi.charts.panels import legend_of
 from fed_ucbvi.charts.picture import POLICY, Picture, javascript_library
 from fed_ucbvi.core.colours import DARK_GREY, on_dark
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import MANIFEST, read_manifest, write_manifest, write_parquet
+from fed_ucbvi.core.files import MANIFEST, read_manifest, write_manifest
 from fed_ucbvi.core.text import with_printable_texts
 from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table, Verdict, check_report
 from fed_ucbvi.results.statistics import Estimate
@@ -82,26 +84,28 @@ def write_report(report: PageContent, folder: Path, progress: Callable[[int, int
     report = with_printable_texts(report)
     check_report(report)
     folder = Path(folder)
-    earlier = earlier_files(folder)
-    names = _names(report)
-    foreign = [name for name in names if name not in earlier and (folder / name).exists()]
-    if foreign:
-        raise InputError(f"{folder / foreign[0]} exists and is not an earlier report's; choose another folder.")
-    folder.mkdir(parents=True, exist_ok=True)
+    earlier, contents, drawn = earlier_files(folder), _contents(report), 0
+    for name in contents:
+        if name not in earlier and (folder / name).exists():
+            raise InputError(f"{folder / name} exists and is not an earlier report's; choose another folder.")
     draft = folder / f".report.partial-{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        _write_all(report, draft, progress)
-        _list_files(folder, draft, {*earlier, *names})
-        for name in names:
+        for name, content in contents.items():
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            (draft / name).write_bytes(content())
+            if progress is not None and name.startswith("figures/") and name.endswith(FIGURE_FILES[-1]):
+                progress(drawn := drawn + 1, len(report.figures))
+        _list_files(folder, draft, {*earlier, *contents})
+        for name in contents:
             (folder / name).parent.mkdir(exist_ok=True)
             (draft / name).replace(folder / name)
-        for name in earlier - set(names):
+        for name in earlier - set(contents):
             (folder / name).unlink(missing_ok=True)
-        _list_files(folder, draft, names)
+        _list_files(folder, draft, contents)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return [folder / name for name in names]
+    return [folder / name for name in contents]
 
 
 def earlier_files(folder: Path) -> set[str]:
@@ -116,38 +120,37 @@ def earlier_files(folder: Path) -> set[str]:
     return {name for name in listed if isinstance(name, str) and OURS.fullmatch(name)}
 
 
-def _names(report: PageContent) -> list[str]:
-    return [
-        PAGE,
-        VERDICTS,
-        *(f"figures/{figure.id}.{kind}" for figure in report.figures for kind in FIGURE_FILES),
-        *(f"tables/{table.id}.{kind}" for table in report.tables for kind in TABLE_FILES),
-    ]
-
-
 def _list_files(folder: Path, draft: Path, names: Iterable[str]) -> None:
     """Write the manifest of those files, in one step; at no time does it lack a file that exists."""
     write_manifest(draft, {"format": FORMAT, "format_version": FORMAT_VERSION, "files": sorted(names)})
     (draft / MANIFEST).replace(folder / MANIFEST)
 
 
-def _write_all(report: PageContent, draft: Path, progress: Callable[[int, int], None] | None) -> None:
-    for part in ("figures", "tables"):
-        (draft / part).mkdir(parents=True)
+def _contents(report: PageContent) -> dict[str, Callable[[], bytes]]:
+    """By the name of each file, what makes its content."""
     verdicts = [{"section": section.id, **asdict(verdict)} for section, verdict in report.judged]
-    (draft / VERDICTS).write_text(json.dumps(verdicts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (draft / PAGE).write_text(render_page(report), encoding="utf-8")
-    for table in report.tables:
-        frame = table_frame(table)
-        frame.write_csv(draft / "tables" / f"{table.id}.csv")
-        write_parquet(frame, draft / "tables" / f"{table.id}.parquet")
-    for done, figure in enumerate(report.figures, 1):
-        write_parquet(figure_frame(figure), draft / "figures" / f"{figure.id}.parquet")
+    contents: dict[str, Callable[[], bytes]] = {
+        PAGE: lambda: render_page(report).encode(),
+        VERDICTS: lambda: f"{json.dumps(verdicts, indent=1, ensure_ascii=False)}\n".encode(),
+    }
+    for figure in report.figures:
         picture = Picture(figure.panels)  # without a title: a paper has captions
-        for format_ in PICTURES:
-            (draft / "figures" / f"{figure.id}.{format_}").write_bytes(picture.content(format_))
-        if progress is not None:
-            progress(done, len(report.figures))
+        contents |= {f"figures/{figure.id}.{kind}": partial(picture.content, kind) for kind in PICTURES}
+        contents[f"figures/{figure.id}.parquet"] = partial(_parquet, figure_frame, figure)
+    for table in report.tables:
+        contents[f"tables/{table.id}.csv"] = partial(_csv, table)
+        contents[f"tables/{table.id}.parquet"] = partial(_parquet, table_frame, table)
+    return contents
+
+
+def _csv(table: Table) -> bytes:
+    return table_frame(table).write_csv().encode()
+
+
+def _parquet(frame_of: Callable[[Any], pl.DataFrame], content: Figure | Table) -> bytes:
+    buffer = io.BytesIO()
+    frame_of(content).write_parquet(buffer)
+    return buffer.getvalue()
 
 
 # ---------------------------------------------------------------------------------------------------------- the data
