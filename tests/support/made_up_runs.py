@@ -9,7 +9,7 @@ import numpy as np
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper import section5
-from fed_ucbvi.paper.judging import Claim
+from fed_ucbvi.paper.judging import Claim, judge
 from fed_ucbvi.report.content import Verdict
 from fed_ucbvi.report.traces import Group, Trace, Traces
 from fed_ucbvi.results.about import About
@@ -78,4 +78,4 @@ def known(verdict: Verdict | None) -> Verdict:
 
 def verdict_on(claim: Claim, runs: Traces) -> Verdict:
     """The verdict on one of the paper's claims about Fed-UCBVI alone."""
-    return known(section5.judge_own(claim, runs, section5.CLAIMS[claim]))
+    return known(judge(claim, runs.having(algorithm=section5.OWN), section5.CLAIMS[claim]))

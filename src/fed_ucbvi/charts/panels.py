@@ -52,12 +52,9 @@ class Series:
         name: in the legend; the same name in two panels is toggled together. May be empty for the only series of a
             panel, which then has no entry in the legend.
         colour: ``#RRGGBB``.
-        x: along the horizontal axis; texts for a panel with categories.
-        y: along the vertical axis.
+        x: texts for a panel with categories.
         low: lower end of the interval at each x; given together with ``high``.
         high: upper end of the interval at each x.
-        dash: how the line is drawn.
-        marker: at each point.
         line: whether points are joined.
         steps: whether the line keeps the height of a point until the next one.
         variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
@@ -116,12 +113,9 @@ class Square(NamedTuple):
     """Something in a square of a board, counted from 0 at the upper left.
 
     Attributes:
-        row: of the square.
-        column: of the square.
         colour: that fills the square; none if empty.
         text: in the middle of the square, or at its upper edge if it has an arrow.
-        text_colour: of the text.
-        ring: round the square: ``circle`` or ``diamond``, or nothing.
+        ring: round the square.
         arrow: rows down and columns to the right; (0, 0) is drawn as a dot.
     """
 
@@ -139,11 +133,7 @@ class Board:
     """Squares in rows and columns, the first row on top; filled, shaded by a figure, with texts, rings and arrows.
 
     Attributes:
-        title: above.
         x_label: below, line by line.
-        y_label: at the left.
-        rows: how many.
-        columns: how many.
         shades: a figure for each square, by rows, from dark (least) to light (most); NaN is left blank.
         squares: what else is in squares.
         x_ticks: columns to name below, and how.
@@ -243,9 +233,6 @@ def _faults(series: Series, panel: Panel) -> Iterator[str]:
                 axis = "x" if name == "x" else "y"
                 text = f"which no logarithmic axis can hold; leave it out or set {axis}_log to False."
                 yield f": {name}[{place}] is {value}, {text}"
-
-
-# -------------------------------------------------------------------------------------------------------------- axes
 
 
 def categories(panel: Panel) -> list[str]:

@@ -106,9 +106,6 @@ def _worst_grids(scale: RunScale) -> Grids:
     ]
 
 
-# --------------------------------------------------------------------------------------------------------- analysis
-
-
 def _claim(name: str, text: str, rule: str) -> Claim:
     return Claim(name, text, OURS, f"A seed says holds in an environment {rule}")
 
@@ -226,9 +223,6 @@ def _no_failing_seed(table: Traces) -> Verdict | None:
         f"{seeds} seeds; none of {seeds} failing excludes shares above {most:.1%} of all seeds, and no smaller ones"
     )
     return judging.fact(claim, found, runs)
-
-
-# ------------------------------------------------------------------------------------------------ figures and tables
 
 
 def _style(label: str) -> dict[str, Any]:

@@ -227,14 +227,11 @@ class Place(NamedTuple):
     """An algorithm on one environment, or over all: means over seeds with their 95 % intervals.
 
     Attributes:
-        algorithm: its name.
         agents: M; over all environments, on how many it ran.
-        seeds: how many.
         regret: over all environments, geometric means of ratios to the baseline, paired by seed; likewise
             rounds and megabytes.
         median: of the same over seeds.
         failing: how many runs have more than three times the median regret of their environment.
-        rounds: of communication.
         megabytes: both ways, all agents together.
         share: of the best shared policy's value.
     """

@@ -190,14 +190,14 @@ def bytes_figure(table: Traces, id_: str) -> Figure:
 def _slopes_text(table: Traces, eps_p: float, measure: Measure) -> str:
     """How steep the curves are from each M to the next at one eps_p, for a title."""
     texts = []
-    for name, part in cases(table, ALGORITHMS[0]).items():
+    for name, part in table.having(algorithm=OWN).parts("environment").items():
         steps = list(local_slopes(part.having(eps_p=eps_p), measure).items())
         if len(steps) == 1:
-            texts.append(f"{signed(steps[0][1])} on {name}")
+            texts.append(f"{signed(steps[0][1])} on {label_of(name)}")
         elif steps:
             (first, start), (last, end) = steps[0], steps[-1]
             ends = f"{signed(start)} (M = {first[0]} to {first[1]}) to {signed(end)} (M = {last[0]} to {last[1]})"
-            texts.append(f"{ends} on {name}")
+            texts.append(f"{ends} on {label_of(name)}")
     return f": local slope {'; '.join(texts)}" if texts else ""
 
 
@@ -209,26 +209,6 @@ def inverse_line(like: Series) -> Series:
 
 
 # ------------------------------------------------------------------------------------------------------- claims
-
-
-def cases(table: Traces, algorithm: str) -> dict[str, Traces]:
-    """The groups of an algorithm, divided by everything except M and eps_p, with a name for each part."""
-    own = table.having(algorithm=algorithm)
-    parts = own.split_rest(("agents", "eps_p"))
-    firsts = [part.groups[0] for part in parts]
-    names = [label_of(group["environment"]) for group in firsts]
-    if len(set(names)) < len(names):
-        names = [f"{label_of(group['environment'])}, {group['label']}" for group in firsts]
-    return dict(zip(names, parts, strict=True))
-
-
-def judge_own(claim: Claim, table: Traces, find: Find, detail: str = "") -> Verdict | None:
-    """The verdict on a claim about Fed-UCBVI."""
-    findings = {name: find(part) for name, part in cases(table, OWN).items()}
-    return judging.verdict_of(claim, findings, detail)
-
-
-# ------------------------------------------------------------------------------------------- heterogeneity
 
 
 HETEROGENEITY = Claim(
@@ -264,9 +244,6 @@ def _heterogeneity(table: Traces) -> Finding | None:
 def _late_share(table: Traces) -> float:
     """The share of the regret that falls into the second half of the episodes."""
     return float(np.mean([1 - run.regret_at(run.episodes_played / 2) / run.regret for run in table.runs]))
-
-
-# -------------------------------------------------------------------------------------- speed-up and rounds
 
 
 def slopes_in_agents(table: Traces, measure: Measure) -> dict[Seeds, float]:
@@ -355,9 +332,6 @@ def _share_of_episodes(run: Trace) -> float:
     return run.rounds / run.about.episodes
 
 
-# ---------------------------------------------------------------------------------------------- comparison
-
-
 BELOW = Claim(
     "far less regret than FedQ-Bernstein",
     "Fed-UCBVI's regret is significantly lower than FedQ-Bernstein's.",
@@ -368,7 +342,8 @@ BELOW = Claim(
 
 
 def below(table: Traces, other: str = "fedq-bernstein", claim: Claim = BELOW, detail: str = "") -> Verdict | None:
-    return judge_own(claim, table, lambda part: _below(part, table, other), detail)
+    own = table.having(algorithm=OWN)
+    return judging.judge(claim, own, lambda part: _below(part, table, other), detail)
 
 
 def _below(part: Traces, table: Traces, other: str) -> Finding | None:
@@ -399,7 +374,7 @@ CLAIMS: dict[Claim, Find] = {
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
     """On every claim of Section 5."""
     for claim, find in CLAIMS.items():
-        yield judge_own(claim, table, find)
+        yield judging.judge(claim, table.having(algorithm=OWN), find)
     yield below(table)
 
 

@@ -130,9 +130,6 @@ def megabytes_down(run: Trace) -> float:
     return run.bytes_down / 1e6
 
 
-# ------------------------------------------------------------------------------------------ fed-ucbvi compare
-
-
 def tabulate(table: Traces) -> dict[str, Any]:
     """The tables and orderings as plain values, ready for JSON."""
     tables = {

@@ -101,7 +101,6 @@ class PageContent:
     """The whole.
 
     Attributes:
-        title: of the page.
         text: paragraphs before the first section.
         sections: in order; the outcomes of all sections' claims are gathered at the top of the page.
         provenance: exact parameters and versions, ready for JSON.

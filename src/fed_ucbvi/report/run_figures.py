@@ -195,8 +195,6 @@ def _setting(name: str) -> Callable[[Group], Cell]:
     return cell
 
 
-# ---------------------------------------------------------------------------------------------------- any sweep
-
 MAX_MISSING = 20
 """The most cells with missing runs that are named at the top of a report; the provenance lists all."""
 
@@ -265,9 +263,6 @@ def _panel(title: str, x_label: str, y_label: str, series: Iterable[Series | Non
     drawn = [one for one in series if one is not None]
     positive = all(value > 0 for one in drawn for value in one.y)
     return Panel(title, x_label, y_label, drawn, x_log=True, y_log=positive)
-
-
-# -------------------------------------------------------------------------------------------------- what is missing
 
 
 def without_gaps(section: Section) -> Section:

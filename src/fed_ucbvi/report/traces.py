@@ -27,11 +27,6 @@ class Trace:
     """A finished run in brief.
 
     Attributes:
-        about: algorithm, environment, sizes, seed.
-        regret: at T.
-        rounds: communication rounds.
-        bytes_up: from agents to server.
-        bytes_down: from server to agents.
         rules_fired: rounds by the rule that triggered them.
         points: numbers of episodes, from 0 to T, evenly on a logarithmic axis, with T/2 and powers of ten.
         regret_so_far: the common regret at these points.

@@ -154,9 +154,6 @@ def title(settings: Mapping[str, Any]) -> str:
     return ": ".join(part for part in (who, numbers) if part)
 
 
-# ------------------------------------------------------------------------------------------------------ several runs
-
-
 def plot_runs(
     runs: Iterable[RunData],
     path: str | Path | None = None,

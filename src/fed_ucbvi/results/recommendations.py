@@ -116,8 +116,6 @@ def table_of(rows: Sequence[tuple[float, ...]]) -> dict[str, Any]:
     return columns_of(rows, COLUMNS)
 
 
-# ---------------------------------------------------------------------------------------------------- certificates
-
 GAP, PROMOTION, VALUE = "gap", "promotion", "value"
 """Whether the policy is nearly the best there is, or better than the incumbent; or just what it is worth."""
 NUMBERS = ("at_least", "compared_with", "model_at_least")
@@ -181,9 +179,6 @@ class Certificate:
 def policy_digest(table: IndexArray) -> str:
     """The SHA-256 of actions ``(H, S)``, as 32-bit integers, little endian, step by step."""
     return hashlib.sha256(np.ascontiguousarray(table, dtype="<i4").tobytes()).hexdigest()
-
-
-# ---------------------------------------------------------------------------------------------- worth to the agents
 
 
 class AgentsValue(NamedTuple):

@@ -54,13 +54,10 @@ class Summary(NamedTuple):
     """What :func:`summarise` finds about the runs of a group.
 
     Attributes:
-        runs: how many there are.
-        mean: over them.
-        low: lower end of its 95 % interval; the mean itself for a single run.
+        low: lower end of the mean's 95 % interval; the mean itself for a single run.
         high: upper end.
         deviation: the standard deviation; NaN for a single run.
-        median: half of the runs are below; rare runs that fail do not move it.
-        worst: the largest.
+        median: rare runs that fail do not move it.
         failing: how many runs have more than :data:`FAILING` times the median.
         failing_low: lower end of the 95 % interval of the share of runs that fail (:func:`share_interval`).
         failing_high: upper end.
@@ -152,9 +149,7 @@ def student_interval(samples: npt.ArrayLike) -> Band:
     if n == 0:
         raise InputError("a mean needs at least one run.")
     mean = np.asarray(values.mean(axis=0))
-    if n == 1:
-        return Band(mean, mean.copy(), mean.copy())
-    margin = student_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    margin = student_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else 0.0
     return Band(mean, np.asarray(mean - margin), np.asarray(mean + margin))
 
 
