@@ -24,7 +24,7 @@ from fed_ucbvi.command_line.outputs import Tracking
 from fed_ucbvi.command_line.program import EXIT_CODES, LONGEST_MESSAGE, JsonLines, say, write_log, writes_json
 from fed_ucbvi.network import client
 from fed_ucbvi.network.failures import LeftError
-from fed_ucbvi.results.round_record import CallbackList
+from fed_ucbvi.results.run_data import CallbackList
 from fed_ucbvi.sweeps.execution import SweepOutcome
 from fed_ucbvi.trackers import TensorBoardTracker
 from repository import ROOT

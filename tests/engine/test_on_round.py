@@ -10,7 +10,7 @@ import pytest
 
 from fed_ucbvi import FedUCBVI, Interrupted, RoundRecord, resume, run, synthetic
 from fed_ucbvi.core.types import IndexArray
-from fed_ucbvi.results.round_record import Subscriber
+from fed_ucbvi.results.run_data import Subscriber
 
 ALGORITHM, EPISODES = FedUCBVI(nu=100), 200
 

@@ -23,7 +23,7 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.round_record import CallbackList
+from fed_ucbvi.results.run_data import CallbackList
 from fed_ucbvi.trackers import results_of
 from gymnasium_problems import Shops, TableEnv
 from network import Served, federate, make_nodes, tell

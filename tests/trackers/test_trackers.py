@@ -13,7 +13,7 @@ import pytest
 
 from events import events_in
 from fed_ucbvi import FedUCBVI, InputError, RoundRecord, Run, make_tracker, run, synthetic
-from fed_ucbvi.results.round_record import CallbackList
+from fed_ucbvi.results.run_data import CallbackList
 from fed_ucbvi.trackers import FIGURES, TRACKERS, Tracker
 
 ALGORITHM, WORLD, EPISODES = FedUCBVI(nu=100), synthetic(agents=3, seed=4), 200

@@ -70,7 +70,7 @@ def serve(
     from fed_ucbvi.network.run_plan import plan_of
     from fed_ucbvi.network.server import FederationServer
     from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-    from fed_ucbvi.results.round_record import CallbackList
+    from fed_ucbvi.results.run_data import CallbackList
 
     certs = own.certs
     options.check_certificates(certs, insecure=own.insecure)

@@ -65,7 +65,7 @@ def run(
 
     if spec.driver == "auto" and spec.fleets == "local":
         compile_beside("fed_ucbvi.engine.compile_rounds", ("regret.score_round", "counts._collect"))
-    from fed_ucbvi.results.round_record import CallbackList
+    from fed_ucbvi.results.run_data import CallbackList
 
     algorithm = spec.make_algorithm()
     check_kept(spec, new_checkpoint=True)

@@ -12,7 +12,8 @@ from fed_ucbvi.dashboard.server import Access, NotHereError, PageServer
 from fed_ucbvi.dashboard.state import STATES
 from fed_ucbvi.network.members import FederationStatus, NodeStatus
 from fed_ucbvi.network.transport import WireCount
-from fed_ucbvi.results.round_record import RoundRecord, Subscriber
+from fed_ucbvi.results.round_record import RoundRecord
+from fed_ucbvi.results.run_data import Subscriber
 
 try:
     from prometheus_client import CollectorRegistry, Histogram, Metric, ProcessCollector, generate_latest

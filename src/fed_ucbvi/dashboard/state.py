@@ -27,7 +27,8 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.grid import policy_arrows
 from fed_ucbvi.results.recommendations import Recommended, table_of
-from fed_ucbvi.results.round_record import RoundRecord, Subscriber, replay
+from fed_ucbvi.results.round_record import RoundRecord, replay
+from fed_ucbvi.results.run_data import Subscriber
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm

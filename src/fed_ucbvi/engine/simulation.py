@@ -23,8 +23,9 @@ from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
 from fed_ucbvi.engine.state_store import SavedState, StateStore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.recommendations import Recommended, is_known
-from fed_ucbvi.results.round_record import EXPLORING, OnRound, Subscriber
+from fed_ucbvi.results.round_record import EXPLORING, OnRound
 from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.run_data import Subscriber
 
 SECONDS_BETWEEN_REPORTS = 0.1
 log = logging.getLogger("fed_ucbvi.engine.simulation")

@@ -2,23 +2,19 @@
 
 :class:`RoundRow` is the one declaration of what is kept of a round. :class:`Totals` adds rows up and makes of the
 last one the :class:`RoundRecord` that callbacks are given, during a run and when a saved one is shown again.
-:class:`Subscriber` is the one protocol by which a run is followed while it goes on.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.units import Units
-
-if TYPE_CHECKING:
-    from fed_ucbvi.results.run_data import RunData
 
 Columns = Mapping[str, npt.NDArray[Any]]
 """A table by column."""
@@ -272,46 +268,3 @@ def replay(
 
 OnRound = Callable[[RoundRecord], None]
 """Is called after every round. What it raises ends the run."""
-
-
-class Subscriber:
-    """Hears of a run while it goes on: the progress bar, the live page, metrics, trackers. All methods are optional.
-
-    A subscriber is an :data:`OnRound` that may want more than rounds.
-    """
-
-    def __call__(self, record: RoundRecord) -> None:
-        """Take a round."""
-
-    def take_policy(self, policy: IndexArray) -> None:
-        """Take a policy that the run recommends on the way, ``(H, S)``."""
-
-    def finish(self, run: RunData) -> None:
-        """Take the run, when it is over."""
-
-
-class CallbackList(Subscriber):
-    """Several callbacks as one, called in their order; those that are None are left out.
-
-    >>> bool(CallbackList(None)), bool(CallbackList(None, print))
-    (False, True)
-    """
-
-    def __init__(self, *callbacks: OnRound | None) -> None:
-        self._callbacks = [callback for callback in callbacks if callback is not None]
-        self._subscribers = [callback for callback in self._callbacks if isinstance(callback, Subscriber)]
-
-    def __bool__(self) -> bool:
-        return bool(self._callbacks)
-
-    def __call__(self, record: RoundRecord) -> None:
-        for callback in self._callbacks:
-            callback(record)
-
-    def take_policy(self, policy: IndexArray) -> None:
-        for subscriber in self._subscribers:
-            subscriber.take_policy(policy)
-
-    def finish(self, run: RunData) -> None:
-        for subscriber in self._subscribers:
-            subscriber.finish(run)

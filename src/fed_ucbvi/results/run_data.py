@@ -1,4 +1,4 @@
-"""The records of a run, and the figures and curves over episodes that are computed from them."""
+"""The records of a run, the figures and curves over episodes computed from them, and who follows a run as it goes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.recommendations import AgentsValue, Certificate, policy_digest
-from fed_ucbvi.results.round_record import PLAYING, episodes_per_agent, rows_of
+from fed_ucbvi.results.round_record import PLAYING, OnRound, RoundRecord, episodes_per_agent, rows_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -409,3 +409,49 @@ def learning_curve(run: RunData, bins: int = MAX_BINS) -> LearningCurve:
     units = Units.of(run.about.environment)
     own = np.array([units.original_return(value, run.about.horizon) for value in mean])
     return LearningCurve(np.array(last), own, units.scale * np.sqrt(variance / count))
+
+
+# ------------------------------------------------------------------------------------------------------- subscribers
+
+
+class Subscriber:
+    """Hears of a run while it goes on: the progress bar, the live page, metrics, trackers. All methods are optional.
+
+    A subscriber is an :data:`OnRound` that may want more than rounds.
+    """
+
+    def __call__(self, record: RoundRecord) -> None:
+        """Take a round."""
+
+    def take_policy(self, policy: IndexArray) -> None:
+        """Take a policy that the run recommends on the way, ``(H, S)``."""
+
+    def finish(self, run: RunData) -> None:
+        """Take the run, when it is over."""
+
+
+class CallbackList(Subscriber):
+    """Several callbacks as one, called in their order; those that are None are left out.
+
+    >>> bool(CallbackList(None)), bool(CallbackList(None, print))
+    (False, True)
+    """
+
+    def __init__(self, *callbacks: OnRound | None) -> None:
+        self._callbacks = [callback for callback in callbacks if callback is not None]
+        self._subscribers = [callback for callback in self._callbacks if isinstance(callback, Subscriber)]
+
+    def __bool__(self) -> bool:
+        return bool(self._callbacks)
+
+    def __call__(self, record: RoundRecord) -> None:
+        for callback in self._callbacks:
+            callback(record)
+
+    def take_policy(self, policy: IndexArray) -> None:
+        for subscriber in self._subscribers:
+            subscriber.take_policy(policy)
+
+    def finish(self, run: RunData) -> None:
+        for subscriber in self._subscribers:
+            subscriber.finish(run)

@@ -13,8 +13,8 @@ from typing import Any, Self
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer, missing_package
 from fed_ucbvi.core.text import shortened
 from fed_ucbvi.core.version import PROGRAM
-from fed_ucbvi.results.round_record import RoundRecord, Subscriber
-from fed_ucbvi.results.run_data import RunData
+from fed_ucbvi.results.round_record import RoundRecord
+from fed_ucbvi.results.run_data import RunData, Subscriber
 from fed_ucbvi.results.run_table import seeds_of, settings_of
 
 FIGURES = (
