@@ -90,12 +90,11 @@ def flag(value: Any, *given: Any, **more: Any) -> Any:
 
 def _sizes(value: Any) -> Any:
     """``S,A,H`` as three numbers."""
-    parts = value.split(",") if isinstance(value, str) else value
     try:
-        numbers = None if parts is None else tuple(int(part) for part in parts)
+        numbers = tuple(int(part) for part in (value.split(",") if isinstance(value, str) else value))
     except (TypeError, ValueError):
         numbers = ()
-    if numbers is not None and (len(numbers) != 3 or min(numbers) < 1):
+    if len(numbers) != 3 or min(numbers) < 1:
         raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{value}'.")
     return numbers
 
@@ -112,9 +111,9 @@ def low_and_high(flag: str, value: Any) -> Any:
 def _names(value: Any) -> Any:
     """``A,B,...`` as a tuple."""
     names = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-    if names is not None and not (isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)):
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
         raise InputError(f"nodes are given by their names as A,B,..., got {value!r}.")
-    return None if names is None else tuple(names)
+    return tuple(names)
 
 
 def pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
@@ -139,7 +138,7 @@ def _listed(flag: str, value: Any) -> dict[str, Any]:
     """Options as a mapping, or as ``KEY=VALUE`` texts."""
     if isinstance(value, Mapping):
         return dict(value)
-    if not (isinstance(value, list | tuple | None) and all(isinstance(text, str) for text in value or ())):
+    if not isinstance(value, list | tuple | None) or not all(isinstance(text, str) for text in value or ()):
         raise InputError(f"{flag} takes KEY=VALUE, got {value!r}.")
     return dict(pairs(flag, value or ()))
 
@@ -153,10 +152,6 @@ def _environment_options(value: Any) -> dict[str, Any]:
         if key in options:
             raise InputError(f"{key} is not an option of the environment; give it as {instead}.")
     return options
-
-
-def _parameters(value: Any) -> dict[str, Any]:
-    return _listed("--option", value)
 
 
 def environment_names() -> list[str]:
@@ -276,7 +271,9 @@ class RunSpec(FederationRules):
     algorithm: str = flag(
         defaults.ALGORITHM, "NAME|MODULE:ATTRIBUTE", ALGORITHM_HELP, ALGORITHM, names=algorithm_names
     )
-    parameters: Options = flag({}, "KEY=VALUE", PARAMETER_HELP, ALGORITHM, name="--option", read=_parameters)
+    parameters: Options = flag(
+        {}, "KEY=VALUE", PARAMETER_HELP, ALGORITHM, name="--option", read=partial(_listed, "--option")
+    )
     seed: Annotated[int, Bounds(0, at_most=MAX_SEED)] = flag(0, "N", "Seed of the run.", ALGORITHM)
     label: str = flag("", "TEXT", "The algorithm's name in tables and figures.", ALGORITHM)
     warm_start: Path | None = flag(
@@ -403,11 +400,9 @@ class RunSpec(FederationRules):
         assert self.agents is not None
         algorithm = self.make_algorithm()
         algorithm.check_agents(self.agents)
-        sizes = (
-            _made(self.environment, _text(self.of_environment))
-            if is_own(self.environment)
-            else _smallest(self.environment, _text(self.environment_options))
-        )[0]
+        own = is_own(self.environment)
+        make, told = (_made, self.of_environment) if own else (_smallest, self.environment_options)
+        sizes, _ = make(self.environment, _text(told))
         algorithm.new_server(Setting(*sizes, self.agents, self.episodes, self.eps_p or 0.0, self.seed))
 
     def make_algorithm(self) -> Algorithm[Any, Any]:
@@ -452,11 +447,9 @@ class RunSpec(FederationRules):
         from fed_ucbvi.algorithms.base import Setting
 
         if federation is not None:
-            sizes = (federation.states, federation.actions, federation.horizon)
-            random = federation.reward_variances is not None
-            return Setting(
-                *sizes, federation.agents, self.episodes, federation.eps_p, self.seed, random_rewards=random
-            )
+            found, random = federation, federation.reward_variances is not None
+            sizes = (found.states, found.actions, found.horizon, found.agents)
+            return Setting(*sizes, self.episodes, found.eps_p, self.seed, random_rewards=random)
         if self.sizes is None:
             raise InputError("the problem is not known; give its sizes (--sizes S,A,H).")
         agents = AGENTS_SERVED if self.agents is None else self.agents
@@ -467,12 +460,10 @@ class RunSpec(FederationRules):
 RunSpec.__doc__ = "\n".join(
     [f"{RunSpec.__doc__}", "    Args:"]
     + [
-        f"        {one.name}: {one.metadata['flag'].help[0].lower()}{one.metadata['flag'].help[1:]}"
+        f"        {one.name}: {(text := one.metadata['flag'].help)[0].lower()}{text[1:]}"
         for one in sorted(fields(RunSpec), key=lambda one: hasattr(FederationRules, one.name))
     ]
 )
-
-
 SIMULATED = (
     *("algorithm", "parameters", "environment", "environment_options", "agents", "eps_p", "env_seed"),
     *("episodes", "seed", "driver"),

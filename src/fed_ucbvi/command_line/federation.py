@@ -25,7 +25,6 @@ from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.run_spec import AGENTS_SERVED, NETWORK, OUTPUT, FederationRules, RunSpec
 
 if TYPE_CHECKING:
-    from fed_ucbvi.dashboard.metrics import Metrics
     from fed_ucbvi.network.coordinator import Coordinator
     from fed_ucbvi.network.members import FederationStatus
     from fed_ucbvi.network.server import FederationServer
@@ -90,7 +89,13 @@ def serve(
         assert service is not None
         return service.coordinator.status()
 
-    counted = None if metrics is None and output.dashboard is None else _metrics(metrics, status)
+    counted = None
+    if metrics is not None or output.dashboard is not None:
+        from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
+
+        if metrics is not None:
+            check_metrics_address(metrics)
+        counted = Metrics(status)
 
     async def work() -> None:
         nonlocal service
@@ -134,15 +139,6 @@ def serve(
         outcome = service.outcome()
         trackers.finish(outcome.run)
         finish(outcome.run, spec, output, outcome, failure)
-
-
-def _metrics(address: str | None, status: Callable[[], FederationStatus]) -> Metrics:
-    """The metrics of the run, for an address of their own or for the page's ``/metrics``."""
-    from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
-
-    if address is not None:
-        check_metrics_address(address)
-    return Metrics(status)
 
 
 def federate(

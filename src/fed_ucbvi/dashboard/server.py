@@ -83,14 +83,12 @@ class Access:
         host: a name or an address of this machine.
         port: 0 means a free one.
         certificate: a file with the certificate in PEM; with it the page is served by TLS only.
-        key: a file with its key.
         token: what readers must know; None where everybody on this machine may look.
     """
 
     host: str
     port: int
     certificate: Path | None = None
-    key: Path | None = None
     token: str | None = None
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     """What a browser keeps once it has shown the token."""
@@ -115,11 +113,20 @@ class Access:
                 f"{address} can be reached from other machines, so the page needs a certificate and a token "
                 "(--dashboard-cert FILE, --dashboard-token FILE); or use 127.0.0.1."
             )
-        key = None if certificate is None else certificate.with_suffix(".key")
-        for file in (certificate, key):
-            if file is not None and not file.is_file():
+        for file in () if certificate is None else (certificate, certificate.with_suffix(".key")):
+            if not file.is_file():
                 raise InputError(f"{file} is missing; the page needs a certificate and, beside it, its key (.key).")
-        return cls(host, int(port), certificate, key, None if token_file is None else read_token(token_file))
+        return cls(host, int(port), certificate, None if token_file is None else read_token(token_file))
+
+    def tls(self) -> ssl.SSLContext | None:
+        if self.certificate is None:
+            return None
+        context, key = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), self.certificate.with_suffix(".key")
+        try:
+            context.load_cert_chain(self.certificate, key)
+        except (ssl.SSLError, OSError) as error:
+            raise InputError(f"{self.certificate} and {key} are no certificate and its key: {error}.") from error
+        return context
 
     def url(self, port: int) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -360,7 +367,7 @@ class PageServer:
     """
 
     def __init__(self, state: LiveState | None, access: Access, metrics: Callable[[], bytes] | None = None) -> None:
-        self.state, self.readers, self.closing = state, 0, False
+        self.state, self.readers, self.closing, tls = state, 0, False, access.tls()
         try:
             family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
             self._socket = socket.create_server((access.host, access.port), family=family)
@@ -371,15 +378,6 @@ class PageServer:
                 "address or port (0 means a free one)."
             ) from error
         self.url = access.url(int(self._socket.getsockname()[1]))
-        tls = None if access.certificate is None else ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            if tls is not None and access.certificate is not None:
-                tls.load_cert_chain(access.certificate, access.key)
-        except (ssl.SSLError, OSError) as error:
-            self._socket.close()
-            raise InputError(
-                f"{access.certificate} and {access.key} are no certificate and its key: {error}."
-            ) from error
         config = uvicorn.Config(
             Starlette(routes=[*self._routes(state, metrics)], middleware=[Middleware(Guard, access=access)]),
             log_config=None,

@@ -17,17 +17,8 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import PROGRAM
 from fed_ucbvi.engine.party import split_agents
 from fed_ucbvi.flower.settings import NodeSettings
-from fed_ucbvi.network.certificates import (
-    AUTHORITY,
-    Issued,
-    TLSFiles,
-    check_pair,
-    make_certificates,
-    new_request,
-    read_authority,
-    read_request,
-    sign,
-)
+from fed_ucbvi.network import certificates
+from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.transport import RemoteServer
@@ -80,7 +71,7 @@ class Invitation:
     def is_for(self, key: bytes) -> bool:
         """Whether the certificate is that of a key."""
         try:
-            check_pair(self.certificate, key)
+            certificates.check_pair(self.certificate, key)
         except InputError:
             return False
         return True
@@ -98,15 +89,15 @@ class Invitation:
 class RunAuthority(NamedTuple):
     """The certificate authority of one run, and the server's files."""
 
-    issued: Issued
+    issued: certificates.Issued
     server: TLSFiles
 
     @classmethod
     def make(cls, folder: Path, host: str) -> RunAuthority:
         """A new one, with a certificate for a server at ``host``; the authority's key is not kept on disk."""
-        make_certificates(folder, server=SERVER, hosts=[host], days=DAYS)
-        issued = read_authority(folder)
-        (folder / f"{AUTHORITY}.key").unlink()
+        certificates.make_certificates(folder, server=SERVER, hosts=[host], days=DAYS)
+        issued = certificates.read_authority(folder)
+        (folder / f"{certificates.AUTHORITY}.key").unlink()
         return cls(issued, TLSFiles.of(folder, SERVER))
 
     def invitations(
@@ -121,10 +112,10 @@ class RunAuthority(NamedTuple):
 
     def sign(self, request: bytes, name: str) -> bytes:
         """The certificate for a node's signing request, which must be for its own name."""
-        asked = read_request(request)
+        asked = certificates.read_request(request)
         if asked.name != name:
             raise InputError(f"it asks for a certificate for '{asked.name}'.")
-        return sign(self.issued, asked, days=DAYS)
+        return certificates.sign(self.issued, asked, days=DAYS)
 
 
 async def answer(invitation: Invitation, settings: NodeSettings, keys: MutableMapping[str, bytes]) -> dict[str, Any]:
@@ -136,7 +127,7 @@ async def answer(invitation: Invitation, settings: NodeSettings, keys: MutableMa
     if key is not None and invitation.is_for(key):
         return await _accept(invitation, settings, key)
     keys.clear()
-    keys[invitation.run], request = new_request(invitation.name)
+    keys[invitation.run], request = certificates.new_request(invitation.name)
     return {REQUEST: request}
 
 
