@@ -36,6 +36,7 @@ from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
+from runs import finished
 
 AGENTS, EPISODES = 4, 400
 
@@ -157,9 +158,7 @@ def test_rounds_that_are_cut_leave_budgets_as_they_are_without_shortcuts() -> No
     wanted = Promises.of(policy, 0.1, None, (world.horizon, world.states, world.actions))
     for apart in (False, True):
         algorithm = FedKLUCBVI(stationary=True)
-        simulation = Simulation(algorithm, world, EPISODES, 3, "episodes", apart=apart, promises=wanted)
-        while not simulation.done:
-            simulation.advance()
+        simulation = finished(Simulation(algorithm, world, EPISODES, 3, "episodes", apart=apart, promises=wanted))
         records.append(simulation.records())
     assert all(np.array_equal(column, records[1][name], equal_nan=True) for name, column in records[0].items())
 
@@ -256,9 +255,7 @@ def smallest_mean(p: FloatArray, V: FloatArray, c: float) -> float:
 
 def test_pessimistic_values_are_those_of_the_worst_kernel() -> None:
     world, delta = problem(1), 0.1
-    simulation = Simulation(FedKLUCBVI(), world, 500, 0, "auto")
-    while not simulation.done:
-        simulation.advance()
+    simulation = finished(Simulation(FedKLUCBVI(), world, 500, 0, "auto"))
     server, policy = simulation.server, simulation.recommend().policy
     found = pessimistic_values(server.table, policy, False, delta, world.states)
     (H, S), A = policy.shape, world.actions
@@ -449,9 +446,7 @@ def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() ->
     rng = np.random.default_rng(0)
     rule = np.where(rng.random(best.shape) < 0.5, rng.integers(0, A, best.shape), best).astype(np.int32)
     wanted = Promises.of(rule, 0.3, None, (H, S, A))
-    simulation = Simulation(FedKLUCBVI(stationary=True), world, 300, 0, "auto", promises=wanted)
-    while not simulation.done:
-        simulation.advance()
+    simulation = finished(Simulation(FedKLUCBVI(stationary=True), world, 300, 0, "auto", promises=wanted))
     assert simulation.assurance is not None
     assert simulation.assurance.thin
     result, trusting = simulation.result(), simulation.algorithm.new_planner(simulation.setting, simulation.server)

@@ -137,7 +137,7 @@ def test_every_algorithm_survives_every_attack_with_finite_values(
             simulation.advance()
             assert np.isfinite(simulation.server.V).all()
     np.testing.assert_array_equal(first.server.V, second.server.V)
-    assert first.regret == second.regret
+    assert first.totals.regret == second.totals.regret
 
 
 def test_the_regret_is_that_of_the_honest_agents() -> None:
@@ -147,11 +147,11 @@ def test_the_regret_is_that_of_the_honest_agents() -> None:
     simulation = Simulation(FedUCBVI(), f, 30, 0, "episodes")
     best = f.common.solve().V[0]
     while not simulation.done:
-        before, policy = simulation.regret, simulation.server.policy.copy()
+        before, policy = simulation.totals.regret, simulation.server.policy.copy()
         simulation.advance()
         gap = best - f.common.evaluate(policy)[0]
         expected = (simulation.driver.visits[honest, 0] @ gap).mean()
-        assert simulation.regret - before == pytest.approx(expected)
+        assert simulation.totals.regret - before == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("fraction", "number"), [(0.0, 0), (0.1, 2), (0.12, 2), (0.25, 5), (0.95, 19)])

@@ -52,13 +52,6 @@ class Log(NamedTuple):
     place: Callable[[int], str]
 
 
-class LoggedCounts(NamedTuple):
-    """What a log counts, and how many episodes it has."""
-
-    counts: CountTable
-    episodes: int
-
-
 def counts_from_logs(
     source: str | Path | Mapping[str, Any] | Iterable[Any],
     sizes: tuple[int, int, int],
@@ -93,9 +86,10 @@ def counts_from_logs(
     Traceback (most recent call last):
     fed_ucbvi.core.errors.InputError: row 1: state is 5, expected 0 to 1.
     """
-    return read_logs(
+    counts, _ = read_logs(
         source, sizes, reward_range=reward_range, stationary=stationary, random_rewards=random_rewards
-    ).counts
+    )
+    return counts
 
 
 def read_logs(
@@ -105,7 +99,7 @@ def read_logs(
     reward_range: tuple[float, float],
     stationary: bool,
     random_rewards: bool,
-) -> LoggedCounts:
+) -> tuple[CountTable, int]:
     """The counts of a log, and its number of episodes."""
     S, A, H = (check_positive_integer(name, size) for name, size in zip("SAH", sizes, strict=True))
     low, high = (check_number("reward_range", bound) for bound in reward_range)
@@ -121,7 +115,7 @@ def read_logs(
     values = np.ceil(paid * 2.0**MAX_BITS).astype(np.int64)
     cells = ((np.zeros_like(step) if stationary else step) * S + state) * A + action
     counts = _table((1 if stationary else H, S, A), cells, after, values, log.place, by_slot=random_rewards)
-    return LoggedCounts(counts, int(np.count_nonzero(step == 0)))
+    return counts, int(np.count_nonzero(step == 0))
 
 
 # ------------------------------------------------------------------------------------------------------ reading

@@ -15,7 +15,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import manifest_digest, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.assurance import Promises
-from fed_ucbvi.engine.extension import extended_setting, planned_in
+from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.live import LiveFederation
 from fed_ucbvi.engine.party import LiveParty
 from fed_ucbvi.engine.simulation import Simulation
@@ -90,7 +90,7 @@ def open_checkpoint(
             same["counts"] = _counts_in(folder, manifest)
             if "promises" in manifest:
                 same["promises"] = Promises.from_data(manifest["promises"])
-            plan = planned_in(saved.about)
+            plan = saved.about["planned"]
             T, bits = plan["episodes"], plan["grid_bits"]
             simulation = Simulation(algorithm, problem, T, grid_bits=bits, **same)
             if live is not None:
@@ -167,7 +167,7 @@ def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> CountTable:
     """The counts of a live run; its environments are not needed."""
     about, algorithm = manifest["live"], recorded_algorithm(manifest["algorithm"], manifest["parameters"])
     M, S, A, H = (int(about[name]) for name in ("agents", "states", "actions", "horizon"))
-    plan = planned_in(saved.about)
+    plan = saved.about["planned"]
     random, T, bits = bool(about.get("random_rewards")), plan["episodes"], plan["grid_bits"]
     setting = Setting(S, A, H, M, T, about["eps_p"] or 0.0, manifest["seed"], True, random, bits)
     server = algorithm.new_server(setting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +14,8 @@ PLANNED = ("episodes", "agents", "grid_bits")
 
 
 def planned(setting: Setting) -> dict[str, int]:
-    """What a saved state says of them."""
+    """What a saved state says of them, as ``about["planned"]``."""
     return {name: getattr(setting, name) for name in PLANNED}
-
-
-def planned_in(about: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(about["planned"][name]) for name in PLANNED}
 
 
 def extended_setting(

@@ -81,14 +81,11 @@ def show_progress(how: bool | OnRound) -> Iterator[OnRound]:
 @contextmanager
 def _bar() -> Iterator[Show]:
     """Shows on a bar that appears two seconds after the first report, and shows nothing where nobody looks."""
-    if _in_notebook():
-        with _notebook_bar() as show:
-            yield show
-    elif sys.stderr.isatty():
-        with _terminal_bar() as show:
-            yield show
-    else:
+    if not (_in_notebook() or sys.stderr.isatty()):
         yield lambda done, total, text: None
+        return
+    with _notebook_bar() if _in_notebook() else _terminal_bar() as show:
+        yield show
 
 
 @contextmanager

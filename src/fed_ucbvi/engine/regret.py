@@ -44,7 +44,10 @@ class Scorer:
         alone = AgentTables.of(
             successors, probabilities[..., None], common.rewards[..., None], common.initial[:, None], reachable
         )
-        self._tables, self._alike = (alone, federation.kind_tables), _same_values(alone, federation.kind_tables)
+        self._tables = alone, own = alone, federation.kind_tables
+        names = [name for name in AgentTables._fields if name != "initial"]
+        self._alike = all(np.array_equal(getattr(alone, name), getattr(own, name)) for name in names)
+        """Whether every policy has the same values in both, to the last bit, wherever episodes begin."""
         self._evaluations: dict[int, tuple[CachedEvaluation, CachedEvaluation]] = {}
         self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
 
@@ -93,12 +96,6 @@ class Scorer:
         common, _ = self._evaluations[playing]
         lost: FloatArray = self.optimum.V[0] - common.V[0, :, 0]
         return lost
-
-
-def _same_values(one: AgentTables, other: AgentTables) -> bool:
-    """Whether every policy has the same values in two MDPs, to the last bit; initial states are no matter."""
-    tables = [name for name in AgentTables._fields if name != "initial"]
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in tables)
 
 
 @inner

@@ -245,17 +245,8 @@ class Engine:
         return self.setting.agents * self.setting.episodes
 
     @property
-    def episodes(self) -> float:
-        return self.totals.episodes
-
-    @property
     def rounds(self) -> int:
         return self.totals.synchronisations
-
-    @property
-    def regret(self) -> float:
-        """The common regret so far; NaN where it is unknown."""
-        return self.totals.regret
 
     @property
     def episodes_at_the_end(self) -> int:
@@ -264,17 +255,12 @@ class Engine:
             return self.setting.episodes
         clock = self.clock[self.present]
         left = float((self.setting.episodes - clock).sum()) / max(1, len(clock))
-        return int(round(self.episodes + left, 6))
+        return int(round(self.totals.episodes + left, 6))
 
     @property
     def last_length(self) -> int:
         """Of the last round; 0 before the first."""
         return self.rows[-1].length if self.rows else 0
-
-    @property
-    def last_requester(self) -> int:
-        """The agent on record for the last round, or -1."""
-        return self.rows[-1].agent if self.rows else -1
 
     # -------------------------------------------------------------------------------------------------------- a round
 

@@ -196,10 +196,6 @@ class _Entry(NamedTuple):
     digest: bytes
     end: int
 
-    @property
-    def round(self) -> int:
-        return int(self.header["round"])
-
 
 def _digest(before: bytes, *parts: Any) -> bytes:
     made = hashlib.blake2b(before, digest_size=DIGEST_BYTES)
@@ -301,15 +297,15 @@ class StateStore:
         self._number = found[0].number if found else 0
         self._generations = [generation for generation in found if generation.entries]
         """The newest first."""
-        for generation in found:
-            if generation.trouble:
-                log.warning("%s, generation %d: %s", folder, generation.number, generation.trouble)
+        damaged = [generation for generation in found if generation.trouble]
+        for generation in damaged:
+            log.warning("%s, generation %d: %s", folder, generation.number, generation.trouble)
         if found and not self._generations:
             raise InputError(
                 f"{folder} is damaged: {found[0].trouble}, and there is no earlier state. Put back a copy of the "
                 "folder, or begin the run again in another one."
             )
-        if any(generation.trouble for generation in found):
+        if damaged:
             log.warning("%s: what cannot be read is left out; continuing after round %d", folder, self.last)
 
     @classmethod
@@ -399,7 +395,7 @@ class StateStore:
         generation = _Generation(number)
         try:
             for entry in self._entries(number):
-                generation.entries.append((entry.round, entry.end))
+                generation.entries.append((entry.header["round"], entry.end))
             if not generation.entries:
                 raise DamageError("there is no entry")
         except DamageError as damage:
@@ -422,7 +418,7 @@ class StateStore:
                     rows.setdefault(piece.which, [])[piece.start :] = map(tuple, piece.values.tolist())
                 else:
                     piece.write_over(flat[piece.which])
-            yield entry.end, SavedState(entry.round, entry.header["about"], arrays, rows)
+            yield entry.end, SavedState(entry.header["round"], entry.header["about"], arrays, rows)
 
     # ------------------------------------------------------------------------------------------------------- writing
 

@@ -30,7 +30,7 @@ from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.checkpoint import COUNTS
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned, planned_in
+from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned
 from fed_ucbvi.engine.rounds import Paid, PlayedRound, Synchronise
 from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named, restore
 from fed_ucbvi.network.members import Member, NodeRegistry
@@ -166,7 +166,7 @@ class ServerCheckpoint:
 
     def _setting(self, plan: RunPlan, begun: Mapping[str, Any]) -> Setting:
         """The setting with which the run goes on: with more episodes or agents than before, if the plan has more."""
-        before = Setting(**{**begun, **({} if self._saved is None else planned_in(self._saved.about))})
+        before = Setting(**{**begun, **({} if self._saved is None else self._saved.about["planned"])})
         if self._saved is None or self._saved.round == 0:
             if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
                 raise InputError(
@@ -282,7 +282,7 @@ def counts_in(folder: Path) -> CountTable:
             "of fed-ucbvi with secure sums."
         )
     with reading(folder):
-        server = algorithm.new_server(Setting(**{**task["setting"], **planned_in(saved.about)}))
+        server = algorithm.new_server(Setting(**{**task["setting"], **saved.about["planned"]}))
         restore(server, saved.arrays, "server.")
         return algorithm.counts_of(server, None)
 
@@ -353,7 +353,7 @@ def replay(folder: Path) -> Replayed:
         engine: NetworkEngine | None = None
         reports = []
         for state in history.between(first, kept.round):
-            setting = Setting(**{**task["setting"], **planned_in(state.about)})
+            setting = Setting(**{**task["setting"], **state.about["planned"]})
             if engine is None or engine.setting != setting:
                 plan = RunPlan(algorithm, setting, collection=task["collection"], counts=kept_counts(folder))
                 before, engine = engine, NetworkEngine(plan)
