@@ -11,21 +11,8 @@ import numpy as np
 from fed_ucbvi.core.errors import InputError, check_integer
 from fed_ucbvi.core.parameters import Bounds, Count, Share, Size
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.environments.family import (
-    Cell,
-    EpsP,
-    Family,
-    RandomPart,
-    Rows,
-    Spread,
-    distinct,
-    environment,
-    generator,
-    grid_layout,
-    kernel_of,
-    random_kernel,
-    shifted,
-)
+from fed_ucbvi.environments import family
+from fed_ucbvi.environments.family import Cell, EpsP, Family, Spread, environment, generator, grid_layout, kernel_of
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.units import Units
 
@@ -71,7 +58,7 @@ def _random_moving_kernel(common: Kernel, neighbours: list[list[int | None]], rn
     near = ([n for n in aims if n is not None] or [s] for s, aims in enumerate(neighbours))
     listed = zip(common.successors[0, :, 0].tolist(), near, strict=True)
     free = [[successor in states for successor in row] for row, states in listed]
-    return random_kernel(common, rng, distinct(common.successors) & np.array(free)[None, :, None, :])
+    return family.random_kernel(common, rng, family.distinct(common.successors) & np.array(free)[None, :, None, :])
 
 
 @environment("GridWorld")
@@ -198,7 +185,7 @@ def n_room(
         rewards[number[cell]] = pays
     height, width = (max(cell[axis] for cell in free) + 1 for axis in (0, 1))
     return Family(
-        kernel=lambda x: _moving_kernel(neighbours, shifted(success, x)),
+        kernel=lambda x: _moving_kernel(neighbours, family.shifted(success, x)),
         rewards=rewards,
         initial=number[start],
         varies="the probability of success",
@@ -262,7 +249,7 @@ def windy_cliff(
     published = np.array([GOAL if cell == goal else FALL if _ends(cell, R) else STEP for cell in cells])
     units = Units.spanning(FALL, GOAL)
     return Family(
-        kernel=lambda x: kernel_of(_moves(R, C, shifted(wind / 3, x))),
+        kernel=lambda x: kernel_of(_moves(R, C, family.shifted(wind / 3, x))),
         varies="the probability of being blown down",
         rewards=np.repeat(((published - units.offset) / units.scale)[:, None], len(MOVES), axis=1),
         initial=cells.index(start),
@@ -276,7 +263,7 @@ def _ends(cell: Cell, rows: int) -> bool:
     return cell[0] == rows - 1 and cell[1] > 0
 
 
-def _moves(rows: int, columns: int, blown: float) -> Rows:
+def _moves(rows: int, columns: int, blown: float) -> family.Rows:
     """Where every action leads from every square; squares are numbered row by row."""
     table = []
     for r in range(rows):
@@ -328,7 +315,7 @@ def deep_sea(
     1.0
     """
     N, slip = size, 1.0 / size if stochastic else 0.0
-    drawn = generator(seed, RandomPart.STRUCTURE).integers(0, 2, (N, N))
+    drawn = generator(seed, family.RandomPart.STRUCTURE).integers(0, 2, (N, N))
     right_action = drawn if action_map else np.ones((N, N), dtype=np.int64)
     cells = [(row, column) for row in range(N) for column in range(N)]
     rewards = np.zeros((N * N, 2))
@@ -341,7 +328,7 @@ def deep_sea(
         moves.append(aims if right == 1 else aims[::-1])
 
     def kernel(x: FloatArray) -> Kernel:
-        p = shifted(slip, x)
+        p = family.shifted(slip, x)
         return kernel_of([rows(s, row, column, p) for s, (row, column) in enumerate(cells)])
 
     def rows(s: int, row: int, column: int, p: float) -> list[dict[int, float]]:

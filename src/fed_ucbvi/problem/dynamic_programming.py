@@ -52,12 +52,12 @@ def optimal_values(
     Q = np.zeros((horizon, S, A))
     V = np.zeros((horizon + 1, S))
     policy = np.zeros((horizon, S), dtype=np.int64)
+    to, P, r = (np.broadcast_to(table, (horizon, *table.shape[1:])) for table in (successors, probabilities, rewards))
     for h in range(horizon - 1, -1, -1):
-        hk, hr = _steps_of(successors, rewards, h)
-        terms, expected = probabilities[hk] * V[h + 1][successors[hk]], np.zeros((S, A))
+        terms, expected = P[h] * V[h + 1][to[h]], np.zeros((S, A))
         for k in range(K):  # in this order, as compiled code adds
             expected += terms[:, :, k]
-        np.add(rewards[hr], expected, out=Q[h])
+        np.add(r[h], expected, out=Q[h])
         Q[h].argmax(axis=1, out=policy[h])
         Q[h].max(axis=1, out=V[h])
     return Q, V, policy.astype(np.int32)
@@ -71,19 +71,14 @@ def policy_values(
     horizon = policy.shape[0]
     played = policy if policy.ndim == 3 else policy[..., None] == np.arange(A)
     V = np.zeros((horizon + 1, S))
+    to, P, r = (np.broadcast_to(table, (horizon, *table.shape[1:])) for table in (successors, probabilities, rewards))
     for h in range(horizon - 1, -1, -1):
-        hk, hr = _steps_of(successors, rewards, h)
         pairs = np.nonzero(played[h])
-        terms, values = probabilities[hk][pairs] * V[h + 1][successors[hk][pairs]], rewards[hr][pairs]
+        terms, values = P[h][pairs] * V[h + 1][to[h][pairs]], r[h][pairs]
         for k in range(K):  # in this order, as compiled code adds
             values += terms[:, k]
         V[h] = np.bincount(pairs[0], values * played[h][pairs], S) / played[h].sum(axis=1)
     return V
-
-
-def _steps_of(successors: IndexArray, rewards: FloatArray, h: int) -> tuple[int, int]:
-    """Step h in the tables of transitions and of rewards."""
-    return h if successors.shape[0] > 1 else 0, h if rewards.shape[0] > 1 else 0
 
 
 @compiled

@@ -27,12 +27,9 @@ if TYPE_CHECKING:
     from fed_ucbvi.problem.agent_tables import AgentTables
     from fed_ucbvi.problem.common_policy import CommonOptimum
 
-REFERENCES = ("overlap", "mean")
 OWN_TABLES = ("successors", "probabilities", "rewards", "initial")
 BERNOULLI_REWARDS = "bernoulli_rewards"
 """The key in a description that records :meth:`Federation.with_bernoulli_rewards`."""
-DIGITS = 16
-"""Of a digest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +223,7 @@ class Federation:
     @property
     def digest(self) -> str:
         """Hexadecimal digits that identify a federation, the first of :attr:`fingerprint`."""
-        return self.fingerprint[:DIGITS]
+        return self.fingerprint[:16]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -331,7 +328,7 @@ class Federation:
         attains the smallest eps_p; it fails where some ``(h,s,a)`` has no overlap. ``reference="mean"`` takes
         the mean kernel; eps_p is still the smallest of Assumption 1 (1 where that fails).
         """
-        check_choice("reference kernel", reference, REFERENCES)
+        check_choice("reference kernel", reference, ("overlap", "mean"))
         if len(mdps) == 0:
             raise InputError("a federation needs at least one agent; the list of MDPs is empty.")
         horizons = {mdp.horizon for mdp in mdps}
