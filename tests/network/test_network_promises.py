@@ -17,8 +17,7 @@ from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.assurance import Assurance, Promises
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Decline, Down, Report, Roster, Up
-from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.node_round import RoundInPlay
+from fed_ucbvi.network.node import Node, RoundInPlay
 from fed_ucbvi.network.run_plan import RunPlan, plan_for, plan_of
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint

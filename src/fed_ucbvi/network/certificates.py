@@ -177,9 +177,9 @@ def make_certificates(
             raise InputError(f"there is a certificate '{name}' already; choose another name.")
     authority, written = _authority(folder, days)
     for name in names:
-        key = ec.generate_private_key(ec.SECP256R1())
-        own = sign(authority, SigningRequest(name, key.public_key()), days=days, server=name == server, hosts=hosts)
-        written += _write(folder, name, own, key)
+        key, request = new_request(name)
+        own = sign(authority, read_request(request), days=days, server=name == server, hosts=hosts)
+        written += _write(folder / f"{name}.crt", own, folder / f"{name}.key", key)
     return written
 
 
@@ -204,9 +204,7 @@ def write_request(folder: Path, name: str) -> list[Path]:
         )
     folder.mkdir(parents=True, exist_ok=True)
     private, content = new_request(name)
-    _write_key(key, private)
-    request.write_bytes(content)
-    return [request, key]
+    return _write(request, content, key, private)
 
 
 def read_request(data: bytes) -> SigningRequest:
@@ -276,8 +274,7 @@ def sign(
     alternatives = [alternative_name(host) if server else x509.DNSName(host) for host in dict.fromkeys(own)]
     usage = x509.ExtendedKeyUsage([FOR_SERVERS if server else FOR_NODES])
     extensions = [x509.SubjectAlternativeName(alternatives), usage]
-    by = authority.certificate.subject, authority.key
-    return _signed(_subject(request.name), request.key, *by, days, extensions).public_bytes(PEM)
+    return _signed(request, authority.certificate.subject, authority.key, days, *extensions).public_bytes(PEM)
 
 
 # ------------------------------------------------------------------------------------------------- revocation
@@ -317,33 +314,33 @@ def _authority(folder: Path, days: float) -> tuple[Issued, list[Path]]:
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / f"{AUTHORITY}.crt").exists():
         return read_authority(folder), []
-    key, name = ec.generate_private_key(ec.SECP256R1()), _subject("fed-ucbvi federation")
-    certificate = _signed(name, key.public_key(), name, key, max(days, DAYS), [], authority=True)
-    return Issued(certificate, key), _write(folder, AUTHORITY, certificate.public_bytes(PEM), key)
+    key, name = ec.generate_private_key(ec.SECP256R1()), "fed-ucbvi federation"
+    own = SigningRequest(name, key.public_key())
+    certificate = _signed(own, _subject(name), key, max(days, DAYS), authority=True)
+    files = folder / f"{AUTHORITY}.crt", certificate.public_bytes(PEM), folder / f"{AUTHORITY}.key", _private(key)
+    return Issued(certificate, key), _write(*files)
 
 
 def _signed(
-    subject: x509.Name,
-    public: ec.EllipticCurvePublicKey,
+    request: SigningRequest,
     issuer: x509.Name,
     signer: ec.EllipticCurvePrivateKey,
     days: float,
-    extensions: Sequence[x509.ExtensionType],
-    *,
+    *extensions: x509.ExtensionType,
     authority: bool = False,
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     end = now + datetime.timedelta(days=days)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
+        .subject_name(_subject(request.name))
         .issuer_name(issuer)
-        .public_key(public)
+        .public_key(request.key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(min(now, end) - SKEW)
         .not_valid_after(end)
         .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(request.key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .add_extension(
             x509.KeyUsage(True, False, False, False, False, authority, authority, False, False), critical=True
@@ -358,16 +355,12 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
-def _write_key(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-
-
-def _write(folder: Path, name: str, certificate: bytes, key: ec.EllipticCurvePrivateKey) -> list[Path]:
-    paths = [folder / f"{name}.crt", folder / f"{name}.key"]
-    _write_key(paths[1], _private(key))
-    paths[0].write_bytes(certificate)
-    return paths
+def _write(path: Path, content: bytes, key: Path, private: bytes) -> list[Path]:
+    """Write a key that only its owner can read, and then what was made with it."""
+    with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(private)
+    path.write_bytes(content)
+    return [path, key]
 
 
 def read_authority(folder: Path) -> Issued:

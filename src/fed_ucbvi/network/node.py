@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,19 +33,19 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.assurance import stated_range
 from fed_ucbvi.engine.extension import PLANNED
 from fed_ucbvi.engine.rounds import Paid
+from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import COUNTS, REWARDS
-from fed_ucbvi.network.node_round import RoundInPlay, judged_in, key_of, listed, paid_in, paid_of, requests_of
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.query_guard import QueryGuard
-from fed_ucbvi.network.rewards import RewardGrid
+from fed_ucbvi.network.rewards import RewardGrid, added, judged_in, listed, paid_in, paid_of
 from fed_ucbvi.network.roster import Company, Credentials, binding_of, fingerprint
 from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
-from fed_ucbvi.network.sources import LiveSource, Source, check_room, hosted_in, read_reported_logs
+from fed_ucbvi.network.sources import Hosted, LiveSource, Source, check_room, host, read_reported_logs
 from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
@@ -53,6 +53,42 @@ from fed_ucbvi.results.round_record import EVALUATING
 from fed_ucbvi.run_spec import MIN_NODES, RunSpec
 
 log = logging.getLogger("fed_ucbvi.federation")
+
+
+@dataclasses.dataclass
+class RoundInPlay:
+    """The round the server has started, and how far it is.
+
+    ``length`` is known once it is stopped, and ``paid`` once the agents have counted it. ``owed`` is what the
+    episodes before it paid that no confirmed report has, and ``uncounted`` is how many of each agent no confirmed
+    report has counted, all after the rounds in ``since``. The server does not know of ``before`` of them.
+    """
+
+    start: messages.Start
+    owed: Paid
+    uncounted: int
+    since: Mapping[str, int]
+    before: int = 0
+    told: bool = False
+    length: int | None = None
+    paid: Paid | None = None
+    ready: messages.Ready | None = None
+
+    @property
+    def most(self) -> int:
+        """How many episodes may be played in it."""
+        return self.start.most - self.before
+
+    @property
+    def owed_by_now(self) -> Paid:
+        """What episodes paid that no confirmed report has, those of this round included once they are counted."""
+        return self.owed if self.paid is None else added(self.owed, self.paid)
+
+
+def key_of(start: messages.Start) -> str:
+    """What makes two starts those of one round: all but how far to play, and what is asked besides."""
+    bare = replace(start, chunk=0, roster=b"", credited_roster=b"", missed=0, missed_roster=b"")
+    return hashlib.sha256(messages.encode(bare)).hexdigest()
 
 
 class Node:
@@ -215,9 +251,7 @@ class Node:
         self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
         if not self._live:
             check_room(spec.agents or 0, whose="agents of the server's run")
-        hosted = self._hosted = hosted_in(
-            self._source, welcome, spec, self.first_agent, self.agents, self._environments
-        )
+        hosted = self._hosted = self._host(welcome, spec)
         if hosted.sizes != spec.sizes:
             remark = "" if hosted.federation else " (one state more than its environments have, for what terminates)"
             raise InputError(
@@ -244,6 +278,20 @@ class Node:
         self._generations = NodeStateStore(self._party, identity, self.folder)
         self._company = Company(spec.least_episodes, spec.least_members, self._company.members)
         self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures, self._company)
+
+    def _host(self, welcome: messages.Welcome, spec: RunSpec) -> Hosted:
+        """What the agents play in, finite by the server's bins if it has some."""
+        source, who = self._source, (self.first_agent, self.agents)
+        if not isinstance(source, LiveSource):
+            return host(source(spec.agents or 0), *who)
+        if not self._live:
+            raise InputError(
+                "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
+                "lockstep needs it; serve the run with --collection live."
+            )
+        if welcome.bins:
+            return source.host(*who, Bins.parse(welcome.bins.decode(errors="replace"), "what the server calls bins"))
+        return self._environments or source.host(*who)
 
     def _make_party(self, welcome: messages.Welcome, spec: RunSpec) -> Setting:
         """The agents, which have seen nothing, and the setting of the run."""
@@ -415,10 +463,14 @@ class Node:
 
     def _played(self, now: RoundInPlay) -> messages.Played:
         now.told = True
-        played, asked = self._party.played, self._party.asked
+        party, number, H = self._party, now.start.round, len(self._party.policy)
         if self._plan.secure_sums:
-            return messages.Played(now.start.round, played, (), asked, self._ready(now), now.before)
-        return messages.Played(now.start.round, played, requests_of(self._party) if asked else (), before=now.before)
+            return messages.Played(number, party.played, (), party.asked, self._ready(now), now.before)
+        requests = [
+            messages.Request(end.agent, end.step if end.step >= 0 else H, end.state, end.action, rule)
+            for end, rule in (party.requests() if party.asked else ())
+        ]
+        return messages.Played(number, party.played, tuple(requests), before=now.before)
 
     def _ready(self, now: RoundInPlay) -> messages.Ready:
         """What this node signs for the round; the same as before, if it is asked again."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import MANIFEST, check_version, manifest_digest, read_manifest, write_manifest
+from fed_ucbvi.core.files import MANIFEST, manifest_digest, read_manifest, write_manifest
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named
@@ -69,8 +69,8 @@ class NodeStateStore:
             if first.empty:  # the state before the manifest, so that a kill never leaves one without the other
                 first.write(self._fresh)
             write_manifest(folder, new)
-        manifest = read_manifest(folder, FORMAT)
-        check_version(folder, manifest, FORMAT_VERSION)
+        store = StateStore.open(folder, FORMAT, FORMAT_VERSION, durable=True, lock=False)
+        manifest = store.manifest
         if {name: manifest.get(name) for name in about} != about:
             raise InputError(
                 f"{folder} holds the state of another run or node ({manifest.get('node')}, run "
@@ -80,7 +80,6 @@ class NodeStateStore:
         self._notes = StateStore(folder / MEMORY, manifest_digest(folder))
         if not self._notes.empty:
             self.memory = self._notes.read().about
-        store = StateStore(folder, manifest_digest(folder), durable=True)
         if store.empty or (self._notes.empty and store.last > 0):
             raise missing_log(folder)
         return store

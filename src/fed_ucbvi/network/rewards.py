@@ -15,20 +15,63 @@ sum over all agents overflows: ``R <= M T H 2^f < 2^63``, and ``Q <= M T H^2 2^g
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Array, Setting
 from fed_ucbvi.algorithms.return_bounds import BINS, UNIT
 from fed_ucbvi.core.types import CountArray
+from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.failures import ViolationError
+from fed_ucbvi.network.messages import Start
+from fed_ucbvi.results.round_record import EXPLORING, VERIFYING
 
 MAX_BITS = 40
 """After the point, at most."""
 NUMBERS = 4
 """Before those about states."""
+
+
+def paid_in(party: Party, start: Start) -> Paid:
+    """What the round that a node has just stopped paid: on whose account, and to which policy that is judged."""
+    paid, within = party.paid(), party.within
+    returns = party.returns().copy() if start.playing != EXPLORING or within is not None else None
+    if returns is not None and start.playing != EXPLORING:
+        paid = paid._replace(returns={judged_in(start): returns})
+    if start.playing in (EXPLORING, VERIFYING):
+        least = 0.0 if within is None else within[0] * paid.episodes
+        paid = paid._replace(exploring=max(0.0, paid.total - least))
+    return paid
+
+
+def judged_in(start: Start) -> int:
+    """The number of the policy that a round plays; 0 if the server does not say."""
+    return sum(start.judged[1:] if start.playing == VERIFYING else start.judged[:1])
+
+
+def added(one: Paid, other: Paid) -> Paid:
+    """What two lots of episodes paid together; squares are known if they are of both."""
+    squares = other.squares if one.episodes == 0 else one.squares + other.squares
+    sums = one.episodes + other.episodes, one.total + other.total, one.starts + other.starts, squares
+    returns = {**one.returns, **other.returns}
+    returns |= {both: one.returns[both] + other.returns[both] for both in one.returns.keys() & other.returns}
+    return Paid(*sums, one.exploring + other.exploring, returns)
+
+
+def listed(paid: Paid) -> list[Any]:
+    """Ready for JSON; :func:`paid_of` reads it back."""
+    squares = None if math.isnan(paid.squares) else paid.squares
+    returns = [[number, one.tolist()] for number, one in paid.returns.items()]
+    return [paid.episodes, paid.total, paid.starts.tolist(), squares, paid.exploring, returns]
+
+
+def paid_of(listed: list[Any]) -> Paid:
+    episodes, total, starts, squares, exploring, returns = listed
+    squares = math.nan if squares is None else squares
+    judged = {number: np.array(one, dtype=np.int64) for number, one in returns}
+    return Paid(episodes, total, np.array(starts, dtype=np.int64), squares, exploring, judged)
 
 
 class RewardGrid(NamedTuple):

@@ -22,11 +22,9 @@ from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty, part_of
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.environments.gymnasium_making import Kwargs, NotDiscreteError, limited_maker, live_sizes, live_units
-from fed_ucbvi.network.messages import Welcome
-from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.run_spec import RunSpec
 
 if TYPE_CHECKING:
     import gymnasium
@@ -176,29 +174,6 @@ def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: i
             f"{bins.digest[:12]}; all nodes must use the same. Leave the bins to the server."
         )
     return env
-
-
-def hosted_in(
-    source: Source | LiveSource,
-    welcome: Welcome,
-    spec: RunSpec,
-    first_agent: int,
-    agents: int,
-    environments: Hosted | None,
-) -> Hosted:
-    """What a node's agents play in, finite by the server's bins if it has some; ``environments`` need none."""
-    if not isinstance(source, LiveSource):
-        assert spec.agents is not None
-        return host(source(spec.agents), first_agent, agents)
-    if spec.collection != LIVE:
-        raise InputError(
-            "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
-            "lockstep needs it; serve the run with --collection live."
-        )
-    if welcome.bins:
-        bins = Bins.parse(welcome.bins.decode(errors="replace"), "what the server calls bins")
-        return source.host(first_agent, agents, bins)
-    return environments or source.host(first_agent, agents)
 
 
 def read_reported_logs(source: Any, hosted: Hosted, plan: RunPlan) -> tuple[Message, tuple[int, int]]:

@@ -15,7 +15,6 @@ import datetime
 import hashlib
 import mmap
 import os
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -98,7 +97,7 @@ class Transcript:
 
     def __init__(self, folder: Path | None, who: str = "", run: str = "") -> None:
         self._file: int | None = None
-        self._before, self._pending, self._now = "", bytearray(), (0, "")
+        self._before, self._pending = "", bytearray()
         self._hashed: tuple[Any, str] = b"", hashlib.sha256().hexdigest()
         self._roster: tuple[Roster | None, str] = None, ""
         self._shown: set[str] = set()
@@ -126,11 +125,8 @@ class Transcript:
         """A line, to be written with the next :meth:`flush`."""
         if self._file is None:
             return
-        now = time.time_ns() // 1_000_000
-        if now != self._now[0]:
-            at = datetime.datetime.fromtimestamp(now / 1000, datetime.UTC)
-            self._now = now, at.isoformat(timespec="milliseconds")
-        body = _ENCODER.encode(Line(self._now[1], kind, before=self._before, **about))
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        body = _ENCODER.encode(Line(now, kind, before=self._before, **about))
         self._before = hashlib.sha256(body).hexdigest()
         self._pending += body[:-1] + OWN + self._before.encode() + b'"}\n'
 
