@@ -42,7 +42,7 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import Connection, WireCount
-from network import InMemoryServer, make_nodes
+from network import InMemoryServer, first_broadcast, make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 PLAN = plan_for(FedUCBVI(nu=30), WORLD, 120, seed=4, run="the-run")
@@ -145,7 +145,7 @@ def _round() -> tuple[bytes, list[bytes], np.ndarray[Any, Any], list[Query]]:
     node.enter(PLAN.welcome())
     algorithm = PLAN.algorithm
     server = algorithm.new_server(PLAN.setting)
-    broadcast = tuple(np.array(array) for array in algorithm.broadcast(server))
+    broadcast = first_broadcast(PLAN)
     played = node.answer(Start(1, 0, 0, 120, CHUNK, broadcast))
     assert isinstance(played, Played)
     node.answer(Stop(1, CHUNK))

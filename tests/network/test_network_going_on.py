@@ -13,17 +13,14 @@ import pytest
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.dashboard.metrics import Metrics
 from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.checkpoint import load_counts
-from fed_ucbvi.engine.drivers.base import Fleet, collect
-from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.engine.state_store import restore
 from fed_ucbvi.network import coordinator as coordinator_module
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.client import leave_run, run_node
@@ -36,7 +33,16 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import TableEnv
 from matrices import first_of
-from network import Served, assert_same, assert_same_but_for_requests, federate, make_nodes, part_of, tell
+from network import (
+    Served,
+    assert_same,
+    assert_same_but_for_requests,
+    federate,
+    make_nodes,
+    part_of,
+    played_by_hand,
+    tell,
+)
 
 SHORT, LONG, SEED = 40, 100, 4
 SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
@@ -109,63 +115,6 @@ def test_nodes_that_stay_connected_come_along_when_their_server_comes_back_with_
 # ---------------------------------------------------------------------------------------------------- who takes part
 
 
-def by_hand(phases: list[tuple[Setting, list[int]]], algorithm: Any, world: Federation, until: list[int]) -> Any:
-    """Rounds of agents that come and go: those that play in each phase.
-
-    Every agent keeps its own counts and plays alone; the earliest request ends the round for all. What is returned:
-    lengths of rounds, and the server.
-    """
-    fleets = {
-        i: EpisodesDriver(
-            Fleet(
-                world.successors,
-                world.probabilities[i : i + 1],
-                world.initial[i : i + 1],
-                world.horizon,
-                SEED,
-                first_agent=i,
-                counting=algorithm.counting,
-            )
-        )
-        for i in range(world.agents)
-    }
-    lengths: list[int] = []
-    arrays: dict[tuple[int, str], Any] = {}
-    played, server = 0, None
-    for (setting, playing), end in zip(phases, until, strict=True):
-        before: Any = server
-        server = algorithm.new_server(setting)
-        if before is not None:
-            restore(server, before.arrays())
-        agents = {}
-        for i in playing:
-            own = world.rewards if len(world.rewards) == 1 else world.rewards[i : i + 1]
-            agents[i] = algorithm.new_agents(setting, FleetTables(1, world.successors, own, i))
-            for name, array in agents[i].arrays().items():
-                array[...] = arrays.get((i, name), array)
-        while played < end:
-            broadcast = algorithm.broadcast(server)
-            budgets = {i: algorithm.budgets(agents[i], broadcast) for i in playing}
-            stops = {i: collect(fleets[i], broadcast[0], budgets[i], played, end - played) for i in playing}
-            length = min([stop.length for stop in stops.values() if stop.requests], default=end - played)
-            asked = any(stop.requests and stop.length == length for stop in stops.values())
-            for i in playing:
-                never = budgets[i]._replace(limits=np.full_like(budgets[i].limits, 2**60))
-                collect(fleets[i], broadcast[0], never, played, length)
-                algorithm.absorb(agents[i], broadcast[0], fleets[i].transitions, fleets[i].visits)
-            played += length
-            lengths.append(length)
-            if asked:
-                for exchange in range(algorithm.exchanges(setting)):
-                    query = algorithm.query(server, exchange)
-                    rows = [algorithm.report(agents[i], query, exchange) for i in playing]
-                    algorithm.aggregate(
-                        server, tuple(np.concatenate(each) for each in zip(*rows, strict=True)), exchange
-                    )
-        arrays = {(i, name): array.copy() for i in agents for name, array in agents[i].arrays().items()}
-    return lengths, server
-
-
 @pytest.mark.parametrize("variant", ["published", "server's counts"])
 def test_new_agents_take_part_from_a_round_on(variant: str, tmp_path: Path) -> None:
     """Two agents to the end, then a node with two more: as played by hand, with the new M in bonus and budgets."""
@@ -177,9 +126,9 @@ def test_new_agents_take_part_from_a_round_on(variant: str, tmp_path: Path) -> N
     assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "joined with 2 new agents")]
     first = plan_for(algorithm, few, SHORT, seed=SEED).setting
     second = extended_setting(algorithm, first, episodes=LONG, agents=4)
-    lengths, server = by_hand([(first, [0, 1]), (second, [0, 1, 2, 3])], algorithm, world, [SHORT, LONG])
+    rounds, server = played_by_hand(algorithm, world, SEED, (first, [0, 1], SHORT), (second, range(4), LONG))
     records = outcome.run.records
-    assert records["length"].tolist() == lengths
+    assert records["length"].tolist() == [end.length for end in rounds]
     assert np.array_equal(outcome.run.V, server.V)
     assert np.array_equal(outcome.run.exploring_policy, server.policy)
     late = records["start"] >= SHORT
@@ -259,9 +208,8 @@ def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_o
     assert [(event["what"], event["done"]) for event in outcome.events] == [("left for good", done)]
     first = plan_for(algorithm, world, SHORT, seed=SEED).setting
     second = extended_setting(algorithm, first, episodes=LONG)
-    phases = [(first, [0, 1, 2, 3]), (second, [0, 1, 2])]
-    lengths, server = by_hand(phases, algorithm, world, [SHORT, LONG])
-    assert outcome.run.records["length"].tolist() == lengths
+    rounds, server = played_by_hand(algorithm, world, SEED, (first, range(4), SHORT), (second, range(3), LONG))
+    assert outcome.run.records["length"].tolist() == [end.length for end in rounds]
     assert np.array_equal(outcome.run.V, server.V)
     assert outcome.run.complete
     with pytest.raises(InputError, match="'other' does not take part in this run, so it cannot leave"):
@@ -344,9 +292,9 @@ def test_secure_sums_go_on_with_those_who_take_part(
     outcome = serve(plan, make_nodes(WORLD, [1] * after, tmp_path), folder, tls_files)
     first = plan_for(algorithm, before, 20, seed=SEED).setting
     second = extended_setting(algorithm, first, episodes=40, agents=4)
-    phases = [(first, [*range(before.agents)]), (second, [*range(after)])]
-    lengths, server = by_hand(phases, algorithm, WORLD, [20, 40])
-    assert outcome.run.records["length"].tolist() == lengths
+    phases = (first, range(before.agents), 20), (second, range(after), 40)
+    rounds, server = played_by_hand(algorithm, WORLD, SEED, *phases)
+    assert outcome.run.records["length"].tolist() == [end.length for end in rounds]
     assert np.array_equal(outcome.run.V, server.V)
     if not joins:
         with pytest.raises(InputError, match="'node-2' cannot leave: too few nodes would remain"):

@@ -28,7 +28,7 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import Failing, TableEnv
-from network import CrashError, Fragile, Served, failing, federate, keep_alive, make_nodes, tell
+from network import CrashError, Fragile, Served, failing, federate, first_broadcast, keep_alive, make_nodes, tell
 
 LAKE, CLIFF = "FrozenLake-v1", "CliffWalking-v1"
 SIZES = {LAKE: (17, 4), CLIFF: (49, 4)}
@@ -172,8 +172,7 @@ def begin(node: Node, task: RunPlan, round_number: int = 1, base: int = 0, N: in
     """The start of a round that plays action 2 (right) everywhere."""
     if node.welcome is None:
         node.enter(task.welcome())
-    server = task.algorithm.new_server(task.setting)
-    policy, *rest = (np.array(array) for array in task.algorithm.broadcast(server))
+    policy, *rest = first_broadcast(task)
     policy[...] = np.arange(policy.shape[2]) == 2 if policy.ndim == 3 else 2
     if task.algorithm.name.startswith(("fed-ucbvi", "fed-kl-ucbvi")):
         rest[0][...] = N

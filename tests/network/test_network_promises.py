@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +14,7 @@ from fed_ucbvi.algorithms.base import Message, Setting
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.assurance import Assurance, Promises
 from fed_ucbvi.gymnasium_environments import TabularEnv
-from fed_ucbvi.network.messages import COUNTS, REWARDS, Decline, Down, Report, Roster, Up
+from fed_ucbvi.network.messages import COUNTS, REWARDS, Decline, Report, Roster
 from fed_ucbvi.network.node import Node, RoundInPlay
 from fed_ucbvi.network.run_plan import RunPlan, plan_for, plan_of
 from fed_ucbvi.network.server import Outcome
@@ -25,7 +23,7 @@ from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
 from fed_ucbvi.run_spec import RunSpec
 from network import (
-    CrashError,
+    Noting,
     Served,
     TLSByName,
     assert_same,
@@ -33,6 +31,8 @@ from network import (
     federate,
     keep_alive,
     make_nodes,
+    nodes_of,
+    one_vanishes,
     tell,
 )
 
@@ -151,47 +151,13 @@ def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_explo
     assert set(played) == {EXPLORING, INCUMBENT, VERIFYING}
 
 
-class Noting(Node):
-    """A node that notes what rosters ask for.
-
-    At the first one in round ``dies_in`` or later that asks for ``dies_at`` it dies, before it answers or after.
-    """
-
-    dies_in, after = -1, False
-    dies_at: tuple[str, ...] = (REWARDS,)
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.asked: list[tuple[int, tuple[str, ...]]] = []
-
-    def answer(self, message: Down) -> Up | None:
-        if not isinstance(message, Roster):
-            return super().answer(message)
-        self.asked.append((message.round, message.parts))
-        dies = 0 < self.dies_in <= message.round and message.parts == self.dies_at
-        if dies and not self.after:
-            raise CrashError
-        answer = super().answer(message)
-        if dies:
-            raise CrashError
-        return answer
-
-
-def noting(agents: Sequence[int], folder: Path | None = None) -> list[Noting]:
-    firsts = [sum(agents[:i]) for i in range(len(agents))]
-    return [
-        Noting(f"node-{i}", lambda M: WORLD, firsts[i], m, None if folder is None else folder / f"node-{i}")
-        for i, m in enumerate(agents)
-    ]
-
-
 ASKED: dict[str, Any] = {"incumbent": incumbent(), "loss": 0.1}
 
 
 def test_counts_leave_a_node_only_in_rounds_that_need_them(tls_files: TLSByName) -> None:
     """With a request, with rewards; for a policy to recommend, alone. In all other rounds rewards are told alone."""
     plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
-    nodes = noting((1, 1, 2))
+    nodes = nodes_of(Noting, WORLD, (1, 1, 2))
     result = federate(plan, nodes, tls_files).run
     planned = set(result.recommendations["round"].tolist())
     expected: list[tuple[int, tuple[str, ...]]] = []
@@ -213,11 +179,11 @@ def test_a_node_that_dies_in_a_sum_of_a_part_and_comes_back_changes_nothing(
 ) -> None:
     """It signs anew, and the same nodes are asked again; nobody counts a failure."""
     plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
-    nodes = noting((1, 1, 2), tmp_path)
+    nodes = nodes_of(Noting, WORLD, (1, 1, 2), tmp_path)
     nodes[0].dies_in, nodes[0].dies_at, nodes[0].after = 5, parts, after
 
     async def story() -> Outcome:
-        served, alive = Served(plan, None, tls_files), iter((nodes[0], *noting((1,), tmp_path)))
+        served, alive = Served(plan, None, tls_files), iter((nodes[0], *make_nodes(WORLD, (1,), tmp_path)))
         served.begin(keep_alive(lambda: next(alive), served.remote("node-0")))
         served.join(*nodes[1:])
         return await served.finish()
@@ -233,17 +199,9 @@ def test_the_others_go_on_without_a_node_that_vanishes_in_a_sum_of_rewards(tls_f
     """Each counts a failure, as sums of rewards have it of which the next sum of counts has nothing."""
     rules = {"patience": 0.3, "on_away": "exclude"}
     plan = plan_for(ALGORITHM, WORLD, 100, seed=3, promises=promised(**ASKED), secure_sums=True, **rules)
-    mortal, *others = noting((1, 1, 1, 1))
-    mortal.dies_in = 5
-
-    async def story() -> Run:
-        served = Served(plan, None, tls_files)
-        tasks = served.join(mortal, *others)
-        outcome = await served.start()
-        assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[0], CrashError)
-        return outcome.run
-
-    assert kept(tell(story()))
+    mortal, *others = nodes_of(Noting, WORLD, (1, 1, 1, 1))
+    mortal.dies_in, mortal.dies_at = 5, (REWARDS,)
+    assert kept(one_vanishes(plan, [mortal, *others], tls_files).run)
     assert [node._sent.failures for node in others] == [1, 1, 1]
     for node in others:
         assert node.finished

@@ -22,7 +22,7 @@ from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.results.run_data import learning_curve
 from gymnasium_problems import Shops
-from network import TLSByName
+from network import TLSByName, first_broadcast
 from network import federate as run_to_the_end
 
 H, T, AGENTS = 4, 30, 3
@@ -125,8 +125,7 @@ def test_those_who_do_not_tell_are_not_in_the_mean(monkeypatch: pytest.MonkeyPat
 
 def test_a_live_node_that_is_started_again_says_the_same(tmp_path: Path) -> None:
     task = RunPlan(FedUCBVI(), SETTING, collection="live")
-    server = task.algorithm.new_server(SETTING)
-    start = Start(1, 0, 0, T, T, tuple(np.array(array) for array in task.algorithm.broadcast(server)))
+    start = Start(1, 0, 0, T, T, first_broadcast(task))
     shops, found = Shops(initial=(0.5, 0.5, 0.0)), []
     for _ in range(2):
         node = Node("a", LiveSource(shops.make, (LOW, HIGH), H), 0, 2, tmp_path)

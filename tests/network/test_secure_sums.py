@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import itertools
 import struct
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -35,7 +34,6 @@ from fed_ucbvi.network.messages import (
     Down,
     Played,
     Report,
-    Roster,
     RosterEntry,
     Start,
     Up,
@@ -52,12 +50,16 @@ from fed_ucbvi.network.sources import LiveSource
 from network import (
     CrashError,
     Fragile,
+    Noting,
     Served,
     Tap,
     TLSByName,
     assert_same_but_for_requests,
     federate,
+    first_broadcast,
     make_nodes,
+    nodes_of,
+    one_vanishes,
     tell,
     told_episodes,
 )
@@ -309,30 +311,65 @@ def empty_store(folder: Path | None = None) -> NodeStateStore:
     return NodeStateStore(Mock(**{"state.return_value": {}}), {"run": "the-run"}, folder)
 
 
+class Sender:
+    """What ``node-0`` sends, asked by a server that confirms what it likes.
+
+    With a folder ``kept`` its process is started again before every question.
+    """
+
+    def __init__(self, folder: Path, most_failures: int = 9, kept: Path | None = None) -> None:
+        self.own, self.entries = signed(folder)
+        self._most, self._kept, self._store = most_failures, kept, empty_store(kept)
+        self.used = dict.fromkeys((COUNTS, REWARDS), (0, b""))
+        self.asked: dict[int, bytes] = {}
+
+    @property
+    def sums(self) -> SentSums:
+        store = self._store if self._kept is None else empty_store(self._kept)
+        return SentSums(store, "node-0", "the-run", self._most)
+
+    def ask(
+        self,
+        number: int,
+        new: dict[str, tuple[int, int]],
+        *parts: str,
+        report: int = 0,
+        denials: Sequence[Denial] = (),
+        used: bool = True,
+    ) -> int:
+        """Ask for parts of nodes with so many episodes that are not counted and not credited; failures by now."""
+        sums = self.sums
+        sums.begin(number, self.used, {part: last for part, (last, _) in self.used.items()})
+        entries = [
+            replace(one, ready=replace(one.ready, episodes=new[one.name[-1]][0], uncredited=new[one.name[-1]][1]))
+            for one in self.entries
+            if one.name[-1] in new
+        ]
+        roster = make_roster(number, 0, entries, denials, counts=COUNTS in parts, rewards=REWARDS in parts)
+        sums.check(roster, dict.fromkeys(parts, (np.array([report or number]),)), self.own[0].authority)
+        self.asked[number] = fingerprint(roster)
+        if used:
+            self.used |= dict.fromkeys(parts, (number, fingerprint(roster)))
+        return sums.failures
+
+
+def everyone(counted: int, credited: int, names: str = "012") -> dict[str, tuple[int, int]]:
+    return dict.fromkeys(names, (counted, credited))
+
+
 @pytest.mark.parametrize("parts", [(COUNTS, REWARDS), (REWARDS,)], ids=["counts and rewards", "rewards alone"])
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episodes(
     folder: Path, tmp_path: Path, on_disk: bool, parts: tuple[str, ...]
 ) -> None:
     """Also by a process that is started again: the store is opened anew before every question."""
-    own, entries = signed(folder)
-    store = empty_store(tmp_path if on_disk else None)
+    sender = Sender(folder, 2, tmp_path if on_disk else None)
+    own, asked = sender.own, sender.asked
 
-    def sent() -> SentSums:
-        again = empty_store(tmp_path) if on_disk else store
-        return SentSums(again, "node-0", "the-run", most_failures=2)
+    def ask(number: int, names: str, episodes: int, report: int, *denials: Denial) -> int:
+        new = everyone(episodes, episodes, names)
+        return sender.ask(number, new, *parts, report=report, denials=denials, used=False)
 
-    def ask(number: int, names: str, episodes: int, report: int, denials: tuple[Denial, ...] = ()) -> None:
-        ready = [
-            replace(one, ready=replace(one.ready, episodes=episodes, uncredited=episodes))
-            for one in entries
-            if one.name[-1] in names
-        ]
-        roster = make_roster(number, 0, ready, denials, counts=COUNTS in parts)
-        sent().check(roster, dict.fromkeys(parts, (np.array([report]),)), own[0].authority)
-        asked[number] = fingerprint(roster)
-
-    asked: dict[int, bytes] = {}
     ask(1, "012", 2, 10)
     ask(1, "012", 2, 10)  # the very same
     for other in ((1, "01", 2, 10), (1, "012", 2, 11), (1, "012", 3, 10), (1, "01", 3, 11)):
@@ -340,65 +377,32 @@ def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episo
             ask(*other)
     with pytest.raises(DeclinedError, match="after new episodes"):
         ask(2, "01", 2, 10)
-    assert sent().failures == 0
-    ask(2, "01", 3, 12)
-    assert sent().failures == 1
-    certificate, missed = entries[1].certificate, asked[2]
+    assert sender.sums.failures == 0
+    assert ask(2, "01", 3, 12) == 1
+    certificate, missed = sender.entries[1].certificate, asked[2]
     for wrong in ((own[1], "node-1", 1, missed), (own[1], "node-1", 2, asked[1]), (own[2], "node-2", 2, missed)):
         who, name, number, digest = wrong
         denial = Denial(name, number, digest, who.denial(number, digest), certificate)
         with pytest.raises(DeclinedError):  # another roster, or not of that roster
-            ask(3, "01", 3, 12, (denial,))
+            ask(3, "01", 3, 12, denial)
     with pytest.raises(InputError, match="not signed"):
-        ask(3, "01", 3, 12, (Denial("node-1", 2, missed, own[2].denial(2, missed), certificate),))
-    right = (Denial("node-1", 2, missed, own[1].denial(2, missed), certificate),)
+        ask(3, "01", 3, 12, Denial("node-1", 2, missed, own[2].denial(2, missed), certificate))
+    right = Denial("node-1", 2, missed, own[1].denial(2, missed), certificate)
     with pytest.raises(DeclinedError):  # if node-1 lies, node-2's numbers are the difference of two sums
         ask(3, "012", 3, 12, right)
-    ask(3, "01", 3, 12, right)
-    assert sent().failures == 1
+    assert ask(3, "01", 3, 12, right) == 1
     if not on_disk:
         with pytest.raises(InputError, match="has not answered"):
-            sent().begin(4, dict.fromkeys((COUNTS, REWARDS), (3, b"another")), {COUNTS: 3, REWARDS: 3})
-        used = {part: (3, asked[3]) if part in parts else (-1, b"") for part in (COUNTS, REWARDS)}
-        sent().begin(4, used, {part: last for part, (last, _) in used.items()})
-        ask(4, "01", 1, 1)  # nothing of it was sent before
-        assert sent().failures == 1
-    ask(5, "012", 4, 2)
-    assert sent().failures == 2
+            sender.sums.begin(4, dict.fromkeys((COUNTS, REWARDS), (3, b"another")), {COUNTS: 3, REWARDS: 3})
+        sender.used = {part: (3, asked[3]) if part in parts else (-1, b"") for part in (COUNTS, REWARDS)}
+        assert ask(4, "01", 1, 1) == 1  # nothing of it was sent before
+    assert ask(5, "012", 4, 2) == 2
     with pytest.raises(InputError, match=r"3 synchronisations have failed .* it allows 2"):
         ask(6, "01", 5, 3)
-    assert not sent().may_deny(5, asked[5])
-    assert not sent().may_deny(4, b"another")
-    assert sent().may_deny(5, b"another")
-    assert sent().may_deny(6, b"")
-
-
-class Sender:
-    """What ``node-0`` sends, asked by a server that confirms what it likes."""
-
-    def __init__(self, folder: Path, most_failures: int = 9) -> None:
-        self.own, self.entries = signed(folder)
-        store = empty_store()
-        self.sums = SentSums(store, "node-0", "the-run", most_failures)
-        self.used = dict.fromkeys((COUNTS, REWARDS), (0, b""))
-
-    def ask(self, number: int, new: dict[str, tuple[int, int]], *parts: str, used: bool = True) -> int:
-        """Ask for parts of nodes with so many episodes that are not counted and not credited; failures by now."""
-        self.sums.begin(number, self.used, {part: last for part, (last, _) in self.used.items()})
-        entries = [
-            replace(one, ready=replace(one.ready, episodes=new[one.name[-1]][0], uncredited=new[one.name[-1]][1]))
-            for one in self.entries
-            if one.name[-1] in new
-        ]
-        roster = make_roster(number, 0, entries, counts=COUNTS in parts, rewards=REWARDS in parts)
-        self.sums.check(roster, dict.fromkeys(parts, (np.array([number]),)), self.own[0].authority)
-        if used:
-            self.used |= dict.fromkeys(parts, (number, fingerprint(roster)))
-        return self.sums.failures
-
-
-def everyone(counted: int, credited: int, names: str = "012") -> dict[str, tuple[int, int]]:
-    return dict.fromkeys(names, (counted, credited))
+    assert not sender.sums.may_deny(5, asked[5])
+    assert not sender.sums.may_deny(4, b"another")
+    assert sender.sums.may_deny(5, b"another")
+    assert sender.sums.may_deny(6, b"")
 
 
 def test_counts_are_added_up_over_the_episodes_whose_rewards_were(folder: Path) -> None:
@@ -499,26 +503,6 @@ def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
     assert outcome.events == []
 
 
-class Candid(Node):
-    """A node that notes what it sends without masks; it dies once it has answered round ``last``, or before."""
-
-    last, silent = -1, False
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.reports: dict[int, Any] = {}
-
-    def answer(self, message: Down) -> Up | None:
-        if isinstance(message, Roster) and message.round == self.last and self.silent:
-            raise CrashError
-        answer = super().answer(message)
-        if isinstance(message, Roster):
-            self.reports[message.round] = tuple(array.copy() for array in self._own_report((), 0))
-            if message.round == self.last:
-                raise CrashError
-        return answer
-
-
 def in_the_open(algorithm: Any, setting: Setting, *sums: list[Any]) -> Any:
     """A server fed with what nodes would have sent without masks."""
     server = algorithm.new_server(setting)
@@ -537,8 +521,7 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(random_rewards: bo
     setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False, random_rewards=random_rewards)
     task = RunPlan(algorithm, setting, collection="live", secure_sums=True)
     source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
-    firsts = (0, 1, 3)
-    nodes = [Candid(NAMES[i], source, firsts[i], SPLIT[i], require_secure_sums=True) for i in range(3)]
+    nodes = nodes_of(Noting, source, SPLIT, require_secure_sums=True)
     outcome = federate(task, nodes, tls_files)
     assert outcome.run.complete
     assert outcome.run.records["agent_episodes"].sum() == 4 * 40
@@ -614,8 +597,7 @@ def test_a_node_that_comes_back_with_another_key_changes_nothing(
 def test_a_live_node_whose_line_breaks_in_a_round_signs_anew(tls_files: TLSByName) -> None:
     """What it signed before is of no use: the key went with the stream."""
     task = plan(FedKLUCBVI(), collection="live", run="the-run")
-    broadcast = tuple(np.array(array) for array in task.algorithm.broadcast(task.algorithm.new_server(task.setting)))
-    start, entries = Start(1, 0, 0, 5, 1, broadcast), []
+    start, entries = Start(1, 0, 0, 5, 1, first_broadcast(task)), []
     nodes = make_nodes(WORLD, SPLIT)
     for node in (*nodes, nodes[0]):
         if node.welcome is None:
@@ -651,18 +633,10 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_synchronisation(
         task = RunPlan(algorithm, setting, collection="live", secure_sums=True, **rules)
         source: Any = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     else:
-        task, source = plan(algorithm, **rules), lambda M: WORLD
-    mortal, *others = (Candid(NAMES[i], source, i, 1, require_secure_sums=True) for i in range(4))
-    mortal.last, mortal.silent = 2, silent
-
-    async def story() -> Outcome:
-        served = Served(task, None, tls_files)
-        tasks = served.join(mortal, *others)
-        outcome = await served.start()
-        assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[0], CrashError)
-        return outcome
-
-    outcome = tell(story())
+        task, source = plan(algorithm, **rules), WORLD
+    mortal, *others = nodes_of(Noting, source, [1] * 4, require_secure_sums=True)
+    mortal.dies_in, mortal.after = 2, not silent
+    outcome = one_vanishes(task, [mortal, *others], tls_files)
     T = task.setting.episodes
     failed = [event["round"] for event in outcome.events if "synchronisation failed" in event["what"]]
     assert failed == [2]  # a process that dies takes its answer along: the stream is gone before it is read

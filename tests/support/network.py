@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import Federation, Run, run
-from fed_ucbvi.algorithms.base import FleetTables, Message
-from fed_ucbvi.engine.drivers.base import Fleet, collect
+from fed_ucbvi.algorithms.base import FleetTables, Message, Setting
+from fed_ucbvi.engine import party
+from fed_ucbvi.engine.drivers.base import Fleet, RoundEnd, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.engine.state_store import restore
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, RejectedError
-from fed_ucbvi.network.messages import Down, Played, Up
+from fed_ucbvi.network.messages import COUNTS, REWARDS, Down, Played, Roster, Up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
@@ -33,35 +35,43 @@ SECONDS = 300
 LOOPBACK = "127.0.0.1:0"
 TLSByName = Callable[[str], TLSFiles]
 T = TypeVar("T")
+NodeT = TypeVar("NodeT", bound=Node)
 ASKED = {"requests", "agent", "step", "state", "action", "rule", "messages_up", "bytes_up", "regret"}
 """Columns about requests, which secure sums hide, or not in full; and what the server does not know."""
+
+
+def nodes_of(
+    kind: Callable[..., NodeT],
+    problem: Federation | LiveSource,
+    split: Sequence[int],
+    folder: Path | None = None,
+    **options: Any,
+) -> list[NodeT]:
+    """Nodes ``node-0``, ``node-1``, ... of a kind that host so many agents each."""
+    source = problem if isinstance(problem, LiveSource) else lambda M: problem
+    nodes, first = [], 0
+    for number, agents in enumerate(split):
+        name = f"node-{number}"
+        nodes.append(kind(name, source, first, agents, None if folder is None else folder / name, **options))
+        first += agents
+    return nodes
 
 
 def make_nodes(
     problem: Federation | LiveSource, split: Sequence[int], folder: Path | None = None, *, trajectories: bool = True
 ) -> list[Node]:
-    """Nodes ``node-0``, ``node-1``, ... that host so many agents each."""
-    source = problem if isinstance(problem, LiveSource) else lambda M: problem
-    nodes, first = [], 0
-    for number, agents in enumerate(split):
-        name = f"node-{number}"
-        state = None if folder is None else folder / name
-        nodes.append(Node(name, source, first, agents, state, trajectories=trajectories))
-        first += agents
-    return nodes
+    return nodes_of(Node, problem, split, folder, trajectories=trajectories)
+
+
+def first_broadcast(plan: RunPlan) -> Message:
+    """What a server sends in the first round."""
+    server = plan.algorithm.new_server(plan.setting)
+    return tuple(np.array(array) for array in plan.algorithm.broadcast(server))
 
 
 def part_of(world: Federation, agents: int) -> Federation:
     """The first agents of a federation, with the same common MDP."""
-    rewards = world.rewards if len(world.rewards) == 1 else world.rewards[:agents]
-    description = {**world.description, "agents": agents}
-    return replace(
-        world,
-        probabilities=world.probabilities[:agents],
-        rewards=rewards,
-        initial=world.initial[:agents],
-        description=description,
-    )
+    return replace(party.part_of(world, 0, agents), description={**world.description, "agents": agents})
 
 
 def told_episodes(node: Node, report: Message | None = None) -> int:
@@ -304,35 +314,62 @@ def assert_same_but_for_requests(one: Run, expected: Run) -> None:
         assert (one.records[name] == -1).all()
 
 
-def assert_run_without_the_first_agent(result: Run, plan: RunPlan, *, requests: bool = True) -> None:
-    """As played out by hand by all agents but the first, for algorithms with a local rule and weights by counts.
+def played_by_hand(
+    algorithm: Any, world: Federation, seed: int, *phases: tuple[Setting, Sequence[int], int]
+) -> tuple[list[RoundEnd], Any]:
+    """Rounds of agents that come and go: the setting of each phase, who plays, and until which episode.
 
-    ``requests`` says whether the server knows who asked, and where.
+    Every agent keeps its own counts and plays alone; the earliest request ends the round for all. What is returned:
+    how the rounds ended, and the server.
     """
-    algorithm, setting, world = plan.algorithm, plan.setting, plan.federation
+    alone = [party.part_of(world, i, 1) for i in range(world.agents)]
+    fleets = [Fleet.of(one, seed, i, counting=algorithm.counting) for i, one in enumerate(alone)]
+    drivers = [EpisodesDriver(fleet) for fleet in fleets]
+    rounds, played, server = list[RoundEnd](), 0, None
+    arrays: dict[tuple[int, str], Any] = {}
+    for setting, playing, end in phases:
+        before: Any = server
+        server = algorithm.new_server(setting)
+        if before is not None:
+            restore(server, before.arrays())
+        agents = {}
+        for i in playing:
+            agents[i] = algorithm.new_agents(setting, FleetTables(1, world.successors, alone[i].rewards, i))
+            for name, array in agents[i].arrays().items():
+                array[...] = arrays.get((i, name), array)
+        while played < end:
+            broadcast = algorithm.broadcast(server)
+            budgets = {i: algorithm.budgets(agents[i], broadcast) for i in playing}
+            stops = {i: collect(drivers[i], broadcast[0], budgets[i], played, end - played) for i in playing}
+            length = min([stop.length for stop in stops.values() if stop.requests], default=end - played)
+            asked = [stop for stop in stops.values() if stop.requests and stop.length == length]
+            for i in playing:
+                never = budgets[i]._replace(limits=np.full_like(budgets[i].limits, 2**60))
+                collect(drivers[i], broadcast[0], never, played, length)
+                algorithm.absorb(agents[i], broadcast[0], drivers[i].transitions, drivers[i].visits)
+            played += length
+            first = asked[0] if asked else RoundEnd(length, 0, -1, -1, -1, -1)
+            rounds.append(first._replace(requests=len(asked)))
+            for exchange in range(algorithm.exchanges(setting) if asked else 0):
+                query = algorithm.query(server, exchange)
+                rows = [algorithm.report(agents[i], query, exchange) for i in playing]
+                whole = tuple(np.concatenate(each) for each in zip(*rows, strict=True))
+                algorithm.aggregate(server, whole, exchange)
+        arrays = {(i, name): array.copy() for i in agents for name, array in agents[i].arrays().items()}
+    return rounds, server
+
+
+def assert_run_without_the_first_agent(result: Run, plan: RunPlan) -> None:
+    """As played out by hand by all agents but the first."""
+    setting, world = plan.setting, plan.federation
     assert world is not None
-    others = world.agents - 1
-    own = world.probabilities[1:], world.initial[1:]
-    tables = (world.successors, *own)
-    fleet = Fleet(*tables, world.horizon, setting.seed, first_agent=1, counting=algorithm.counting)
-    driver = EpisodesDriver(fleet)
-    server = algorithm.new_server(setting)
-    agents = algorithm.new_agents(setting, FleetTables(others, world.successors, world.rewards, 1))
-    rows, played = [], 0
-    while played < setting.episodes:
-        broadcast = algorithm.broadcast(server)
-        budgets = algorithm.budgets(agents, broadcast)
-        stop = collect(driver, broadcast[0], budgets, played, setting.episodes - played)
-        algorithm.absorb(agents, broadcast[0], driver.transitions, driver.visits)
-        played += stop.length
-        rows.append(stop)
-        if stop.requests:
-            algorithm.synchronise(server, agents, setting)
-    for name in ("length", "requests", "agent", "step", "state") if requests else ("length",):
-        assert result.records[name].tolist() == [getattr(stop, name) for stop in rows]
+    others = range(1, world.agents)
+    rounds, server = played_by_hand(plan.algorithm, world, setting.seed, (setting, others, setting.episodes))
+    for name in ("length", "requests", "agent", "step", "state"):
+        assert result.records[name].tolist() == [getattr(stop, name) for stop in rounds]
     assert np.array_equal(result.exploring_policy, server.policy)
     assert np.array_equal(result.V, server.V)
-    assert (result.records["agent_episodes"] == others * result.records["length"]).all()
+    assert (result.records["agent_episodes"] == len(others) * result.records["length"]).all()
 
 
 class CrashError(Exception):
@@ -360,6 +397,47 @@ class Fragile(Node):
         if self.calls == self.dies_at:
             raise CrashError
         return done
+
+
+class Noting(Node):
+    """A node that notes what rosters ask for, and its counts before they are masked.
+
+    At the first one in round ``dies_in`` or later that asks for ``dies_at``, it dies, before it answers or after.
+    """
+
+    dies_in, after = -1, False
+    dies_at: tuple[str, ...] = (COUNTS, REWARDS)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.asked: list[tuple[int, tuple[str, ...]]] = []
+        self.reports: dict[int, Message] = {}
+
+    def answer(self, message: Down) -> Up | None:
+        if not isinstance(message, Roster):
+            return super().answer(message)
+        self.asked.append((message.round, message.parts))
+        dies = 0 < self.dies_in <= message.round and message.parts == self.dies_at
+        if dies and not self.after:
+            raise CrashError
+        answer = super().answer(message)
+        self.reports[message.round] = tuple(array.copy() for array in self._own_report((), 0))
+        if dies:
+            raise CrashError
+        return answer
+
+
+def one_vanishes(plan: RunPlan, nodes: Sequence[Node], tls_files: TLSByName) -> Outcome:
+    """A run to the end in which the first of the nodes dies and does not come back."""
+
+    async def story() -> Outcome:
+        served = Served(plan, None, tls_files)
+        tasks = served.join(*nodes)
+        outcome = await served.start()
+        assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[0], CrashError)
+        return outcome
+
+    return tell(story())
 
 
 def failing(

@@ -516,14 +516,13 @@ class Node:
 
     def _report(self, query: messages.Query) -> messages.Report:
         """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
-        now, E = self._stopped(query.round), len(self._queries)
+        now = self._stopped(query.round)
         if self._plan.secure_sums:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
-        assert now.paid is not None
         rewards = (self._told(now, tell=self._rewards),) if query.rewards else ()
         alone = query.rewards and query.exchange == messages.REWARDS_ALONE and not query.arrays
         own = rewards if alone else (*self._answer_of(query), *rewards)
-        self._questions.check(query.round, query.exchange, query.arrays, own, E)
+        self._questions.check(query.round, query.exchange, query.arrays, own)
         return messages.Report(query.round, query.exchange, own)
 
     def _told(self, now: RoundInPlay, *, tell: bool) -> Array:

@@ -1,10 +1,9 @@
 """What a node lets a server ask: one question for each (round, exchange), and only what an honest server would.
 
 Sums of values that the server chooses tell it about a node's transitions, so every question costs some privacy. An
-honest server asks each question once in a round, with values of its algorithm. A server that was started again, or
-that has lost a node under secure sums, repeats a synchronisation from its start. It says so by another *epoch* or
-roster. These checks bound what a server can ask of a node. Against questions that are plausible only secure sums
-help.
+honest server asks each question once in a round, with values of its algorithm. A server that was started again
+repeats a synchronisation from its start, and says so by another *epoch*. These checks bound what a server can ask of
+a node in the open. Against questions that are plausible only secure sums help.
 """
 
 from __future__ import annotations
@@ -64,16 +63,9 @@ class QueryGuard:
             )
         self._values = number, V
 
-    def check(self, number: int, exchange: int, query: Message, answer: Message, exchanges: int) -> None:
-        """Raise unless a query may be answered in this way.
-
-        Args:
-            number: of the round.
-            exchange: its number.
-            query: its arrays.
-            answer: before it is masked. The same question must get the same one, or two would be under one mask.
-            exchanges: E, so that numbers from E on are those of a second synchronisation.
-        """
+    def check(self, number: int, exchange: int, query: Message, answer: Message) -> None:
+        """Raise unless a query in a round may be answered in this way; the same question must get the same answer."""
+        exchanges = self._algorithm.exchanges(self._setting)
         V = self._algorithm.query_values(query) if query else None
         if V is not None:
             self._check_values(V, self._setting.horizon - exchange % exchanges, 0.0)
