@@ -219,7 +219,7 @@ def test_merging_adds_and_fewer_bits_round_up(by_slot: bool) -> None:
         assert np.array_equal(both.dense(), one.dense() + other.dense())
         assert np.array_equal(both.rewards[..., 1], one.rewards[..., 1] + other.rewards[..., 1])
         if by_slot:
-            assert np.array_equal(both.dense_paid(), one.dense_paid() + other.dense_paid())
+            assert np.array_equal(both.dense(both.paid), one.dense(one.paid) + other.dense(other.paid))
         moved = both.with_bits(bits)
         for name, factor in (("rewards", 1), ("squares", 2)):
             words = zip(getattr(both, name).reshape((-1, 2)), getattr(moved, name).reshape((-1, 2)), strict=True)

@@ -14,8 +14,9 @@ from scipy import stats
 from fed_ucbvi import FedUCBVI
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, exchange_messages
+from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.fed_ucbvi import Agents, Broadcast, Synchronisation
+from fed_ucbvi.algorithms.fed_ucbvi import Broadcast, Synchronisation
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
@@ -65,7 +66,7 @@ class Problem(NamedTuple):
 
     def fleet(
         self, algorithm: FedUCBVI, first: int = 0, end: int | None = None, setting: Setting | None = None
-    ) -> Agents:
+    ) -> CountingAgents:
         """The agents ``first`` to ``end - 1`` with all they have been through."""
         f = self.federation
         chosen = slice(first, f.agents if end is None else end)
@@ -230,7 +231,10 @@ def integer(words: Array, grid: Grid) -> int:
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("episodes", first_of([EPISODES, 2**50]))
 def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episodes: int) -> None:
-    """By Python's integers and fractions, transition by transition; with 2^50 episodes X and Z take two words."""
+    """By Python's integers and fractions, transition by transition; with 2^50 episodes X and Z take two words.
+
+    With weights by visits a fleet reports the sum over its agents.
+    """
     rng = np.random.default_rng(12)
     algorithm = algorithm_with(Options("practical", 0.5, aggregation))
     for _ in range(30):
@@ -248,18 +252,21 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
             v = [math.ceil(Fraction(float(value)) * 2**grid.bits) for value in query[0]]
             assert all(Fraction(float(value)) * 2**grid.bits == x for value, x in zip(query[0], v, strict=True))
             n, X, Y, Z = report = algorithm.report(agents, query, exchange)
-            for i, s, a in np.ndindex(*n.shape):
-                moves = [naive[i].transitions[h, s, a, t] for t in range(f.states)]
-                count = sum(moves)
-                x, y = (sum(c * w**p for c, w in zip(moves, v, strict=True)) for p in (1, 2))
-                z = count * math.ceil(Fraction(naive[i].rewards[h, s, a]) * 2**grid.bits)
-                if aggregation == "uniform" and count:
-                    x, y, z = (-(-total // count) for total in (x, y, z))
-                elif aggregation == "uniform":
-                    x, y, z = -(-sum(v) // f.states), -(-sum(w * w for w in v) // f.states), 0
-                words = (X[i, s, a], Y[i, s, a], Z[i, s, a])
-                assert n[i, s, a] == count
-                assert tuple(integer(word, grid) for word in words) == (x, y, z)
+            assert len(n) == (f.agents if aggregation == "uniform" else 1)
+            for row, s, a in np.ndindex(*n.shape):
+                expected = np.zeros(4, dtype=object)
+                for agent in naive if aggregation == "weighted" else [naive[row]]:
+                    moves = [agent.transitions[h, s, a, t] for t in range(f.states)]
+                    count = sum(moves)
+                    x, y = (sum(c * w**p for c, w in zip(moves, v, strict=True)) for p in (1, 2))
+                    z = count * math.ceil(Fraction(agent.rewards[h, s, a]) * 2**grid.bits)
+                    if aggregation == "uniform" and count:
+                        x, y, z = (-(-total // count) for total in (x, y, z))
+                    elif aggregation == "uniform":
+                        x, y, z = -(-sum(v) // f.states), -(-sum(w * w for w in v) // f.states), 0
+                    expected += [count, x, y, z]
+                words = (X[row, s, a], Y[row, s, a], Z[row, s, a])
+                assert [int(n[row, s, a]), *(integer(word, grid) for word in words)] == expected.tolist()
             algorithm.aggregate(server, report, exchange)
             V = server.V[h]
             assert (np.ceil(V * 2.0**grid.bits) == V * 2.0**grid.bits).all()
@@ -411,7 +418,6 @@ def test_random_ties_are_broken_uniformly_among_the_best_and_anew_at_each_synchr
 
 def budgets_of(problem: Problem, algorithm: FedUCBVI, policy: PolicyArray) -> tuple[Budgets, CountArray, CountArray]:
     agents = problem.fleet(algorithm)
-    assert agents.experience is not None
     n = agents.experience.visits
     N = n.sum(axis=0)
     return algorithm.budgets(agents, Broadcast(policy, N)), n, N

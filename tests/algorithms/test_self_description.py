@@ -80,7 +80,7 @@ def strangers(path: Path, source: str) -> list[str]:
 
 
 def file_of(module: str) -> str | None:
-    """The algorithm's or environment's module that a module is, or is a part of, as fed_ucbvi_rows of fed_ucbvi."""
+    """The algorithm's or environment's module that a module is, or is a part of, as fed_ucbvi_server of fed_ucbvi."""
     homes = [home for home in HOMES.values() if module == home or module.startswith(f"{home}_")]
     return max(homes, key=len, default=None)
 
@@ -106,8 +106,8 @@ def test_those_that_may_name_them_do_so_and_no_exception_is_idle() -> None:
     "source",
     [
         "from fed_ucbvi.algorithms.fedq import Report",
-        "from fed_ucbvi.algorithms import fed_ucbvi_rows",
-        "from fed_ucbvi.algorithms.fed_ucbvi_rows import Rows",
+        "from fed_ucbvi.algorithms import fed_ucbvi_server",
+        "from fed_ucbvi.algorithms.fed_ucbvi_server import Rows",
         "from fed_ucbvi.algorithms import base, FedUCBVI",
         "import fed_ucbvi.algorithms.ucbvi",
         "import fed_ucbvi\nfed_ucbvi.FedQBernstein()",

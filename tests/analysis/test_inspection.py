@@ -248,7 +248,7 @@ def test_the_counts_of_a_run_bound_its_eps_p() -> None:
     """Counters of Fed-UCBVI's own agents, whose visits are anything but independent of what they saw."""
     federation = synthetic(agents=3, eps_p=0.2, states=3, actions=2, horizon=3)
     simulation = finished(ByAgent(FedUCBVI(nu=100.0), federation, 10**6, 0, "counts"))
-    found = estimate_eps_p(simulation.agents.arrays()["transitions"])
+    found = estimate_eps_p(simulation.agents.arrays()["own_transitions"])
     assert found.lower <= overlap(federation.probabilities).eps_p <= found.upper
 
 

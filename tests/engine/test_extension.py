@@ -139,7 +139,7 @@ def test_budgets_are_those_of_the_larger_t_from_then_on(tmp_path: Path) -> None:
         assert nu > threshold_nu(sizes, SHORT, 0.1) + 1
         policy, N = simulation.algorithm.broadcast(simulation.server)
         visits, rule, _ = simulation.algorithm.budgets(simulation.agents, (policy, N))
-        own = simulation.agents.own_visits
+        own = simulation.agents.experience.visits
         for i, h, s in np.ndindex(visits.shape):
             a = policy[h, s]
             limits = visits_until_ask(int(own[i, h, s, a]), int(N[h, s, a]), 3, nu, "mixture", strict=False)
@@ -190,8 +190,8 @@ def test_counters_of_32_bits_get_64_where_t_needs_them(tmp_path: Path) -> None:
     begin(FedUCBVI(), WORLD, tmp_path / "run")
     store, simulation = open_checkpoint(tmp_path / "run", 2**33)
     with store:
-        assert simulation.agents.own_visits.dtype == np.int64
-        assert simulation.agents.own_visits[:, 0].sum() == 3 * SHORT
+        assert simulation.agents.experience.visits.dtype == np.int64
+        assert simulation.agents.experience.visits[:, 0].sum() == 3 * SHORT
 
 
 def test_a_live_run_goes_on_with_more_episodes(tmp_path: Path) -> None:

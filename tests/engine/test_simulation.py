@@ -72,7 +72,7 @@ def test_every_visit_is_in_the_servers_books_or_in_the_last_round(driver: str, s
     N = simulation.server.estimates.N
     rest = 0 if asked_at_the_end else simulation.driver.visits.sum(axis=(0, 2))
     assert (N.sum(axis=(1, 2)) + rest == M * T).all()
-    own, pool = simulation.agents.own_visits, simulation.agents.table
+    own, pool = simulation.agents.experience.visits, simulation.agents.table
     assert (own.sum(axis=(2, 3)) == T).all()
     assert np.array_equal(own.sum(axis=0), pool.visits)
     assert np.array_equal(pool.transitions.sum(axis=3), pool.visits)
@@ -124,7 +124,7 @@ def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
     rules = set()
     while not simulation.done:
         policy, N = (array.copy() for array in algorithm.broadcast(simulation.server))
-        n = simulation.agents.own_visits.copy()
+        n = simulation.agents.experience.visits.copy()
         simulation.advance()
         record = last_record(simulation)
         if not record["requests"]:

@@ -375,7 +375,7 @@ def test_live_nodes_stop_where_the_signal_reaches_them_and_all_play_t_episodes()
     assert (records["agent_episodes"] <= 3 * records["length"]).all()
     assert outcome.run.rounds > 5
     for node in nodes:
-        assert (node.state.arrays()["visits"].sum(axis=(2, 3)) == T).all()
+        assert (node.state.arrays()["own_visits"].sum(axis=(2, 3)) == T).all()
     assert outcome.run.value > 0.8 * outcome.run.about.optimal_value
 
 

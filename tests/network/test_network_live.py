@@ -91,7 +91,7 @@ def assert_same_learning(one: Run, other: Run) -> None:
 
 
 def visits_of(node: Node) -> Any:
-    return node.state.arrays()["visits"]
+    return node.state.arrays()["own_visits"]
 
 
 # --------------------------------------------------------------------------------------------------------- learning

@@ -147,7 +147,7 @@ def test_what_the_log_does_not_say_is_found_out(tmp_path: Path, monkeypatch: pyt
         add_counts(algorithm, server, new)
 
     monkeypatch.setattr(FedKLUCBVI, "add_counts", one_more)
-    assert "server.visits" in replay(tmp_path / "server").differs
+    assert "server.table_visits" in replay(tmp_path / "server").differs
     for log in (tmp_path / "server" / HISTORY).glob("log-*"):
         log.unlink()
     with pytest.raises(InputError, match="does not have all of the run's"):

@@ -148,11 +148,11 @@ class Storm:
         again, server = replay(self._folder / "checkpoint"), saved_in(self._folder / "checkpoint")
         assert again.differs == [], again.differs
         held = server.arrays.get("held.transitions", np.zeros(0))  # for the next round that has a request
-        H, in_table, kept = SIZES["horizon"], int(server.arrays["server.visits"].sum() + held.sum()), 0
+        H, in_table, kept = SIZES["horizon"], int(server.arrays["server.table_visits"].sum() + held.sum()), 0
         for member in server.about["members"]:
             node = saved_in(self._folder / member["name"])
             played, new = (
-                int(node.arrays[f"state.agents.{name}"].sum()) // H for name in ("own_visits", "new_transitions")
+                int(node.arrays[f"state.agents.{name}"].sum()) // H for name in ("own_visits", "table_transitions")
             )
             unreported = 0 if member["confirmed"] == node.round else new
             assert member["agents"] * member["reported"] + unreported == played, (member, played, new, node.round)

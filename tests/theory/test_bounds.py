@@ -69,38 +69,6 @@ def test_constants_of_the_papers_problems_are_those_by_hand_with_40_digits(value
     assert value == pytest.approx(by_hand, rel=1e-14)
 
 
-@given(S=SIZES, A=SIZES, H=SIZES, M=SIZES, T=st.integers(1, 10**9), eps_p=st.floats(0, 0.99), delta=DELTAS)
-def test_the_threshold_is_proportional_to_the_agents_and_grows_by_fourteen_visits_in_eps_p(
-    S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: float
-) -> None:
-    nu = threshold_nu(S, A, H, M, T, eps_p, delta)
-    assert nu == pytest.approx(M * threshold_nu(S, A, H, 1, T, eps_p, delta), rel=1e-12)
-    alike = threshold_nu(S, A, H, M, T, 0.0, delta)
-    assert nu - alike == pytest.approx(14 * eps_p * (T * H * M), rel=1e-9, abs=1e-9 * nu)
-    assert alike / M == pytest.approx(182 * beta_common(S, A, H, delta, T), rel=1e-12)
-
-
-@given(S=SIZES, A=SIZES, H=SIZES, delta=DELTAS, n=st.integers(0, 10**12))
-def test_the_concentration_functions_invert_to_their_arguments(S: int, A: int, H: int, delta: float, n: int) -> None:
-    assert math.exp(beta_star(S, A, H, delta)) * delta == pytest.approx(12 * S * A * H, rel=1e-12)
-    growth = beta_common(S, A, H, delta, n) - beta_common(S, A, H, delta, 0)
-    assert math.exp(growth) == pytest.approx(2 * n + 1, rel=1e-10)
-
-
-@given(S=SIZES, A=SIZES, H=SIZES, M=SIZES, T=st.integers(1, 10**12), eps_p=st.floats(0, 0.99), delta=DELTAS)
-def test_the_most_rounds_double_local_counters_up_to_the_threshold_and_then_grow_them_by_an_eighth_part(
-    S: int, A: int, H: int, M: int, T: int, eps_p: float, delta: float
-) -> None:
-    """Undoing the logarithms: ``nu`` doublings for each agent, then factors of 8/7 from nu to T M, if it is above."""
-    nu = threshold_nu(S, A, H, M, T, eps_p, delta)
-    each = most_rounds(S, A, H, M, T, eps_p, delta) / (S * A * H)
-    left = each - M * math.log2(nu)
-    if nu >= T * M:
-        assert left == pytest.approx(0.0, abs=1e-9 * each)
-    else:
-        assert nu * (8 / 7) ** left == pytest.approx(T * M, rel=1e-9)
-
-
 def test_the_printed_bound_is_the_papers_last_display() -> None:
     """All sizes 1, eps_p = 0.1, eps_r = 0.2, delta = 0.5; beta^max is ``beta^c(M T) = log(12) + log(18 e)``."""
     b = math.log(12 * 18 * math.e)

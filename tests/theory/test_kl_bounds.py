@@ -156,10 +156,10 @@ def measure(world: Federation, T: int, seed: int, stationary: bool) -> Measured:
     steps_hold = counts_hold = True
     while not simulation.done:
         arrays, began = simulation.server.arrays(), simulation.played
-        Q, V, counts = (np.array(arrays[name], dtype=float) for name in ("Q", "V", "visits"))
+        Q, V, counts = (np.array(arrays[name], dtype=float) for name in ("Q", "V", "table_visits"))
         policy: MaskArray = np.array(arrays["best"], dtype=np.bool_)
         simulation.advance()
-        counts_hold &= bool((simulation.server.arrays()["visits"] <= 2 * counts + M * per).all())
+        counts_hold &= bool((simulation.server.arrays()["table_visits"] <= 2 * counts + M * per).all())
         own, N = mdp.evaluate(policy), np.broadcast_to(counts, (H, S, A))
         d = mdp.occupancy(policy)[:, :, None] * policy / policy.sum(axis=2, keepdims=True)
         e = Q - rewards - mean(V[1:])

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
-from fed_ucbvi.algorithms.exact_sums import Grid
+from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.parameters import check_parameters
@@ -70,6 +70,12 @@ class Setting:
     random_rewards: bool = False
     grid_bits: int = 0
     earlier_visits: int = 0
+
+    def sum_grid(self, most: int, per_episode: int = 1) -> Grid:
+        """The grid of sums over all visits of values up to ``most``, of so many visits to one cell an episode."""
+        rows = self.agents + (self.earlier_visits > 0)
+        visits = self.agents * self.episodes * per_episode + self.earlier_visits
+        return make_grid(rows, visits, most, random_rewards=self.random_rewards, kept=self.grid_bits)
 
 
 class Counting(Enum):
@@ -349,7 +355,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         single_agent: whether it runs with one agent only.
         instead: what to use instead if there are several agents.
         report_kind: ``sums`` or ``rows``; see the module's text.
-        keeps_experience: whether its agents keep the transitions of all rounds, not only those of the last.
+        keeps_experience: whether rewards that its agents read are means over all rounds, not over the last alone.
         rewards_by_state: whether it needs random rewards by next state, with their squares, and not only their sums.
         sends_trajectories: whether its reports tell the server the states that an agent went through, in order. A
             node sends such reports only where its owner has agreed.
@@ -545,7 +551,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
     def reward_grid(self, setting: Setting) -> Grid | None:
         """The grid on which it wants random rewards added up (:class:`RewardSums`); None if means are enough."""
-        return None
+        return self.grid(setting) if setting.random_rewards else None
 
     @property
     def pools(self) -> bool:

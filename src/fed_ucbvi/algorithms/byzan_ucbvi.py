@@ -49,7 +49,7 @@ from fed_ucbvi.algorithms.base import (
     TableRow,
     TableServer,
 )
-from fed_ucbvi.algorithms.experience import Counters, Experience, StepByStep, absorb_round, no_experience
+from fed_ucbvi.algorithms.experience import Counters, Experience, StepByStep, no_experience
 from fed_ucbvi.algorithms.fields import Meaning, Number, PairTable, Policy, Shape, Values, new_tables
 from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values
 from fed_ucbvi.core.colours import INDIGO
@@ -152,6 +152,7 @@ class ByzanUCBVI(StepByStep[Server]):
     label: ClassVar[str] = "Byzan-UCBVI"
     colour: ClassVar[str] = INDIGO
     rules: ClassVar[tuple[str, ...]] = ("local",)
+    keeps_experience: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log T", "sqrt(H^4 S^2 A T / M)")
 
     extension = RunExtension(
@@ -238,7 +239,7 @@ class ByzanUCBVI(StepByStep[Server]):
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts; who made a request is read off the budgets in force during the round."""
-        absorb_round(policy, transitions, visits, agents.experience.transitions, agents.experience.visits)
+        agents.experience.absorb(policy, transitions, visits)
         _note_requests(visits, agents.requests.limits, agents.out.asked)
 
     def report(self, agents: Agents, query: Message, exchange: int) -> ByzanReport:

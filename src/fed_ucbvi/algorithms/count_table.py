@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.exact_sums import COUNT_BITS, MAX_BITS, Grid, divide_up, plus, read_words
-from fed_ucbvi.algorithms.support import Support
+from fed_ucbvi.algorithms.exact_sums import COUNT_BITS, MAX_BITS, Grid, divide_up, numbers_of, plus
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading_npz
@@ -166,6 +165,10 @@ class CountTable(NamedTuple):
                 table = table.widened(width)
         return table
 
+    def clear(self) -> None:
+        """Forget all counts, in place; only what was visited costs time."""
+        _clear(self)
+
     def plus_dense(
         self,
         transitions: CountArray,
@@ -178,8 +181,13 @@ class CountTable(NamedTuple):
 
         ``paid (steps, S, A, S)`` and ``squares (steps, S, A, 2)`` are for tables that keep rewards by next state.
         """
-        steps, S, A, _ = transitions.shape
-        return self.plus(listed_counts(Support.full((steps, S, A)), grid, transitions, rewards, paid, squares))
+        _, S, A = self.visits.shape
+        cells: IndexArray = np.flatnonzero(transitions.any(axis=3)).astype(np.int32)
+        successors: IndexArray = np.tile(np.arange(S, dtype=np.int32), (1, S, A, 1))
+        more = () if paid is None or squares is None else (paid.reshape((-1, S)), read_reports(squares, grid))
+        return self.plus(
+            NewCounts(cells, successors, transitions.reshape((-1, S)), read_reports(rewards, grid), *more)
+        )
 
     def merge(self, other: CountTable) -> CountTable:
         """Add another table of the same sizes, in place where there is room; the table that has both."""
@@ -191,7 +199,7 @@ class CountTable(NamedTuple):
         """All that is in it, to be added to another table."""
         n, width = self.visits.size, self.width
         return NewCounts(
-            np.flatnonzero(self.visits).astype(np.int32),
+            visited_cells(self),
             self.successors,
             self.transitions.reshape((n, width)),
             self.rewards.reshape((n, 2)),
@@ -218,19 +226,13 @@ class CountTable(NamedTuple):
             table = table.plus(step.as_new())
         return table
 
-    def dense(self) -> CountArray:
-        """Transitions by next state, ``(steps, S, A, S)``."""
-        return self._by_state(self.transitions)
-
-    def dense_paid(self) -> CountArray:
-        """Sums of random rewards by next state, likewise."""
-        return self._by_state(self.paid)
-
-    def _by_state(self, by_slot: CountArray) -> CountArray:
+    def dense(self, by_slot: CountArray | None = None) -> CountArray:
+        """Transitions, or what else is kept ``by_slot``, by next state: ``(steps, S, A, S)``."""
         steps, S, A = self.visits.shape
         table = np.zeros((steps * S * A, S), dtype=np.int64)
         cells, shape = np.arange(len(table))[:, None], (len(table), -1)
-        np.add.at(table, (cells, self.successors.reshape(shape)), by_slot.reshape(shape))
+        slots = (self.transitions if by_slot is None else by_slot).reshape(shape)
+        np.add.at(table, (cells, self.successors.reshape(shape)), slots)
         return table.reshape((steps, S, A, S))
 
     # ------------------------------------------------------------------------------------ from one run to another
@@ -325,9 +327,9 @@ def table_of_lists(sizes: tuple[int, int, int], bits: int, listed: dict[str, Any
     if sorted(listed) != sorted(names):
         raise InputError(f"expected the tables {', '.join(names)}, got {', '.join(listed) or 'none'}.")
     cells, seen = listed["cells"], listed["seen"]
-    total = int(seen.sum()) if seen.dtype == np.int32 else -1
-    forms = {"cells": (len(cells),), "seen": (len(cells),), "rewards": (len(cells), 2), "squares": (len(cells), 2)}
-    kinds = {"cells": np.int64, "seen": np.int32, "successors": np.int32, "rewards": np.uint64, "squares": np.uint64}
+    n, total = len(cells), int(seen.sum()) if seen.dtype == np.int32 else -1
+    forms = {"cells": (n,), "seen": (n,), "rewards": (n, 2), "squares": (n, 2)}
+    kinds = {"seen": np.int32, "successors": np.int32, "rewards": np.uint64, "squares": np.uint64}
     for name in names:
         shape, kind = forms.get(name, (total,)), np.dtype(kinds.get(name, np.int64))
         if listed[name].shape != shape or listed[name].dtype != kind:
@@ -335,29 +337,25 @@ def table_of_lists(sizes: tuple[int, int, int], bits: int, listed: dict[str, Any
             raise InputError(f"{name} is a table of {found}, expected {kind} {shape}.")
     width = max(FIRST_WIDTH, int(seen.max(initial=0)))
     table = CountTable.empty(*sizes, width, bits=bits, by_slot=by_slot)
-    n, slots = table.visits.size, listed["successors"]
-    owner = np.repeat(np.arange(len(cells)), seen)
+    slots, owner = listed["successors"], np.repeat(np.arange(n), seen)
     ascending = (owner[1:] > owner[:-1]) | (slots[1:] > slots[:-1])
-    if len(cells) and not (
-        ((cells[1:] > cells[:-1]).all() and cells[0] >= 0 and cells[-1] < n)
+    if n and not (
+        ((cells[1:] > cells[:-1]).all() and cells[0] >= 0 and cells[-1] < table.visits.size)
         and (seen > 0).all()
         and (ascending.all() and slots.min() >= 0 and slots.max() < sizes[1])
     ):
         raise InputError("cells and next states must be those of the table, in ascending order.")
     if any(listed[name].min(initial=0) < 0 for name in names) or listed["transitions"].min(initial=1) < 1:
         raise InputError("counts are positive, and sums of rewards are not negative.")
-    visits = np.bincount(owner, listed["transitions"].astype(np.float64), minlength=len(cells))
+    visits = np.bincount(owner, listed["transitions"].astype(np.float64), minlength=n)
     most = visits * 2.0**bits * (1 + 1e-9)
     high, low = listed["rewards"].T.astype(np.float64)
     if visits.max(initial=0) > 2.0**COUNT_BITS or (high * 2.0**64 + low > most).any():
         raise InputError("there are more visits than can be counted, or rewards above 1.")
-    place = np.concatenate([np.arange(number) for number in seen]) if len(cells) else owner
+    place = np.arange(len(owner)) - (np.cumsum(seen) - seen)[owner]
     for name in names[2:]:
-        flat = getattr(table, name).reshape((n, -1))
-        if name in forms:
-            flat[cells] = listed[name]
-        else:
-            flat[cells[owner], place] = listed[name]
+        at = cells if name in forms else (cells[owner], place)
+        getattr(table, name).reshape((table.visits.size, -1))[at] = listed[name]
     table.seen.reshape(-1)[cells] = seen
     table.visits[...] = table.transitions.sum(axis=3)
     for h, visited in enumerate(np.asarray(table.visits.any(axis=2))):
@@ -386,33 +384,9 @@ def _shifted(numbers: Integers, bits: int) -> Integers:
     return shifted
 
 
-def listed_counts(
-    support: Support,
-    grid: Grid,
-    transitions: CountArray,
-    rewards: CountArray,
-    paid: CountArray | None = None,
-    squares: CountArray | None = None,
-) -> NewCounts:
-    """Counts in the order of a support, as reports have them, to be added to a table.
-
-    Transitions and what they ``paid`` are ``numbers`` of the support, rewards ``(steps, S, A, words)``, and
-    ``squares (steps, S, A, 2)``.
-    """
-    moves = support.spread(transitions.reshape(-1))
-    cells = np.flatnonzero(moves.any(axis=1)).astype(np.int32)
-    new = NewCounts(cells, support.successors, moves, _wide_words(cells, rewards, grid))
-    if paid is None or squares is None:
-        return new
-    return new._replace(paid=support.spread(paid.reshape(-1)), squares=_wide_words(cells, squares, grid))
-
-
-def _wide_words(cells: IndexArray, words: CountArray, grid: Grid) -> WordArray:
-    """Sums of words of reports, ``(..., words)``, as high and low words ``(cells, 2)``."""
-    flat = np.ascontiguousarray(words.reshape((-1, words.shape[-1])))
-    out = np.zeros((len(flat), 2), dtype=np.uint64)
-    _read_rewards(cells, flat, grid, out)
-    return out
+def read_reports(words: CountArray, grid: Grid) -> WordArray:
+    """Words of reports, or sums of them, ``(..., words)``, as high and low words ``(cells, 2)``."""
+    return numbers_of(np.ascontiguousarray(words.reshape((-1, words.shape[-1]))), grid)
 
 
 @compiled
@@ -448,25 +422,38 @@ def add_rows(
         a, rest = cell % A, cell // A
         s, h = rest % S, rest // S
         ho = shared(h, others.shape[0])
-        there, size = successors[h, s, a], seen[h, s, a]
+        there, size, known = successors[h, s, a], seen[h, s, a], False
         found = size
         for k in range(moves.shape[1]):
             if moves[row, k] > 0 and (k >= size or there[k] != others[ho, s, a, k]):
                 found += slot_of(others[ho, s, a, k], there, size) < 0
         if found > width:
             return j, found
-        note_visit(h, s, a, visits, states, numbers, fresh)
+        fresh[h, s, a] = True
+        for b in range(A):
+            known |= visits[h, s, b] > 0
+        place = numbers[h]
+        if not known:  # its state is new
+            while place > 0 and states[h, place - 1] > s:
+                states[h, place] = states[h, place - 1]
+                place -= 1
+            states[h, place] = s
+            numbers[h] += 1
         for k in range(moves.shape[1]):
             n = moves[row, k]
             if n > 0:
                 to, slot = others[ho, s, a, k], k
                 if k >= seen[h, s, a] or there[k] != to:  # other tables are often ascending, too
                     slot = slot_of(to, there, seen[h, s, a])
-                if slot < 0:
-                    slot = insert_slot(to, there, transitions[h, s, a], seen[h, s, a])
+                if slot < 0:  # make room where it belongs
+                    slot = int(seen[h, s, a])
+                    while slot > 0 and there[slot - 1] > to:
+                        there[slot], transitions[h, s, a, slot] = there[slot - 1], transitions[h, s, a, slot - 1]
+                        if by_slot:
+                            paid[h, s, a, slot] = paid[h, s, a, slot - 1]
+                        slot -= 1
+                    there[slot], transitions[h, s, a, slot] = to, 0
                     if by_slot:
-                        for later in range(width - 1, slot, -1):  # slices take Numba a second to compile
-                            paid[h, s, a, later] = paid[h, s, a, later - 1]
                         paid[h, s, a, slot] = 0
                     seen[h, s, a] += 1
                 transitions[h, s, a, slot] += n
@@ -482,25 +469,8 @@ def add_rows(
 
 
 @compiled
-def note_visit(
-    h: int, s: int, a: int, visits: CountArray, states: IndexArray, numbers: CountArray, fresh: MaskArray
-) -> None:
-    """Before visits are added to a cell: its state may be new."""
-    known = False
-    for b in range(visits.shape[2]):
-        known |= visits[h, s, b] > 0
-    if not known:
-        place = numbers[h]
-        while place > 0 and states[h, place - 1] > s:
-            states[h, place] = states[h, place - 1]
-            place -= 1
-        states[h, place] = s
-        numbers[h] += 1
-    fresh[h, s, a] = True
-
-
-@compiled
 def slot_of(state: int, successors: IndexArray, seen: int) -> int:
+    """Where a next state is among those seen, by bisection; -1 if it is not."""
     low, high = 0, int(seen)
     while low < high:
         middle = (low + high) // 2
@@ -512,19 +482,36 @@ def slot_of(state: int, successors: IndexArray, seen: int) -> int:
 
 
 @compiled
-def insert_slot(state: int, successors: IndexArray, transitions: CountArray, seen: int) -> int:
-    slot = int(seen)
-    while slot > 0 and successors[slot - 1] > state:
-        successors[slot], transitions[slot] = successors[slot - 1], transitions[slot - 1]
-        slot -= 1
-    successors[slot], transitions[slot] = state, 0
-    return slot
+def visited_cells(table: CountTable) -> IndexArray:
+    """The numbers of all cells that were visited, ascending."""
+    visits, states, numbers = table.visits, table.states, table.numbers
+    (_, S, A), found = visits.shape, 0
+    cells = np.empty(numbers.sum() * A, dtype=np.int32)
+    for h in range(len(numbers)):
+        for j in range(numbers[h]):
+            for a in range(A):
+                if visits[h, states[h, j], a] > 0:
+                    cells[found] = (h * S + states[h, j]) * A + a
+                    found += 1
+    return cells[:found]
 
 
 @compiled
-def _read_rewards(cells: IndexArray, words: CountArray, grid: Grid, out: WordArray) -> None:
-    for cell in cells:
-        out[cell, 0], out[cell, 1] = read_words(words[cell], grid)
+def _clear(table: CountTable) -> None:
+    visits, transitions, _, seen, rewards, states, numbers, _, paid, squares, _ = table
+    for h in range(len(numbers)):
+        for j in range(numbers[h]):
+            s = states[h, j]
+            for a in range(visits.shape[2]):
+                visits[h, s, a], seen[h, s, a] = 0, 0
+                rewards[h, s, a, 0], rewards[h, s, a, 1] = 0, 0
+                for k in range(transitions.shape[3]):
+                    transitions[h, s, a, k] = 0
+                    if len(paid) > 0:
+                        paid[h, s, a, k] = 0
+                if len(paid) > 0:
+                    squares[h, s, a, 0], squares[h, s, a, 1] = 0, 0
+        numbers[h] = 0
 
 
 @compiled

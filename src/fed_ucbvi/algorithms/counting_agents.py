@@ -1,15 +1,16 @@
-"""Agents whose counts are added up: what is new since a fleet's last confirmed report, and when agents make requests.
+"""Agents whose counts are added up: what a fleet has counted, or what of it is new, and when agents make requests.
 
 The server uses nothing but sums over agents, so a fleet need not know which agent made which transition. Each agent's
-own visits are kept where its rule reads them, and all its counts where somebody plans from them. Only what a round
-has touched costs time.
+own visits are kept where its rule reads them, and all its counts where agents are not counted in one table: somebody
+plans from them then, or the server needs what each of them knows. Only what a round has touched costs time.
 
-Fed-KL-UCBVI, and Fed-UCBVI under secure sums, report what is new (:class:`Counted`). A simulation of Fed-UCBVI keeps
-all of it in a table, from which the paper's messages are derived.
+Fed-UCBVI's agents keep all that they have counted, from which the paper's messages are derived. Fed-KL-UCBVI's, and
+Fed-UCBVI's under secure sums, keep and report what is new (:class:`Counted`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -22,19 +23,21 @@ from fed_ucbvi.algorithms.base import (
     Array,
     Budgets,
     Counting,
+    EstimatesT,
     FleetTables,
     Message,
     RewardSums,
+    RuleT,
     Setting,
+    TableServer,
     VisitedCells,
     added_up,
 )
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_rows, listed_counts
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_rows
 from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
 from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
-from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, increments_of
+from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, Support, increments_of, listed_counts
 from fed_ucbvi.algorithms.kernels import at_actions
-from fed_ucbvi.algorithms.support import Support
 from fed_ucbvi.algorithms.synchronisation_rules import (
     Doubling,
     DoublingRule,
@@ -43,7 +46,7 @@ from fed_ucbvi.algorithms.synchronisation_rules import (
     is_local,
     local_limit,
 )
-from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
@@ -54,33 +57,30 @@ class CountingAgents:
     """A fleet whose counts are added up over its agents.
 
     Attributes:
-        shape: of a table by (h,s,a), ``(steps, S, A)``.
         tables: what the fleet was given.
         grid: of rewards.
-        new: what is new; the first ``number[0]`` of its cells count.
-        taken: what of the sums of random rewards was taken in: by slot ``(cells, K)``, and squares ``(cells, 2)``.
-        confirmed: ``(1,)``, how many synchronisations these agents know to be completed; all that is new came later.
-        table: all counts since the beginning, where the paper's messages are derived from them; nothing is new then.
-        experience: each agent's own counts since the beginning, where agents are not counted in one table.
-        own_visits: ``(m, steps, S, A)``, otherwise, if the rule reads them.
+        table: what all have counted together, since the beginning or since the last report that was confirmed.
+        taken: what of the sums of random rewards is in it: by slot ``(cells, K)``, and squares ``(cells, 2)``.
+        round: room for what a round adds: cells, rewards, and rewards and squares by slot.
+        confirmed: ``(1,)``, how many synchronisations these agents know to be completed.
+        experience: each agent's own counts since the beginning; where agents are counted in one table, nothing but
+            their visits, and those only if the rule reads them.
         rule: when agents request a synchronisation, for ``federation_size`` agents in all.
         doubling: the same for compiled functions, if it is a doubling rule.
         asks: the same for a round.
         last_policy: of the round before.
         last_counts: N by (h,s) as it was before the last round, where others than these agents add to it.
         current: whether ``asks`` are those of the last broadcast, but for where the last round went.
+        out: room for what each agent reports by itself, where that is done.
     """
 
-    shape: tuple[int, int, int]
     tables: FleetTables
     grid: Grid
-    new: NewCounts
-    number: CountArray
+    table: CountTable
     taken: tuple[CountArray, WordArray]
+    round: tuple[IndexArray, WordArray, CountArray, WordArray]
     confirmed: CountArray
-    table: CountTable | None
-    experience: Experience | None
-    own_visits: Counters
+    experience: Experience
     rule: SynchronisationRule
     federation_size: int
     doubling: Doubling
@@ -88,45 +88,42 @@ class CountingAgents:
     last_policy: IndexArray
     last_counts: CountArray
     current: bool = False
+    out: Any = None
 
     @classmethod
-    def new_fleet(
-        cls,
-        setting: Setting,
-        tables: FleetTables,
-        counting: Counting,
-        grid: Grid,
-        rule: SynchronisationRule,
-        *,
-        by_slot: bool = False,
-        keep_all: bool = False,
+    def new(
+        cls, algorithm: Algorithm[Any, CountingAgents], setting: Setting, tables: FleetTables, grid: Grid
     ) -> CountingAgents:
-        """No visits yet; rewards are kept ``by_slot``, and all counts in a table, where that is said."""
+        """No visits yet."""
+        counting, rule = algorithm.counting, algorithm.synchronisation_rule(setting)
+        by_slot = setting.random_rewards and algorithm.rewards_by_state
+        if counting is Counting.STATIONARY:
+            tables.check_stationary()
         H, S, A = setting.horizon, setting.states, setting.actions
         m, K, alone = tables.agents, tables.successors.shape[3], tables.touched is None
         steps, asked = 1 if counting is Counting.STATIONARY else H, counting.shape(H, S, A)
-        cells, random = steps * S * A, len(tables.sums.by_slot) > 0
-        kept, rows = cells if by_slot else 0, 1 if rule.shared else m
+        cells, places, random = steps * S * A, int(np.prod(asked)), len(tables.sums.by_slot) > 0
         counters = counter_type(setting, rows=m) if counting is Counting.POLICY and not alone else np.int64
-        experience = no_experience(setting, tables, stationary=steps < H) if alone else None
+        shape, none = (steps, S, A), np.zeros((0, steps, S, A))
+        own = np.zeros((0 if rule.shared else m, *shape), dtype=counters), np.zeros((0, *shape, K), dtype=counters)
+        experience = Experience(*own, tables.successors, none, tables.sums)
+        if alone:
+            experience = no_experience(setting, tables, stationary=steps < H)
+            experience = experience._replace(rewards=np.zeros(experience.visits.shape))
+        rows = 1 if rule.shared and not alone else m
         return cls(
-            (steps, S, A),
             tables,
             grid,
-            NewCounts(
-                np.zeros(cells, dtype=np.int32),
-                tables.successors,
-                np.zeros((cells, K), dtype=np.int64),
-                np.zeros((cells, 2), dtype=np.uint64),
-                np.zeros((kept, K), dtype=np.int64),
-                np.zeros((kept, 2), dtype=np.uint64),
+            CountTable.empty(*shape, K, bits=grid.bits, by_slot=by_slot),
+            (np.zeros((cells * random, K), np.int64), np.zeros((cells * random * by_slot, 2), np.uint64)),
+            (
+                np.zeros(places, dtype=np.int32),
+                np.zeros((places, 2), dtype=np.uint64),
+                np.zeros((places * by_slot, K), dtype=np.int64),
+                np.zeros((places * by_slot, 2), dtype=np.uint64),
             ),
             np.zeros(1, dtype=np.int64),
-            (np.zeros((cells * random, K), dtype=np.int64), np.zeros((kept * random, 2), dtype=np.uint64)),
-            np.zeros(1, dtype=np.int64),
-            CountTable.empty(steps, S, A, K, bits=grid.bits, by_slot=by_slot) if keep_all else None,
-            None if experience is None else experience._replace(rewards=np.zeros(experience.visits.shape)),
-            np.zeros((0 if rule.shared or alone else m, steps, S, A), dtype=counters),
+            experience,
             rule,
             setting.agents,
             (rule if isinstance(rule, DoublingRule) else DoublingRule()).numbers(setting.agents),
@@ -136,70 +133,46 @@ class CountingAgents:
         )
 
     def arrays(self) -> dict[str, Array]:
-        arrays: dict[str, Array] = {"own": self.own_visits, "taken": self.taken[0], "taken_squares": self.taken[1]}
-        if self.table is not None:
-            return arrays | self.table._asdict()
-        arrays |= {f"new_{name}": array for name, array in self.new._asdict().items() if name != "successors"}
-        arrays |= {"number": self.number, "confirmed": self.confirmed}
-        if self.experience is not None:
-            own = self.experience
-            arrays |= {"own_visits": own.visits, "own_transitions": own.transitions, "own_rewards": own.rewards}
-        return arrays
+        arrays: dict[str, Array] = {f"table_{name}": array for name, array in self.table._asdict().items()}
+        arrays |= {"taken": self.taken[0], "taken_squares": self.taken[1], "confirmed": self.confirmed}
+        own = self.experience
+        return arrays | {"own_visits": own.visits, "own_transitions": own.transitions, "own_rewards": own.rewards}
 
     # ----------------------------------------------------------------------------------------------- what is counted
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts, and set the budgets of the local rule where the agents have been."""
-        tables, bits = self.tables, self.grid.bits
-        own, touched, rewards = visits.reshape((len(visits), -1)), tables.touched, tables.rewards
+        tables, touched = self.tables, self.tables.touched
+        own = visits.reshape((len(visits), -1))
         if touched is None:
             self._absorb_own(policy, transitions, visits)
-            summed = transitions[0] if len(transitions) == 1 else transitions.sum(axis=0)
-            moves, total = summed.reshape((-1, transitions.shape[-1])), own.sum(axis=0)
+            transitions = transitions if len(transitions) == 1 else transitions.sum(axis=0)
+            total = own.sum(axis=0)
             where: IndexArray = np.flatnonzero(total).astype(np.int32)
         else:
-            moves, total = transitions.reshape((-1, transitions.shape[-1])), touched.all_visits.reshape(-1)
-            where = touched.all_cells[: touched.number[0]]
-            if self.own_visits.size:
-                limits, kinds, _ = self.asks
-                _absorb_visits(
-                    policy, own, touched.cells, touched.numbers, self.doubling, self.own_visits, limits, kinds
-                )
-        if self.table is not None and not len(tables.sums.by_slot):
-            cells, others, _, amounts, paid, squares = self.new
-            cells = cells[: len(where)]
-            _list_payments(policy, where, total, own, rewards, bits, cells, amounts)
-            add_rows(0, cells, where, others, moves, amounts, paid, squares, *self.table[:-1])  # there is room
-            return
-        _absorb(policy, where, total, moves, own, (rewards, tables.sums, *self.taken), bits, self.number, self.new)
-        if self.table is not None:
-            self.table = self.table.plus(self.new_counts())
-            self.drop()
+            total, where = touched.all_visits.reshape(-1), touched.all_cells[: touched.number[0]]
+            if len(self.experience.visits):
+                kept, (limits, kinds, _) = self.experience.visits, self.asks
+                _absorb_visits(policy, own, touched.cells, touched.numbers, self.doubling, kept, limits, kinds)
+        cells, rewards, paid, squares = self.round
+        cells, moves = cells[: len(where)], transitions.reshape((-1, transitions.shape[-1]))
+        payments = tables.rewards, tables.sums, *self.taken
+        _list_payments(policy, where, total, own, payments, self.grid.bits, cells, rewards, paid, squares)
+        add_rows(0, cells, where, tables.successors, moves, rewards, paid, squares, *self.table[:-1])  # there is room
 
     def _absorb_own(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round to each agent's own counts, and to its mean rewards."""
-        if self.experience is None:
-            return
         own, been = self.experience, np.nonzero(visits)
+        own.absorb(policy, transitions, visits)
         at = been if policy.ndim > 2 else (*been, policy[been[1:]])
-        total = own.visits[at] + visits[been]
-        weight = visits[been] / total
+        weight = visits[been] / own.visits[at]
         own.rewards[at] += weight * (np.broadcast_to(self.tables.rewards, own.rewards.shape)[at] - own.rewards[at])
-        own.visits[at] = total
-        own.transitions[at] += transitions[been]
 
     def confirm(self, completed: int) -> None:
         """Drop what was reported, if the server has completed a synchronisation since."""
         if completed > self.confirmed[0]:
-            self.drop()
+            self.table.clear()
             self.confirmed[0] = completed
-
-    def drop(self) -> None:
-        _forget(self.number, self.new)
-
-    def new_counts(self) -> NewCounts:
-        """What is new, as a table takes it."""
-        return self.new._replace(cells=self.new.cells[: self.number[0]])
 
     # ------------------------------------------------------------------------------------------------- when they ask
 
@@ -209,15 +182,17 @@ class CountingAgents:
         Called after every round, so that little has changed. Where agents are counted in one table and the local rule
         stays in force, :meth:`absorb` has set the budgets already.
         """
-        touched = self.tables.touched
-        own = self.own_visits if self.experience is None else self.experience.visits
-        if policy.ndim == 2 and touched is not None and isinstance(self.rule, DoublingRule):
-            cells, (limits, kinds, _) = self._changed(touched, policy, N), self.asks
-            _update_budgets(self.own_visits, N, policy, self.doubling, self.last_policy, cells, limits, kinds)
-        elif policy.ndim == 2:
-            fill_budgets(self.rule, own, N, policy, self.federation_size, self.asks)
-        else:
+        touched, own, (limits, kinds, _) = self.tables.touched, self.experience.visits, self.asks
+        if policy.ndim > 2:
             self._update_limits(touched, np.zeros(1, dtype=np.int64) if self.rule.shared else own, N)
+        elif touched is not None and isinstance(self.rule, DoublingRule):
+            cells = self._changed(touched, policy, N)
+            _update_budgets(own, N, policy, self.doubling, self.last_policy, cells, limits, kinds)
+        else:
+            at = at_actions(policy)
+            total = N[at]
+            mine = total * 0 if self.rule.shared else own[(slice(None), *at)]
+            limits[...], kinds[...] = self.rule.limits(mine, total, self.federation_size), self.rule.kinds(total)
         return self.asks
 
     def _changed(self, touched: VisitedCells, policy: IndexArray, N: CountArray) -> IndexArray:
@@ -240,17 +215,7 @@ class CountingAgents:
         else:
             limits[...] = self.rule.limits(own, N, self.federation_size)
             self.current = self.rule.shared and touched is not None and len(touched.cells) == self.federation_size
-        self.current &= not self.number[0]  # else N is to change also where an earlier round went
-
-
-def fill_budgets(
-    rule: SynchronisationRule, own: Counters, N: CountArray, policy: IndexArray, agents: int, out: Budgets
-) -> None:
-    """Budgets by (h,s), those of the policy's actions; ``own (m,H,S,A)`` are each agent's visits."""
-    at = at_actions(policy)
-    total = N[at]
-    mine = total * 0 if rule.shared else own[(slice(None), *at)]
-    out.limits[...], out.rule[...] = rule.limits(mine, total, agents), rule.kinds(total)
+        self.current &= not self.table.numbers.any()  # else N is to change also where an earlier round went
 
 
 # -------------------------------------------------------------------------------------------------- the algorithms
@@ -270,8 +235,27 @@ class CountedBroadcast(NamedTuple):
     confirmed: CountArray
 
 
+@dataclass
+class CountingServer(TableServer[EstimatesT, RuleT]):
+    """A server that makes its estimates from a ``table`` of all counts; ``updates`` of them count how often."""
+
+    table: CountTable
+
+    def arrays(self) -> dict[str, Array]:
+        return {**super().arrays(), **{f"table_{name}": array for name, array in self.table._asdict().items()}}
+
+    def make_room(self, arrays: Mapping[str, Array]) -> None:
+        """Have a table as wide as that which was saved."""
+        self.table = self.table.widened(arrays["table_transitions"].shape[3])
+
+
 ServerT = TypeVar("ServerT", bound=Any)
-"""A server that keeps all counts in a ``table``, whose ``update`` makes values and policy, its estimates, from it."""
+"""A :class:`CountingServer` with a ``grid``, whose ``update`` makes values and policy from its table."""
+
+
+def _full_support(table: CountTable) -> Support:
+    steps, S, A = table.visits.shape
+    return Support.full((steps, S, A))
 
 
 class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
@@ -292,12 +276,9 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         return True
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
-        if self.counting is Counting.STATIONARY:
-            tables.check_stationary()
-        grid, rule = self.grid(setting), self.synchronisation_rule(setting)
+        grid = self.grid(setting)
         assert grid is not None
-        by_slot = setting.random_rewards and self.rewards_by_state
-        return CountingAgents.new_fleet(setting, tables, self.counting, grid, rule, by_slot=by_slot)
+        return CountingAgents.new(self, setting, tables, grid)
 
     def broadcast(self, server: ServerT) -> Message:
         return CountedBroadcast(server.policy, server.table.visits, server.estimates.updates)
@@ -311,14 +292,14 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
     def settle_report(self, agents: CountingAgents, broadcast: Message, *, used: bool) -> None:
         """Drop what was used, and nothing else, however many synchronisations the server has completed since."""
         if used:
-            agents.drop()
+            agents.table.clear()
         agents.confirmed[:] = broadcast[2]
 
     def absorb(self, agents: CountingAgents, policy: Any, transitions: CountArray, visits: CountArray) -> None:
         agents.absorb(policy, transitions, visits)
 
     def experience_of(self, agents: CountingAgents) -> Experience | None:
-        return agents.experience
+        return agents.experience if len(agents.experience.transitions) else None
 
     def query(self, server: ServerT, exchange: int) -> Confirmed:
         return Confirmed(server.estimates.updates)
@@ -327,18 +308,17 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
         if query:
             agents.confirm(int(query[0][0]))
-        return agents.new_counts()
+        return agents.table.as_new()
 
     def add_counts(self, server: ServerT, new: NewCounts) -> None:
         server.table = server.table.plus(new)
         server.update()
 
     def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments | IncrementsByState:
-        return increments_of(self.new_counts(agents, query), Support.full(agents.shape), agents.grid)
+        return increments_of(self.new_counts(agents, query), _full_support(agents.table), agents.grid)
 
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
-        steps, S, A = server.table.visits.shape
-        self.add_counts(server, listed_counts(Support.full((steps, S, A)), server.grid, *added_up(report)))
+        self.add_counts(server, listed_counts(_full_support(server.table), server.grid, *added_up(report)))
 
     def synchronise(self, server: ServerT, agents: CountingAgents, setting: Setting) -> None:
         """Synchronise from the table of counts, without messages."""
@@ -350,7 +330,7 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         if agents is None:
             return table
         agents.confirm(int(server.estimates.updates[0]))
-        return table.plus(agents.new_counts())
+        return table.plus(agents.table.as_new())
 
     def start_from(self, server: ServerT, counts: CountTable) -> None:
         """As if the counts had been reported."""
@@ -366,99 +346,45 @@ Payments = tuple[FloatArray, RewardSums, CountArray, WordArray]
 
 
 @compiled
-def _forget(number: CountArray, new: NewCounts) -> None:
-    cells, _, transitions, rewards, paid, squares = new
-    for j in range(number[0]):
-        cell = cells[j]
-        for k in range(transitions.shape[1]):
-            transitions[cell, k] = 0
-            if len(paid) > 0:
-                paid[cell, k] = 0
-        rewards[cell, 0], rewards[cell, 1] = 0, 0
-        if len(paid) > 0:
-            squares[cell, 0], squares[cell, 1] = 0, 0
-    number[0] = 0
-
-
-@compiled
-def _absorb(
-    policy: PolicyArray,
-    where: IndexArray,
-    total: CountArray,
-    moves: CountArray,
-    own: CountArray,
-    payments: Payments,
-    bits: int,
-    number: CountArray,
-    new: NewCounts,
-) -> None:
-    """Add ``moves (P, K)``, ``total (P,)`` visits of all agents and what they paid, where the round went."""
-    rewards, (by_slot, of_squares), taken, taken_squares = payments
-    cells, _, transitions, reward_sums, paid, squares = new
-    S, A = rewards.shape[2:]
-    for place in where:
-        h, s, a = pair_of(place, policy, S, A)
-        cell = (h * S + s) * A + a
-        before = 0
-        for k in range(moves.shape[1]):
-            before += transitions[cell, k]
-            transitions[cell, k] += moves[place, k]
-        if before == 0:
-            cells[number[0]] = cell
-            number[0] += 1
-        z = (reward_sums[cell, 0], reward_sums[cell, 1])
-        if len(by_slot) > 0:
-            for k in range(moves.shape[1]):
-                now = 0
-                for i in range(len(by_slot)):
-                    now += by_slot[i, h, s, a, k]
-                more = now - taken[cell, k]
-                taken[cell, k] = now
-                z = plus(z, (np.uint64(0), np.uint64(more)))
-                if len(paid) > 0:
-                    paid[cell, k] += more
-            if len(squares) > 0:
-                known, w = (taken_squares[cell, 0], taken_squares[cell, 1]), (np.uint64(0), np.uint64(0))
-                for i in range(len(of_squares)):
-                    w = plus(w, (of_squares[i, h, s, a, 0], of_squares[i, h, s, a, 1]))
-                taken_squares[cell, 0], taken_squares[cell, 1] = w
-                w = plus(minus(w, known), (squares[cell, 0], squares[cell, 1]))
-                squares[cell, 0], squares[cell, 1] = w
-        else:
-            z = plus(z, _paid(place, (h, s, a), total, own, rewards, bits))
-        reward_sums[cell, 0], reward_sums[cell, 1] = z
-
-
-@inner
-def _paid(
-    place: int, pair: tuple[int, int, int], total: CountArray, own: CountArray, rewards: FloatArray, bits: int
-) -> tuple[np.uint64, np.uint64]:
-    """What the visits of a round to one of its cells paid, where rewards are not random."""
-    (h, s, a), z = pair, (np.uint64(0), np.uint64(0))
-    for i in range(len(rewards)):
-        n = total[place] if len(rewards) == 1 else own[i, place]
-        if n > 0:
-            z = plus(z, product(np.uint64(n), on_grid(reward_at(i, h, s, a, rewards), bits)))
-    return z
-
-
-@compiled
 def _list_payments(
     policy: PolicyArray,
     where: IndexArray,
     total: CountArray,
     own: CountArray,
-    rewards: FloatArray,
+    payments: Payments,
     bits: int,
     cells: IndexArray,
     amounts: WordArray,
+    paid: CountArray,
+    squares: WordArray,
 ) -> None:
-    """The number of each cell of a round by (h,s,a), and in its row of ``amounts`` what it paid."""
+    """The number of each place of a round by (h,s,a), and in its rows of the others what its visits paid."""
+    rewards, (by_slot, of_squares), taken, taken_squares = payments
     S, A = rewards.shape[2:]
     for j in range(len(where)):
-        pair = pair_of(where[j], policy, S, A)
-        cells[j] = (pair[0] * S + pair[1]) * A + pair[2]
-        amounts[where[j], 0], amounts[where[j], 1] = _paid(where[j], pair, total, own, rewards, bits)
+        place = where[j]
+        h, s, a = pair_of(place, policy, S, A)
+        cell, z = (h * S + s) * A + a, (np.uint64(0), np.uint64(0))
+        cells[j] = cell
+        for k in range(taken.shape[1] if len(taken) > 0 else 0):
+            now = 0
+            for i in range(len(by_slot)):
+                now += by_slot[i, h, s, a, k]
+            more, taken[cell, k] = now - taken[cell, k], now
+            z = plus(z, (np.uint64(0), np.uint64(more)))
+            if len(paid) > 0:
+                paid[place, k] = more
+        if len(taken_squares) > 0:
+            known, w = (taken_squares[cell, 0], taken_squares[cell, 1]), (np.uint64(0), np.uint64(0))
+            for i in range(len(of_squares)):
+                w = plus(w, (of_squares[i, h, s, a, 0], of_squares[i, h, s, a, 1]))
+            taken_squares[cell, 0], taken_squares[cell, 1] = w
+            squares[place, 0], squares[place, 1] = minus(w, known)
+        for i in range(len(rewards) if len(taken) == 0 else 0):
+            n = total[place] if len(rewards) == 1 else own[i, place]
+            if n > 0:
+                z = plus(z, product(np.uint64(n), on_grid(reward_at(i, h, s, a, rewards), bits)))
+        amounts[place, 0], amounts[place, 1] = z
 
 
 @compiled

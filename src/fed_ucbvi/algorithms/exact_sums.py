@@ -22,7 +22,7 @@ import numpy as np
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.sampling.philox import product
-from fed_ucbvi.core.types import CountArray
+from fed_ucbvi.core.types import CountArray, WordArray
 
 MAX_BITS = 40
 """After the point, at most; more would gain nothing beside the rounding of floats."""
@@ -175,6 +175,24 @@ def read_words(words: CountArray, grid: Grid) -> Wide:
         return low
     base, high = np.uint64(grid.base), np.uint64(words[1])
     return plus((high >> (_WORD - base), high << base), low)
+
+
+@compiled
+def words_of(numbers: WordArray, grid: Grid, words: int) -> CountArray:
+    """Numbers ``(n, 2)``, the high word first, as ``(n, words)`` of a report."""
+    out = np.zeros((len(numbers), words), dtype=np.int64)
+    for j in range(len(numbers)):
+        write_words((numbers[j, 0], numbers[j, 1]), grid, out[j])
+    return out
+
+
+@compiled
+def numbers_of(words: CountArray, grid: Grid) -> WordArray:
+    """The reverse, of words or of sums of such words."""
+    out = np.zeros((len(words), 2), dtype=np.uint64)
+    for j in range(len(words)):
+        out[j, 0], out[j, 1] = read_words(words[j], grid)
+    return out
 
 
 # ------------------------------------------------------------------------------------------------- moments

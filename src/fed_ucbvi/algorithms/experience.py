@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Algorithm, FleetTables, Message, RewardSums, ServerT, Setting
-from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.compiling import inner
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
@@ -32,6 +32,13 @@ class Experience(NamedTuple):
     successors: IndexArray
     rewards: FloatArray
     sums: RewardSums
+
+    def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
+        """Add the counts of a round, in place."""
+        been = np.nonzero(visits)
+        at = been if policy.ndim > 2 else (*been, policy[been[1:]])
+        self.visits[at] += visits[been]
+        self.transitions[at] += transitions[been]
 
 
 def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = False) -> Experience:
@@ -56,33 +63,6 @@ def counter_type(setting: Setting, *, stationary: bool = False, rows: int = 0) -
     return next((kind for kind in kinds if most < np.iinfo(kind).max), np.int64)
 
 
-@compiled
-def absorb_round(
-    policy: IndexArray,
-    round_transitions: CountArray,
-    round_visits: CountArray,
-    transitions: Counters,
-    visits: Counters,
-) -> None:
-    """Add the round's counts; first find what was visited, then touch only that, so that memory is read ahead."""
-    m, H, S, K = round_transitions.shape
-    agents, states = np.empty(m * S + 1, dtype=np.int64), np.empty(m * S + 1, dtype=np.int64)
-    for h in range(H):
-        found = 0
-        for i in range(m):
-            for s in range(S):
-                agents[found], states[found] = i, s
-                found += round_visits[i, h, s] > 0
-        for j in range(found):
-            i, s = agents[j], states[j]
-            visits[i, h, s, policy[h, s]] += round_visits[i, h, s]
-        for j in range(found):
-            i, s = agents[j], states[j]
-            a = policy[h, s]
-            for k in range(K):
-                transitions[i, h, s, a, k] += round_transitions[i, h, s, k]
-
-
 @inner
 def pair_of(cell: int, policy: PolicyArray, states: int, actions: int) -> tuple[int, int, int]:
     """Step, state and action of a cell (see :class:`~fed_ucbvi.algorithms.base.Counting`)."""
@@ -103,15 +83,14 @@ class NextValues(NamedTuple):
 class StepByStep(Algorithm[ServerT, Any], Generic[ServerT]):
     """An algorithm whose agents keep their counts, and whose exchange number e is about step ``h = H-1-e``."""
 
-    keeps_experience: ClassVar[bool] = True
     asks_to_plan: ClassVar[bool] = True
 
     def exchanges(self, setting: Setting) -> int:
         return setting.horizon
 
     def experience_of(self, agents: Any) -> Experience | None:
-        kept: Experience | None = agents.experience
-        return kept
+        own: Experience = agents.experience
+        return own if len(own.transitions) else None
 
     def query(self, server: ServerT, exchange: int) -> Message:
         """``V_{h+1}`` for ``h = H-1-exchange``."""

@@ -27,19 +27,33 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, RunExtension, Setting, TableRow
 from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
-from fed_ucbvi.algorithms.counting_agents import Counted
-from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, Server
-from fed_ucbvi.algorithms.kl_bound import pessimistic_values
+from fed_ucbvi.algorithms.counting_agents import Counted, CountingServer
+from fed_ucbvi.algorithms.exact_sums import Grid
+from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct, pessimistic_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import ROSE, TEAL, Marker
-from fed_ucbvi.core.elementary import log
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import NonNegative, Positive, Probability
-from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 
 MANY_CELLS, GROWTH_OF_MANY = 100_000, 0.001
 """Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
+
+
+@dataclass
+class Server(CountingServer[Estimates, Rule]):
+    """The central server: it knows what all agents have counted together."""
+
+    grid: Grid
+
+    @property
+    def policy(self) -> PolicyArray:
+        """Sets of actions ``(H, S, A)``; of a planner the first of each, ``(H, S)``."""
+        best = self.estimates.best
+        return np.asarray(best.argmax(axis=2).astype(np.int32)) if self.rule.plain else best
+
+    def update(self) -> None:
+        induct(self.table, self.rule, self.estimates)
 
 
 @dataclass(frozen=True)
@@ -99,27 +113,18 @@ class FedKLUCBVI(Counted[Server]):
         return float(setting.horizon - step)
 
     def grid(self, setting: Setting) -> Grid:
-        visits = setting.agents * setting.episodes * (setting.horizon if self.stationary else 1)
-        visits += setting.earlier_visits
-        rows = setting.agents + (setting.earlier_visits > 0)
-        return make_grid(rows, visits, 1, random_rewards=setting.random_rewards, kept=setting.grid_bits)
-
-    def reward_grid(self, setting: Setting) -> Grid | None:
-        return self.grid(setting) if setting.random_rewards else None
+        return setting.sum_grid(1, setting.horizon if self.stationary else 1)
 
     def rule(self, setting: Setting) -> Rule:
         S, H, random = setting.states, setting.horizon, setting.random_rewards
-        events = S * (2 * H - 1) if random else max(1, S * (H - 1))
-        log_union = log(2.0 * events / self.delta)
-        bits = self.grid(setting).bits
-        return Rule.new(float(self.radius), log_union, random_rewards=random, bits=bits)
+        return Rule.new(S, H, self.delta, self.grid(setting).bits, random_rewards=random, radius=float(self.radius))
 
     def new_server(self, setting: Setting) -> Server:
         """Nothing is known: all actions are equally good everywhere."""
         H, S, A = setting.horizon, setting.states, setting.actions
         grid = self.grid(setting)
         table = CountTable.empty(self.counting.shape(H, S, A)[0], S, A, bits=grid.bits)
-        return Server(table, Estimates.start(H, S, A, plain=False), self.rule(setting), grid)
+        return Server(Estimates.start(H, S, A, plain=False), self.rule(setting), table, grid)
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         growth = self.min_round_growth
@@ -142,7 +147,7 @@ class FedKLUCBVI(Counted[Server]):
         """Value iteration on all counts of the server; reports to it are added to a copy of them."""
         H, S, A = setting.horizon, setting.states, setting.actions
         estimates = Estimates.start(H, S, A, plain=True)
-        planner = Server(server.table.copy(), estimates, server.rule._replace(plain=True), server.grid)
+        planner = Server(estimates, server.rule._replace(plain=True), server.table.copy(), server.grid)
         planner.table.fresh[:] = True
         planner.update()
         estimates.updates[:] = server.estimates.updates

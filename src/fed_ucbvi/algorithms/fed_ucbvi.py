@@ -28,10 +28,22 @@ from fed_ucbvi.algorithms.base import (
 )
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
-from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
+from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.experience import StepByStep
-from fed_ucbvi.algorithms.fed_ucbvi_rows import RowAgents, Rows, add_up_rows, report_of
-from fed_ucbvi.algorithms.fed_ucbvi_server import Estimates, Means, Server, Sums, UpdateRule, add_up, induct
+from fed_ucbvi.algorithms.fed_ucbvi_server import (
+    Estimates,
+    Means,
+    Rows,
+    Server,
+    Sums,
+    UpdateRule,
+    add_up,
+    add_up_rows,
+    induct,
+    sums_of,
+    write_means,
+    write_rows,
+)
 from fed_ucbvi.algorithms.fields import new_tables
 from fed_ucbvi.algorithms.kernels import Choice, Ties, first_policy, first_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
@@ -50,10 +62,6 @@ class Broadcast(NamedTuple):
 
     policy: IndexArray
     N: CountArray
-
-
-Agents = CountingAgents | RowAgents
-"""One table for all agents of a fleet, or each agent's own counts."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +114,8 @@ class FedUCBVI(StepByStep[Server]):
         """Nu in force."""
         if self.nu is not None:
             return float(self.nu)
-        return threshold_nu(
-            setting.states,
-            setting.actions,
-            setting.horizon,
-            setting.agents,
-            setting.episodes,
-            setting.eps_p,
-            self.delta,
-        )
+        s = setting
+        return threshold_nu(s.states, s.actions, s.horizon, s.agents, s.episodes, s.eps_p, self.delta)
 
     def facts(self, setting: Setting) -> dict[str, float]:
         return {"nu": self.threshold(setting)}
@@ -145,17 +146,7 @@ class FedUCBVI(StepByStep[Server]):
         return RunExtension("", fixed, fixed)
 
     def grid(self, setting: Setting) -> Grid | None:
-        return self._grid(setting)
-
-    def _grid(self, setting: Setting) -> Grid:
-        random, kept = setting.random_rewards, setting.grid_bits
-        rows = setting.agents + (setting.earlier_visits > 0)
-        visits = setting.agents * setting.episodes + setting.earlier_visits
-        return make_grid(rows, visits, setting.horizon, random_rewards=random, kept=kept)
-
-    def reward_grid(self, setting: Setting) -> Grid | None:
-        """The grid of X and Y, which include random rewards."""
-        return self._grid(setting) if setting.random_rewards else None
+        return setting.sum_grid(setting.horizon)
 
     def with_agent_reports(self) -> FedUCBVI:
         return _in_form(FedUCBVIByRows, self)
@@ -180,34 +171,38 @@ class FedUCBVI(StepByStep[Server]):
             per_variance=per_variance,
             ties=Ties.of(setting, self.ties),
             agents=setting.agents,
-            grid=self._grid(setting),
+            grid=setting.sum_grid(H),
             random_rewards=setting.random_rewards,
         )
 
     def new_server(self, setting: Setting) -> Server:
         """``N = 0``, ``Q = V = H`` and the initial policy."""
-        (Q, V), policy = first_values(setting), first_policy(setting, self.initial_policy)
-        return Server(new_tables(Estimates, setting, Q=Q, V=V, policy=policy), self.update_rule(setting))
+        (Q, V), rule = first_values(setting), self.update_rule(setting)
+        policy = first_policy(setting, self.initial_policy)
+        table = CountTable.empty(*Q.shape, bits=rule.grid.bits, by_slot=rule.random_rewards)
+        return Server(new_tables(Estimates, setting, Q=Q, V=V, policy=policy), rule, table)
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         return DoublingRule.named(self.synchronisation, self.threshold(setting), strict=self.strict)
 
-    def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        rule, grid = self.synchronisation_rule(setting), self._grid(setting)
-        if tables.touched is None:
-            return RowAgents.new(setting, tables, rule, grid, self._form)
-        random = setting.random_rewards
-        return CountingAgents.new_fleet(setting, tables, self.counting, grid, rule, by_slot=random, keep_all=True)
+    def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
+        grid = setting.sum_grid(setting.horizon)
+        agents = CountingAgents.new(self, setting, tables, grid)
+        agents.out = self._room((tables.agents, setting.states, setting.actions), grid)
+        return agents
 
-    @property
-    def _form(self) -> type[Sums] | type[Means] | type[Rows]:
-        return Sums if self.aggregation == "weighted" else Means
+    def _room(self, shape: tuple[int, int, int], grid: Grid) -> Means | Rows | None:
+        """For what each agent reports by itself; None where the sum is enough."""
+        if self.aggregation == "weighted":
+            return None
+        words = (grid.words,), (2,), (grid.words,)
+        return Means(*(np.zeros((*shape, *more), dtype=np.int64) for more in ((), *words)))
 
     def broadcast(self, server: Server) -> Message:
         """``pi_(r)`` and ``N_(r)``."""
         return Broadcast(server.policy, server.estimates.N)
 
-    def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
+    def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
         """Visits v in the round after which an agent requests a synchronisation.
 
         Local rule (``eq:local_doubling_cond``): ``n^i + v >= 2 n^i``, so ``v >= max(1, n^i)``. Global rule
@@ -216,43 +211,38 @@ class FedUCBVI(StepByStep[Server]):
         policy, N = broadcast
         return agents.budgets(policy, N)
 
-    def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
+    def absorb(self, agents: CountingAgents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
         agents.absorb(policy, transitions, visits)
 
-    def report(self, agents: Agents, query: Message, exchange: int) -> Message:
-        if isinstance(agents, RowAgents):
-            return agents.report(len(agents.asks.rule) - 1 - exchange, query[0])
-        assert agents.table is not None
-        return report_of(agents.table, len(agents.asks.rule) - 1 - exchange, query[0], agents.grid)
+    def report(self, agents: CountingAgents, query: Message, exchange: int) -> Message:
+        h, V_next = len(agents.asks.rule) - 1 - exchange, query[0]
+        if agents.out is None:
+            return sums_of(agents.table, h, V_next, agents.grid)
+        means: Means = agents.out
+        write_means(h, agents.experience, V_next, agents.grid, means)
+        return means
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``; of the rows, nothing but their sum matters."""
         h, rows = len(server.policy) - 1 - exchange, Sums(*report)
-        if server.table is not None:
-            own = report_of(server.table, h, server.V[h + 1], server.rule.grid)
+        if server.table.numbers.any():
+            own = sums_of(server.table, h, server.V[h + 1], server.grid)
             rows = Sums._make(np.concatenate(arrays) for arrays in zip(rows, own, strict=True))
         add_up(h, rows, server.rule, server.estimates)
 
-    def counts_of(self, server: Server, agents: Agents | None) -> CountTable:
-        if isinstance(agents, RowAgents):
-            return self._empty_table(server).plus(agents.counts(server.rule.grid.bits))
+    def counts_of(self, server: Server, agents: CountingAgents | None) -> CountTable:
         assert agents is not None
-        assert agents.table is not None
         return agents.table.copy()
-
-    def _empty_table(self, server: Server) -> CountTable:
-        rule = server.rule
-        return CountTable.empty(*server.estimates.Q.shape, bits=rule.grid.bits, by_slot=rule.random_rewards)
 
     def start_from(self, server: Server, counts: CountTable) -> None:
         """One more row of the sum over agents, which the server has itself."""
-        server.table = self._empty_table(server).merge(counts)
+        server.table = server.table.merge(counts)
         server.update()
 
-    def synchronise(self, server: Server, agents: Agents, setting: Setting) -> None:
+    def synchronise(self, server: Server, agents: CountingAgents, setting: Setting) -> None:
         """All H exchanges; in one compiled piece where agents are counted in one table."""
-        if isinstance(agents, CountingAgents) and agents.table is not None and server.table is None:
+        if self.pools and not server.table.numbers.any():
             induct(agents.table, server.rule, server.estimates)
         else:
             super().synchronise(server, agents, setting)
@@ -264,9 +254,8 @@ class FedUCBVI(StepByStep[Server]):
         ``Q = 0`` where ``N = 0``.
         """
         nothing = Estimates._make(np.zeros_like(table) for table in server.estimates)
-        return Server(
-            nothing, server.rule._replace(ties=server.rule.ties._replace(random=False), plain=True), server.table
-        )
+        rule = server.rule._replace(ties=server.rule.ties._replace(random=False), plain=True)
+        return Server(nothing, rule, server.table)
 
 
 @functools.cache
@@ -286,7 +275,7 @@ def _in_form(form: type[FedUCBVI], algorithm: FedUCBVI) -> FedUCBVI:
 
 
 @dataclass(frozen=True)
-class FedUCBVIByIncrements(Counted[Server], FedUCBVI):  # type: ignore[misc]
+class FedUCBVIByIncrements(Counted[Server], FedUCBVI):
     """Fed-UCBVI whose agents report what is new, once a synchronisation; the server keeps a table of all counts.
 
     A sum over the counts of all agents is a sum of integers, so that it does not matter who adds, and when: estimates
@@ -294,14 +283,14 @@ class FedUCBVIByIncrements(Counted[Server], FedUCBVI):  # type: ignore[misc]
     """
 
     another_form: ClassVar[bool] = True
-    keeps_experience: ClassVar[bool] = False
 
     def exchanges(self, setting: Setting) -> int:
         return 1
 
     def new_server(self, setting: Setting) -> Server:
         server = FedUCBVI.new_server(self, setting)
-        return Server(server.estimates, server.rule, self._empty_table(server), keeps=True)
+        server.keeps = True
+        return server
 
     def query_values(self, query: Message) -> None:
         return None
@@ -309,7 +298,6 @@ class FedUCBVIByIncrements(Counted[Server], FedUCBVI):  # type: ignore[misc]
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """From all counts of the server; reports to it are added to a copy of them."""
         planner = FedUCBVI.new_planner(self, setting, server)
-        assert planner.table is not None
         planner.table, planner.keeps = planner.table.copy(), True
         planner.update()
         planner.estimates.updates[:] = server.estimates.updates
@@ -329,16 +317,23 @@ class FedUCBVIByRows(FedUCBVI):
         return False
 
     def grid(self, setting: Setting) -> None:
-        """None: means are not on a grid."""
+        """None: means are not on a grid, though sums of random rewards are."""
 
-    @property
-    def _form(self) -> type[Rows]:
-        return Rows
+    def reward_grid(self, setting: Setting) -> Grid | None:
+        return setting.sum_grid(setting.horizon) if setting.random_rewards else None
 
-    def empty_report(self, agents: Agents, query: Message, exchange: int) -> Message:
+    def _room(self, shape: tuple[int, int, int], grid: Grid) -> Rows:
+        return Rows(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3)))
+
+    def report(self, agents: CountingAgents, query: Message, exchange: int) -> Rows:
+        rows: Rows = agents.out
+        write_rows(len(agents.asks.rule) - 1 - exchange, agents.experience, agents.grid.unit, query[0], rows)
+        return rows
+
+    def empty_report(self, agents: CountingAgents, query: Message, exchange: int) -> Rows:
         """Before the first round; :meth:`report` would be compiled for it, half a second."""
-        assert isinstance(agents, RowAgents)
-        return agents.out
+        rows: Rows = agents.out
+        return rows
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``, in agent order."""

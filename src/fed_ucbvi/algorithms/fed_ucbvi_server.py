@@ -1,10 +1,13 @@
-"""Fed-UCBVI's server: how it turns sums over agents, or a table of all counts, into Q, V and the policy.
+"""Fed-UCBVI's messages and its server: how sums over agents, or a table of all counts, become Q, V and the policy.
 
 Reports are exact sums (:mod:`fed_ucbvi.algorithms.exact_sums`). A report is a sum over transitions,
 ``X = sum_{s'} n(h,s,a,s') v(s')``. Whoever has the counts of all agents together can therefore compute what all
 reports add up to, to the last bit, and take all H steps at once (:func:`induct`). Only what has changed costs time
 then: entries that no agent ever visited cost nothing, and a pair is computed anew only if it has new visits or the
 value of one of its next states has changed.
+
+With uniform weights, and where agents may lie, each agent reports a row by itself. A liar replaces its own row before
+the server adds up. Rows of floats are added up in agent order.
 """
 
 from __future__ import annotations
@@ -19,20 +22,24 @@ import numpy as np
 from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import Array, TableServer
 from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.counting_agents import CountingServer
 from fed_ucbvi.algorithms.exact_sums import (
     Grid,
     Wide,
     as_float,
+    divide_up,
     on_grid,
     plus,
     read_words,
     round_up,
     times,
     variance_of_sums,
+    write_words,
 )
-from fed_ucbvi.algorithms.experience import Counters
-from fed_ucbvi.algorithms.kernels import Ties, choose_action
+from fed_ucbvi.algorithms.experience import Counters, Experience
+from fed_ucbvi.algorithms.kernels import Ties, choose_action, variance_of
 from fed_ucbvi.core.compiling import compiled, embedded, inlined, inner
+from fed_ucbvi.core.indexing import reward_at, shared
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 
@@ -70,33 +77,28 @@ class Estimates(NamedTuple):
 
 
 @dataclass
-class Server(TableServer[Estimates, UpdateRule]):
+class Server(CountingServer[Estimates, UpdateRule]):
     """The central server.
 
     Attributes:
-        table: all counts, where agents report what is new; otherwise the server knows sums over agents, never a
-            transition, and this is the counts of an earlier run, if the run was started from them.
-        keeps: whether it is the former.
+        keeps: whether agents report what is new, so that the table has all counts. Otherwise the server knows sums
+            over agents, never a transition, and the table is that of an earlier run, or empty.
     """
 
-    table: CountTable | None = None
     keeps: bool = False
 
     def arrays(self) -> dict[str, Array]:
-        table = {} if self.table is None or not self.keeps else self.table._asdict()
-        return {**super().arrays(), **{f"table_{name}": array for name, array in table.items()}}
+        return super().arrays() if self.keeps else TableServer.arrays(self)
 
     def make_room(self, arrays: Mapping[str, Array]) -> None:
-        """Have a table as wide as that which was saved."""
-        if self.table is not None and self.keeps:
-            self.table = self.table.widened(arrays["table_transitions"].shape[3])
+        if self.keeps:
+            super().make_room(arrays)
 
     @property
     def grid(self) -> Grid:
         return self.rule.grid
 
     def update(self) -> None:
-        assert self.table is not None
         induct(self.table, self.rule, self.estimates)
 
 
@@ -124,6 +126,18 @@ class Means(NamedTuple):
     X: Annotated[CountArray, fields.Meaning.GRID_MEAN]
     Y: Annotated[CountArray, fields.Meaning.GRID_SQUARE]
     Z: Annotated[CountArray, fields.Meaning.GRID_REWARD]
+
+
+class Rows(NamedTuple):
+    """Up, for step h, one row for each agent: ``n``, ``P V``, ``P V^2`` and ``Q``, each ``(m, S, A)``.
+
+    Of pairs that an agent never visited: those of the uniform kernel and reward 0.
+    """
+
+    n: CountArray
+    PV: FloatArray
+    PV2: FloatArray
+    Q: FloatArray
 
 
 @embedded
@@ -253,7 +267,7 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
         V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, updates), grid.bits)
 
 
-# ---------------------------------------------------------------------------------------------- all steps at once
+# ------------------------------------------------------------------------------------------------- from a table
 
 
 @inlined
@@ -270,7 +284,7 @@ def _entry(
     V_next: FloatArray,
     bits: int,
 ) -> Entry:
-    """``X``, ``Y`` and ``Z`` of a pair that somebody has visited.
+    """``X``, ``Y`` and ``Z`` of a pair.
 
     Tables come one by one and so do their entries: Numba counts references to each part that is taken out of a tuple
     or an array, which would cost more than the sums.
@@ -284,6 +298,29 @@ def _entry(
         visit = moment(np.uint64(transitions[h, s, a, k]), on_grid(V_next[successors[h, s, a, k]], bits))
         x, y = plus(x, visit[0]), plus(y, visit[1])
     return x, y, (rewards[h, s, a, 0], rewards[h, s, a, 1])
+
+
+@compiled
+def _write_sums(h: int, table: CountTable, V_next: FloatArray, grid: Grid, out: Sums) -> None:
+    visits, transitions, successors, seen, rewards, _, _, _, paid, squares, _ = table
+    n, X, Y, Z = out
+    _, S, A = n.shape
+    for s in range(S):
+        for a in range(A):
+            n[0, s, a] = visits[h, s, a]
+            x, y, z = _entry(h, s, a, transitions, successors, seen, rewards, paid, squares, V_next, grid.bits)
+            write_words(x, grid, X[0, s, a])
+            write_words(y, grid, Y[0, s, a])
+            write_words(z, grid, Z[0, s, a])
+
+
+def sums_of(table: CountTable, h: int, V_next: FloatArray, grid: Grid) -> Sums:
+    """What agents report for step h that have together counted what is in a table, added up."""
+    _, S, A = table.visits.shape
+    n, words = np.zeros((1, S, A), dtype=np.int64), (grid.words, 2, grid.words)
+    out = Sums(n, *(np.zeros((1, S, A, number), dtype=np.int64) for number in words))
+    _write_sums(h, table, V_next, grid, out)
+    return out
 
 
 @inner
@@ -349,3 +386,106 @@ def induct(table: CountTable, rule: UpdateRule, estimates: Estimates) -> None:
         for j in range(numbers[h]):
             for a in range(A):
                 fresh[h, states[h, j], a] = False
+
+
+# ------------------------------------------------------------------------------- what each agent reports by itself
+
+
+@inner
+def _uniform_prior(V_next: FloatArray, bits: int) -> tuple[Wide, Wide]:
+    """``X`` and ``Y`` that an agent that never came reports with uniform weights."""
+    S = len(V_next)
+    x, y = moments(np.ones(S, dtype=np.int64), np.arange(S).astype(np.int32), V_next, bits)
+    return divide_up(x, np.uint64(S)), divide_up(y, np.uint64(S))
+
+
+@compiled
+def write_means(h: int, experience: Experience, V_next: FloatArray, grid: Grid, out: Means) -> None:
+    """``ceil(X/n)``, ``ceil(Y/n)`` and ``ceil(r 2^f)`` of all agents for step h."""
+    n, X, Y, Z = out
+    visits, transitions, successors, rewards, sums = experience
+    (m, S, A), hk, prior = n.shape, shared(h, successors.shape[0]), _uniform_prior(V_next, grid.bits)
+    for i in range(m):
+        for s in range(S):
+            for a in range(A):
+                count, counts, support = visits[i, h, s, a], transitions[i, h, s, a], successors[hk, s, a]
+                n[i, s, a], (x, y), z = count, prior, (_ZERO, _ZERO)
+                if count > 0:
+                    if len(sums.by_slot) > 0:
+                        by_slot, squares = sums.by_slot[i, h, s, a], sums.squares[i, h, s, a]
+                        x, y = moments_with_rewards(counts, by_slot, squares, support, V_next, grid.bits)
+                    else:
+                        x, y = moments(counts, support, V_next, grid.bits)
+                        z = (_ZERO, on_grid(reward_at(i, h, s, a, rewards), grid.bits))
+                    x, y = divide_up(x, np.uint64(count)), divide_up(y, np.uint64(count))
+                write_words(x, grid, X[i, s, a])
+                write_words(y, grid, Y[i, s, a])
+                write_words(z, grid, Z[i, s, a])
+
+
+@compiled
+def write_rows(h: int, experience: Experience, unit: float, V_next: FloatArray, out: Rows) -> None:
+    """Write ``n``, ``P V``, ``P V^2`` and ``Q = r + P V`` of all agents for step h.
+
+    ``P V = sum_k n(s,a,s'_k) V(s'_k) / n(s,a)``; where ``n = 0`` the uniform kernel and reward 0. Where rewards are
+    random the moments are those of ``y = r + V``, and Q is the first.
+    """
+    n, PV, PV2, Q = out
+    visits, transitions, successors, rewards, sums = experience
+    (m, S, A), K, random = n.shape, transitions.shape[4], len(sums.by_slot) > 0
+    hk, mean, second = shared(h, successors.shape[0]), 0.0, 0.0
+    for s in range(S):
+        mean += V_next[s]
+        second += V_next[s] * V_next[s]
+    for i in range(m):
+        for s in range(S):
+            for a in range(A):
+                count, r, x, y = visits[i, h, s, a], 0.0, 0.0, 0.0
+                n[i, s, a] = count
+                if count == 0:
+                    PV[i, s, a], PV2[i, s, a], Q[i, s, a] = mean / S, second / S, mean / S
+                    continue
+                for k in range(K):
+                    v = V_next[successors[hk, s, a, k]]
+                    w = transitions[i, h, s, a, k] * v
+                    x += w
+                    y += w * v
+                if random:
+                    for k in range(K):
+                        R = sums.by_slot[i, h, s, a, k] * unit
+                        x += R
+                        y += 2.0 * R * V_next[successors[hk, s, a, k]]
+                    squares = sums.squares[i, h, s, a]
+                    y += as_float((squares[0], squares[1])) * unit * unit
+                else:
+                    r = reward_at(i, h, s, a, rewards)
+                PV[i, s, a], PV2[i, s, a], Q[i, s, a] = x / count, y / count, r + x / count
+
+
+@compiled
+def add_up_rows(h: int, report: Rows, rule: UpdateRule, estimates: Estimates) -> None:
+    """``Q``, ``V`` and the policy of step h from all agents' messages, in agent order.
+
+    ``Q = min(sum_i w^i Q^i + b, cap)`` with ``w^i = n^i/N`` or ``1/M``, ``Q = cap`` where ``N = 0``
+    (``eq:update_rule``); ``Var = sum_i w^i P^i V^2 - (sum_i w^i P^i V)^2``.
+    """
+    n, PV, PV2, Q_i = report
+    N, Q, V, policy, updates = estimates
+    (m, S, A), H = n.shape, Q.shape[0]
+    begin_step(h, estimates)
+    for s in range(S):
+        for a in range(A):
+            mean, first, second = 0.0, 0.0, 0.0
+            for i in range(m):
+                weight = float(n[i, s, a]) if rule.weighted else 1.0
+                N[h, s, a] += n[i, s, a]
+                mean += weight * Q_i[i, s, a]
+                first += weight * PV[i, s, a]
+                second += weight * PV2[i, s, a]
+            total = float(N[h, s, a])
+            weight = total if rule.weighted else float(m)
+            Q[h, s, a] = unvisited(H, rule)
+            if total != 0.0:
+                variance = variance_of(first / weight, second / weight)
+                Q[h, s, a] = optimistic(total, mean / weight, variance, H, rule)
+        V[h, s] = act_greedily(h, s, rule, Q, policy, updates)

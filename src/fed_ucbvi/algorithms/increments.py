@@ -1,26 +1,143 @@
-"""Reports of what is new: counts since an agent's last confirmed report, which a server adds to its table."""
+"""Reports of what is new: counts since an agent's last confirmed report, listed in an order that all agree on.
+
+Of every (h,s,a), a *cell*, a support has the possible next states in ascending order. So transition counts are one
+list of numbers: those of the first cell, those of the second, and so on. Where nothing is known of a problem but its
+sizes, every state can follow, and the list is the dense table ``(steps, S, A, S)`` end to end.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
+import zlib
 from typing import Annotated, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fed_ucbvi.algorithms.count_table import NewCounts, slot_of
-from fed_ucbvi.algorithms.exact_sums import Grid, write_words
+from fed_ucbvi.algorithms.count_table import NewCounts, read_reports
+from fed_ucbvi.algorithms.exact_sums import Grid, words_of
 from fed_ucbvi.algorithms.fields import Meaning
-from fed_ucbvi.algorithms.support import Support
-from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.indexing import shared
-from fed_ucbvi.core.types import CountArray, IndexArray
+from fed_ucbvi.core.types import CountArray, IndexArray, MaskArray, WordArray
+
+
+class Support:
+    """The possible next states of every cell.
+
+    Args:
+        possible: ``(1 or steps, S, A, S)``, whether a transition is possible; one table holds for all steps.
+        steps: H, or 1 where visits are counted over all steps together; then what is possible at any step counts.
+
+    Attributes:
+        shape: ``(steps, S, A)``.
+        transitions: ``(n,)``, the possible (h,s,a,s'), each a number in row-major order, ascending.
+        starts: ``(steps S A,)``, where in the list those of a cell begin.
+        successors: ``(steps, S, A, K)``, the next states, ascending; zeros behind them.
+
+    >>> lane = np.eye(3, dtype=bool)[None, :, None] | np.eye(3, k=1, dtype=bool)[None, :, None]
+    >>> support = Support(lane, steps=1)  # a lane of three states: stay, or go on
+    >>> support.numbers, support.starts.tolist(), support.spread(np.array([5, 2, 1, 1, 3])).tolist()
+    (5, [0, 2, 4], [[5, 2], [1, 1], [3, 0]])
+    """
+
+    def __init__(self, possible: MaskArray, steps: int) -> None:
+        if steps == 1 < len(possible):
+            possible = np.asarray(possible.any(axis=0, keepdims=True))
+        if len(possible) not in (1, steps) or not possible.any(axis=3).all():
+            raise InputError("some (step, state, action) has no next state.")
+        S, A = possible.shape[1:3]
+        self.shape, self._tables, self._bits = (steps, S, A), possible.shape, np.packbits(possible)
+        listed = np.flatnonzero(possible)
+        if len(possible) < steps:
+            listed = (np.arange(steps)[:, None] * possible.size + listed).reshape(-1)
+        self.transitions: CountArray = listed
+        cells, states = (part.astype(np.int32) for part in np.divmod(listed, S))
+        self.starts: CountArray = np.flatnonzero(np.diff(cells, prepend=-1))
+        self._slots = cells, (np.arange(len(listed)) - self.starts[cells]).astype(np.int32)
+        self.successors: IndexArray = self.spread(states).astype(np.int32).reshape((*self.shape, -1))
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the list has."""
+        return len(self.transitions)
+
+    @classmethod
+    def of(cls, successors: IndexArray, steps: int) -> Support:
+        """That of a problem's tables ``(1 or H, S, A, K)``, in which a state may be listed twice."""
+        return cls(_possible(successors), steps)
+
+    @classmethod
+    @functools.lru_cache(4)
+    def full(cls, shape: tuple[int, int, int]) -> Support:
+        """Every state can follow."""
+        steps, S, A = shape
+        return cls(np.ones((1, S, A, S), dtype=np.bool_), steps)
+
+    def check_has(self, successors: IndexArray) -> None:
+        """Raise unless it has all next states of a problem's tables."""
+        missing = np.argwhere(_possible(successors) & ~_unpacked(self._bits, self._tables))
+        if len(missing):
+            h, s, a, to = missing[0].tolist()
+            raise InputError(
+                f"this node's problem can go from (step, state, action) = ({h}, {s}, {a}) to state {to}, and the "
+                "server's cannot; start the node with the server's problem, or serve the run with --sizes."
+            )
+
+    def by_cell(self, listed: CountArray) -> CountArray:
+        """Lists ``(rows, numbers)`` added up over next states, ``(rows, steps, S, A)``."""
+        sums: CountArray = np.add.reduceat(listed, self.starts, axis=1)
+        return sums.reshape((len(listed), *self.shape))
+
+    def spread(self, listed: CountArray | IndexArray) -> CountArray:
+        """A list by cell and slot, ``(cells, K)``, with zeros in the slots that have no next state."""
+        table = np.zeros((len(self.starts), self._slots[1].max() + 1), dtype=np.int64)
+        table[self._slots] = listed
+        return table
+
+    def place(self, number: int) -> tuple[int, int, int, int]:
+        """Which (h,s,a,s') a place in the list is about."""
+        h, s, a, to = np.unravel_index(self.transitions[number], (*self.shape, self.shape[1]))
+        return int(h), int(s), int(a), int(to)
+
+    @functools.cached_property
+    def packed(self) -> bytes:
+        """One bit for each (h,s,a,s'), compressed."""
+        return zlib.compress(self._bits.tobytes(), 1)
+
+    @classmethod
+    def unpacked(cls, data: bytes, shape: tuple[int, int, int]) -> Support:
+        """From what is :attr:`packed`, of tables of this shape; raises where it is not that."""
+        steps, S, A = shape
+        cells = S * A * S
+        reader = zlib.decompressobj()
+        try:
+            raw = reader.decompress(data, -(-steps * cells // 8) + 1)
+        except zlib.error as error:
+            raise InputError(f"a support that cannot be read: {error}.") from error
+        held = next((number for number in (1, steps) if len(raw) == -(-number * cells // 8)), 0)
+        if not held or not reader.eof:
+            raise InputError(f"a support that does not fit tables of (steps, S, A) = {shape}.")
+        return cls(_unpacked(np.frombuffer(raw, dtype=np.uint8), (held, S, A, S)), steps)
+
+
+def _unpacked(bits: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> MaskArray:
+    return np.unpackbits(bits, count=math.prod(shape)).astype(np.bool_).reshape(shape)
+
+
+def _possible(successors: IndexArray) -> MaskArray:
+    """Whether tables list a next state, ``(steps, S, A, S)``."""
+    steps, S, A, _ = successors.shape
+    table = np.zeros((steps, S, A, S), dtype=np.bool_)
+    np.put_along_axis(table, successors.astype(np.int64), True, axis=3)
+    return table
 
 
 class Increments(NamedTuple):
     """Up, one row for all agents of a fleet: what is new since their last confirmed report.
 
-    ``C (1,n)`` counts transitions, in the order of a :class:`~fed_ucbvi.algorithms.support.Support`, and
-    ``Z (1,steps,S,A,words)`` is the sum of ``ceil(r 2^f)`` over visits.
+    ``C (1,n)`` counts transitions, in the order of a :class:`Support`, and ``Z (1,steps,S,A,words)`` is the sum of
+    ``ceil(r 2^f)`` over visits.
     """
 
     C: Annotated[CountArray, Meaning.NEW_TRANSITIONS]
@@ -38,51 +155,49 @@ class IncrementsByState(NamedTuple):
 
 def increments_of(new: NewCounts, support: Support, grid: Grid) -> Increments | IncrementsByState:
     """New counts as a message; raise if a transition was counted that the support does not have."""
-    by_state, shape = len(new.paid) > 0, support.shape
-    out = IncrementsByState(
-        np.zeros((1, support.numbers), dtype=np.int64),
-        np.zeros((1, *shape, grid.words), dtype=np.int64),
-        np.zeros((1, support.numbers if by_state else 0, 1), dtype=np.int64),
-        np.zeros((1, *shape, 2) if by_state else (1, 0, 0, 0, 2), dtype=np.int64),
-    )
-    C, Z, R, W = (array.reshape((-1, array.shape[-1] if array.ndim > 2 else 1)) for array in out)
-    wrong = _write(new, grid, (support.successors, support.sizes, support.starts), C, Z, R, W)
-    if wrong >= 0:
-        h, s, a = (int(i) for i in np.unravel_index(wrong, shape))
+    (_, S, A), K = support.shape, new.transitions.shape[1]
+    row, k = np.nonzero(new.transitions[new.cells])
+    cells = new.cells[row].astype(np.int64)
+    went = cells * S + new.successors.reshape((-1, K))[cells % (len(new.successors) * S * A), k]
+    at = np.minimum(np.searchsorted(support.transitions, went), support.numbers - 1)
+    wrong = np.flatnonzero(support.transitions[at] != went)
+    if len(wrong):
+        h, s, a = (int(i) for i in np.unravel_index(cells[wrong[0]], support.shape))
         raise InputError(
             f"from (step, state, action) = ({h}, {s}, {a}) this problem has gone where it cannot go by the tables "
             "of the run; serve it with --sizes, which leaves everything possible."
         )
-    return out if by_state else Increments(out.C, out.Z)
+
+    def listed(by_slot: CountArray) -> CountArray:
+        list_: CountArray = np.zeros((1, support.numbers), dtype=np.int64)
+        np.add.at(list_[0], at, by_slot[cells, k])  # a state may be listed twice
+        return list_
+
+    def sums(numbers: WordArray, words: int) -> CountArray:
+        table: CountArray = np.zeros((len(support.starts), words), dtype=np.int64)
+        table[new.cells] = words_of(numbers[new.cells], grid, words)
+        return table.reshape((1, *support.shape, words))
+
+    plain = Increments(listed(new.transitions), sums(new.rewards, grid.words))
+    if not len(new.paid):
+        return plain
+    return IncrementsByState(*plain, listed(new.paid)[..., None], sums(new.squares, 2))
 
 
-@compiled
-def _write(
-    new: NewCounts,
+def listed_counts(
+    support: Support,
     grid: Grid,
-    support: tuple[IndexArray, IndexArray, CountArray],
-    C: CountArray,
-    Z: CountArray,
-    R: CountArray,
-    W: CountArray,
-) -> int:
-    """The cell of a transition that the support does not have, or -1."""
-    cells, successors, transitions, rewards, paid, squares = new
-    possible, sizes, starts = support
-    S, A = sizes.shape[1:]
-    for cell in cells:
-        a, rest = np.int64(cell) % A, np.int64(cell) // A
-        s, h = rest % S, rest // S
-        hk, hp = shared(h, successors.shape[0]), shared(h, possible.shape[0])
-        for k in range(transitions.shape[1]):
-            if transitions[cell, k] > 0:
-                slot = slot_of(successors[hk, s, a, k], possible[hp, s, a], sizes[hp, s, a])
-                if slot < 0:
-                    return int(cell)
-                C[starts[cell] + slot, 0] += transitions[cell, k]
-                if len(paid) > 0:
-                    R[starts[cell] + slot, 0] += paid[cell, k]
-        write_words((rewards[cell, 0], rewards[cell, 1]), grid, Z[cell])
-        if len(paid) > 0:
-            write_words((squares[cell, 0], squares[cell, 1]), grid, W[cell])
-    return -1
+    transitions: CountArray,
+    rewards: CountArray,
+    paid: CountArray | None = None,
+    squares: CountArray | None = None,
+) -> NewCounts:
+    """Counts in the order of a support, as reports have them, to be added to a table.
+
+    Transitions and what they ``paid`` are ``numbers`` of the support, rewards ``(steps, S, A, words)``, and
+    ``squares (steps, S, A, 2)``.
+    """
+    moves = support.spread(transitions.reshape(-1))
+    cells: IndexArray = np.flatnonzero(moves.any(axis=1)).astype(np.int32)
+    more = () if paid is None or squares is None else (support.spread(paid.reshape(-1)), read_reports(squares, grid))
+    return NewCounts(cells, support.successors, moves, read_reports(rewards, grid), *more)

@@ -27,9 +27,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists, to_words
 from fed_ucbvi.algorithms.exact_sums import MAX_BITS
-from fed_ucbvi.algorithms.fed_kl_server import Estimates, Rule, induct
-from fed_ucbvi.algorithms.kl_bound import pessimistic_values
-from fed_ucbvi.core import elementary
+from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct, pessimistic_values
 from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, printable
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
 from fed_ucbvi.problem.mdp import check_initial
@@ -381,11 +379,9 @@ def plan_from_counts(
     random, chosen = counts.by_slot, np.zeros((H, S), dtype=np.int32)
     lower = pessimistic_values(counts, chosen, random, delta, K, True)
     optimistic = Estimates.start(H, S, A, plain=False)
-    events = S * (2 * H - 1) if random else max(1, S * (H - 1))
-    rule = Rule.new(1.0, elementary.log(2.0 * events / delta), random_rewards=random, bits=int(counts.bits[0]))
     table = counts.copy()
     table.fresh[:] = True
-    induct(table, rule, optimistic)
+    induct(table, Rule.new(S, H, delta, int(counts.bits[0]), random_rewards=random), optimistic)
     others = optimistic.Q.copy()
     np.put_along_axis(others, chosen[..., None].astype(np.int64), -np.inf, axis=2)
     thin = np.asarray(others.max(axis=2) > lower[:-1]) if A > 1 else np.zeros((H, S), dtype=np.bool_)

@@ -30,7 +30,7 @@ from fed_ucbvi.algorithms.base import (
 )
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
-from fed_ucbvi.algorithms.support import Support
+from fed_ucbvi.algorithms.increments import Support
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
 from fed_ucbvi.network.failures import ViolationError

@@ -12,10 +12,9 @@ from typing import Any
 
 from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts, table_of_lists
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, table_of_lists
 from fed_ucbvi.algorithms.exact_sums import Grid
-from fed_ucbvi.algorithms.increments import increments_of
-from fed_ucbvi.algorithms.support import Support
+from fed_ucbvi.algorithms.increments import Support, increments_of, listed_counts
 from fed_ucbvi.core.errors import (
     InputError,
     check_integer,

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import FedKLUCBVI, gridworld
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, listed_counts
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
 from fed_ucbvi.algorithms.exact_sums import make_grid
-from fed_ucbvi.algorithms.increments import increments_of
-from fed_ucbvi.algorithms.support import Support
+from fed_ucbvi.algorithms.increments import Support, increments_of, listed_counts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
