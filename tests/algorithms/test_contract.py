@@ -192,7 +192,7 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
 
         def report(self, agents: Any, query: Any, exchange: int) -> Any:
             message = algorithm.report(agents, query, exchange)
-            assert sparse or all(len(array) == M for array in message)
+            assert all(len(array) == (1 if algorithm.pools else M) for array in message)
             entries.append(sum(int(np.count_nonzero(array)) for array in message))
             counted = message if with_agent_reports == algorithm else with_agent_reports.report(rows, query, exchange)
             weighed["up"] += sum(array.nbytes for array in counted)  # the paper's message, if this one is a sum
