@@ -145,7 +145,7 @@ class CountingAgents:
         tables, touched = self.tables, self.tables.touched
         own = visits.reshape((len(visits), -1))
         if touched is None:
-            self._absorb_own(policy, transitions, visits)
+            self.experience.absorb(policy, transitions, visits, tables.rewards)
             transitions = transitions if len(transitions) == 1 else transitions.sum(axis=0)
             total = own.sum(axis=0)
             where: IndexArray = np.flatnonzero(total).astype(np.int32)
@@ -159,14 +159,6 @@ class CountingAgents:
         payments = tables.rewards, tables.sums, *self.taken
         _list_payments(policy, where, total, own, payments, self.grid.bits, cells, rewards, paid, squares)
         add_rows(0, cells, where, tables.successors, moves, rewards, paid, squares, *self.table[:-1])  # there is room
-
-    def _absorb_own(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
-        """Add the round to each agent's own counts, and to its mean rewards."""
-        own, been = self.experience, np.nonzero(visits)
-        own.absorb(policy, transitions, visits)
-        at = been if policy.ndim > 2 else (*been, policy[been[1:]])
-        weight = visits[been] / own.visits[at]
-        own.rewards[at] += weight * (np.broadcast_to(self.tables.rewards, own.rewards.shape)[at] - own.rewards[at])
 
     def confirm(self, completed: int) -> None:
         """Drop what was reported, if the server has completed a synchronisation since."""

@@ -33,12 +33,17 @@ class Experience(NamedTuple):
     rewards: FloatArray
     sums: RewardSums
 
-    def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
-        """Add the counts of a round, in place."""
+    def absorb(
+        self, policy: PolicyArray, transitions: CountArray, visits: CountArray, paid: FloatArray | None = None
+    ) -> None:
+        """Add the counts of a round, in place, and what it ``paid``, where agents keep means of their own."""
         been = np.nonzero(visits)
         at = been if policy.ndim > 2 else (*been, policy[been[1:]])
         self.visits[at] += visits[been]
         self.transitions[at] += transitions[been]
+        if paid is not None:
+            weight, mean = visits[been] / self.visits[at], self.rewards[at]
+            self.rewards[at] += weight * (np.broadcast_to(paid, self.rewards.shape)[at] - mean)
 
 
 def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = False) -> Experience:

@@ -172,14 +172,13 @@ class FedUCBVI(StepByStep[Server]):
             ties=Ties.of(setting, self.ties),
             agents=setting.agents,
             grid=setting.sum_grid(H),
-            random_rewards=setting.random_rewards,
         )
 
     def new_server(self, setting: Setting) -> Server:
         """``N = 0``, ``Q = V = H`` and the initial policy."""
         (Q, V), rule = first_values(setting), self.update_rule(setting)
         policy = first_policy(setting, self.initial_policy)
-        table = CountTable.empty(*Q.shape, bits=rule.grid.bits, by_slot=rule.random_rewards)
+        table = CountTable.empty(*Q.shape, bits=rule.grid.bits, by_slot=setting.random_rewards)
         return Server(new_tables(Estimates, setting, Q=Q, V=V, policy=policy), rule, table)
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
@@ -266,8 +265,6 @@ def _class_in_form(form: type[FedUCBVI], kind: type[FedUCBVI]) -> type[FedUCBVI]
 
 def _in_form(form: type[FedUCBVI], algorithm: FedUCBVI) -> FedUCBVI:
     """The same algorithm, of whatever class, with another form of reports."""
-    if isinstance(algorithm, form):
-        return algorithm
     family = (kind for kind in type(algorithm).__mro__ if issubclass(kind, FedUCBVI))
     plain = next(kind for kind in family if not vars(kind).get("another_form"))
     kind = form if plain is FedUCBVI else _class_in_form(form, plain)

@@ -62,7 +62,6 @@ class UpdateRule(NamedTuple):
     ties: Ties
     agents: int
     grid: Grid
-    random_rewards: bool
     plain: bool = False
 
 
@@ -183,8 +182,7 @@ def begin_step(h: int, estimates: Estimates) -> None:
 
 Entry = tuple[Wide, Wide, Wide]
 """``X``, ``Y`` and ``Z``."""
-NOTHING = ((_ZERO, _ZERO), (_ZERO, _ZERO), (_ZERO, _ZERO))
-"""Of an agent that never came, where weights are visits."""
+NOTHING = (_ZERO, _ZERO)
 
 
 @embedded
@@ -292,8 +290,8 @@ def _entry(
     if len(paid) > 0:
         there, by_slot, of_squares = transitions[h, s, a], paid[h, s, a], squares[h, s, a]
         x, y = moments_with_rewards(there, by_slot, of_squares, successors[h, s, a], V_next, bits)
-        return x, y, NOTHING[2]
-    x, y = NOTHING[0], NOTHING[1]
+        return x, y, NOTHING
+    x, y = NOTHING, NOTHING
     for k in range(seen[h, s, a]):
         visit = moment(np.uint64(transitions[h, s, a, k]), on_grid(V_next[successors[h, s, a, k]], bits))
         x, y = plus(x, visit[0]), plus(y, visit[1])
