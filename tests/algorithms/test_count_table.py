@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fed_ucbvi.algorithms.count_table import FIRST_WIDTH, CountTable, NewCounts, mean_reward
+from fed_ucbvi.algorithms.count_table import FIRST_WIDTH, CountTable, mean_reward
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.types import CountArray
+from fed_ucbvi.core.types import CountArray, IndexArray, WordArray
 
 ONE_WORD, TWO_WORDS = Grid(30, 1, 55), Grid(40, 2, 55)
 Cell = tuple[int, int, int]
@@ -55,6 +55,10 @@ def random_report(rng: np.random.Generator, sizes: Sizes, most: int = 40, paid: 
     return Report(moves, rewards)
 
 
+NewCounts = tuple[IndexArray, IndexArray, CountArray, WordArray]
+"""Cells, next states, transitions and rewards, as a table takes them."""
+
+
 def as_new_counts(rng: np.random.Generator, report: Report, sizes: Sizes, *, twice: bool = False) -> NewCounts:
     """The same by cells in any order and by slots in any order; with ``twice`` one next state has two slots."""
     K, cells = sizes.states + twice, sizes.number(sizes.steps, 0, 0)
@@ -71,7 +75,7 @@ def as_new_counts(rng: np.random.Generator, report: Report, sizes: Sizes, *, twi
     for (h, s, a), total in report.paid.items():
         rewards[sizes.number(h, s, a)] = divmod(total, 1 << 64)
     visited = sorted({sizes.number(h, s, a) for h, s, a, _ in report.moves})
-    return NewCounts(rng.permutation(visited).astype(np.int32), successors, transitions, rewards)
+    return rng.permutation(visited).astype(np.int32), successors, transitions, rewards
 
 
 def as_dense(report: Report, sizes: Sizes, grid: Grid) -> tuple[CountArray, CountArray]:
@@ -124,7 +128,7 @@ def test_a_table_holds_what_a_dictionary_holds_after_every_report() -> None:
     for rng, sizes, reports in problems(1, 150):
         table, total = CountTable.empty(*sizes), Report(Counter(), Counter())
         for report in reports:
-            table, total = table.plus(as_new_counts(rng, report, sizes, twice=True)), total + report
+            table, total = table.plus(*as_new_counts(rng, report, sizes, twice=True)), total + report
             assert_holds(table, total, sizes)
         wider += table.width > FIRST_WIDTH
     assert wider > 50, "tables must have been widened"
@@ -132,13 +136,13 @@ def test_a_table_holds_what_a_dictionary_holds_after_every_report() -> None:
 
 def test_order_and_split_of_reports_do_not_change_a_bit() -> None:
     for rng, sizes, reports in problems(2, 150):
-        at_once = CountTable.empty(*sizes).plus(as_new_counts(rng, added(reports), sizes))
+        at_once = CountTable.empty(*sizes).plus(*as_new_counts(rng, added(reports), sizes))
         in_turn, reversed_, wide = CountTable.empty(*sizes), CountTable.empty(*sizes), CountTable.empty(*sizes, 9)
         for report in reports:
-            in_turn = in_turn.plus(as_new_counts(rng, report, sizes))
-            wide = wide.plus(as_new_counts(rng, report, sizes))
+            in_turn = in_turn.plus(*as_new_counts(rng, report, sizes))
+            wide = wide.plus(*as_new_counts(rng, report, sizes))
         for report in reports[::-1]:
-            reversed_ = reversed_.plus(as_new_counts(rng, report, sizes))
+            reversed_ = reversed_.plus(*as_new_counts(rng, report, sizes))
         assert same(at_once, in_turn)
         assert same(at_once, reversed_)
         assert same(at_once.widened(9), wide)
@@ -149,7 +153,7 @@ def test_a_message_adds_what_the_counts_by_slot_add(grid: Grid) -> None:
     for rng, sizes, reports in problems(3, 100):
         by_slot, by_state = CountTable.empty(*sizes), CountTable.empty(*sizes)
         for report in reports:
-            by_slot = by_slot.plus(as_new_counts(rng, report, sizes))
+            by_slot = by_slot.plus(*as_new_counts(rng, report, sizes))
             by_state = by_state.plus_dense(*as_dense(report, sizes, grid), grid)
         assert same(by_slot, by_state)
         assert np.array_equal(by_slot.dense(), as_dense(added(reports), sizes, grid)[0])
@@ -163,7 +167,7 @@ def test_sums_of_rewards_beyond_one_word_are_those_of_pythons_integers() -> None
         report = random_report(rng, sizes, 10, paid=1 << 62)
         wide = Report(report.moves, Counter({cell: paid << 1 for cell, paid in report.paid.items()}))
         if rng.random() < 0.5:
-            table = table.plus(as_new_counts(rng, wide, sizes))
+            table = table.plus(*as_new_counts(rng, wide, sizes))
         else:
             table = table.plus_dense(*as_dense(wide, sizes, grid), grid)
         total = total + wide
@@ -258,10 +262,10 @@ def test_a_file_that_cannot_be_a_table_is_rejected(tmp_path: Path) -> None:
 
 def test_a_copy_stays_as_it_is_and_more_room_changes_nothing() -> None:
     for rng, sizes, reports in problems(7, 40):
-        table = CountTable.empty(*sizes).plus(as_new_counts(rng, reports[0], sizes))
+        table = CountTable.empty(*sizes).plus(*as_new_counts(rng, reports[0], sizes))
         copy, roomy = table.copy(), table.widened(table.width + 3)
         assert_holds(roomy, reports[0], sizes)
-        table.plus(as_new_counts(rng, added(reports), sizes))
+        table.plus(*as_new_counts(rng, added(reports), sizes))
         assert_holds(copy, reports[0], sizes)
 
 
@@ -271,6 +275,6 @@ def test_only_pairs_with_new_visits_are_fresh() -> None:
         assert table.fresh.all()
         for report in reports:
             table.fresh[:] = False
-            table = table.plus(as_new_counts(rng, report, sizes))
+            table = table.plus(*as_new_counts(rng, report, sizes))
             expected = {(h, s, a) for h, s, a, _ in report.moves}
             assert {tuple(cell) for cell in np.argwhere(table.fresh).tolist()} == expected

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import FedKLUCBVI, gridworld
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.algorithms.increments import Support, increments_of, listed_counts
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from network import federate, make_nodes
@@ -39,12 +40,12 @@ def test_listed_counts_are_those_of_the_dense_table(steps: int, tables: int) -> 
             dense[support.place(number)] = count
         assert np.array_equal(support.by_cell(listed)[0], dense.sum(axis=3))
         rewards = dense.sum(axis=3)[..., None]
-        table = CountTable.empty(*support.shape).plus(listed_counts(support, grid, listed, rewards))
+        table = listed_counts(support, grid, listed, rewards)
         assert np.array_equal(table.dense(), dense)
-        again = increments_of(table.as_new(), support, grid)
+        again = increments_of(table, support, grid)
         assert np.array_equal(again.C, listed)
         assert np.array_equal(again.Z[0], rewards)
-        assert table.equals(CountTable.empty(*support.shape).plus_dense(dense, rewards, grid))
+        assert table.equals(CountTable.empty(*support.shape, bits=grid.bits).plus_dense(dense, rewards, grid))
 
 
 @pytest.mark.parametrize(("steps", "tables"), SHAPES)
@@ -62,7 +63,8 @@ def test_a_support_travels_in_one_bit_for_each_transition(steps: int, tables: in
 def test_a_transition_that_is_not_listed_is_not_lost_silently() -> None:
     grid, lane = make_grid(1, 10, 1), np.eye(3, dtype=np.bool_)[None, :, None]
     moves = np.array([[0], [1], [0]])
-    new = NewCounts(np.array([1], np.int32), np.full((1, 3, 1, 1), 2, np.int32), moves, np.zeros((3, 2), np.uint64))
+    to: IndexArray = np.full((1, 3, 1, 1), 2, np.int32)
+    new = CountTable.empty(1, 3, 1).plus(np.array([1], np.int32), to, moves, np.zeros((3, 2), np.uint64))
     with pytest.raises(InputError, match=r"from \(step, state, action\) = \(0, 1, 0\)"):
         increments_of(new, Support(lane, 1), grid)
 

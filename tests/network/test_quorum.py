@@ -15,7 +15,7 @@ from absences import Absences, Federated
 from commands import call, refusal
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.algorithms.count_table import NewCounts
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
@@ -142,8 +142,8 @@ def test_what_the_log_does_not_say_is_found_out(tmp_path: Path, monkeypatch: pyt
     assert replay(tmp_path / "server").differs == []
     add_counts = FedKLUCBVI.add_counts
 
-    def one_more(algorithm: Any, server: Any, new: NewCounts) -> None:
-        new.transitions[new.cells[0], 0] += 1
+    def one_more(algorithm: Any, server: Any, new: CountTable) -> None:
+        new.transitions[(*np.argwhere(new.visits)[0], 0)] += 1
         add_counts(algorithm, server, new)
 
     monkeypatch.setattr(FedKLUCBVI, "add_counts", one_more)

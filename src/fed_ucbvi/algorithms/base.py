@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_choice
@@ -460,11 +460,11 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Server side: use the reports of all M agents, in agent order; sums may be added up already."""
 
-    def new_counts(self, agents: AgentsT, query: Message) -> NewCounts:
+    def new_counts(self, agents: AgentsT, query: Message) -> CountTable:
         """Agent side, where :attr:`server_counts`: what is new, of which a report is one form."""
         raise InputError(f"reports of {self.name} are not what is new.")
 
-    def add_counts(self, server: ServerT, new: NewCounts) -> None:
+    def add_counts(self, server: ServerT, new: CountTable) -> None:
         """Server side, likewise: the same as :meth:`aggregate`, of counts that have been read already."""
         raise InputError(f"reports of {self.name} are not what is new.")
 
@@ -569,7 +569,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """
         return self
 
-    def logged_counts(self, setting: Setting, counts: CountTable) -> NewCounts:
+    def logged_counts(self, setting: Setting, counts: CountTable) -> CountTable:
         """Counts of a node's logs, to be reported with what is new (:attr:`server_counts`)."""
         raise InputError(f"{self.name} takes no logs of nodes; use fed-kl-ucbvi, or plan from the logs alone.")
 

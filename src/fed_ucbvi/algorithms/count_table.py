@@ -36,24 +36,8 @@ Integers = npt.NDArray[np.object_]
 """Python's integers, which have no size."""
 
 
-class NewCounts(NamedTuple):
-    """Counts to be added to a table: those of ``cells``, each a number in row-major order of (h,s,a).
-
-    Attributes:
-        cells: ``(n,)``, every cell at most once.
-        successors: ``(steps or 1, S, A, K)``, the next state of each slot.
-        transitions: ``(cells, K)``, by slot; of which those of ``cells`` are read.
-        rewards: ``(cells, 2)``, sums of ``ceil(r 2^f)`` as a high and a low word, likewise.
-        paid: ``(cells or 0, K)``, sums of random rewards by slot, for tables that keep them.
-        squares: ``(cells or 0, 2)``, sums of their squares.
-    """
-
-    cells: IndexArray
-    successors: IndexArray
-    transitions: CountArray
-    rewards: WordArray
-    paid: CountArray = np.zeros((0, 0), dtype=np.int64)
-    squares: WordArray = np.zeros((0, 2), dtype=np.uint64)
+_NO_SUMS: CountArray = np.zeros((0, 0), dtype=np.int64)
+_NO_SQUARES: WordArray = np.zeros((0, 2), dtype=np.uint64)
 
 
 class CountTable(NamedTuple):
@@ -153,11 +137,28 @@ class CountTable(NamedTuple):
     def copy(self) -> CountTable:
         return CountTable._make(array.copy() for array in self)
 
-    def plus(self, new: NewCounts) -> CountTable:
-        """Add counts, in place where there is room; the table that has them."""
-        table, done, (cells, others, moves, rewards, paid, squares) = self, 0, new
+    def plus(
+        self,
+        cells: IndexArray,
+        successors: IndexArray,
+        transitions: CountArray,
+        rewards: WordArray,
+        paid: CountArray = _NO_SUMS,
+        squares: WordArray = _NO_SQUARES,
+    ) -> CountTable:
+        """Add the counts of some cells, in place where there is room; the table that has them.
+
+        Args:
+            cells: ``(n,)``, each a number in row-major order of (h,s,a), every cell at most once.
+            successors: ``(steps or 1, S, A, K)``, the next state of each slot.
+            transitions: ``(cells, K)``, by slot; of which those of ``cells`` are read.
+            rewards: ``(cells, 2)``, sums of ``ceil(r 2^f)`` as a high and a low word, likewise.
+            paid: ``(cells or 0, K)``, sums of random rewards by slot, for tables that keep them.
+            squares: ``(cells or 0, 2)``, sums of their squares.
+        """
+        table, done = self, 0
         while done < len(cells):
-            done, needed = add_rows(done, cells, cells, others, moves, rewards, paid, squares, *table[:-1])
+            done, needed = add_rows(done, cells, cells, successors, transitions, rewards, paid, squares, *table[:-1])
             width = table.width
             while width < needed:
                 width += width // 2
@@ -185,26 +186,21 @@ class CountTable(NamedTuple):
         cells: IndexArray = np.flatnonzero(transitions.any(axis=3)).astype(np.int32)
         successors: IndexArray = np.tile(np.arange(S, dtype=np.int32), (1, S, A, 1))
         more = () if paid is None or squares is None else (paid.reshape((-1, S)), read_reports(squares, grid))
-        return self.plus(
-            NewCounts(cells, successors, transitions.reshape((-1, S)), read_reports(rewards, grid), *more)
-        )
+        return self.plus(cells, successors, transitions.reshape((-1, S)), read_reports(rewards, grid), *more)
 
     def merge(self, other: CountTable) -> CountTable:
         """Add another table of the same sizes, in place where there is room; the table that has both."""
         if other.visits.shape != self.visits.shape:
             raise InputError(f"tables of shapes {self.visits.shape} and {other.visits.shape} cannot be merged.")
-        return self.plus(other.with_bits(int(self.bits[0])).as_new())
-
-    def as_new(self) -> NewCounts:
-        """All that is in it, to be added to another table."""
-        n, width = self.visits.size, self.width
-        return NewCounts(
-            visited_cells(self),
-            self.successors,
-            self.transitions.reshape((n, width)),
-            self.rewards.reshape((n, 2)),
-            self.paid.reshape((-1, width)),
-            self.squares.reshape((-1, 2)),
+        new = other.with_bits(int(self.bits[0]))
+        by_slot, words = (-1, other.width), (-1, 2)
+        return self.plus(
+            visited_cells(new),
+            new.successors,
+            new.transitions.reshape(by_slot),
+            new.rewards.reshape(words),
+            new.paid.reshape(by_slot),
+            new.squares.reshape(words),
         )
 
     def with_bits(self, bits: int) -> CountTable:
@@ -223,7 +219,7 @@ class CountTable(NamedTuple):
         table = CountTable.empty(1, S, A, self.width, bits=int(self.bits[0]), by_slot=self.by_slot)
         for h in range(steps):
             step = CountTable._make(array if array is self.bits else array[h : h + 1] for array in self)
-            table = table.plus(step.as_new())
+            table = table.merge(step)
         return table
 
     def dense(self, by_slot: CountArray | None = None) -> CountArray:
@@ -410,7 +406,7 @@ def add_rows(
     paid: CountArray,
     squares: WordArray,
 ) -> tuple[int, int]:
-    """Add counts to cells from number ``begin`` on: to ``cells[j]`` what is in row ``rows[j]`` of :class:`NewCounts`.
+    """Add counts to cells from number ``begin`` on: to ``cells[j]`` what is in row ``rows[j]`` of the other arrays.
 
     Returns the first that has not enough room, and how many next states it has. The arrays of the table come one by
     one: faster in Numba.

@@ -33,7 +33,7 @@ from fed_ucbvi.algorithms.base import (
     VisitedCells,
     added_up,
 )
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_rows
+from fed_ucbvi.algorithms.count_table import CountTable, add_rows
 from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
 from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, Support, increments_of, listed_counts
@@ -296,14 +296,14 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
     def query(self, server: ServerT, exchange: int) -> Confirmed:
         return Confirmed(server.estimates.updates)
 
-    def new_counts(self, agents: CountingAgents, query: Message) -> NewCounts:
+    def new_counts(self, agents: CountingAgents, query: Message) -> CountTable:
         """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
         if query:
             agents.confirm(int(query[0][0]))
-        return agents.table.as_new()
+        return agents.table
 
-    def add_counts(self, server: ServerT, new: NewCounts) -> None:
-        server.table = server.table.plus(new)
+    def add_counts(self, server: ServerT, new: CountTable) -> None:
+        server.table = server.table.merge(new)
         server.update()
 
     def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments | IncrementsByState:
@@ -322,12 +322,11 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         if agents is None:
             return table
         agents.confirm(int(server.estimates.updates[0]))
-        return table.plus(agents.table.as_new())
+        return table.merge(agents.table)
 
     def start_from(self, server: ServerT, counts: CountTable) -> None:
         """As if the counts had been reported."""
-        server.table = server.table.merge(counts)
-        server.update()
+        self.add_counts(server, counts)
 
 
 # ------------------------------------------------------------------------------------------------------- compiled

@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, RunExtension, Setting, TableRow
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.counting_agents import Counted, CountingServer
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct, pessimistic_values
@@ -133,9 +133,10 @@ class FedKLUCBVI(Counted[Server]):
             growth = GROWTH_OF_MANY if cells >= MANY_CELLS else 0.0
         return DoublingRule.named("global", min_round_growth=float(growth))
 
-    def logged_counts(self, setting: Setting, counts: CountTable) -> NewCounts:
+    def logged_counts(self, setting: Setting, counts: CountTable) -> CountTable:
         """Without rewards by next state, which nobody needs here."""
-        return NewCounts(*counts.with_bits(self.grid(setting).bits).as_new()[:4])
+        counts = counts.with_bits(self.grid(setting).bits)
+        return counts._replace(paid=counts.paid[:0], squares=counts.squares[:0])
 
     def report_bytes(self, setting: Setting, episodes: int) -> int:
         """At most: a number and a count for each transition that an agent has seen in the round, and its rewards."""

@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.count_table import NewCounts, read_reports
+from fed_ucbvi.algorithms.count_table import CountTable, read_reports, visited_cells
 from fed_ucbvi.algorithms.exact_sums import Grid, words_of
 from fed_ucbvi.algorithms.fields import Meaning
 from fed_ucbvi.core.errors import InputError
@@ -153,12 +153,12 @@ class IncrementsByState(NamedTuple):
     W: Annotated[CountArray, Meaning.SUM_OF_SQUARED_REWARDS]
 
 
-def increments_of(new: NewCounts, support: Support, grid: Grid) -> Increments | IncrementsByState:
+def increments_of(new: CountTable, support: Support, grid: Grid) -> Increments | IncrementsByState:
     """New counts as a message; raise if a transition was counted that the support does not have."""
-    (_, S, A), K = support.shape, new.transitions.shape[1]
-    row, k = np.nonzero(new.transitions[new.cells])
-    cells = new.cells[row].astype(np.int64)
-    went = cells * S + new.successors.reshape((-1, K))[cells % (len(new.successors) * S * A), k]
+    visited, by_slot = visited_cells(new), (-1, new.width)
+    row, k = np.nonzero(new.transitions.reshape(by_slot)[visited])
+    cells = visited[row].astype(np.int64)
+    went = cells * support.shape[1] + new.successors.reshape(by_slot)[cells, k]
     at = np.minimum(np.searchsorted(support.transitions, went), support.numbers - 1)
     wrong = np.flatnonzero(support.transitions[at] != went)
     if len(wrong):
@@ -168,18 +168,18 @@ def increments_of(new: NewCounts, support: Support, grid: Grid) -> Increments | 
             "of the run; serve it with --sizes, which leaves everything possible."
         )
 
-    def listed(by_slot: CountArray) -> CountArray:
+    def listed(counts: CountArray) -> CountArray:
         list_: CountArray = np.zeros((1, support.numbers), dtype=np.int64)
-        np.add.at(list_[0], at, by_slot[cells, k])  # a state may be listed twice
+        list_[0, at] = counts.reshape(by_slot)[cells, k]
         return list_
 
     def sums(numbers: WordArray, words: int) -> CountArray:
         table: CountArray = np.zeros((len(support.starts), words), dtype=np.int64)
-        table[new.cells] = words_of(numbers[new.cells], grid, words)
+        table[visited] = words_of(numbers.reshape((-1, 2))[visited], grid, words)
         return table.reshape((1, *support.shape, words))
 
     plain = Increments(listed(new.transitions), sums(new.rewards, grid.words))
-    if not len(new.paid):
+    if not new.by_slot:
         return plain
     return IncrementsByState(*plain, listed(new.paid)[..., None], sums(new.squares, 2))
 
@@ -191,8 +191,8 @@ def listed_counts(
     rewards: CountArray,
     paid: CountArray | None = None,
     squares: CountArray | None = None,
-) -> NewCounts:
-    """Counts in the order of a support, as reports have them, to be added to a table.
+) -> CountTable:
+    """The table of counts in the order of a support, as reports have them.
 
     Transitions and what they ``paid`` are ``numbers`` of the support, rewards ``(steps, S, A, words)``, and
     ``squares (steps, S, A, 2)``.
@@ -200,4 +200,6 @@ def listed_counts(
     moves = support.spread(transitions.reshape(-1))
     cells: IndexArray = np.flatnonzero(moves.any(axis=1)).astype(np.int32)
     more = () if paid is None or squares is None else (support.spread(paid.reshape(-1)), read_reports(squares, grid))
-    return NewCounts(cells, support.successors, moves, read_reports(rewards, grid), *more)
+    K = support.successors.shape[3]
+    table = CountTable.empty(*support.shape, K, bits=grid.bits, by_slot=paid is not None)
+    return table.plus(cells, support.successors, moves, read_reports(rewards, grid), *more)

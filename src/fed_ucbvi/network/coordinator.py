@@ -176,7 +176,7 @@ class Coordinator:
         for name, roster in synchronisation.used.items():
             members[name].confirmed, members[name].roster = 0, roster
         log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
-        sums = listed_sums(self.plan, synchronisation.sums)
+        sums = listed_sums(synchronisation.sums)
         about = {"planned": planned(self.engine.setting)}
         self._last = PastRound(0, 0, 0, broadcast, -1, about=about, told=sums)
         await self._keep()

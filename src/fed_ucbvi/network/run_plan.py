@@ -12,7 +12,7 @@ from typing import Any
 
 from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, table_of_lists
+from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.increments import Support, increments_of, listed_counts
 from fed_ucbvi.core.errors import (
@@ -185,18 +185,13 @@ class RunPlan(FederationRules):
         assert grid is not None
         return grid
 
-    def listed(self, new: NewCounts) -> Message:
+    def listed(self, new: CountTable) -> Message:
         """What is new, as a report."""
         return increments_of(new, self.support, self._grid)
 
-    def read_counts(self, report: Message) -> NewCounts:
+    def read_counts(self, report: Message) -> CountTable:
         """What is new, from the sum of reports."""
         return listed_counts(self.support, self._grid, *report)
-
-    def with_counts(self, new: NewCounts, table: CountTable | None = None) -> CountTable:
-        """What is new, added to a table, or as a table of its own; it does not depend on the support."""
-        by_slot = len(new.paid) > 0
-        return (table or CountTable.empty(*self.shape, bits=self._grid.bits, by_slot=by_slot)).plus(new)
 
     def table_of(self, listed: dict[str, Any]) -> CountTable:
         """A table from what is listed of it."""

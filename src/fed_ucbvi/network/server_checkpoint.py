@@ -23,7 +23,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
-from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free, manifest_digest, new_folder, reading, write_manifest
 from fed_ucbvi.core.types import MaskArray
@@ -305,7 +305,7 @@ class Replayed(NamedTuple):
 
 
 def told_in_round(
-    plan: RunPlan, played: PlayedRound, present: Sequence[MaskArray], sums: Mapping[bool, NewCounts], used: list[str]
+    plan: RunPlan, played: PlayedRound, present: Sequence[MaskArray], sums: Mapping[bool, CountTable], used: list[str]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """What came back in a round, for the log."""
     paid = played.paid
@@ -323,14 +323,14 @@ def told_in_round(
         "starts": np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
     }
     told["present"][: len(present)] = present
-    return about, told | listed_sums(plan, sums)
+    return about, told | listed_sums(sums)
 
 
-def listed_sums(plan: RunPlan, sums: Mapping[bool, NewCounts]) -> dict[str, Array]:
+def listed_sums(sums: Mapping[bool, CountTable]) -> dict[str, Array]:
     """What reports add up to, for the log: what was visited, so that it can be read without the problem."""
     listed: dict[str, Array] = {}
     for planning, new in sums.items():
-        listed |= {f"sum.{planning:d}.{name}": array for name, array in plan.with_counts(new).listed().items()}
+        listed |= {f"sum.{planning:d}.{name}": array for name, array in new.listed().items()}
     return listed
 
 
@@ -398,7 +398,7 @@ def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool)
     """What the reports of a round add up to, if there were any."""
     listed = named(f"sum.{planning:d}.", state.arrays)
     if listed:
-        plan.algorithm.add_counts(server, plan.table_of(listed).as_new())
+        plan.algorithm.add_counts(server, plan.table_of(listed))
 
 
 def _differences(now: SavedState, kept: SavedState) -> list[str]:

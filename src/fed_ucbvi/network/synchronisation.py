@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, Message, added_up
-from fed_ucbvi.algorithms.count_table import NewCounts
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.checks import SUM, Expected, ReportSchema, check_report, check_reports
@@ -57,7 +57,7 @@ class Synchronisation:
         self._plan, self._engine, self._registry, self._node_calls = plan, engine, registry, node_calls
         self._report_schema = report_schema
         self._denials: list[Denial] = []
-        self.sums: dict[bool, NewCounts] = {}
+        self.sums: dict[bool, CountTable] = {}
         """What reports of the last round add up to, where they are what is new: to the server, and to a planner."""
         self.used: dict[str, str] = {}
         """The nodes whose reports the last round's synchronisation has used, with the digest of their roster."""
@@ -98,7 +98,7 @@ class Synchronisation:
                 total = await self._sum_of_nodes(now, expected, rewards=now.number > 0 and not planning)
             self._hold(total)
             if (planning or total is not None) and self._engine.held is not None:
-                self._add(server, self._engine.held.as_new(), planning=planning)
+                self._add(server, self._engine.held, planning=planning)
                 self._engine.held = self._engine.held if planning else None
             return fresh
         for exchange in range(plan.exchanges):
@@ -115,7 +115,7 @@ class Synchronisation:
             self.used = dict.fromkeys(fresh, "")
         return fresh
 
-    def _add(self, server: Any, new: NewCounts, *, planning: bool) -> None:
+    def _add(self, server: Any, new: CountTable, *, planning: bool) -> None:
         """Add what is new to what a server, or a planner, knows."""
         self.sums[planning] = new
         self._plan.algorithm.add_counts(server, new)
@@ -245,7 +245,8 @@ class Synchronisation:
     def _hold(self, total: Message | None) -> None:
         """Put a sum to what no synchronisation has used yet."""
         if total:
-            self._engine.held = self._plan.with_counts(self._plan.read_counts(total), self._engine.held)
+            new, held = self._plan.read_counts(total), self._engine.held
+            self._engine.held = new if held is None else held.merge(new)
 
     def _checked_sum(
         self, now: NetworkRound, roster: Roster, reports: dict[str, Message], expected: Expected | None
