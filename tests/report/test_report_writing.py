@@ -85,21 +85,21 @@ def test_an_earlier_report_is_replaced_and_other_files_are_let_alone(tmp_path: P
     assert listed == names - {"figures/mine.png", "notes.txt", "manifest.json"}
 
 
-def test_a_file_that_is_not_an_earlier_reports_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "index.html").write_text("my own page")
-    with pytest.raises(InputError, match=r"index\.html exists and is not an earlier report's"):
-        write_report(small("a"), tmp_path)
-    assert contents(tmp_path) == {"index.html": b"my own page"}
-
-
-def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text('{"format": "fed-ucbvi/run"}')
-    with pytest.raises(InputError, match="fed-ucbvi/run"):
-        write_report(small("a"), tmp_path)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="not a folder"):
-        write_report(small("a"), tmp_path / "file")
-    assert set(contents(tmp_path)) == {"manifest.json", "file"}
+@pytest.mark.parametrize(
+    ("file", "text", "folder", "message"),
+    [
+        ("index.html", "my own page", "", r"index\.html exists and is not an earlier report's"),
+        ("manifest.json", '{"format": "fed-ucbvi/run"}', "", "fed-ucbvi/run"),
+        ("file", "", "file", "not a folder"),
+    ],
+)
+def test_what_is_not_an_earlier_report_is_not_overwritten(
+    tmp_path: Path, file: str, text: str, folder: str, message: str
+) -> None:
+    (tmp_path / file).write_text(text)
+    with pytest.raises(InputError, match=message):
+        write_report(small("a"), tmp_path / folder)
+    assert contents(tmp_path) == {file: text.encode()}
 
 
 def test_a_manifest_cannot_make_files_elsewhere_vanish(tmp_path: Path) -> None:
@@ -213,15 +213,6 @@ def test_every_point_of_a_figure_is_in_its_data_and_no_other(figure: Figure) -> 
             assert rows["y"].to_list() == list(series.y)
             assert rows["low"].to_list() == (list(series.low) if series.low else [None] * len(series.x))
             assert rows["high"].to_list() == (list(series.high) if series.high else [None] * len(series.x))
-
-
-def test_data_read_back_equal_from_csv_and_parquet(tmp_path: Path) -> None:
-    for figure in (sample_report.many_curves(), sample_report.by_environment()):
-        frame = figure_frame(figure)
-        frame.write_csv(tmp_path / "figure.csv")
-        frame.write_parquet(tmp_path / "figure.parquet")
-        assert_frame_equal(pl.read_csv(tmp_path / "figure.csv", schema=frame.schema), frame)
-        assert_frame_equal(pl.read_parquet(tmp_path / "figure.parquet"), frame)
 
 
 def test_arrays_of_numpy_are_as_good_as_lists() -> None:

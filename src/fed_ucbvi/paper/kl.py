@@ -133,7 +133,9 @@ def verdicts(table: Traces) -> Iterator[Verdict | None]:
         "Fed-KL-UCBVI's regret is below the published algorithm's also where agents differ.",
         "if it is at every εₚ > 0 that was run; partly at half of them.",
     )
-    yield judging.judge(different, apart, _different_agents)
+    yield judging.judge(
+        different, apart, lambda part: _lower(_beside_published(part, regret), "eps_p", "εₚ = {:.2g}")
+    )
     yield _no_failing_seed(table.where(lambda group: group["label"].endswith(MANY_SEEDS)))
 
 
@@ -158,7 +160,7 @@ def analyse(table: Traces, scale: RunScale) -> Section:
 
 def _fraction(table: Traces, label: str, factor: float, words: str) -> Verdict | None:
     def find(part: Traces) -> Finding | None:
-        both = against(part.having(label=label), part.having(label=PUBLISHED), regret)
+        both = _beside_published(part, regret, label)
         cells = {f"M = {pairs.group['agents']}": pairs for pairs in both}
         if not cells:
             return None
@@ -184,12 +186,11 @@ def _speed_up(table: Traces) -> Finding | None:
 def _no_more_rounds(table: Traces) -> Finding | None:
     least = min(LARGE_M, max(table.values("agents")))
     many = table.where(lambda group: group["agents"] >= least)
-    cells = against(many.having(label=KL), many.having(label=PUBLISHED), rounds)
-    return _lower(cells, "agents", "M = {}", strictly=False)
+    return _lower(_beside_published(many, rounds), "agents", "M = {}", strictly=False)
 
 
-def _different_agents(table: Traces) -> Finding | None:
-    return _lower(against(table.having(label=KL), table.having(label=PUBLISHED), regret), "eps_p", "εₚ = {:.2g}")
+def _beside_published(table: Traces, measure: Measure, label: str = KL) -> list[Pairs]:
+    return against(table.having(label=label), table.having(label=PUBLISHED), measure)
 
 
 def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool = True) -> Finding | None:

@@ -26,7 +26,7 @@ from fed_ucbvi.paper.judging import Claim, Condition, Find, Finding, Pairs, rang
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Verdict
 from fed_ucbvi.report.run_figures import cell_text, eps_text
-from fed_ucbvi.report.traces import Measure, Trace, Traces, regret, rounds
+from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
 from fed_ucbvi.results.run_table import Seeds
 from fed_ucbvi.results.style import label_of
 
@@ -321,15 +321,14 @@ def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Findin
 
 def _few_rounds(table: Traces) -> Finding:
     asked = [
-        Condition(f"share of T at {cell_text(one)}", one.by_seed(_share_of_episodes), FEW, [one]) for one in table
+        Condition(
+            f"share of T at {cell_text(one)}", one.by_seed(lambda run: run.rounds / run.about.episodes), FEW, [one]
+        )
+        for one in table
     ]
     shares = [one.middle for one in asked]
     line = f"{min(shares):.2%} to {max(shares):.2%} of T"
     return Finding(asked, f"{line} in {len(shares)} cells", line)
-
-
-def _share_of_episodes(run: Trace) -> float:
-    return run.rounds / run.about.episodes
 
 
 BELOW = Claim(
