@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -67,16 +68,19 @@ def fill_split(stream: WordArray, counts: CountArray, sample: int, out: CountArr
         split(stream, counts, sample, out[i])
 
 
-def draw_binomial(n: int, p: float, size: int, *name: int) -> CountArray:
+def drawn(fill: Callable[..., None], stream: WordArray, size: int | tuple[int, int], *law: object) -> CountArray:
+    """As many draws, or vectors of them, from a law."""
     out = np.full(size, -1, dtype=np.int64)
-    fill_binomial(stream_for(1, *name), n, p, out)
+    fill(stream, *law, out)
     return out
+
+
+def draw_binomial(n: int, p: float, size: int, *name: int) -> CountArray:
+    return drawn(fill_binomial, stream_for(1, *name), size, n, p)
 
 
 def draw_hypergeometric(good: int, bad: int, sample: int, size: int, *name: int) -> CountArray:
-    out = np.full(size, -1, dtype=np.int64)
-    fill_hypergeometric(stream_for(2, *name), good, bad, sample, out)
-    return out
+    return drawn(fill_hypergeometric, stream_for(2, *name), size, good, bad, sample)
 
 
 def chi_square_p_value(observed: FloatArray, probabilities: FloatArray) -> float:
@@ -351,8 +355,8 @@ MULTINOMIAL_CASES: list[tuple[int, list[float]]] = [
 def test_multinomial_draws_have_the_joint_law(case: int) -> None:
     """Hypothesis: the counts of the vectors drawn are multinomial with SciPy's probabilities (chi-square)."""
     n, p = MULTINOMIAL_CASES[case]
-    out = np.full((JOINT_DRAWS, len(p)), -1, dtype=np.int64)
-    fill_multinomial(stream_for(3, case), n, conditional_shares(np.array(p)), out)
+    shares = conditional_shares(np.array(p))
+    out = drawn(fill_multinomial, stream_for(3, case), (JOINT_DRAWS, len(p)), n, shares)
     vectors, observed = tally_vectors(out, [n if x > 0 else 0 for x in p], n)
     used = [k for k, x in enumerate(p) if x > 0]
     probabilities = stats.multinomial.pmf(vectors[:, used], n, np.array(p)[used])
@@ -366,8 +370,7 @@ def test_huge_multinomial_draws_vary_together_as_they_should(n: int) -> None:
     Kolmogorov-Smirnov, 5 tests for each of 4 sizes.
     """
     p = np.array([0.1, 0.4, 0.05, 0.45])
-    out = np.empty((LARGE_DRAWS, 4), dtype=np.int64)
-    fill_multinomial(stream_for(4, n), n, conditional_shares(p), out)
+    out = drawn(fill_multinomial, stream_for(4, n), (LARGE_DRAWS, 4), n, conditional_shares(p))
     means = [n * Fraction(x) for x in p.tolist()]
     off = np.stack([(out[:, k] - math.floor(m)) - float(m - math.floor(m)) for k, m in enumerate(means)], axis=1)
     statistic = (off**2 / (n * p)).sum(axis=1)
@@ -383,8 +386,7 @@ def test_huge_multinomial_draws_vary_together_as_they_should(n: int) -> None:
 )
 def test_multinomial_draws_add_up_and_skip_what_is_impossible(n: int, weights: list[float], seed: int) -> None:
     p = np.array(weights) / sum(weights)
-    out = np.full((10, len(p)), -1, dtype=np.int64)
-    fill_multinomial(stream_for(5, seed), n, conditional_shares(p), out)
+    out = drawn(fill_multinomial, stream_for(5, seed), (10, len(p)), n, conditional_shares(p))
     assert out.min() >= 0
     assert out.sum(axis=1).tolist() == [n] * 10
     assert (out[:, p == 0] == 0).all()
@@ -401,8 +403,8 @@ SPLIT_CASES: list[tuple[list[int], int]] = [
 def test_split_counts_have_the_joint_law(case: int) -> None:
     """Hypothesis: the counts of the vectors drawn follow SciPy's multivariate hypergeometric law (chi-square)."""
     counts, sample = SPLIT_CASES[case]
-    out = np.full((JOINT_DRAWS, len(counts)), -1, dtype=np.int64)
-    fill_split(stream_for(6, case), np.array(counts, dtype=np.int64), sample, out)
+    held = np.array(counts, dtype=np.int64)
+    out = drawn(fill_split, stream_for(6, case), (JOINT_DRAWS, len(counts)), held, sample)
     vectors, observed = tally_vectors(out, counts, sample)
     probabilities = stats.multivariate_hypergeom.pmf(vectors, counts, sample)
     assert chi_square_p_value(observed, probabilities) > FALSE_ALARM / len(SPLIT_CASES)
@@ -416,8 +418,7 @@ def test_large_split_counts_vary_together_as_they_should(scale: int) -> None:
     """
     counts = np.array([7, 1, 20, 2], dtype=np.int64) * scale
     total, sample = 30 * scale, 12 * scale
-    out = np.empty((LARGE_DRAWS, 4), dtype=np.int64)
-    fill_split(stream_for(7, scale), counts, sample, out)
+    out = drawn(fill_split, stream_for(7, scale), (LARGE_DRAWS, 4), counts, sample)
     means = counts // 5 * 2
     statistic = ((out - means).astype(np.float64) ** 2 / means).sum(axis=1) * ((total - 1) / (total - sample))
     assert stats.kstest(statistic, stats.chi2(3).cdf).pvalue > FALSE_ALARM / 6
@@ -428,8 +429,7 @@ def test_split_counts_add_up_and_never_exceed_what_there_was(data: st.DataObject
     sizes = st.integers(0, 20) | st.integers(0, MAX_COUNT // 8)
     counts = np.array(data.draw(st.lists(sizes, min_size=1, max_size=8)), dtype=np.int64)
     sample = data.draw(st.integers(0, int(counts.sum())))
-    out = np.full((10, len(counts)), -1, dtype=np.int64)
-    fill_split(stream_for(8, seed), counts, sample, out)
+    out = drawn(fill_split, stream_for(8, seed), (10, len(counts)), counts, sample)
     assert out.min() >= 0
     assert (out <= counts).all()
     assert out.sum(axis=1).tolist() == [sample] * 10
@@ -437,7 +437,5 @@ def test_split_counts_add_up_and_never_exceed_what_there_was(data: st.DataObject
 
 def test_splitting_all_or_nothing_is_certain() -> None:
     counts = np.array([3, 0, MAX_COUNT], dtype=np.int64)
-    out = np.full((2, 3), -1, dtype=np.int64)
-    split(stream_for(9), counts, int(counts.sum()), out[0])
-    split(stream_for(9), counts, 0, out[1])
-    assert out.tolist() == [[3, 0, MAX_COUNT], [0, 0, 0]]
+    for sample, left in ((int(counts.sum()), counts.tolist()), (0, [0, 0, 0])):
+        assert drawn(fill_split, stream_for(9), (1, 3), counts, sample).tolist() == [left]

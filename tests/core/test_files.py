@@ -154,7 +154,7 @@ def test_overwriting_through_a_link_leaves_no_hidden_entry(tmp_path: Path) -> No
 def test_a_new_file_replaces_the_old_one_at_the_end_unless_something_fails(
     tmp_path: Path, before: str | None, error: type[BaseException] | None
 ) -> None:
-    path = tmp_path / "state"
+    path, after = tmp_path / "state", "new" if error is None else before
     if before is not None:
         path.write_text(before, encoding="utf-8")
     with nullcontext() if error is None else pytest.raises(error), new_file(path) as draft:
@@ -162,8 +162,7 @@ def test_a_new_file_replaces_the_old_one_at_the_end_unless_something_fails(
         assert contents(tmp_path).get("state") == before
         if error is not None:
             raise error
-    expected = "new" if error is None else before
-    assert contents(tmp_path) == ({} if expected is None else {"state": expected})
+    assert contents(tmp_path) == ({} if after is None else {"state": after})
 
 
 # Manifests -------------------------------------------------------------------------------------------------------
