@@ -68,19 +68,19 @@ def test_a_server_says_everything_in_json_errors_too() -> None:
     assert "4 agents are missing" in lines[-1]["message"]
 
 
-def test_a_node_that_finds_no_server_says_so_in_json(tmp_path: Path) -> None:
-    result = call("join", "127.0.0.1:1", "--insecure", "--name", "shop-a", "--patience", "0", "--log-format", "json")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("join 127.0.0.1:1 --insecure --name shop-a --patience 0", "no connection to 127.0.0.1:1 for 0 s"),
+        ("federate --nodes 3 --agents 2", "2 agents make at most 2 nodes, not 3"),
+    ],
+)
+def test_a_node_without_server_and_a_federation_that_cannot_start_say_so_in_json(command: str, message: str) -> None:
+    result = call(*command.split(), "--log-format", "json")
     assert result.exit_code == 2
     (line,) = lines_of(result.stderr)
     assert line["level"] == "error"
-    assert line["message"].startswith("no connection to 127.0.0.1:1 for 0 s")
-
-
-def test_a_whole_federation_that_cannot_start_says_so_in_json() -> None:
-    result = call("federate", "--nodes", "3", "--agents", "2", "--log-format", "json")
-    assert result.exit_code == 2
-    (line,) = lines_of(result.stderr)
-    assert "2 agents make at most 2 nodes, not 3" in line["message"]
+    assert message in line["message"]
 
 
 def test_plain_lines_are_as_they_were() -> None:
@@ -239,7 +239,4 @@ def test_a_slow_tracker_does_not_hold_up_the_run(tmp_path: Path, monkeypatch: py
     assert rounds[0] == 1
     assert 5 <= len(rounds[:-1]) <= 6, "one in its hands, five that wait"
     assert rounds[-1] is None, "the figures of the whole run"
-
-
-def test_a_tracker_nobody_knows_is_refused() -> None:
     assert "unknown tracker 'tensorbord'; did you mean 'tensorboard'?" in refusal(*SMALL, "--track", "tensorbord:x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from pathlib import Path
@@ -19,11 +20,8 @@ GRID: dict[str, Any] = {"algorithms": ["fed-ucbvi"], "environments": ["gridworld
 
 
 def job(**changes: Any) -> Job:
-    plain = {
-        "algorithm": "fed-ucbvi",
-        "parameters": {},
+    plain: dict[str, Any] = {
         "environment": "synthetic",
-        "environment_options": {},
         "agents": 3,
         "eps_p": 0.1,
         "env_seed": 4,
@@ -63,71 +61,42 @@ def test_another_way_of_writing_the_same_run_gives_the_same_id() -> None:
 
 
 def test_every_change_of_a_run_changes_its_id() -> None:
-    changed: list[dict[str, Any]] = [
-        {"algorithm": "byzan-ucbvi"},
-        {"parameters": {"bonus": "theory"}},
-        {"environment": "gridworld"},
-        {"environment_options": {"states": 6}},
-        {"agents": 4},
-        {"eps_p": 0.0},
-        {"env_seed": 5},
-        {"episodes": 61},
-        {"seed": 4},
-        {"driver": "counts"},
-    ]
-    assert len({job().id, *(job(**changes).id for changes in changed)}) == len(changed) + 1
+    changed: dict[str, Any] = {
+        "algorithm": "byzan-ucbvi",
+        "parameters": {"bonus": "theory"},
+        "environment": "gridworld",
+    }
+    changed |= {"environment_options": {"states": 6}, "agents": 4, "eps_p": 0.0, "env_seed": 5}
+    changed |= {"episodes": 61, "seed": 4, "driver": "counts"}
+    assert len({job().id, *(job(**{name: value}).id for name, value in changed.items())}) == len(changed) + 1
 
 
 @pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 def test_a_job_makes_the_run_it_describes() -> None:
-    described = job(
-        parameters={"nu": 9, "bonus": "theory"},
-        environment="gridworld",
-        environment_options={"rows": 2, "columns": 4},
-        driver="counts",
-    )
-    direct = run(
-        FedUCBVI(nu=9.0, bonus="theory"),
-        gridworld(agents=3, eps_p=0.1, seed=4, rows=2, columns=4),
-        60,
-        seed=5,
-        driver="counts",
-    )
+    options: dict[str, Any] = {"rows": 2, "columns": 4}
+    own: dict[str, Any] = {"parameters": {"nu": 9, "bonus": "theory"}, "driver": "counts"}
+    described = job(environment="gridworld", environment_options=options, **own)
+    world = gridworld(agents=3, eps_p=0.1, seed=4, **options)
+    direct = run(FedUCBVI(nu=9.0, bonus="theory"), world, 60, seed=5, driver="counts")
     made = described.run()
     assert made.same_outcome(direct)
     assert described.made(made)
-    others: list[dict[str, Any]] = [
-        {"seed": 6},
-        {"env_seed": 5},
-        {"agents": 2},
-        {"parameters": {}},
-        {"environment_options": {}},
-    ]
-    for changes in others:
-        assert not job(**{**described.content(), **changes}).made(made)
+    others: dict[str, Any] = {"seed": 6, "env_seed": 5, "agents": 2, "parameters": {}, "environment_options": {}}
+    for name, other in others.items():
+        assert not job(**{**described.content(), name: other}).made(made)
 
 
 # ----------------------------------------------------------------------------------------------------- sweeps
 
 
 def test_jobs_come_in_the_documented_order_and_once() -> None:
+    numbers = {"eps_p": [0.2, 0.1], "agents": [2, 1], "episodes": [20, 10], "seeds": [3, 1]}
     grid = {
         "algorithms": ["fed-ucbvi", {"name": "fedq-hoeffding", "label": "rival"}],
         "environments": ["gridworld", {"name": "synthetic", "states": 3}],
-        "eps_p": [0.2, 0.1],
-        "agents": [2, 1],
-        "episodes": [20, 10],
-        "seeds": [3, 1],
+        **numbers,
     }
-    expected = [
-        (environment, algorithm, eps_p, agents, episodes, seed)
-        for environment in ("gridworld", "synthetic")
-        for algorithm in ("fed-ucbvi", "rival")
-        for eps_p in (0.2, 0.1)
-        for agents in (2, 1)
-        for episodes in (20, 10)
-        for seed in (3, 1)
-    ]
+    expected: list[Any] = [*itertools.product(("gridworld", "synthetic"), ("fed-ucbvi", "rival"), *numbers.values())]
     for grids in ([grid], [grid, {**grid, "agents": [1]}, grid]):
         jobs = Sweep(name="order", grids=grids).jobs()
         found = [(one.environment, one.label, one.eps_p, one.agents, one.episodes, one.seed) for one in jobs]
@@ -138,12 +107,8 @@ def test_jobs_come_in_the_documented_order_and_once() -> None:
 def test_seeds_episodes_and_environments_may_be_said_in_two_ways() -> None:
     both = {**GRID, "environments": ["gridworld", "synthetic"]}
     jobs = Sweep(name="x", grids=[{**both, "episodes": {"gridworld": 7, "synthetic": 9}, "seeds": 2}]).jobs()
-    assert [(one.environment, one.episodes, one.seed) for one in jobs] == [
-        ("gridworld", 7, 0),
-        ("gridworld", 7, 1),
-        ("synthetic", 9, 0),
-        ("synthetic", 9, 1),
-    ]
+    found = [(one.environment, one.episodes, one.seed) for one in jobs]
+    assert found == [("gridworld", 7, 0), ("gridworld", 7, 1), ("synthetic", 9, 0), ("synthetic", 9, 1)]
     assert {one.env_seed for one in jobs} == {0}
     own = Sweep(name="x", grids=[{**GRID, "seeds": [4, 8], "env_seed": "seed"}]).jobs()
     assert [(one.seed, one.env_seed) for one in own] == [(4, 4), (8, 8)]
