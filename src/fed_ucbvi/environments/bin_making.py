@@ -16,7 +16,7 @@ import numpy as np
 from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments.bins import Bins, Edges, Levels, Whole
-from fed_ucbvi.environments.gymnasium_making import environment_failure, horizon_of_spec, reward_bounds
+from fed_ucbvi.environments.gymnasium_making import BlamedOn, horizon_of_spec, reward_bounds
 
 if TYPE_CHECKING:
     import gymnasium
@@ -122,12 +122,9 @@ def random_episodes(env: gymnasium.Env[Any, Any], episodes: int, horizon: int, s
     check_positive_integer("episodes", episodes)
     env.action_space.seed(check_integer("seed", seed))
     for number in range(episodes):
-        try:
-            yield _episode(env, horizon, seed if number == 0 else None)
-        except (KeyboardInterrupt, InputError):
-            raise
-        except Exception as error:
-            raise environment_failure(0, "a random episode", error) from error
+        with BlamedOn(0, "a random episode"):
+            episode = _episode(env, horizon, seed if number == 0 else None)
+        yield episode
 
 
 def _episode(env: gymnasium.Env[Any, Any], horizon: int, seed: int | None) -> Episode:

@@ -141,24 +141,29 @@ def live_units(reward_range: Sequence[float] | None) -> Units:
     return Units.spanning(low, high)
 
 
-def environment_failure(agent: int, doing: str, error: BaseException) -> InputError:
-    """What went wrong in an agent's environment, as an error that names the agent, the call and the cause.
+class BlamedOn:
+    """Whatever ends the block but Ctrl-C, ``SystemExit`` included, becomes an error with agent, call and cause.
 
-    >>> environment_failure(3, "step", SystemExit(0))
-    InputError('the environment of agent 3 failed in step: SystemExit: 0.')
+    >>> with BlamedOn(3, "step"):
+    ...     raise SystemExit(0)
+    Traceback (most recent call last):
+    fed_ucbvi.core.errors.InputError: the environment of agent 3 failed in step: SystemExit: 0.
     """
-    cause = f"{type(error).__name__}: {error}".rstrip(": .")
-    return InputError(f"the environment of agent {agent} failed in {doing}: {cause}.")
+
+    def __init__(self, agent: int, doing: str) -> None:
+        self._agent, self._doing = agent, doing
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, KeyboardInterrupt | InputError):
+            cause = f"{type(error).__name__}: {error}".rstrip(": .")
+            raise InputError(f"the environment of agent {self._agent} failed in {self._doing}: {cause}.") from error
 
 
 def make_live(make: Callable[[int], gymnasium.Env[Any, Any]], agent: int) -> gymnasium.Env[Any, Any]:
-    """``make(agent)``; any exception except Ctrl-C becomes an :class:`InputError`."""
-    try:
+    with BlamedOn(agent, "make"):
         return make(agent)
-    except (KeyboardInterrupt, InputError):
-        raise
-    except BaseException as error:
-        raise environment_failure(agent, "make", error) from error
 
 
 def live_sizes(

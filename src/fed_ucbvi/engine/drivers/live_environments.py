@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError, check_choice
-from fed_ucbvi.environments.gymnasium_making import environment_failure, gymnasium_package, make_live
+from fed_ucbvi.environments.gymnasium_making import BlamedOn, gymnasium_package, make_live
 
 gymnasium_package()
 
@@ -38,34 +38,22 @@ class Endless(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; what the environment says beside the state is dropped."""
         self._over = False
-        try:
+        with BlamedOn(self._agent, "reset"):
             return self._checked(self.env.reset(seed=seed, options=options)[0]), {}
-        except (KeyboardInterrupt, InputError):
-            raise
-        except BaseException as error:
-            raise environment_failure(self._agent, "reset", error) from error
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._over:
             return self._end, 0.0, False, False, {}
-        try:
+        with BlamedOn(self._agent, "step"):
             state, reward, terminated, truncated, _ = self.env.step(action)
             if terminated:
                 self._over = True
                 return self._end, float(reward), False, False, {}
             return self._checked(state), float(reward), False, bool(truncated), {}
-        except (KeyboardInterrupt, InputError):
-            raise
-        except BaseException as error:
-            raise environment_failure(self._agent, "step", error) from error
 
     def close(self) -> None:
-        try:
+        with BlamedOn(self._agent, "close"):
             super().close()
-        except (KeyboardInterrupt, InputError):
-            raise
-        except BaseException as error:
-            raise environment_failure(self._agent, "close", error) from error
 
     def _checked(self, state: Any) -> int:
         number = int(state)
