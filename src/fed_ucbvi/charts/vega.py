@@ -208,7 +208,6 @@ def _pointer_layer(panel: Panel, name: str) -> Spec:
 
 
 def _axis(scale: Scale, title: str, characters: int) -> Spec:
-    """Ends and ticks of an axis."""
     axis: Spec = {"title": textwrap.wrap(title, characters) or None, "labelOverlap": "greedy"}
     if scale.ticks is None:
         axis |= {"tickCount": 5, "format": NUMBER}

@@ -71,7 +71,6 @@ GLOBAL_RULE = Claim(
 
 
 def verdicts(table: Traces) -> list[Verdict | None]:
-    """Whether the mixture of rules takes fewer rounds than the local rule alone."""
     return [judge(GLOBAL_RULE, table, _global_rule)]
 
 

@@ -68,7 +68,6 @@ class RunScale:
 
     @property
     def base_agents(self) -> int:
-        """M where it does not vary."""
         return _QUICK_AGENTS[-1] if self.quick else BASE_AGENTS
 
     def grid(self, algorithms: Sequence[str | dict[str, Any]], **changes: Any) -> dict[str, Any]:

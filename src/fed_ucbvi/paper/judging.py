@@ -120,7 +120,6 @@ class Condition(NamedTuple):
 
     @property
     def yes(self) -> int:
-        """How many seeds say yes."""
         return sum(self.met(seeds, missing=False) for seeds in self.figures)
 
     @property
@@ -134,7 +133,6 @@ class Condition(NamedTuple):
 
     @property
     def near(self) -> bool:
-        """Whether the figure lies at its limit."""
         return abs(self.middle - self.limit) <= NEAR * abs(self.limit)
 
 

@@ -62,7 +62,6 @@ def _other_episodes(scale: RunScale) -> dict[str, int]:
 
 
 def _for(environment: str, without: Sequence[str] = (), suffix: str = "") -> list[dict[str, Any]]:
-    """The variants that an environment allows."""
     return [
         {**variant, "label": f"{label}{suffix}"}
         for label, variant in VARIANTS.items()
@@ -90,7 +89,6 @@ def grids(scale: RunScale) -> Grids:
 
 
 def _worst_grids(scale: RunScale) -> Grids:
-    """One instance of every environment, many seeds."""
     names = [*scale.episodes, *_other_episodes(scale), *(() if scale.quick else HARD_ENVIRONMENTS)]
     seeds = list(range(1, 1 + (2 if scale.quick else WORST_SEEDS)))
     without = (PUBLISHED,) if scale.size == "full" else (PUBLISHED, FAST)
@@ -111,7 +109,6 @@ def _claim(name: str, text: str, rule: str) -> Claim:
 
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
-    """On what is claimed of Fed-KL-UCBVI."""
     main = table.where(lambda group: group["label"] in VARIANTS)
     alike, apart = main.having(eps_p=0.0), main.where(lambda group: group["eps_p"] > 0)
     yield _fraction(alike, KL, 1.0, "no more than")

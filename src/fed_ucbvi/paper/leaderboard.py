@@ -214,7 +214,6 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def write_rows(rows: Rows, path: Path) -> None:
-    """One line a run, as CSV."""
     import polars as pl
 
     pl.DataFrame(rows, schema=list(Row._fields), orient="row").write_csv(path)
@@ -252,7 +251,6 @@ class Place(NamedTuple):
 
 
 def table_of_rows(rows: Rows) -> RunTable[Row]:
-    """The rows by environment and algorithm."""
     names = ("environment", "algorithm", "agents", "episodes")
     return RunTable.of_rows(({name: getattr(row, name) for name in names}, (("run", row.seed),), row) for row in rows)
 
@@ -295,7 +293,6 @@ def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Place]:
 
 
 def summary(rows: Rows) -> dict[str, Any]:
-    """Standings and places, ready for JSON."""
 
     def plain(place: Place, count: str = "agents") -> dict[str, Any]:
         cells = {
@@ -336,7 +333,6 @@ def explanation(board: LeaderboardPlan, rows: Rows) -> list[str]:
 
 
 def left_out(board: LeaderboardPlan) -> list[str]:
-    """What is not run, with the reasons."""
     return [f"{name}: {reason}." for name, reason in board.excluded.items()]
 
 
@@ -347,7 +343,6 @@ OVERALL_TEXT = (
 
 
 def environments_of(rows: Rows) -> dict[str, int]:
-    """The environments in their order, with T."""
     return {row.environment: row.episodes for row in rows}
 
 

@@ -173,7 +173,6 @@ def _against_agents(
 
 
 def bytes_figure(table: Traces, id_: str) -> Figure:
-    """Regret against bytes, a curve for each algorithm."""
 
     def curves(part: Traces) -> Iterator[Series | None]:
         for group in sorted(part, key=lambda group: list(REGISTRY).index(group["algorithm"])):
@@ -371,7 +370,6 @@ CLAIMS: dict[Claim, Find] = {
 
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
-    """On every claim of Section 5."""
     for claim, find in CLAIMS.items():
         yield judging.judge(claim, table.having(algorithm=OWN), find)
     yield below(table)

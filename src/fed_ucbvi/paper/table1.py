@@ -207,7 +207,6 @@ def markdown(summary: dict[str, Any]) -> str:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise unless every name is an algorithm's."""
     if len({algorithm_name(class_of(name)) for name in names}) < len(names):
         raise InputError("an algorithm is named twice; name each once.")
 

@@ -180,7 +180,6 @@ def _regret(table: Traces) -> Figure:
 
 
 def _rounded(number: float) -> str:
-    """Two digits of a large number."""
     power = 10 ** max(0, int(math.log10(number)) - 1)
     return f"{round(number / power) * power:,}"
 

@@ -306,7 +306,6 @@ def _range(group: Group, measure: Measure, middle: Callable[..., Any]) -> Estima
 
 
 def _points(table: Traces, measure: Measure) -> list[Series]:
-    """A point for each algorithm and choice of its constants."""
     return [
         draw.bars(
             *(label_of(name), colour_of(name), [label_of(name)], [_range(group, measure, np.mean)]),

@@ -145,7 +145,6 @@ COLUMNS: dict[str, Callable[[Group], Cell]] = {
 def table_of_groups(
     id_: str, title: str, table: Iterable[Group], columns: Iterable[Column], caption: str = ""
 ) -> Table:
-    """A row for each group."""
     groups, names, cells = list(table), [], []
     for column in columns:
         name, cell = (column, column) if isinstance(column, str) else column

@@ -247,7 +247,6 @@ def render_page(report: PageContent) -> str:
 
 
 def _counted(judged: Sequence[tuple[Section, Verdict]]) -> list[tuple[str, int]]:
-    """How often each outcome occurs, of those that do."""
     found = [verdict.outcome for _, verdict in judged]
     return [(outcome, found.count(outcome)) for outcome in SIGNS if outcome in found]
 

@@ -90,7 +90,6 @@ def grid_board(
     squares: Sequence[Square],
     shades: Sequence[Sequence[float]] = (),
 ) -> Board:
-    """A board of the grid's size with these squares."""
     rows, columns = int(layout["rows"]), int(layout["columns"])
     fine = max(rows, columns) >= FINE
     return Board(title, caption, "", rows, columns, shades, squares, lines=(0, 0) if fine else (1, 1))

@@ -17,6 +17,7 @@ from fed_ucbvi.charts.vega import MAX_COLUMNS, WIDTH
 from fed_ucbvi.core.colours import DARK_GREY, PALETTE, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_number, unknown_name
 from fed_ucbvi.core.numbers import byte_count, number
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results import run_table
 from fed_ucbvi.results.grid import policy_board
@@ -93,22 +94,26 @@ def regret_label(runs: Sequence[RunData]) -> str:
 
 def _learning(run: RunData) -> Panel:
     """The reward of an episode against episodes; with an interval where rewards were observed episode by episode."""
-    curve = learning_curve(run)
-    band: dict[str, Any] = {}
+    curve, style = learning_curve(run), {}
     if len(curve.mean) and not np.isnan(curve.error).any():
-        low, high = (curve.mean + sign * NORMAL * curve.error for sign in (-1, 1))
-        band = {"low": low.tolist(), "high": high.tolist(), "band": INTERVAL_NAME}
-    colour = different_colours([run.about.colour])[0]
-    series = Series("", colour, curve.episodes.tolist(), curve.mean.tolist(), **band)
+        style = _band(*(curve.mean + sign * NORMAL * curve.error for sign in (-1, 1)))
     heading = f"Reward: {number(run.original_units['average_reward'])} an episode (regret unknown)"
-    return panel(heading, LEARNING, [series], episodes_axis(run.episodes_played))
+    return _one(run, heading, LEARNING, curve.episodes, curve.mean, **style)
 
 
 def _curve(run: RunData, heading: str, y_label: str, curve: Curve, *, steps: bool = False) -> Panel:
     points = points_of(run.episodes_played, run.round_ends)
-    colour = different_colours([run.about.colour])[0]
-    series = Series("", colour, points.tolist(), curve(run, points).tolist(), steps=steps)
+    return _one(run, heading, y_label, points, curve(run, points), steps=steps)
+
+
+def _one(run: RunData, heading: str, y_label: str, x: Any, y: Any, **style: Any) -> Panel:
+    """One curve in the colour of the run's algorithm."""
+    series = Series("", different_colours([run.about.colour])[0], x.tolist(), y.tolist(), **style)
     return panel(heading, y_label, [series], episodes_axis(run.episodes_played))
+
+
+def _band(low: FloatArray, high: FloatArray) -> dict[str, Any]:
+    return {"low": low.tolist(), "high": high.tolist(), "band": INTERVAL_NAME}
 
 
 def _lengths(run: RunData) -> Panel:
@@ -139,7 +144,6 @@ def _dots(run: RunData, chosen: Any, name: str, colour: str, marker: Marker) -> 
 
 
 def written(name: str, value: Any) -> str:
-    """One setting as it is written in pictures."""
     if name == "episodes":
         return f"T = {number(value)}"
     text = run_table.setting_text(name, value)
@@ -295,10 +299,7 @@ def _positive(series: Series) -> Series:
 
 
 def _mean(group: RunGroup[RunData], name: str, colour: str, dash: Dash, curve: Curve) -> Series:
-    """The mean of a group of runs with its interval."""
     points = points_of(min(run.episodes_played for run in group.runs))
     mean, low, high = mean_interval([curve(run, points) for run in group.runs])
-    band: dict[str, Any] = {}
-    if len(group) > 1:
-        band = {"low": low.tolist(), "high": high.tolist(), "band": INTERVAL_NAME}
+    band = _band(low, high) if len(group) > 1 else {}
     return Series(name, colour, points.tolist(), mean.tolist(), dash=dash, **band)

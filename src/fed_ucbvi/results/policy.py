@@ -113,7 +113,6 @@ class LearntPolicy:
     # ---------------------------------------------------------------------------------------------------- signing
 
     def _about(self) -> dict[str, Any]:
-        """All fields of the file but the actions."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -128,7 +127,6 @@ class LearntPolicy:
         }
 
     def signed(self, certificate: bytes, private_key: bytes) -> LearntPolicy:
-        """This policy, signed with a server's key."""
         from fed_ucbvi.core.signatures import sign
 
         text = _signed_text(self._about())
@@ -302,7 +300,6 @@ def _check_exists(name: str, number: object, limit: int) -> None:
 
 
 def check_policy_file(path: Path) -> Path:
-    """Return the path of a policy, or raise."""
     if path.suffix != SUFFIX:
         raise InputError(f"a policy is kept in a {SUFFIX} file; {path} is none.")
     return path

@@ -227,7 +227,6 @@ class RunData(Tabled):
 
     @property
     def wall_time(self) -> str:
-        """How long the run took, and by which driver, in words."""
         seconds = "unknown" if math.isnan(self.wall_seconds) else f"{self.wall_seconds:,.2f} s"
         return f"{seconds} (driver {self.about.driver})"
 

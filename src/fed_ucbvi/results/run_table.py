@@ -226,12 +226,10 @@ class Pairs(NamedTuple, Generic[R]):
 
     @property
     def typical(self) -> float:
-        """The median of the ratios."""
         return float(np.median(list(self.ratios.values())))
 
     @property
     def of_means(self) -> float:
-        """The ratio of the means."""
         return float(np.sum(self.x) / np.sum(self.y)) if np.sum(self.y) else math.inf
 
 
@@ -360,7 +358,6 @@ class RunTable(Generic[R]):
         return {value: self.having(**{name: value}) for value in dict.fromkeys(group[name] for group in self.groups)}
 
     def ordered(self, name: str) -> RunTable[R]:
-        """The same groups, by the value of a setting."""
         return RunTable(sorted(self.groups, key=lambda group: group[name]), self.own_labels)
 
     def split_rest(self, by: By) -> list[RunTable[R]]:
