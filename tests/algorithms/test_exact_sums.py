@@ -97,14 +97,22 @@ def test_numbers_are_rounded_up_to_the_grid_and_not_further() -> None:
             assert Fraction(round_up(value, bits)) == Fraction(exact, 2**bits)
 
 
-def test_the_variance_is_exact_up_to_the_last_rounding() -> None:
-    """Counts up to 2^53 and values up to the largest the grid allows; equal values have no variance at all."""
+@pytest.mark.parametrize("large", [False, True])
+def test_the_variance_is_exact_up_to_the_last_rounding(large: bool) -> None:
+    """Counts up to 2^53 on any grid; ``large`` ones, 2^50 to 2^60, on the grid of a run with so many visits.
+
+    Values are up to the largest the grid allows; equal values have no variance at all.
+    """
     rng = np.random.default_rng(5)
-    for _ in range(2000):
-        bits, states = int(rng.integers(10, 37)), int(rng.integers(1, 6))
-        horizon = int(rng.integers(1, 65))
-        n = [random_number(rng, 50) for _ in range(states)]
-        if sum(n) == 0:
+    for _ in range(3000):
+        horizon, states = int(rng.integers(1, 513 if large else 65)), int(rng.integers(1, 6))
+        if large:
+            N = int(2 ** rng.uniform(50, 60))
+            bits = make_grid(int(2 ** rng.uniform(0, 20)), N, horizon).bits
+            n = rng.multinomial(N, rng.dirichlet(np.ones(states))).tolist()
+        else:
+            bits, n = int(rng.integers(10, 37)), [random_number(rng, 50) for _ in range(states)]
+        if (N := sum(n)) == 0:
             continue
         values = [int(rng.integers(0, horizon * 2**bits + 1)) for _ in range(states)]
         match rng.integers(4):
@@ -112,7 +120,6 @@ def test_the_variance_is_exact_up_to_the_last_rounding() -> None:
                 values = [values[0]] * states
             case 1:  # neighbours, where floats would see nothing
                 values = [values[0] + int(rng.integers(2)) for _ in range(states)]
-        N = sum(n)
         X, Y = (sum(c * v**p for c, v in zip(n, values, strict=True)) for p in (1, 2))
         exact = Fraction(N * Y - X * X, (N << bits) ** 2)
         found = variance_of_sums(np.uint64(N), wide(X), wide(Y), bits)
@@ -121,27 +128,12 @@ def test_the_variance_is_exact_up_to_the_last_rounding() -> None:
             assert found == 0.0
 
 
-def test_the_variance_is_exact_for_the_largest_counts_over_all_steps_together() -> None:
-    """N between 2^50 and 2^60, on the grid of a run with so many visits."""
-    rng = np.random.default_rng(6)
-    for _ in range(3000):
-        N, horizon, states = int(2 ** rng.uniform(50, 60)), int(rng.integers(1, 513)), int(rng.integers(1, 6))
-        bits = make_grid(int(2 ** rng.uniform(0, 20)), N, horizon).bits
-        n = rng.multinomial(N, rng.dirichlet(np.ones(states))).tolist()
-        base = int(rng.integers(0, horizon << bits))
-        near = int(rng.integers(2))  # neighbours, where floats would see nothing
-        values = [
-            base + int(rng.integers(2)) if near else int(rng.integers(0, horizon << bits)) for _ in range(states)
-        ]
-        X, Y = (sum(c * v**p for c, v in zip(n, values, strict=True)) for p in (1, 2))
-        exact = Fraction(N * Y - X * X, (N << bits) ** 2)
-        assert variance_of_sums(np.uint64(N), wide(X), wide(Y), bits) == pytest.approx(float(exact), rel=1e-14, abs=0)
-
-
-def test_more_visits_than_a_word_counts_are_refused() -> None:
+def test_visits_that_leave_no_room_for_sums_are_refused() -> None:
     assert make_grid(1, 2**60 - 1, 1).words == 2
     with pytest.raises(InputError, match=r"1.15e\+18 visits to one pair are more than can be counted.* Use fewer"):
         make_grid(1, 2**60, 1)
+    with pytest.raises(InputError, match="bits after the point"):
+        make_grid(2**26, 2**53, 2**14)
 
 
 @pytest.mark.parametrize("agents", [1, 2, 20, 1000, 2**17])
@@ -166,8 +158,3 @@ def test_the_grids_of_the_papers_experiments() -> None:
     assert make_grid(20, 20 * 30_000, 10) == Grid(38, 1, 57)
     assert make_grid(20, 20 * 3_000, 5) == Grid(40, 1, 57)
     assert make_grid(20, 20 * 10**9, 10) == Grid(23, 1, 57)
-
-
-def test_a_grid_without_bits_is_refused() -> None:
-    with pytest.raises(InputError, match="bits after the point"):
-        make_grid(2**26, 2**53, 2**14)
