@@ -16,7 +16,7 @@ from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.theory.constants import threshold_nu
+from fed_ucbvi.theory.bounds import threshold_nu
 from matrices import first_of
 from runs import without_cautions
 

@@ -12,7 +12,7 @@ import pytest
 from fed_ucbvi import FedUCBVI, LiveFederation, Run, RunSpec, gridworld, run
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.network.run_plan import plan_of
-from fed_ucbvi.theory.constants import threshold_nu
+from fed_ucbvi.theory.bounds import threshold_nu
 from network import federate, make_nodes
 
 Make = Callable[[float | None], Run]

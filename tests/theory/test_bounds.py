@@ -15,26 +15,24 @@ from fed_ucbvi import MDP, Federation, FedKLUCBVI, FedUCBVI, InputError, gridwor
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.theory.bounds import (
-    first_episode,
-    global_rule_from,
-    kl_regret_bound,
-    kl_rounds_bound,
-    nontrivial_from,
-    regret_bound,
-    regret_bound_terms,
-    regret_lower_bound,
-    rounds_bound,
-    trivial_bound,
-)
-from fed_ucbvi.theory.constants import (
     beta_common,
     beta_kl,
     beta_martingale,
     beta_max,
     beta_star,
     beta_variance,
+    first_episode,
+    global_rule_from,
+    kl_regret_bound,
+    kl_rounds_bound,
     most_rounds,
+    nontrivial_from,
+    regret_bound,
+    regret_bound_terms,
+    regret_lower_bound,
+    rounds_bound,
     threshold_nu,
+    trivial_bound,
 )
 from matrices import first_of, in_turn
 from runs import without_cautions

@@ -19,8 +19,15 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import bonus as bonus_of
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.heterogeneity import distances
-from fed_ucbvi.theory.bounds import regret_bound_terms, rounds_bound
-from fed_ucbvi.theory.constants import beta_common, beta_max, beta_star, most_rounds, threshold_nu
+from fed_ucbvi.theory.bounds import (
+    beta_common,
+    beta_max,
+    beta_star,
+    most_rounds,
+    regret_bound_terms,
+    rounds_bound,
+    threshold_nu,
+)
 from model_free import finished
 from runs import without_cautions
 

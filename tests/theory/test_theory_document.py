@@ -42,8 +42,7 @@ def test_every_slip_is_listed_and_checked() -> None:
 
 
 def test_the_figures_of_the_document_are_those_of_the_code() -> None:
-    from fed_ucbvi.theory.bounds import nontrivial_from, regret_bound_terms, rounds_bound
-    from fed_ucbvi.theory.constants import most_rounds
+    from fed_ucbvi.theory.bounds import most_rounds, nontrivial_from, regret_bound_terms, rounds_bound
 
     mended, printed = (nontrivial_from(8, 4, 10, 20, 0, 0, 0.05, proof=proof) for proof in ("mended", "printed"))
     assert mended == pytest.approx(3.7e10, rel=0.01)

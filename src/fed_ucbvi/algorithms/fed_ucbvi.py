@@ -50,7 +50,7 @@ from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, Synchronisa
 from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.parameters import NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, IndexArray
-from fed_ucbvi.theory.constants import beta_common, beta_star, threshold_nu
+from fed_ucbvi.theory.bounds import beta_common, beta_star, threshold_nu
 
 Bonus = Literal["practical", "theory", "corrected"]
 Aggregation = Literal["weighted", "uniform"]

@@ -14,8 +14,7 @@ from fed_ucbvi.core.numbers import number_text
 from fed_ucbvi.core.text import Tabled
 from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.theory import bounds
-from fed_ucbvi.theory.bounds import LowerBound, RegretBound
-from fed_ucbvi.theory.constants import most_rounds, threshold_nu
+from fed_ucbvi.theory.bounds import LowerBound, RegretBound, most_rounds, threshold_nu
 
 
 class Promise(NamedTuple):

@@ -21,8 +21,7 @@ from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Trace, Traces, regret
 from fed_ucbvi.results.style import label_of
-from fed_ucbvi.theory.bounds import regret_bound
-from fed_ucbvi.theory.constants import most_rounds
+from fed_ucbvi.theory.bounds import most_rounds, regret_bound
 
 ALGORITHM, ENVIRONMENT = "fed-ucbvi", "gridworld"
 PRINTED = "bonus as printed"
