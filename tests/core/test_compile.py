@@ -94,8 +94,7 @@ def test_a_cache_folder_of_ones_own_that_cannot_be_written_is_replaced_with_a_li
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    first_of([("NUMBA_NUM_THREADS", "0"), ("NUMBA_DISABLE_JIT", "1"), ("NUMBA_NUM_THREADS", "-3")]),
+    ("name", "value"), first_of([("NUMBA_NUM_THREADS", "0"), ("NUMBA_DISABLE_JIT", "1"), ("NUMBA_NUM_THREADS", "-3")])
 )
 def test_settings_of_numba_that_cannot_work_give_one_line(name: str, value: str) -> None:
     ended = execute(PROGRAM, "run", "--episodes", "5", **{name: value})

@@ -258,9 +258,7 @@ def test_the_first_plan_and_those_after_it_are_from_all_counts(tmp_path: Path) -
 def test_a_warm_start_saves_regret() -> None:
     """Fixed seeds; ten times is far from what chance does."""
     algorithm = FedKLUCBVI()
-    simulation = Simulation(algorithm, WORLD, 2000, 1, "episodes")
-    finished(simulation)
-    counts = counts_of(simulation)
+    counts = counts_of(finished(Simulation(algorithm, WORLD, 2000, 1, "episodes")))
     cold = run(algorithm, WORLD, 500, seed=2)
     warm = run(algorithm, WORLD, 500, seed=2, warm_start=counts)
     assert warm.regret < cold.regret / 10
@@ -268,12 +266,8 @@ def test_a_warm_start_saves_regret() -> None:
 
 def test_counts_over_all_steps_are_those_by_step_added_up() -> None:
     algorithm, world = KEEP_COUNTS["stationary"]
-    by_step = Simulation(FedKLUCBVI(), world, 100, 1, "episodes")
-    together = Simulation(algorithm, world, 100, 1, "episodes")
-    for simulation in (by_step, together):
-        while not simulation.done:
-            simulation.advance()
-    counts = counts_of(by_step)
+    both = (finished(Simulation(one, world, 100, 1, "episodes")) for one in (FedKLUCBVI(), algorithm))
+    counts, own = map(counts_of, both)
     added = counts.over_all_steps()
     assert np.array_equal(added.dense()[0], counts.dense().sum(axis=0))
     assert_allclose(
@@ -281,7 +275,6 @@ def test_counts_over_all_steps_are_those_by_step_added_up() -> None:
     )
     start = Simulation(algorithm, world, 100, 1, "episodes", counts=counts)
     assert np.array_equal(start.server.table.visits, added.visits)
-    own = counts_of(together)
     with pytest.raises(InputError, match="over all steps together"):
         Simulation(FedKLUCBVI(), world, 100, 1, "episodes", counts=own)
 

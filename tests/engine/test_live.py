@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -88,10 +89,6 @@ def test_agents_whose_supports_widen_lose_nothing(variant: str, monkeypatch: pyt
     assert narrow.same_outcome(wide)
 
 
-def exit_when_made() -> NoReturn:
-    raise SystemExit(0)
-
-
 class Fleet:
     """Corridors with noisy rewards that remember what happened in them."""
 
@@ -158,18 +155,11 @@ def test_the_reward_on_record_is_the_one_that_was_paid() -> None:
 
 
 def test_the_same_seed_gives_the_same_run_and_processes_change_nothing() -> None:
-    runs = [
-        run(
-            FedUCBVI(),
-            LiveFederation.from_gymnasium(
-                "FrozenLake-v1", 3, horizon=10, reward_range=(0, 1), vectorisation=vectorisation
-            ),
-            30,
-            seed=seed,
-            progress=False,
-        )
-        for seed, vectorisation in ((1, "sync"), (1, "sync"), (1, "async"), (2, "sync"))
-    ]
+    def lakes(how: str) -> LiveFederation:
+        return LiveFederation.from_gymnasium("FrozenLake-v1", 3, horizon=10, reward_range=(0, 1), vectorisation=how)
+
+    kinds = ((1, "sync"), (1, "sync"), (1, "async"), (2, "sync"))
+    runs = [run(FedUCBVI(), lakes(how), 30, seed=seed, progress=False) for seed, how in kinds]
     assert runs[0].same_outcome(runs[1])
     assert runs[0].same_outcome(runs[2])
     assert not np.array_equal(runs[0].exploring_policy, runs[3].exploring_policy)
@@ -238,7 +228,7 @@ def test_the_description_of_a_live_run_names_the_environment() -> None:
         ({"reward_range": (2, 2)}, r"reward_range \(2, 2\) has no width.*pass \(c, c \+ 1\)"),
         ({"reward_range": (-1e308, 1e308)}, "is too large to be counted with"),
         ({"reward_range": (0.0, 1.1e300)}, "is too large to be counted with"),
-        ({"make": lambda i: exit_when_made()}, "environment of agent 0 failed in make: SystemExit: 0"),
+        ({"make": lambda i: sys.exit(0)}, "environment of agent 0 failed in make: SystemExit: 0"),
         ({"horizon": None}, "horizon is missing"),
         ({"horizon": 2.5}, "horizon must be a whole number"),
         ({"agents": 0}, "agents must be at least 1"),

@@ -170,10 +170,10 @@ def test_what_an_algorithm_returns_is_checked_whatever_plays(fault: str, driver:
         run(Broken(fault=fault), WORLD, 200, driver=driver, progress=False)
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_a_set_without_actions_is_found(driver: str) -> None:
-    with pytest.raises(InputError, match=r"^no-sets: its policy has no action for some state: step 1, state 2"):
-        run(NoSets(), WORLD, 200, driver=driver, progress=False)
+def test_a_set_without_actions_is_found() -> None:
+    for driver in DRIVERS:
+        with pytest.raises(InputError, match=r"^no-sets: its policy has no action for some state: step 1, state 2"):
+            run(NoSets(), WORLD, 200, driver=driver, progress=False)
 
 
 def test_an_algorithm_that_is_not_broken_runs_as_the_one_it_inherits_from() -> None:

@@ -54,9 +54,7 @@ def small(agents: int = 3, horizon: int = 4) -> Federation:
 
 
 def played(algorithm: Any, federation: Federation, episodes: int, kind: type[Simulation] = ByAgent) -> Any:
-    simulation = kind(algorithm, federation, episodes, 4, "episodes")
-    finished(simulation)
-    return simulation
+    return finished(kind(algorithm, federation, episodes, 4, "episodes"))
 
 
 # ---------------------------------------------------------------------------------------------------------- the plan
@@ -326,9 +324,7 @@ def test_a_server_that_knows_only_sizes_weighs_by_the_starts_that_occurred() -> 
     federation, algorithm = small(agents=4), FedUCBVI()
     known = plan_for(algorithm, federation, 80, seed=1)
     result = federate(RunPlan(algorithm, known.setting), make_nodes(federation, [1, 3])).run
-    simulated = ByAgent(algorithm, federation, 80, 1, "episodes")
-    while not simulated.done:
-        simulated.advance()
+    simulated = finished(ByAgent(algorithm, federation, 80, 1, "episodes"))
     recommended = simulated.recommend()
     starts = np.array(simulated.agents.experience.visits)[:, 0].sum(axis=(0, 2))
     assert starts.sum() == 4 * 80

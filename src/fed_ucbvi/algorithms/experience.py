@@ -138,7 +138,7 @@ class OwnCounts:
         agents: Any,
         agent: int,
         horizon: int,
-        starts: FloatArray | None,
+        starts: FloatArray,
         *,
         law_known: bool,
     ) -> OwnCounts:
@@ -149,8 +149,7 @@ class OwnCounts:
             agents: a fleet in which each agent is counted by itself.
             agent: its place in the fleet.
             horizon: H.
-            starts: the law of the initial state, where it is known, or how many episodes began where. None where
-                counts are by step: then the visits at the first step say it.
+            starts: the law of the initial state, where it is known, or how many episodes began where.
             law_known: whether it is the law.
         """
         experience = algorithm.experience_of(agents)
@@ -160,16 +159,11 @@ class OwnCounts:
                 "fed-ucbvi or a variant."
             )
         transitions = np.array(experience.transitions[agent], dtype=np.int64)
-        steps = len(transitions)
-        shape = (steps, *experience.rewards.shape[2:])
+        shape = (len(transitions), *experience.rewards.shape[2:])
         means = np.broadcast_to(experience.rewards[min(agent, len(experience.rewards) - 1)], shape)
         rewards, spread = transitions * means[..., None], np.zeros(shape)
         if len(experience.sums.by_slot):
             rewards, spread = _of_sums(experience, agent, transitions, agents.grid.unit)
-        if starts is None:
-            if steps == 1 and horizon > 1:
-                raise InputError("counts over all steps together do not say where episodes began.")
-            starts = transitions[0].sum(axis=(1, 2)).astype(np.float64)
         return cls(transitions, experience.successors, rewards, spread, starts, horizon, law_known)
 
 

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
-from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.algorithms.experience import OwnCounts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
@@ -32,7 +31,6 @@ from fed_ucbvi.engine.live import LiveFederation, as_problem
 from fed_ucbvi.engine.simulation import Simulation, drive
 from fed_ucbvi.environments import FederationLike
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.recommendations import is_known
 from fed_ucbvi.results.run import Run
 
 TOGETHER, ALONE, BLEND = "together", "alone", "blend"
@@ -299,17 +297,9 @@ def alone_or_together(
         seed: of the run.
     """
     simulation = Simulation(as_algorithm(algorithm), as_problem(problem), episodes, seed, apart=True)
-    run = drive(simulation, False, None, None)
-    found = []
-    for i in range(simulation.setting.agents):
-        known = is_known(simulation.federation)
-        starts: FloatArray | None = simulation.federation.initial[i] if known else None
-        if starts is None and simulation.algorithm.counting is Counting.STATIONARY:
-            starts = simulation.starts.astype(np.float64)
-        H = simulation.setting.horizon
-        counts = OwnCounts.of(simulation.algorithm, simulation.agents, i, H, starts, law_known=known)
-        found.append(advise(counts, run.policy, agent=i))
-    return Advised(run, tuple(found))
+    run, party = drive(simulation, False), simulation.party
+    everyone = range(simulation.setting.agents)
+    return Advised(run, tuple(advise(party.own_counts(i), run.policy, agent=i) for i in everyone))
 
 
 def advise(counts: OwnCounts, shared: IndexArray, *, agent: int = 0, seed: int = 0) -> AgentAdvice:

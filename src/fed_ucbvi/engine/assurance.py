@@ -29,7 +29,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -148,14 +148,6 @@ def checked_range(given: Sequence[float] | None) -> tuple[float, float] | None:
     return low, high
 
 
-class RoundChoice(NamedTuple):
-    """What a round plays: the server's policy if ``policy`` is None; at most ``most`` episodes."""
-
-    playing: int
-    policy: PolicyArray | None
-    most: int
-
-
 @dataclass
 class JudgedPolicy:
     """A policy that is judged by the returns of its own episodes; the ``number``-th of the run."""
@@ -244,11 +236,14 @@ class Assurance:
         """W0: what the incumbent earns or costs at least, from 0 in own units."""
         return max(0.0, interval.lower - self._zero, self._zero - interval.upper)
 
-    def choose(self, played: int, left: int) -> RoundChoice:
-        """What the next round plays, after so many episodes of each agent, and with so many left."""
+    def choose(self, played: int, left: int) -> tuple[int, PolicyArray | None, int]:
+        """What the next round plays, after so many episodes of each agent, and with so many left.
+
+        Also the policy, None if it is the server's, and how many episodes at most.
+        """
         short = min(left, max(1, math.ceil(SHARE_OF_HISTORY * played)))
         if self.incumbent is not None and self.promises.only:
-            return RoundChoice(EVALUATING, self.incumbent.policy, short)
+            return EVALUATING, self.incumbent.policy, short
         if self.incumbent is not None:
             interval = self.interval(self.incumbent)
             cost, allowed = self.balance()
@@ -256,12 +251,12 @@ class Assurance:
             if each > 0.0:
                 left = min(left, math.floor((allowed - cost) / (each * self.setting.agents)))
             if left < 1:
-                return RoundChoice(INCUMBENT, self.incumbent.policy, short)
+                return INCUMBENT, self.incumbent.policy, short
         if self.candidate is not None and self.verified <= self.explored - self.verified:
             if self.incumbent is not None and self.incumbent.returns.sum() < self.candidate.returns.sum():
-                return RoundChoice(INCUMBENT, self.incumbent.policy, short)
-            return RoundChoice(VERIFYING, self.candidate.policy, min(short, left))
-        return RoundChoice(EXPLORING, None, left)
+                return INCUMBENT, self.incumbent.policy, short
+            return VERIFYING, self.candidate.policy, min(short, left)
+        return EXPLORING, None, left
 
     @property
     def numbers(self) -> tuple[int, int]:

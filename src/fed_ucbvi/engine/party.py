@@ -41,7 +41,7 @@ from fed_ucbvi.algorithms.base import (
     exchange_messages,
 )
 from fed_ucbvi.algorithms.contract import Contract
-from fed_ucbvi.algorithms.experience import counter_type
+from fed_ucbvi.algorithms.experience import OwnCounts, counter_type
 from fed_ucbvi.algorithms.return_bounds import new_histogram
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
@@ -307,6 +307,12 @@ class Party(ABC):
         restore(self.agents, arrays, AGENTS)
         self.driver.clear()
         self.played, self.asked = 0, False
+
+    def own_counts(self, agent: int) -> OwnCounts:
+        """What one of these agents has counted in all rounds, where each is counted by itself."""
+        starts, law_known = self.starts(agent)
+        H = self.setting.horizon
+        return OwnCounts.of(self.algorithm, self.agents, agent, H, starts, law_known=law_known)
 
     def counts(self) -> dict[str, Array]:
         """What was counted in the round, for :meth:`recall`; not copied."""

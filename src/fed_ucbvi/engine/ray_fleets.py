@@ -168,12 +168,7 @@ class FleetActor(SimulatedParty):
     """Some agents of a federation in a process of their own, on one core, which have played ``past`` rounds."""
 
     def __init__(
-        self,
-        algorithm: Algorithm[Any, Any],
-        setting: Setting,
-        own: Federation,
-        first_agent: int,
-        past: PastRounds,
+        self, algorithm: Algorithm[Any, Any], setting: Setting, own: Federation, first_agent: int, past: PastRounds
     ) -> None:
         use_one_thread()
         super().__init__(algorithm, setting, own, "episodes", first_agent)

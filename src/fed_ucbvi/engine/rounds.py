@@ -19,14 +19,7 @@ from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.engine.assurance import (
-    DELTA,
-    SHARE_OF_HISTORY,
-    Assurance,
-    Promises,
-    policy_arrays,
-    saved_policy,
-)
+from fed_ucbvi.engine.assurance import DELTA, SHARE_OF_HISTORY, Assurance, Promises, policy_arrays, saved_policy
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import planned, warm_setting
 from fed_ucbvi.engine.regret import Scorer

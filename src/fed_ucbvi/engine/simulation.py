@@ -159,10 +159,7 @@ class Simulation(Engine):
 
 
 def drive(
-    simulation: Simulation,
-    progress: bool | OnRound,
-    store: StateStore | None = None,
-    on_round: OnRound | None = None,
+    simulation: Simulation, progress: bool | OnRound, store: StateStore | None = None, on_round: OnRound | None = None
 ) -> Run:
     """Advance a simulation to its end, reporting rounds and progress and keeping checkpoints."""
     subscriber = on_round if isinstance(on_round, Subscriber) else None

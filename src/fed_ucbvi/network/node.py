@@ -196,9 +196,7 @@ class Node:
                 f"'{self.name}' has not taken part in this process, so it has no counts to advise from; it has them "
                 "if the server is started again and the node with it."
             )
-        starts, law_known = self._party.starts(agent)
-        H = self._plan.setting.horizon
-        return OwnCounts.of(self._algorithm, self.state, agent, H, starts, law_known=law_known)
+        return self._party.own_counts(agent)
 
     def identify(self, tls_files: TLSFiles, server: str) -> None:
         """Take part with this certificate, which secure sums need, in a run of ``server``."""
