@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from fed_ucbvi import FedKLUCBVI, FedMVP, InputError
 from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.core.types import CountArray, FloatArray
-from fed_ucbvi.network.checks import Expected, ReportSchema, check_played, check_report, check_reports
+from fed_ucbvi.network.checks import Expected, ReportSchema, check_played
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Played, Query, Report, Request, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from network import assert_simulated
+from network import assert_simulated, check_report
 from problems import random_federation
 
 WORLD = random_federation(np.random.default_rng(61), 3, 3, 3, 4, stationary=True)
@@ -84,10 +84,7 @@ def reported(algorithm: FedKLUCBVI) -> tuple[tuple[Any, ...], int, Expected]:
     query = tuple(algorithm.query(server, 0))
     report = node.answer(Query(1, 0, query))
     assert isinstance(report, Report)
-    forms, grid = ReportSchema(plan, server).forms[0], algorithm.grid(plan.setting)
-    visits = plan.setting.horizon if algorithm.counting is Counting.STATIONARY else 1
-    asked, support = frozenset[int](), plan.support
-    expected = Expected(forms, plan.setting, broadcast[0], query, 0, asked, grid, visits, support)
+    expected = Expected(ReportSchema(plan, server), broadcast[0], query)
     C, Z = report.arrays
     return (C.reshape((*Z.shape[:-1], plan.setting.states)), Z), played.played, expected
 
@@ -112,7 +109,7 @@ def test_new_transitions_are_those_of_the_episodes_that_were_not_reported_and_of
 ) -> None:
     """They add up to the episodes at every step, or to all their steps, and are none where no set has the action."""
     (C, *rest), length, expected = reported(algorithm)
-    member, H = Member("node-0", 0, 3, b""), expected.setting.horizon
+    member, H = Member("node-0", 0, 3, b""), expected.schema.plan.setting.horizon
 
     unit = "steps" if algorithm.stationary else "episodes"
 
@@ -157,9 +154,10 @@ def test_what_earlier_rounds_left_unreported_may_be_where_their_policies_went(al
 @every
 def test_rewards_of_new_transitions_are_no_more_than_one_each(algorithm: FedKLUCBVI) -> None:
     (C, Z), length, expected = reported(algorithm)
-    assert expected.grid is not None
+    grid = expected.schema.grid
+    assert grid is not None
     visited = tuple(np.argwhere(C.sum(axis=-1) > 0)[0])
-    for wrong in (-1, int(C.sum()) * (2**expected.grid.bits + 1)):
+    for wrong in (-1, int(C.sum()) * (2**grid.bits + 1)):
         forged = Z.copy()
         forged[(*visited, 0)] = wrong
         with pytest.raises(ViolationError, match=r"agents 0 to 2: Z at .* (negative|outside n times \[0, 1\])"):
@@ -173,12 +171,12 @@ def test_reports_that_are_checked_together_fail_like_each_by_itself(algorithm: F
     members = {name: Member(name, first, 3, b"") for name, first in (("a", 0), ("b", 3), ("c", 6))}
     lengths = dict.fromkeys(members, length)
     reports = {name: tuple(array.copy() for array in listed(*arrays)) for name in members}
-    check_reports(reports, members, lengths, expected)
+    expected.check_reports(reports, members, lengths)
     reports["b"][0][tuple(np.argwhere(reports["b"][0] > 0)[0])] += 1
     with pytest.raises(ViolationError) as alone:
         check_report(reports["b"], members["b"], length, expected)
     with pytest.raises(ViolationError, match=r"^agents 3 to 5: C ") as together:
-        check_reports(reports, members, lengths, expected)
+        expected.check_reports(reports, members, lengths)
     assert str(alone.value) == str(together.value)
     assert together.value.node == "b"
 
@@ -211,8 +209,7 @@ def told() -> tuple[Arrays, Member, int, Expected]:
     node.answer(Stop(1, played.played))
     report = node.answer(Query(1, 0, ()))
     assert isinstance(report, Report)
-    forms = ReportSchema(plan, server).forms[0]
-    expected = Expected(forms, plan.setting, broadcast[0], (), 0, frozenset(), None)
+    expected = Expected(ReportSchema(plan, server), broadcast[0])
     n, paid, squares, moves = (array.copy() for array in report.arrays)
     return (n, paid, squares, moves), Member("node-0", 0, 3, b""), played.played, expected
 

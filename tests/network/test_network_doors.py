@@ -15,7 +15,7 @@ import pytest
 
 from enemies import SPLIT, WORLD, hello_of, long_fault, outcome_of, plan, simulated
 from fed_ucbvi import FedUCBVI, InputError, synthetic
-from fed_ucbvi.network import reception, transport
+from fed_ucbvi.network import server, transport
 from fed_ucbvi.network.certificates import (
     TLSFiles,
     make_certificates,
@@ -134,7 +134,7 @@ def test_a_name_that_would_write_into_the_log_is_shown_escaped(
 
 def test_one_name_may_open_so_many_streams_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
-    monkeypatch.setattr(reception, "MAX_ATTEMPTS", 3)
+    monkeypatch.setattr(server, "MAX_ATTEMPTS", 3)
 
     async def story() -> None:
         async with served(tmp_path) as hub:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,17 +161,18 @@ def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
         async def ask(name: str) -> None:
             asked.append(await ask_policy(served.remote(name)))
 
-        async def advance_and_ask() -> None:
+        async def advance_and_ask() -> Any:
             if served.coordinator.round == 0:
                 with pytest.raises(InputError, match="no policy has been recommended yet"):
                     await ask("node-0")
-            await advance()
+            past = await advance()
             await ask("node-0")
             await ask("node-2")
             revoked.add("node-2")
             with pytest.raises(InputError, match="the certificate of 'node-2' has been revoked"):
                 await ask("node-2")
             revoked.clear()
+            return past
 
         monkeypatch.setattr(served.coordinator, "_advance", advance_and_ask)
         served.join(*make_nodes(WORLD, SPLIT))
@@ -196,7 +198,7 @@ def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: 
         leaving, staying = served.join(*make_nodes(WORLD, SPLIT))
 
         async def last_round() -> None:
-            await registry.wait_until(lambda: registry.complete(WORLD.agents), SECONDS)
+            await registry.wait_until(lambda: registry.complete(), SECONDS)
             served.coordinator.begun = True
             leaving.cancel()
             await registry.wait_until(lambda: registry.connected == 1, SECONDS)

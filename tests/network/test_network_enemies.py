@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from enemies import ALGORITHM, INCARNATION, SPLIT, WORLD, T, Turn, long_fault, plan, simulated, turning
 from fed_ucbvi.network.arrays import Changes
-from fed_ucbvi.network.checks import Expected, ReportSchema, check_report
+from fed_ucbvi.network.checks import Expected, ReportSchema
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member
@@ -39,6 +39,7 @@ from network import (
     Served,
     assert_run_without_the_first_agent,
     assert_same,
+    check_report,
     federate,
     make_nodes,
     tell,
@@ -369,12 +370,12 @@ def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) 
 def test_squares_are_at_least_the_mean_squared(squares: int) -> None:
     """Two visits with values of 0 to 2 that add up to 2 sqrt(2): squares add up to 4 at least, up to 8 at most."""
     task = plan()
-    forms = ReportSchema(task, ALGORITHM.new_server(task.setting)).forms[1]
-    grid = ALGORITHM.grid(task.setting)
+    schema = ReportSchema(task, ALGORITHM.new_server(task.setting))
+    grid = schema.grid
     assert grid is not None
     V, policy = np.array([0.0, 1.0, 2.0]), np.zeros((3, 3), dtype=np.int32)
-    expected = Expected(forms, task.setting, policy, (V,), 1, frozenset(), grid)
-    n, X, Y, Z = (np.zeros((1, *form.shape), dtype=np.int64) for form in forms)
+    expected = Expected(schema, policy, (V,), 1)
+    n, X, Y, Z = (np.zeros((1, *form.shape), dtype=np.int64) for form in expected.forms)
     n[0, 0, 0], X[0, 0, 0, 0] = 2, round(math.sqrt(8) * 2**grid.bits)
     Y[0, 0, 0] = (squares << 2 * grid.bits) % 2**grid.base, (squares << 2 * grid.bits) >> grid.base
     member = Member("node-0", 0, 1, b"")

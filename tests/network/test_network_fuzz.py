@@ -20,7 +20,7 @@ from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network import client
 from fed_ucbvi.network.arrays import WireError
-from fed_ucbvi.network.checks import Expected, ReportSchema, check_played, check_report
+from fed_ucbvi.network.checks import Expected, ReportSchema, check_played
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, ViolationError
 from fed_ucbvi.network.members import Member, NodeStream
@@ -42,7 +42,7 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import Connection, WireCount
-from network import InMemoryServer, first_broadcast, make_nodes
+from network import InMemoryServer, check_report, first_broadcast, make_nodes
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 PLAN = plan_for(FedUCBVI(nu=30), WORLD, 120, seed=4, run="the-run")
@@ -116,7 +116,7 @@ def test_the_door_survives_any_bytes_and_seats_nobody_who_has_not_said_the_right
         for _ in range(20):
             await asyncio.sleep(0)
         seated = dict(registry.members)
-        await server.reception.close()
+        await server.close()
         await session
         assert set(seated) <= {"node-0"}
         assert seated or arriving[:2] != [HELLO, READY]
@@ -160,7 +160,7 @@ def _round() -> tuple[bytes, list[bytes], np.ndarray[Any, Any], list[Query]]:
 
 PLAYED, REPORTS, POLICY, QUERIES = _round()
 GRID = make_grid(PLAN.setting.agents, PLAN.setting.agents * PLAN.setting.episodes, PLAN.setting.horizon)
-FORMS = ReportSchema(PLAN, PLAN.algorithm.new_server(PLAN.setting)).forms[0]
+SCHEMA = ReportSchema(PLAN, PLAN.algorithm.new_server(PLAN.setting))
 
 
 @many
@@ -182,7 +182,7 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
             else:
                 report = await stream.expect(1, 0)
                 assert isinstance(report, Report)
-                expected = Expected(FORMS, PLAN.setting, POLICY, QUERIES[0].arrays, 0, frozenset(), GRID)
+                expected = Expected(SCHEMA, POLICY, QUERIES[0].arrays)
                 check_report(report.arrays, member, CHUNK, expected)
                 n, X, Y, Z = report.arrays
                 assert min(array.min() for array in report.arrays) >= 0

@@ -15,7 +15,7 @@ from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer
-from fed_ucbvi.network.transport import SERVICE, RemoteServer, open_channel
+from fed_ucbvi.network.transport import SERVICE, RemoteServer
 from network import make_nodes
 
 WORLD = synthetic(agents=4, eps_p=0.2, states=3, actions=2, horizon=3)
@@ -50,7 +50,7 @@ def test_a_monitor_with_a_certificate_is_told_and_a_stranger_is_not(tmp_path: Pa
         run = asyncio.ensure_future(service.run())
         authority = files["monitor"].authority.read_bytes()
         async with (
-            open_channel(address, files["monitor"]) as channel,
+            RemoteServer(address, files["monitor"]).open() as channel,
             grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority)) as stranger,
         ):
             monitor = health_pb2_grpc.HealthStub(channel)
@@ -78,7 +78,7 @@ def test_a_server_that_is_stopped_says_so_and_watchers_may_leave(caplog: pytest.
     async def story() -> None:
         service = FederationServer(plan(), "127.0.0.1:0", None)
         run = asyncio.ensure_future(service.run())
-        async with open_channel(f"127.0.0.1:{service.port}", None) as channel:
+        async with RemoteServer(f"127.0.0.1:{service.port}").open() as channel:
             monitor = health_pb2_grpc.HealthStub(channel)
             watches = [monitor.Watch(asking(SERVICE)), monitor.Watch(asking("other"))]
             assert [(await watch.read()).status for watch in watches] == [SERVING, UNKNOWN]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -160,10 +161,10 @@ def test_a_server_started_again_after_the_logs_does_not_take_them_twice(tmp_path
         served = Served(plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED), tmp_path / "server")
         advance = served.coordinator._advance
 
-        async def fragile() -> None:
+        async def fragile() -> Any:
             if served.coordinator.round == dies_in:
                 raise CrashError
-            await advance()
+            return await advance()
 
         served.coordinator._advance = fragile  # type: ignore[method-assign]
         served.join(*nodes_with([*logs], BY_STEP, tmp_path))

@@ -152,7 +152,7 @@ def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
         registry = server.registry
 
         async def admit(*said: object) -> None:
-            await server.reception._admit(Scripted(*said))  # type: ignore[arg-type]
+            await server._admit(Scripted(*said))  # type: ignore[arg-type]
 
         for wrong, says in (
             (replace(ready, states=4), r"problem has \(S, A, H\) = \(4, 2, 3\)"),
@@ -170,7 +170,7 @@ def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
                 await admit(HELLO, wrong)
         assert registry.members == {}
         await admit(HELLO, ready)
-        assert registry.complete(4)
+        assert registry.complete()
         for other, says in (
             (replace(HELLO, incarnation=b"y" * 16), "another process is connected as 'a'"),
             (replace(HELLO, agents=2), "came with agents 0 to 3 before"),

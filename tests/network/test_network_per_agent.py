@@ -53,9 +53,9 @@ class Story:
         """What was played in every round, from the server's history."""
         kept = ServerCheckpoint(self.folder / "server")
         kept.adopt(plan_for(ALGORITHM, UNLIKE, LONGER, seed=SEED))
-        past = list(kept.past(1, rounds) or ())
+        policies = [np.array(past.arrays["0"]) for past in kept.past(1, rounds) or ()]
         kept.close()
-        return [one.broadcast[0] for one in past]
+        return policies
 
 
 def joined_then_left(world: Federation, folder: Path) -> tuple[Story, list[Run]]:

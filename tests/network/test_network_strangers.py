@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from enemies import NO_REASON, SPLIT, WORLD, hello_of, long_fault, outcome_of, plan, simulated, stream_to
 from fed_ucbvi import InputError
-from fed_ucbvi.network import reception
+from fed_ucbvi.network import server
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke, revoked_names
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.messages import PART_BYTES, PROTOCOL, Hello, Played, Up, Welcome, decode_down, encode, in_parts
@@ -190,8 +190,8 @@ def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
 ) -> None:
     """One certificate is good for no more than its share of handshakes; there is room for each node besides."""
     make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
-    monkeypatch.setattr(reception, "MAX_HANDSHAKES", 6)
-    monkeypatch.setattr(reception, "MAX_STREAMS", 6)
+    monkeypatch.setattr(server, "MAX_HANDSHAKES", 6)
+    monkeypatch.setattr(server, "MAX_STREAMS", 6)
 
     async def story() -> Outcome:
         served = Served(plan(), None, partial(TLSFiles.of, tmp_path), LOOPBACK)
@@ -216,7 +216,7 @@ def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
 
 
 def test_a_stream_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reception, "HELLO_SECONDS", 0.2)
+    monkeypatch.setattr(server, "HELLO_SECONDS", 0.2)
 
     async def story() -> str:
         async with Served(plan(), address=LOOPBACK) as served:

@@ -20,8 +20,10 @@ from fed_ucbvi.engine.drivers.base import Fleet, RoundEnd, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.state_store import restore
 from fed_ucbvi.network.certificates import TLSFiles
+from fed_ucbvi.network.checks import Expected
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, RejectedError
+from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Down, Played, Roster, Up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
@@ -78,6 +80,12 @@ def told_episodes(node: Node, report: Message | None = None) -> int:
     """How many episodes the transitions in a report of what is new are those of; by default in the next one."""
     transitions = (node._own_report((), 0) if report is None else report)[0]
     return int(transitions.sum()) // node._plan.setting.horizon
+
+
+def check_report(report: Message, member: Member, length: int, expected: Expected) -> None:
+    """Raise unless a node's report after a round of ``length`` episodes has its form and can be true."""
+    expected.check_forms(report, member)
+    expected.check_reports({member.name: report}, {member.name: member}, {member.name: length})
 
 
 # --------------------------------------------------------------------------------------------------------- transport

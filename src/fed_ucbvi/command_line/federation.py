@@ -157,7 +157,9 @@ def federate(
 ) -> None:
     """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
     write_log(output.log_format, logging.WARNING)
-    from fed_ucbvi.network.local import run_locally, work_folder
+    import tempfile
+
+    from fed_ucbvi.network.local import run_locally
 
     files = [] if logs is None else [logs.replace("{}", str(node)) for node in range(nodes)]
     for file in files:
@@ -172,9 +174,10 @@ def federate(
     shown = options.arguments_of(output, f"log_format {PAGE} as_json quiet")
     own = ["--algorithm", spec.algorithm, "--send-trajectories", "--log-format", output.log_format]
     own += ["--require-secure-sums"] if spec.secure_sums else []
-    with interruptible(), work_folder(folder) as place:
+    throw_away = tempfile.TemporaryDirectory(prefix="fed-ucbvi-") if folder is None else nullcontext(folder)
+    with interruptible(), throw_away as place:
         code = run_locally(
-            place,
+            Path(place),
             agents=agents,
             nodes=nodes,
             server_arguments=[*problem, *run, *shown],

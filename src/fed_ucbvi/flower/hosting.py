@@ -15,7 +15,8 @@ from typing import Protocol
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.flower.invitation import ERROR, LOST, REQUEST, Invitation, Record, RunAuthority, node_name
 from fed_ucbvi.flower.settings import RunSettings
-from fed_ucbvi.network.members import GONE, NodeRegistry
+from fed_ucbvi.network.members import GONE
+from fed_ucbvi.network.registry import NodeRegistry
 from fed_ucbvi.network.run_plan import plan_of
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint

@@ -11,26 +11,15 @@ A row of a report is about one agent or, where the server takes sums, about all 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import (
-    SUMS,
-    Algorithm,
-    Array,
-    Counting,
-    FleetTables,
-    Message,
-    Setting,
-    added_up,
-    as_sets,
-)
+from fed_ucbvi.algorithms.base import SUMS, Algorithm, Array, Counting, FleetTables, Message, added_up, as_sets
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
-from fed_ucbvi.algorithms.increments import Support
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
 from fed_ucbvi.network.failures import ViolationError
@@ -42,8 +31,6 @@ from fed_ucbvi.network.run_plan import LIVE, RunPlan
 ROUNDING = 1e-9
 """Relative tolerance, because sums of floats are not exact."""
 SUMS_OVER_VISITS = (Meaning.SUM, Meaning.SUM_OF_SQUARES, Meaning.SUM_OF_REWARDS, Meaning.SUM_OF_SQUARED_REWARDS)
-SUM = ""
-"""The name under which the sum over all nodes is checked. No node has it."""
 
 
 class ReportField(NamedTuple):
@@ -60,14 +47,25 @@ class ReportSchema:
 
     It stands in for agents whose node is away. If reports are about everything seen so far (``VISITS_SO_FAR``), the
     node's last report is used instead. A report about a single round is never used twice.
+
+    Attributes:
+        forms: by exchange, the arrays of a report.
+        grid: of the algorithm's sums, if it takes sums.
+        rewards: the grid of what episodes pay.
+        visits_an_episode: visits that one report counts for an agent and an episode: one, or H where steps are
+            counted together.
+        does_without: whether the others can go on without some agents.
     """
 
     def __init__(self, plan: RunPlan, server: Any) -> None:
-        setting, self._plan = plan.setting, plan
-        self.agents: Any = plan.algorithm.new_agents(setting, FleetTables.placeholder(setting))
+        setting, algorithm, self.plan = plan.setting, plan.algorithm, plan
+        self.grid = algorithm.grid(setting)
+        self.rewards = RewardGrid.of(setting)
+        self.visits_an_episode = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
+        self._agents: Any = algorithm.new_agents(setting, FleetTables.placeholder(setting))
         self.forms: list[tuple[ReportField, ...]] = []
         for exchange in range(plan.exchanges):
-            report = self._blank(plan.algorithm.query(server, exchange), exchange)
+            report = self._blank(algorithm.query(server, exchange), exchange)
             names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
             meanings = meanings_of(type(report))
             self.forms.append(
@@ -79,21 +77,20 @@ class ReportSchema:
         used = {form.meaning for forms in self.forms for form in forms}
         self._lasting = Meaning.VISITS_SO_FAR in used
         self.does_without = bool(used & {Meaning.VISITS_SO_FAR, Meaning.VISITS_OF_ROUND, Meaning.NEW_TRANSITIONS})
-        """Whether the others can go on without some agents."""
-        if plan.collection == LIVE and setting.agents > 1 and plan.algorithm.sends_trajectories:
+        if plan.collection == LIVE and setting.agents > 1 and algorithm.sends_trajectories:
             raise InputError(
-                f"{plan.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
-                "stop where they are. Use lockstep, or an algorithm that reports counts."
+                f"{algorithm.name} needs one episode of every agent in every round; in a live collection nodes stop "
+                "where they are. Use lockstep, or an algorithm that reports counts."
             )
         if (plan.on_away != "wait" or plan.on_violation != "stop") and not self.does_without:
             raise InputError(
-                f"{plan.algorithm.name} needs all its agents; wait for nodes that are away, and stop at violations."
+                f"{algorithm.name} needs all its agents; wait for nodes that are away, and stop at violations."
             )
 
     def largest(self, agents: int) -> int:
         """Bytes of the largest report of so many agents, with what the round paid and where it began."""
         report = max(sum(int(np.prod(form.shape)) * form.dtype.itemsize for form in forms) for forms in self.forms)
-        return agents * report + 8 * RewardGrid.of(self._plan.setting).numbers
+        return agents * report + 8 * self.rewards.numbers
 
     def instead(self, member: Member, query: Message, exchange: int, *, planning: bool) -> Message:
         """What replaces the report of a node that is not heard.
@@ -105,50 +102,18 @@ class ReportSchema:
         if last is not None and self._lasting and not member.out and not planning:
             return last
         rows = tuple(np.repeat(array, member.agents, axis=0) for array in self._blank(query, exchange))
-        return added_up(rows) if self._plan.algorithm.report_kind == SUMS else rows
+        return added_up(rows) if self.plan.algorithm.report_kind == SUMS else rows
 
     def _blank(self, query: Message, exchange: int) -> Message:
         """What one agent reports that has seen nothing."""
-        algorithm = self._plan.algorithm
+        algorithm = self.plan.algorithm
         if algorithm.server_counts:
-            return self._plan.listed(algorithm.new_counts(self.agents, ()))
-        return algorithm.report(self.agents, query, exchange)
-
-    @staticmethod
-    def assemble(rows: list[Message]) -> Message:
-        return tuple(np.concatenate(arrays) for arrays in zip(*rows, strict=True))
+            return self.plan.listed(algorithm.new_counts(self._agents, ()))
+        return algorithm.report(self._agents, query, exchange)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What the server knows about the report it waits for.
-
-    Attributes:
-        forms: the arrays' names, shapes and types.
-        setting: the sizes.
-        policy: of the round.
-        query: what was sent down.
-        exchange: its number.
-        requesters: agents that requested the synchronisation.
-        grid: of the algorithm's sums, if it takes sums.
-        visits_an_episode: visits that one report counts for an agent and an episode: one, or H where steps are
-            counted together.
-        support: the transitions that reports of what is new list.
-    """
-
-    forms: tuple[ReportField, ...]
-    setting: Setting
-    policy: PolicyArray
-    query: Message
-    exchange: int
-    requesters: Container[int]
-    grid: Grid | None
-    visits_an_episode: int = 1
-    support: Support | None = None
-
-
-def _who(member: Member) -> str:
-    return "all agents together" if member.name == SUM else describe_agents(member.span)
+def _violation(member: Member, what: str) -> ViolationError:
+    return ViolationError(f"{describe_agents(member.span)}: {what}")
 
 
 def check_played(
@@ -167,13 +132,13 @@ def check_played(
     ``secret`` whether it must not say which agent made the request.
     """
     if bool(played.requests) if secret else played.somebody:
-        raise ViolationError(f"{_who(member)}: a request of another kind than this run's")
+        raise _violation(member, "a request of another kind than this run's")
     if played.played > chunk:
-        raise ViolationError(f"{_who(member)}: played {played.played} episodes, {chunk} at most were allowed")
+        raise _violation(member, f"played {played.played} episodes, {chunk} at most were allowed")
     if played.played < chunk and not played.asked and not early:
-        raise ViolationError(f"{_who(member)}: played {played.played} of {chunk} episodes without a request")
+        raise _violation(member, f"played {played.played} of {chunk} episodes without a request")
     if played.asked and played.played < 1:
-        raise ViolationError(f"{_who(member)}: a request before the first episode")
+        raise _violation(member, "a request before the first episode")
     if not played.requests:
         return
     H, S = policy.shape[:2]
@@ -193,57 +158,75 @@ def check_played(
             raise ViolationError(f"{who}: action {request.action} is not the policy's")
 
 
-def check_forms(report: Message, member: Member, expected: Expected) -> None:
-    """Raise unless a report has the arrays that belong there."""
-    if len(report) != len(expected.forms):
-        raise ViolationError(f"{_who(member)}: {len(report)} arrays, expected {len(expected.forms)}")
-    rows = member.agents if expected.grid is None else 1
-    for form, array in zip(expected.forms, report, strict=True):
-        if array.shape != (rows, *form.shape) or array.dtype != form.dtype:
-            raise ViolationError(
-                f"{_who(member)}: {form.name} is {array.dtype} {array.shape}, expected {form.dtype} "
-                f"{(rows, *form.shape)}"
-            )
+@dataclass(frozen=True)
+class Expected:
+    """What the server knows about the reports it waits for.
 
-
-def check_report(
-    report: Message, member: Member, length: int, expected: Expected, played: tuple[int, int] | None = None
-) -> None:
-    """Raise unless a node's report after a round of ``length`` episodes can be true.
-
-    If a report is about agents that have played different numbers of episodes, ``played`` are their sum, and how many
-    of them were not reported yet.
+    Attributes:
+        schema: of the run's reports.
+        policy: of the round.
+        query: what was sent down.
+        exchange: its number.
+        requesters: agents that requested the synchronisation.
     """
-    check_forms(report, member, expected)
-    rows = _Rows.of([member], [length], expected)
-    first = member.episodes == 0
-    if played is not None:
-        rows, first = replace(rows, episodes=np.array(played[:1]), unreported=np.array(played[1:])), False
-    rows.check(report, [_before(report, member, expected, first=first)])
+
+    schema: ReportSchema
+    policy: PolicyArray
+    query: Message = ()
+    exchange: int = 0
+    requesters: Container[int] = ()
+
+    @property
+    def forms(self) -> tuple[ReportField, ...]:
+        return self.schema.forms[self.exchange]
+
+    def check_forms(self, report: Message, member: Member) -> None:
+        """Raise unless a report has the arrays that belong there."""
+        if len(report) != len(self.forms):
+            raise _violation(member, f"{len(report)} arrays, expected {len(self.forms)}")
+        rows = member.agents if self.schema.grid is None else 1
+        for form, array in zip(self.forms, report, strict=True):
+            if array.shape != (rows, *form.shape) or array.dtype != form.dtype:
+                expected = f"expected {form.dtype} {(rows, *form.shape)}"
+                raise _violation(member, f"{form.name} is {array.dtype} {array.shape}, {expected}")
+
+    def check_reports(
+        self, reports: Mapping[str, Message], members: Mapping[str, Member], lengths: Mapping[str, int]
+    ) -> None:
+        """Raise unless the reports of all these nodes can be true; each must have its form. The error names the node.
+
+        All are checked at once, which takes hardly longer than to check one.
+        """
+        owners = [members[name] for name in reports]
+        before = []
+        for report, member in zip(reports.values(), owners, strict=True):
+            nothing = tuple(map(np.zeros_like, report)) if member.episodes == 0 else report  # if nobody remembers
+            before.append(member.reports.get(self.exchange, nothing))
+        length = np.array([lengths[name] for name in reports])
+        agents = np.array([member.agents for member in owners])
+        played = np.array([member.episodes + member.before for member in owners]) + length
+        new = played - np.array([member.reported for member in owners])
+        names, spans = list(reports), [member.span for member in owners]
+        logged = np.array([member.new_logs for member in owners])
+        if self.schema.grid is None:  # a row for each agent
+            names = [member.name for member in owners for _ in member.span]
+            spans = [range(agent, agent + 1) for member in owners for agent in member.span]
+            played, length, new = (np.repeat(column, agents) for column in (played, length, new))
+            agents, logged = np.ones_like(played), np.zeros_like(played)
+        rows = _Rows(self, names, spans, agents, agents * played, length, agents * new, logged)
+        rows.check(assembled(list(reports.values())), before)
+
+    def check_sum(self, report: Message, agents: int, episodes: int, logged: int) -> None:
+        """Raise unless the sum of reports over so many agents, that played so many new episodes, can be true."""
+        new = np.array([episodes])
+        none = np.zeros(1, dtype=np.int64)
+        rows = _Rows(self, [""], [range(agents)], np.array([agents]), new, none, new, np.array([logged]))
+        rows.check(report, [report])
 
 
-def check_reports(
-    reports: Mapping[str, Message], members: Mapping[str, Member], lengths: Mapping[str, int], expected: Expected
-) -> None:
-    """Raise unless the reports of all these nodes can be true; each must have its form. The error names the node.
-
-    All are checked at once, which takes hardly longer than to check one.
-    """
-    owners = [members[name] for name in reports]
-    before = [
-        _before(report, member, expected, first=member.episodes == 0)
-        for report, member in zip(reports.values(), owners, strict=True)
-    ]
-    rows = _Rows.of(owners, [lengths[name] for name in reports], expected)
-    rows.check(ReportSchema.assemble(list(reports.values())), before)
-
-
-def _before(report: Message, member: Member, expected: Expected, *, first: bool) -> Message:
-    """The report before this one: zeros if this is the ``first``, the report itself if nobody remembers."""
-    before = member.reports.get(expected.exchange)
-    if before is not None:
-        return before
-    return tuple(np.zeros_like(array) for array in report) if first else report
+def assembled(rows: list[Message]) -> Message:
+    """The rows of several reports as one."""
+    return tuple(np.concatenate(arrays) for arrays in zip(*rows, strict=True))
 
 
 def _column(numbers: CountArray, array: Array) -> CountArray:
@@ -257,49 +240,32 @@ class _Rows:
 
     Attributes:
         expected: of the reports.
-        owners: the node of each row.
-        first: the number of its first agent.
-        agents: how many agents it is about.
-        episodes: how many these have played, added up, this round included.
+        owners: the name of each row's node; empty for the sum over all of them.
+        spans: the agents that it is about.
+        agents: how many these are.
+        episodes: how many they have played, added up, this round included.
         lengths: episodes of the round.
         unreported: episodes that were not in a report yet, added up likewise.
         logged: steps of logs that were not, either.
     """
 
     expected: Expected
-    owners: Sequence[Member]
-    first: CountArray
+    owners: Sequence[str]
+    spans: Sequence[range]
     agents: CountArray
     episodes: CountArray
     lengths: CountArray
     unreported: CountArray
     logged: CountArray
 
-    @classmethod
-    def of(cls, members: Sequence[Member], lengths: Sequence[int], expected: Expected) -> _Rows:
-        """One row for each agent, or for each node."""
-        agents = np.array([member.agents for member in members])
-        played = np.array([member.episodes + member.before for member in members]) + np.array(lengths)
-        new = played - np.array([member.reported for member in members])
-        firsts = np.array([member.first_agent for member in members])
-        if expected.grid is not None:
-            logged = np.array([member.new_logs for member in members])
-            return cls(expected, members, firsts, agents, agents * played, np.array(lengths), agents * new, logged)
-        owners = [member for member in members for _ in member.span]
-        numbers = np.array([agent for member in members for agent in member.span], dtype=np.int64)
-        no_logs = np.zeros_like(agents)
-        each = (np.repeat(column, agents) for column in (played, np.array(lengths), new, no_logs))
-        return cls(expected, owners, numbers, np.ones_like(numbers), *each)
-
     def check(self, report: Message, before: Sequence[Message]) -> None:
         """Raise unless every row can be true; ``before`` has what was reported before, by node."""
-        expected = self.expected
-        for place, (form, array) in enumerate(zip(expected.forms, report, strict=True)):
+        for place, (form, array) in enumerate(zip(self.expected.forms, report, strict=True)):
             if array.dtype.kind == "f":
                 self._refuse(~np.isfinite(array), form.name, "not finite", array)
             self._check_meaning(form, array, [one[place] for one in before])
-        if expected.grid is not None:
-            self._check_sums(report, expected.grid)
+        if self.expected.schema.grid is not None:
+            self._check_sums(report, self.expected.schema.grid)
         self._check_sums_of_round(report)
         self._check_spread(report)
 
@@ -308,23 +274,22 @@ class _Rows:
         if not wrong.any():
             return
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        owner, first = self.owners[at[0]], int(self.first[at[0]])
-        who = _who(owner) if owner.name == SUM else describe_agents(range(first, first + int(self.agents[at[0]])))
+        owner, plan = self.owners[at[0]], self.expected.schema.plan
+        who = describe_agents(self.spans[at[0]]) if owner else "all agents together"
         reason = why if isinstance(why, str) else why(at[0])
-        support = self.expected.support
-        where = support.place(at[1]) if support is not None and array.shape[1:2] == (support.numbers,) else at[1:]
+        listed = plan.algorithm.server_counts and array.shape[1:2] == (plan.support.numbers,)
+        where = plan.support.place(at[1]) if listed else at[1:]
         said = f"{name} at {where} is {array[at]}: " if len(at) > 1 else f"{name} ({array[at]}) "
-        raise ViolationError(f"{who}: {said}{reason}", node=owner.name)
+        raise ViolationError(f"{who}: {said}{reason}", node=owner)
 
     def _by_cell(self, transitions: CountArray) -> CountArray:
         """Added up over next states."""
-        assert self.expected.support is not None
-        return self.expected.support.by_cell(transitions)
+        return self.expected.schema.plan.support.by_cell(transitions)
 
     # ------------------------------------------------------------------------------------------- arrays by themselves
 
     def _check_meaning(self, form: ReportField, array: Array, before: Sequence[Array]) -> None:
-        name, visits = form.name, self.expected.visits_an_episode
+        name, visits = form.name, self.expected.schema.visits_an_episode
         unit = "episodes" if visits == 1 else "steps"
         match form.meaning:
             case Meaning.VISITS_SO_FAR:
@@ -344,7 +309,7 @@ class _Rows:
                 self._check_total(array, False, (-1,), self.lengths, "episodes of the round", name)
             case Meaning.FLAG:
                 if array.size:
-                    asked = np.array([[agent in self.expected.requesters] for agent in self.first.tolist()])
+                    asked = np.array([[span[0] in self.expected.requesters] for span in self.spans])
                     self._refuse(array != asked, name, "not what the agent's request said", array)
             case Meaning.STATE | Meaning.MEAN | Meaning.SQUARE | Meaning.GAP | Meaning.RETURN | Meaning.REWARD:
                 low, high = self._range(form.meaning)
@@ -356,7 +321,7 @@ class _Rows:
 
     def _range(self, meaning: Meaning) -> tuple[float, float]:
         """The least and the largest value that a mean can have, or a state."""
-        H, query = float(self.expected.setting.horizon), self.expected.query
+        H, query = float(self.expected.schema.plan.setting.horizon), self.expected.query
         low, high = (float(query[0].min()), float(query[0].max())) if len(query) == 1 else (0.0, H)
         return {
             Meaning.STATE: (0.0, self.expected.policy.shape[1] - 1.0),
@@ -398,8 +363,8 @@ class _Rows:
 
     def _went(self, *, by_step: bool) -> MaskArray:
         """The actions of the round's policy, of all steps or of the exchange's."""
-        sets = as_sets(self.expected.policy, self.expected.setting.actions) != 0
-        if self.expected.visits_an_episode > 1:
+        sets = as_sets(self.expected.policy, self.expected.schema.plan.setting.actions) != 0
+        if self.expected.schema.visits_an_episode > 1:
             return np.asarray(sets.any(axis=0, keepdims=by_step))
         return sets if by_step else np.asarray(sets[len(sets) - 1 - self.expected.exchange])
 
@@ -457,12 +422,12 @@ class _Rows:
 
     def _values(self) -> tuple[float, float]:
         """The least and the largest value that was asked about, with the reward where sums are those of r + V."""
-        query, paid = self.expected.query, 1.0 if self.expected.setting.random_rewards else 0.0
+        query, paid = self.expected.query, float(self.expected.schema.plan.setting.random_rewards)
         return (float(query[0].min()), float(query[0].max()) + paid) if query else (0.0, 0.0)
 
     def _check_spread(self, report: Message) -> None:
         """Raise if a second moment is below the first one squared: ``N Y >= X^2``, and ``P V^2 >= (P V)^2``."""
-        forms, grid = self.expected.forms, self.expected.grid
+        forms, grid = self.expected.forms, self.expected.schema.grid
         for place in range(1, len(report)):
             x, y = report[place - 1 : place + 1]
             weight: Array | float = 1.0

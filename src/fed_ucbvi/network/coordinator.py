@@ -13,27 +13,21 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import MaskArray
-from fed_ucbvi.engine.extension import planned
-from fed_ucbvi.engine.party import first_chunk, growing
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
-from fed_ucbvi.network.checks import ReportSchema
+from fed_ucbvi.engine.state_store import SavedState
 from fed_ucbvi.network.failures import FederationStoppedError
-from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeRegistry, NodeStatus
-from fed_ucbvi.network.messages import Played
+from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeStatus
 from fed_ucbvi.network.network_engine import NetworkEngine
-from fed_ucbvi.network.node_calls import NodeCalls
+from fed_ucbvi.network.registry import NodeRegistry
 from fed_ucbvi.network.roster import Authority
-from fed_ucbvi.network.rounds import Collected, EpisodesCall, NetworkRound
+from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.server_checkpoint import PastRound, ServerCheckpoint, listed_sums, told_in_round
-from fed_ucbvi.network.synchronisation import Synchronisation
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, past_round
 from fed_ucbvi.network.transcript import NOBODY
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import last_gap
@@ -62,18 +56,13 @@ class Coordinator:
         on_exchange: Callable[[float], None] | None = None,
         authority: Authority | None = None,
     ) -> None:
-        self._on_round, self._authority = on_round, authority
-        self.plan, self.registry = plan, NodeRegistry()
-        self._server_checkpoint, self._report = server_checkpoint, report
-        self.transcript = NOBODY if server_checkpoint is None else server_checkpoint.transcript
+        self._on_round, self._authority, self._report = on_round, authority, report
+        self.plan, self._server_checkpoint = plan, server_checkpoint
         self.engine = NetworkEngine(plan)
-        self.report_schema = ReportSchema(plan, self.engine.server)
-        self._node_calls = NodeCalls(self.registry, self.engine, plan, on_exchange, self.transcript)
-        self._synchronisation = Synchronisation(
-            plan, self.engine, self.registry, self._node_calls, self.report_schema
-        )
+        transcript = NOBODY if server_checkpoint is None else server_checkpoint.transcript
+        self.registry = NodeRegistry(plan, self.engine, on_exchange, transcript)
         if server_checkpoint is not None:
-            server_checkpoint.load(self.engine, self.registry)
+            server_checkpoint.load(self.registry)
         self._presents: list[MaskArray] = []
         """Which agents took part, each time that the engine's round was answered."""
         self.begun = False
@@ -93,23 +82,24 @@ class Coordinator:
 
     async def run(self) -> None:
         """Wait for the nodes, then play to the end."""
-        registry, gathering, M = self.registry, self.plan.gathering, self.plan.setting.agents
+        registry, gathering = self.registry, self.plan.gathering
         self.begun = self.round > 0
         resuming = self.begun and not self.done
         if resuming:  # nodes need a moment to find a server that has been started again
-            await registry.wait_until(lambda: registry.complete(M), REUNION_SECONDS)
-        if not self.begun and not await registry.wait_until(lambda: registry.complete(M), gathering):
+            await registry.wait_until(registry.complete, REUNION_SECONDS)
+        if not self.begun and not await registry.wait_until(registry.complete, gathering):
             here = sum(member.agents for member in registry.active if member.stream is not None)
-            raise FederationStoppedError(f"after {gathering:g} s {M - here} agents are missing.")
+            missing = self.plan.setting.agents - here
+            raise FederationStoppedError(f"after {gathering:g} s {missing} agents are missing.")
         self.begun = True
         self._use_units()
         began, earlier = time.perf_counter(), self.engine.seconds
         if self.round == 0 and any(member.new_logs for member in registry.present):
             await self._take_logs()
         while not self.done:
-            await self._advance()
+            past = await self._advance()
             self.engine.seconds = earlier + time.perf_counter() - began
-            await self._keep()
+            await self._keep(past)
             if self._report is not None:
                 self._report(self)
             if self._on_round is not None:
@@ -128,7 +118,7 @@ class Coordinator:
         registry, events = self.registry, tuple(self.engine.events)
         nodes = tuple(NodeStatus.of(member) for member in registry.everyone)
         return FederationStatus(
-            self.plan.run, self.plan.secure_sums, nodes, registry.wire, self._node_calls.violations, events
+            self.plan.run, self.plan.secure_sums, nodes, registry.wire, registry.violations, events
         )
 
     def _leave_out(self, name: str) -> None:
@@ -151,35 +141,28 @@ class Coordinator:
     def _check_leaving(self, member: Member) -> None:
         """Put on record that a node leaves for good; raise where the others need it."""
         plan, others = self.plan, [one for one in self.registry.active if one is not member]
-        if not self.report_schema.does_without:
+        if not self.registry.report_schema.does_without:
             raise InputError(f"{plan.algorithm.name} needs all its agents, so no node can leave.")
         if len(others) < (plan.least_members if plan.secure_sums else 1):
             raise InputError(f"'{member.name}' cannot leave: too few nodes would remain.")
         self.engine.left[member.span] = True
         stays = plan.algorithm.server_counts
-        self._node_calls.note(member, "left for good", f"its counts {'are kept' if stays else 'are dropped'}")
+        self.registry.note(member, "left for good", f"its counts {'are kept' if stays else 'are dropped'}")
 
     async def _take_logs(self) -> None:
         """Before the first round, have nodes report what their logs count: it is like a warm start from all of it.
 
         Who is not there, or too few contributors under secure sums: their logs are in their next report.
         """
-        synchronisation, members = self._synchronisation, self.registry.members
-        self._node_calls.begin(0)
+        self.registry.begin(0)
         broadcast = tuple(np.array(array) for array in self.engine.contract.broadcast(self.engine.server))
-        now = NetworkRound(self.plan, 0, broadcast, 0, self._authority)
+        now = NetworkRound(self.registry, 0, broadcast, self._authority)
         now.limit(0)
-        collected = now.collected(await self._node_calls.ask_all(EpisodesCall(now, 0)))
-        synchronisation.begin()
-        await synchronisation.run(now, broadcast[0], collected, self.engine.server)
-        steps = sum(members[name].new_logs for name in synchronisation.used)
-        for name, roster in synchronisation.used.items():
-            members[name].confirmed, members[name].roster = 0, roster
+        await now.play()
+        await now.synchronise(self.engine.server)
+        steps = sum(self.registry.members[name].new_logs for name in now.used)
         log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
-        sums = listed_sums(synchronisation.sums)
-        about = {"planned": planned(self.engine.setting)}
-        self._last = PastRound(0, 0, 0, broadcast, -1, about=about, told=sums)
-        await self._keep()
+        await self._keep(self._close(now))
 
     def excluded(self, member: Member) -> str:
         """What a node is told that the others do without for good."""
@@ -187,73 +170,38 @@ class Coordinator:
         why = f" in round {known[-1]['round']}: {known[-1]['what']}" if known else ""
         return f"'{member.name}' has been excluded from this run{why}"
 
-    async def _advance(self) -> None:
+    async def _advance(self) -> SavedState:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
-        first = self.engine.played
-        number, steps, recommended = self.round + 1, self.engine.round(), len(self.engine.recommendations)
+        engine, number, recommended = self.engine, self.round + 1, len(self.engine.recommendations)
+        steps = engine.round()
         self._presents = []
-        self._node_calls.begin(number)
+        self.registry.begin(number)
         request = self._send(steps, None)
         assert isinstance(request, Play)
         broadcast = tuple(np.array(array) for array in request.broadcast)
-        about: dict[str, Any] = {}
-        told: dict[str, Array] = {}
-        now = NetworkRound(self.plan, number, broadcast, first, self._authority)
-        if self.engine.assurance is not None:
-            now.limit(request.most, request.playing, self.engine.assurance.numbers)
-        confirmed = max(member.confirmed for member in self.registry.everyone)
-        credited = max(member.credited for member in self.registry.everyone)
-        collected = now.collected(await self._collect(now))
-        fresh: dict[str, dict[int, Message]] = {member.name: {} for member in self.registry.everyone}
-        synchronisation = self._synchronisation
-        synchronisation.begin()
-        if not collected.requesters:
-            await synchronisation.settle(now, broadcast[0], collected)
-        played = self._played(collected)._replace(paid=synchronisation.paid)
-        request = self._send(steps, played)
+        now = NetworkRound(self.registry, number, broadcast, self._authority)
+        if engine.assurance is not None:
+            now.limit(request.most, request.playing, engine.assurance.numbers)
+        await now.play()
+        if not now.requesters:
+            await now.settle()
+        request = self._send(steps, now.played)
         while isinstance(request, Synchronise):
             server, planning = request
-            reports = await synchronisation.run(now, broadcast[0], collected, server, planning=planning)
-            if not planning and not self.plan.algorithm.server_counts:
-                for name, own in reports.items():
-                    fresh[name].update(own)
-            request = self._send(steps, None if planning else synchronisation.paid)
-        if self.plan.algorithm.server_counts:
-            played = played._replace(paid=synchronisation.paid)
-            sums, used = synchronisation.sums, [*(synchronisation.credited | synchronisation.used)]
-            about, told = told_in_round(self.plan, played, self._presents, sums, used)
-        for member in self.registry.present:
-            member.base, member.episodes = number, member.episodes + member.before + collected.lengths[member.name]
-            member.before = 0
-            member.reports.update(fresh[member.name])
-            if member.name in synchronisation.used:
-                member.reported, member.confirmed = member.episodes, number
-                member.roster = synchronisation.used[member.name]
-            if member.name in synchronisation.credited:
-                member.credited, member.credited_episodes = number, member.episodes
-                member.credited_roster = synchronisation.credited[member.name]
-        if self.plan.secure_sums:
-            for roster in dict.fromkeys([*synchronisation.credited.values(), *synchronisation.used.values()]):
-                self.transcript.add("used", round=number, roster=roster)
-        length = collected.end.length
-        self._last = PastRound(
-            number, first, length, broadcast, confirmed, credited, now.playing, now.grid.judged, about, told
-        )
-        gap = self.engine.units.scale * last_gap(self.engine.recommendations[recommended:])
-        if self.engine.assurance is not None and (issued := self.engine.assurance.issued(number)):
-            log.info("round %d: %s", number, issued, extra={"round": number})
+            await now.synchronise(server, planning=planning)
+            request = self._send(steps, None if planning else now.paid)
+        gap = engine.units.scale * last_gap(engine.recommendations[recommended:])
+        if engine.assurance is not None and (issued := engine.assurance.issued(number)):
+            log.info("round %d: %s", number, issued, extra=now.about)
         if not math.isnan(gap):
-            log.info("round %d: the recommended policy's gap is %.4g", number, gap, extra={"round": number})
+            log.info("round %d: the recommended policy's gap is %.4g", number, gap, extra=now.about)
+        return self._close(now)
 
-    async def _collect(self, now: NetworkRound) -> dict[str, Played]:
-        """Nodes play ahead in chunks, which grow until one of them reports a request; live ones at one go."""
-        setting, answers = self.plan.setting, dict[str, Played]()
-        chunks = [setting.episodes] if now.live else growing(self._chunk(), now.left, setting.horizon)
-        for chunk in chunks:
-            answers = await self._node_calls.ask_all(EpisodesCall(now, chunk))
-            if any(played.asked for played in answers.values()):
-                break
-        return answers
+    def _close(self, now: NetworkRound) -> SavedState:
+        """What is to be kept of a round that is over."""
+        past = past_round(now, self._presents)
+        now.close()
+        return past
 
     def _send(self, steps: Steps[None], answer: PlayedRound | Paid | None) -> Request | None:
         """Send the engine's round an answer, and who takes part by now; what it needs next, None at its end."""
@@ -267,34 +215,22 @@ class Coordinator:
         except StopIteration:
             return None
 
-    def past(self, member: Member, held: int) -> Iterator[PastRound] | None:
+    def past(self, member: Member, held: int) -> Iterator[SavedState] | None:
         """The rounds after ``held`` that a member's agents have played, if these were all rounds there were."""
         start, length = self.engine.rows[member.base - 1][:2]
         if self._server_checkpoint is None or not self.engine.together or member.episodes != start + length:
             return None
         return self._server_checkpoint.past(held + 1, member.base)
 
-    def _played(self, collected: Collected) -> PlayedRound:
-        lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
-        for member in self.registry.everyone:
-            lengths[member.span] = member.before + collected.lengths.get(member.name, 0)
-        request = collected.request
-        return PlayedRound(collected.end, -1 if request is None else request.rule, lengths=lengths)
-
-    def _chunk(self) -> int:
-        """Episodes that nodes play before they first answer: as many as cost little, or twice the last round."""
-        steps = max(member.agents for member in self.registry.everyone) * self.plan.setting.horizon
-        return first_chunk(steps, self.engine.last_length)
-
-    async def _keep(self) -> None:
+    async def _keep(self, past: SavedState) -> None:
         """Save the round before any node is told of the next one; if the disk is full, try again."""
         end = time.monotonic() + self.plan.patience
         while self._server_checkpoint is not None:
             try:
                 if self.engine.together or self.plan.algorithm.server_counts:
-                    self._server_checkpoint.remember(self._last)
-                self._server_checkpoint.write(self.engine, self.registry)
-                self.transcript.flush()
+                    self._server_checkpoint.remember(past)
+                self._server_checkpoint.write(self.registry)
+                self.registry.transcript.flush()
                 break
             except OSError as error:
                 if time.monotonic() > end:

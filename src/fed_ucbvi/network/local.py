@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fed_ucbvi.core.errors import InputError
@@ -17,22 +15,6 @@ from fed_ucbvi.network.certificates import make_certificates
 PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")
 SECONDS_TO_LISTEN = 120.0
 SECONDS_TO_END = 10.0
-
-
-@contextmanager
-def work_folder(keep: Path | None) -> Iterator[Path]:
-    """The folder for certificates and states: the given one, or one that vanishes."""
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep
-        return
-    with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as name:
-        yield Path(name)
-
-
-def start_command(*arguments: str, quiet: bool = False) -> subprocess.Popen[bytes]:
-    silence = subprocess.DEVNULL if quiet else None
-    return subprocess.Popen([*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=silence)
 
 
 def run_locally(
@@ -46,29 +28,36 @@ def run_locally(
     """Start everything, wait for the server to end, and give its exit code; node i has arguments of its own."""
     shares = split_agents(agents, nodes)
     names = [f"node-{i}" for i in range(nodes)]
+    folder.mkdir(parents=True, exist_ok=True)
     certificates = folder / "certs"
     if not certificates.exists():
         make_certificates(certificates, server="server", nodes=names, days=7)
     port_file = folder / "port"
     port_file.unlink(missing_ok=True)
     tls_files = ("--certs", str(certificates))
-    server = start_command(
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str, output: int | None = None) -> subprocess.Popen[bytes]:
+        started = subprocess.Popen([*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=output)
+        processes.append(started)
+        return started
+
+    server = start(
         *("serve", "--listen", "127.0.0.1:0", "--port-file", str(port_file), *tls_files, "--nodes", ",".join(names)),
         *("--agents", str(agents), "--checkpoint", str(folder / "checkpoint"), *server_arguments),
     )
-    running = []
     try:
         address = f"127.0.0.1:{_wait_for_port(port_file, server)}"
         for i, (name, (first, count)) in enumerate(zip(names, shares, strict=True)):
             own = ("--name", name, "--first-agent", str(first), "--agents", str(count), "--state", str(folder / name))
-            running.append(start_command("join", address, *tls_files, *own, *node_arguments(i), quiet=True))
+            start("join", address, *tls_files, *own, *node_arguments(i), output=subprocess.DEVNULL)
         return server.wait()
     except BaseException:
-        for process in (server, *running):
+        for process in processes:
             process.terminate()
         raise
     finally:
-        for process in (server, *running):
+        for process in processes:
             _end(process)
 
 

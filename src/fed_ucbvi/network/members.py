@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -265,6 +265,11 @@ class Member:
         return range(self.first_agent, self.first_agent + self.agents)
 
     @property
+    def about(self) -> dict[str, str]:
+        """For the log."""
+        return {"node": self.name}
+
+    @property
     def new_logs(self) -> int:
         """Steps of its logs that are in its next report."""
         return self.logged_steps if self.confirmed < 0 else 0
@@ -289,77 +294,6 @@ class Member:
 
 def describe_agents(span: range) -> str:
     return f"agent {span[0]}" if len(span) == 1 else f"agents {span[0]} to {span[-1]}"
-
-
-class NodeRegistry:
-    """All members and what their streams have carried; tells those who wait when nodes come or go."""
-
-    def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
-        self.wire = WireCount()
-        self._changed = asyncio.Condition()
-
-    @property
-    def everyone(self) -> list[Member]:
-        """All members, in the order of their agents."""
-        return sorted(self.members.values(), key=lambda member: member.first_agent)
-
-    @property
-    def active(self) -> list[Member]:
-        """Members that are neither excluded nor have left, in the order of their agents."""
-        return [member for member in self.everyone if not member.out]
-
-    @property
-    def present(self) -> list[Member]:
-        """Members that take part, in the order of their agents."""
-        return [member for member in self.everyone if member.status == HERE]
-
-    @property
-    def connected(self) -> int:
-        return sum(member.stream is not None for member in self.members.values())
-
-    @property
-    def agents(self) -> int:
-        return sum(member.agents for member in self.members.values())
-
-    def complete(self, agents: int) -> bool:
-        """Whether all agents have joined, except those of nodes that the others do without."""
-        absent = any(member.stream is None for member in self.present)
-        return self.agents == agents and self.connected > 0 and not absent
-
-    async def notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait for nodes to come or go until ``condition`` holds; False if it does not in time."""
-        try:
-            async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(condition)
-        except TimeoutError:
-            return False
-        return True
-
-    async def give_up(self, member: Member, stream: NodeStream, reason: str) -> None:
-        """Close a stream that is of no use any more."""
-        stream.close(reason)
-        if member.stream is stream:
-            member.stream = None
-            log.warning("%s: stream closed: %s", member.name, reason, extra={"node": member.name})
-            await self.notify()
-
-    async def part_with(self, member: Member, status: str, reason: str) -> None:
-        """Continue without a node for good: it is excluded, or has left."""
-        member.status = status
-        if member.stream is not None:
-            await self.give_up(member, member.stream, reason)
-        await self.notify()
-
-    async def keep(self) -> None:
-        """What has become of the members is on disk."""
-        for member in self.members.values():
-            member.kept = True
-        await self.notify()
 
 
 class NodeStatus(NamedTuple):

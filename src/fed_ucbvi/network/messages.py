@@ -333,7 +333,6 @@ class End(_Message, frozen=True):
 
 
 WithArrays = Start | Query | Report
-_WITH_ARRAYS = (Start, Query, Report)
 Up = Hello | Joining | Played | Report | Decline | Fault | Part
 Down = Welcome | Refusal | Start | Continue | Stop | Roster | Query | End
 _SHOWN = {
@@ -379,7 +378,7 @@ class DeltaCache:
 
     def keep(self, message: Up | Down) -> None:
         """Remember a message that was sent, or was asked for and has come; unasked ones would fill the memory."""
-        if isinstance(message, _WITH_ARRAYS):
+        if isinstance(message, WithArrays):
             self._kept[self._slot(message)] = message
 
     def base(self, message: WithArrays, since: int) -> Message:
@@ -394,18 +393,18 @@ class DeltaCache:
 
 def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
     """A message as bytes; with what was ``sent`` before on the stream, only what has changed since."""
-    if sent is not None and isinstance(message, _WITH_ARRAYS):
+    if sent is not None and isinstance(message, WithArrays):
         before = sent.last(message)
         sent.keep(message)
-        if before is not None and _forms(before) == _forms(message):
+        if before is not None and list(map(_form, before.arrays)) == list(map(_form, message.arrays)):
             changes = Changes.of(message.arrays, before.arrays, before.round)
             if changes.size < sum([packed_bytes(array) for array in message.arrays]):
                 message = msgspec.structs.replace(message, arrays=changes)
     return _ENCODER.encode(message)
 
 
-def _forms(message: WithArrays) -> list[Any]:
-    return [(array.shape, array.dtype) for array in message.arrays]
+def _form(array: Array) -> Any:
+    return array.shape, array.dtype
 
 
 class ToMany:
@@ -447,7 +446,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[MessageT], data: bytes, taken: Delt
         message = decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WireError(f"{len(data)} bytes that are no message of this protocol: {one_line(str(error))}.") from error
-    if isinstance(message, _WITH_ARRAYS):
+    if isinstance(message, WithArrays):
         force_setattr(message, "arrays", _arrays(message, message.arrays, taken))
     return message
 

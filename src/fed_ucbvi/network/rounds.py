@@ -1,27 +1,38 @@
-"""One round as the server sees it: what each node is told, and what its answers must be. Nothing here sends or waits.
+"""One round as the server holds it: what nodes are asked, what their answers must be, and what they add up to.
 
 Every question can be repeated on a new stream. A stream that has not carried the round's start gets it first and,
 once the round is stopped, its stop. So a node that was killed catches up by playing the same episodes again.
+
+A synchronisation goes step by step or at once, in the open or masked. Under secure sums there is one exchange. Nodes
+have said with their episodes that they are ready; the server closes the round with a roster of those that are there,
+and adds up what they report. If a node comes back in the middle, its keys are others, so it must sign anew, and the
+same nodes are asked again. If it does not, the synchronisation has failed: nothing is used, and what the nodes have
+to report goes with the next.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
-from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.algorithms.base import Array, Message, added_up
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.network.checks import Expected, check_forms, check_played
-from fed_ucbvi.network.failures import ViolationError
+from fed_ucbvi.engine.party import first_chunk, growing
+from fed_ucbvi.engine.rounds import Paid, PlayedRound
+from fed_ucbvi.network.checks import Expected, assembled, check_played
+from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member, NodeStream
 from fed_ucbvi.network.messages import (
     COUNTS,
     REWARDS,
+    REWARDS_ALONE,
     Continue,
     Decline,
     Denial,
@@ -30,16 +41,16 @@ from fed_ucbvi.network.messages import (
     Query,
     Ready,
     Report,
-    Request,
     Roster,
     RosterEntry,
     Start,
     Stop,
     ToMany,
 )
-from fed_ucbvi.network.rewards import RewardGrid
-from fed_ucbvi.network.roster import Authority
-from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.registry import Call, NodeRegistry
+from fed_ucbvi.network.roster import Authority, fingerprint, make_roster, new_episodes
+from fed_ucbvi.network.run_plan import LIVE
+from fed_ucbvi.network.secure_sums import summed
 from fed_ucbvi.results.round_record import EXPLORING
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -48,46 +59,47 @@ UNNAMED_AGENT = frozenset({-1})
 """The request as the server sees it under secure sums: somebody made one."""
 
 
-@dataclass(frozen=True)
-class Collected:
-    """The outcome of a round's episodes.
-
-    Attributes:
-        end: for the record; ``length`` is that of the node that played most.
-        request: the request on record, if any agent made one.
-        lengths: episodes by node.
-        requesters: the agents that requested a synchronisation; under secure sums :data:`UNNAMED_AGENT`, if any did.
-    """
-
-    end: RoundEnd
-    request: Request | None
-    lengths: Mapping[str, int]
-    requesters: frozenset[int]
-
-
 class NetworkRound:
     """A round in progress.
 
     Args:
-        plan: the run.
-        number: of the round, from 1.
-        broadcast: policy, N and so on.
-        first: episodes before it, where all agents stop together.
+        registry: of the run.
+        number: of the round, from 1; round 0 has the nodes' logs.
+        broadcast: policy, N and so on, arrays of its own.
         authority: of what nodes sign, under secure sums.
+
+    Attributes:
+        first: episodes before it, where all agents stop together.
+        lengths: episodes by node, once they have been played.
+        end: for the record; its length is that of the node that played most.
+        rule: of the request on record; -1 if no agent made one.
+        requesters: the agents that requested a synchronisation; under secure sums :data:`UNNAMED_AGENT`, if any did.
+        paid: what it paid, as far as nodes have said, and where its episodes began.
+        sums: what reports add up to, where they are what is new: to the server, and to a planner.
+        used: the nodes whose reports were used, with the digest of their roster.
+        credited: under secure sums likewise those whose rewards were used.
+        confirmed: the last round before it whose reports were used.
+        credited_before: the last round before it whose rewards were used.
     """
 
     def __init__(
-        self, plan: RunPlan, number: int, broadcast: Message, first: int, authority: Authority | None = None
+        self, registry: NodeRegistry, number: int, broadcast: Message, authority: Authority | None = None
     ) -> None:
-        self.plan, self.number, self.broadcast, self._first = plan, number, broadcast, first
-        self._authority = authority
-        self.denials: list[Denial] = []
-        self._most = plan.setting.episodes
-        self.live, self.grid = plan.collection == LIVE, RewardGrid.of(plan.setting)
-        self.lengths: Mapping[str, int] = {}
-        """Episodes by node, once the round has been collected."""
-        self.playing = EXPLORING
+        self._registry, self.plan, self._authority = registry, registry.plan, authority
+        self.number, self.broadcast, self.first = number, broadcast, registry.engine.played
+        self.live, self.grid = self.plan.collection == LIVE, registry.report_schema.rewards
+        self._most, self.playing = self.plan.setting.episodes, EXPLORING
         self._starts: dict[tuple[Any, ...], ToMany] = {}
+        self.lengths: Mapping[str, int] = {}
+        self.end, self.rule = RoundEnd(0, 0, -1, -1, -1, -1), -1
+        self.requesters: frozenset[int] = frozenset()
+        self.paid: Paid | None = None
+        self.sums: dict[bool, CountTable] = {}
+        self.used: dict[str, str] = {}
+        self.credited: dict[str, str] = {}
+        self._reports = defaultdict[str, dict[int, Message]](dict)
+        self.confirmed = max(member.confirmed for member in registry.everyone)
+        self.credited_before = max(member.credited for member in registry.everyone)
 
     @property
     def about(self) -> dict[str, int]:
@@ -97,18 +109,44 @@ class NetworkRound:
         """It may have so many episodes of what is ``playing``; these are the policies whose returns nodes tell."""
         self._most, self.playing, self.grid = most, playing, self.grid._replace(judged=judged)
 
-    @property
-    def left(self) -> int:
-        """How many episodes can be played in it, where all agents stop together."""
-        return self.left_after(self._first)
-
     def left_after(self, first: int) -> int:
         """How many episodes an agent may play in it that has played so many."""
         return min(self._most, self.plan.setting.episodes - first)
 
+    # ------------------------------------------------------------------------------------------------------- episodes
+
+    async def play(self) -> None:
+        """Nodes play ahead in chunks, which grow until one of them reports a request; live ones at one go.
+
+        It ends after the earliest request, or where each live node has stopped.
+        """
+        registry, horizon = self._registry, self.plan.setting.horizon
+        steps = max(member.agents for member in registry.everyone) * horizon
+        chunk = first_chunk(steps, registry.engine.last_length)
+        answers: dict[str, Played] = {}
+        for until in [self._most] if self.live else growing(chunk, self.left_after(self.first), horizon):
+            answers = await registry.ask_all(EpisodesCall(self, until))
+            asked = [played.played for played in answers.values() if played.asked]
+            if asked:
+                break
+        self.lengths = {name: played.played for name, played in answers.items()}
+        if asked and not self.live:
+            self.lengths = dict.fromkeys(answers, min(asked))
+        longest = max(self.lengths.values())
+        self.end = self.end._replace(length=longest)
+        heard = [played.requests for name, played in answers.items() if played.played == self.lengths[name]]
+        requests = [request for own in heard for request in own]
+        if self.plan.secure_sums and asked:
+            self.end, self.requesters = self.end._replace(requests=1), UNNAMED_AGENT
+        elif requests:
+            one = min(requests, key=lambda request: request.agent)
+            step = one.step if one.step < horizon else -1
+            self.end = RoundEnd(longest, len(requests), one.agent, step, one.state, one.action)
+            self.rule, self.requesters = one.rule, frozenset(request.agent for request in requests)
+
     def start(self, member: Member, chunk: int) -> ToMany:
         """What begins the round for a node; the same bytes for all nodes that are as far."""
-        first = member.episodes if self.live else self._first
+        first = member.episodes if self.live else self.first
         confirmed = member.confirmed if self.plan.algorithm.server_counts else member.base
         where = member.base, first, self.left_after(first), chunk
         what = confirmed, bytes.fromhex(member.roster), member.missed, bytes.fromhex(member.missed_roster)
@@ -128,7 +166,7 @@ class NetworkRound:
         if ready is None or self._authority is None:
             raise ViolationError("it has not said that it is ready for a sum")
         for part, said in ((COUNTS, ready.episodes), (REWARDS, ready.uncredited)):
-            expected = self.new_episodes(member)[part] + (played.played if self.live else 0)
+            expected = self._new_episodes(member, part) + (played.played if self.live else 0)
             if said != expected:
                 raise ViolationError(f"it says that {said} episodes are new, expected {expected}")
         try:
@@ -137,48 +175,214 @@ class NetworkRound:
                 what = member.missed, bytes.fromhex(member.missed_roster)
                 denial = Denial(member.name, *what, ready.denial, member.certificate)
                 self._authority.check_denial(denial, self.plan.run)
-                self.denials.append(denial)
+                self._registry.denials.append(denial)
                 member.missed, member.missed_roster = 0, ""
         except InputError as error:
             raise ViolationError(str(error).rstrip(".")) from error
         member.ready = ready
 
-    def new_episodes(self, member: Member) -> dict[str, int]:
-        """Episodes before this round that no used sum has, by part; before the first one, those of the logs."""
+    def _new_episodes(self, member: Member, part: str) -> int:
+        """Episodes before this round that no used sum has; before the first one, those of the logs."""
         played = member.episodes + member.before
-        counts = played - member.reported if self.number else member.logged_episodes
-        return {COUNTS: counts, REWARDS: played - member.credited_episodes}
+        if part == REWARDS:
+            return played - member.credited_episodes
+        return played - member.reported if self.number else member.logged_episodes
 
     def entry(self, member: Member, ready: Ready) -> RosterEntry:
         bare = replace(ready, denial=b"")
         return RosterEntry(member.name, member.first_agent, member.agents, member.certificate, bare)
 
-    def collected(self, answers: Mapping[str, Played]) -> Collected:
-        """How the round has ended: after the earliest request, or where each live node has stopped."""
-        asked = [played for played in answers.values() if played.asked]
-        if not asked or self.live:
-            lengths = {name: played.played for name, played in answers.items()}
-        else:
-            lengths = dict.fromkeys(answers, min(played.played for played in asked))
-        self.lengths = lengths
-        requests = [
-            request
-            for name, played in answers.items()
-            if played.requests and played.played == lengths[name]
-            for request in played.requests
-        ]
-        longest = max(lengths.values())
-        if self.plan.secure_sums and asked:
-            return Collected(RoundEnd(longest, 1, -1, -1, -1, -1), None, lengths, UNNAMED_AGENT)
-        if not requests:
-            return Collected(RoundEnd(longest, 0, -1, -1, -1, -1), None, lengths, frozenset())
-        first = min(requests, key=lambda request: request.agent)
-        step = first.step if first.step < self.plan.setting.horizon else -1
-        end = RoundEnd(longest, len(requests), first.agent, step, first.state, first.action)
-        return Collected(end, first, lengths, frozenset(request.agent for request in requests))
+    # ------------------------------------------------------------------------------------------------ synchronisation
+
+    async def settle(self) -> None:
+        """End a round without a request: all nodes have counted it once they have said what it paid.
+
+        Nobody needs their counts, which stay with them until somebody does.
+        """
+        if self.plan.secure_sums:
+            await self._sum_of_nodes(None, counts=False)
+            return
+        query = Query(self.number, REWARDS_ALONE, (), rewards=True)
+        self._take_rewards(await self._registry.ask_all(ExchangeCall(self, query, None)))
+
+    async def synchronise(self, server: Any, *, planning: bool = False) -> None:
+        """All exchanges with a server, or with a planner, to which nodes that are away have seen nothing.
+
+        (Their last reports are about the server's values, not about the planner's.)
+        """
+        plan, schema = self.plan, self._registry.report_schema
+        if plan.secure_sums:
+            await self._synchronise_sums(server, planning=planning)
+            return
+        for exchange in range(plan.exchanges):
+            query = tuple(np.array(array) for array in plan.algorithm.query(server, exchange))
+            reports = await self._exchange(query, exchange, planning=planning)
+            if not planning:
+                self.used |= dict.fromkeys(reports, "")
+                for name, report in reports.items():
+                    self._reports[name][exchange] = report
+            everyone = assembled(
+                [
+                    reports[member.name]
+                    if member.name in reports
+                    else schema.instead(member, query, exchange, planning=planning)
+                    for member in self._registry.everyone
+                ]
+            )
+            if plan.algorithm.server_counts:
+                self._add(server, plan.read_counts(added_up(everyone)), planning=planning)
+            else:
+                plan.algorithm.aggregate(server, everyone, exchange)
+
+    def _add(self, server: Any, new: CountTable, *, planning: bool) -> None:
+        """Add what is new to what a server, or a planner, knows."""
+        self.sums[planning] = new
+        self.plan.algorithm.add_counts(server, new)
+
+    async def _exchange(self, query: Message, exchange: int, *, planning: bool) -> dict[str, Message]:
+        """The reports that can be true; what is done about the others is up to the run's rules."""
+        registry = self._registry
+        expected = Expected(registry.report_schema, self.broadcast[0], query, exchange, self.requesters)
+        rewards = exchange == 0 and not planning
+        sent = Query(self.number, exchange + (self.plan.exchanges if planning else 0), query, rewards)
+        reports = await registry.ask_all(ExchangeCall(self, sent, expected))
+        while True:
+            checked = {name: report[:-1] if rewards else report for name, report in reports.items()}
+            try:
+                expected.check_reports(checked, registry.members, self.lengths)
+                break
+            except ViolationError as violation:
+                await registry.violated(registry.members[violation.node], str(violation))
+                del reports[violation.node]
+        if rewards:
+            self._take_rewards(reports)
+        return checked
+
+    def _take_rewards(self, reports: Mapping[str, Message]) -> None:
+        """Take what nodes say of rewards, the last array of each report."""
+        (numbers,) = summed(report[-1:] for report in reports.values())
+        self.paid = self.grid.read(numbers)
+
+    # --------------------------------------------------------------------------------------------------- secure sums
+
+    async def _synchronise_sums(self, server: Any, *, planning: bool) -> None:
+        engine, total = self._registry.engine, None
+        if not planning or self.paid is not None:  # counts and rewards are summed over the same nodes
+            expected = Expected(self._registry.report_schema, self.broadcast[0])
+            total = await self._sum_of_nodes(expected, rewards=self.number > 0 and not planning)
+        if total:
+            new = self.plan.read_counts(total)
+            engine.held = new if engine.held is None else engine.held.merge(new)
+        if (planning or total is not None) and engine.held is not None:
+            self._add(server, engine.held, planning=planning)
+            engine.held = engine.held if planning else None
+
+    async def _sum_of_nodes(self, expected: Expected | None, **asked: bool) -> Message | None:
+        """What is new, added up over the nodes of a roster; None if too few have anything new, or one vanishes.
+
+        Args:
+            expected: of counts, if they are asked for.
+            **asked: whether for ``counts`` and ``rewards``; True unless said.
+        """
+        registry, before = self._registry, None
+        while (roster := await self._roster(asked)) is not None:
+            if before not in (None, new_episodes(roster)):
+                break
+            before, call = new_episodes(roster), RosterCall(self, roster, expected)
+            reports = await registry.ask_all(call)
+            if len(reports) == len(roster.entries):
+                registry.denials = []
+                used = dict.fromkeys(reports, fingerprint(roster).hex())
+                self.used = used if roster.counts else self.used
+                self.credited = used if roster.rewards else self.credited
+                return self._checked_sum(roster, reports, expected)
+            silent = {entry.name for entry in roster.entries} - set(reports) - call.declined
+            for name in silent:
+                member = registry.members[name]
+                member.missed, member.missed_roster = self.number, fingerprint(roster).hex()
+            if call.declined or not silent <= {member.name for member in registry.present}:
+                break
+            what = "a node has come back; the same nodes are asked again"
+            log.warning("round %d: %s", self.number, what, extra=self.about)
+        if before is not None:
+            what = "a synchronisation failed: not all nodes of its roster have answered"
+            log.warning("round %d: %s", self.number, what, extra=self.about)
+            registry.record("", what, "what was not used goes with the next report")
+        elif self.number != self.plan.setting.episodes:
+            log.info("round %d: too few nodes have new episodes for a sum", self.number, extra=self.about)
+        return None
+
+    async def _roster(self, asked: dict[str, bool]) -> Roster | None:
+        """Those that are there and ready; None if fewer than it takes have new episodes."""
+        plan, registry = self.plan, self._registry
+        if len(registry.active) < plan.least_members:
+            raise FederationStoppedError(
+                f"secure sums need {plan.least_members} nodes, and {len(registry.active)} take part; finished rounds "
+                "are kept."
+            )
+        for part in (COUNTS, REWARDS):
+            new = [self._new_episodes(one, part) + self.lengths.get(one.name, 0) for one in registry.present]
+            few = sum(episodes >= plan.least_episodes for episodes in new) < plan.least_members
+            if asked.get(part, True) and few:
+                return None
+        await registry.ask_all(ReadyCall(self))
+        entries = [self.entry(one, one.ready) for one in registry.present if one.ready is not None]
+        length = 0 if self.live else max(self.lengths.values())
+        return make_roster(self.number, length, entries, registry.denials, **asked)
+
+    def _checked_sum(self, roster: Roster, reports: Mapping[str, Message], expected: Expected | None) -> Message:
+        """What the reports add up to, checked; nobody knows whose numbers are in it."""
+        total = summed(reports.values())
+        by_node = new_episodes(roster)
+        new = {part: sum(one.agents * by_node[part][one.name] for one in roster.entries) for part in roster.parts}
+        counts, played = total[:-1] if roster.rewards else total, new.get(COUNTS, 0) if roster.round else 0
+        logs = sum(self._registry.members[entry.name].new_logs for entry in roster.entries)
+        try:
+            if expected is not None:
+                expected.check_sum(counts, sum(entry.agents for entry in roster.entries), played, logs)
+            if roster.rewards:
+                self.grid.check(total[-1], new[REWARDS], some=True)
+        except ViolationError as violation:
+            raise FederationStoppedError(
+                f"the nodes' reports add up to what cannot be true: {violation}. Some node has lied or failed; "
+                "secure sums hide which. Finished rounds are kept."
+            ) from violation
+        if roster.rewards:
+            self.paid = self.grid.read(total[-1])
+        return counts
+
+    # -------------------------------------------------------------------------------------------------------- the end
+
+    @property
+    def played(self) -> PlayedRound:
+        """What the engine is told of it."""
+        lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
+        for member in self._registry.everyone:
+            lengths[member.span] = member.before + self.lengths.get(member.name, 0)
+        return PlayedRound(self.end, self.rule, lengths=lengths, paid=self.paid)
+
+    def close(self) -> None:
+        """It is over: put to the members' accounts what they have played in it, and what of theirs was used."""
+        for member in self._registry.present:
+            member.base, member.episodes = self.number, member.episodes + member.before + self.lengths[member.name]
+            member.before = 0
+            if not self.plan.algorithm.server_counts:
+                member.reports.update(self._reports[member.name])
+            if member.name in self.used:
+                member.reported, member.confirmed = member.episodes, self.number
+                member.roster = self.used[member.name]
+            if member.name in self.credited:
+                member.credited, member.credited_episodes = self.number, member.episodes
+                member.credited_roster = self.credited[member.name]
+        if self.plan.secure_sums and self.number:
+            for roster in dict.fromkeys([*self.credited.values(), *self.used.values()]):
+                self._registry.transcript.add("used", round=self.number, roster=roster)
 
 
-class EpisodesCall:
+# ------------------------------------------------------------------------------------------------------ what is asked
+
+
+class EpisodesCall(Call[Played]):
     """Play until ``chunk`` episodes of the round have been played or an agent requests a synchronisation.
 
     In a live collection nodes play on until one of them reports a request; then the others stop where they are.
@@ -186,7 +390,7 @@ class EpisodesCall:
 
     def __init__(self, now: NetworkRound, chunk: int) -> None:
         self._now, self._chunk = now, chunk
-        self.halt: Continue | None = Continue(now.number, 0) if now.live else None
+        self.halt = Continue(now.number, 0) if now.live else None
 
     def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
         if stream.prepared == self._now.number:
@@ -206,69 +410,32 @@ class EpisodesCall:
         return answer
 
 
-class ReadyCall:
+class ReadyCall(EpisodesCall):
     """Under secure sums: have nodes that have come back since they played say once more that they are ready."""
 
-    halt: Continue | None = None
-
     def __init__(self, now: NetworkRound) -> None:
-        self._now = now
+        super().__init__(now, 0)
+        self.halt = None
 
     def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
-        return [] if stream.prepared == self._now.number else [self._now.start(member, 0)]
+        return [] if stream.prepared == self._now.number else super().script(member, stream)
 
     def read(self, member: Member, answer: Played) -> Played:
-        if not self._now.live:
-            check_played(answer, member, self._now.broadcast[0], self._now.plan.algorithm, 0, early=True, secret=True)
-        elif answer.played != self._now.lengths[member.name]:
+        if self._now.live and answer.played != self._now.lengths[member.name]:
             raise ViolationError(f"it played {answer.played} episodes, after {self._now.lengths[member.name]}")
-        self._now.take_ready(member, answer)
-        return answer
+        return super().read(member, answer)
 
 
-class RosterCall:
-    """Ask for what is new, masked between the nodes of a roster; ``expected`` is None where it needs no counts."""
-
-    halt: Continue | None = None
-
-    def __init__(self, now: NetworkRound, roster: Roster, expected: Expected | None) -> None:
-        self._now, self._question, self._expected = now, ToMany(roster), expected
-        self._rewards = roster.rewards
-        self._entries = {entry.name: entry for entry in roster.entries}
-        self.declined: set[str] = set()
-
-    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
-        now = self._now
-        signed = None if member.ready is None else now.entry(member, member.ready)
-        if stream.prepared != now.number or self._entries.get(member.name) != signed:
-            return []  # it has come back since, and must say again that it is ready
-        return [*([] if stream.stopped else [Stop(now.number, now.lengths[member.name])]), self._question]
-
-    def read(self, member: Member, answer: Report | Decline) -> Message | None:
-        if isinstance(answer, Decline):
-            log.warning("%s: round %d: %s", member.name, answer.round, answer.reason, extra={"node": member.name})
-            self.declined.add(member.name)
-            return None
-        if not answer.arrays:
-            raise ViolationError("its report is empty")
-        _check_forms(answer.arrays[:-1] if self._rewards else answer.arrays, member, self._expected)
-        if self._rewards:
-            self._now.grid.check_form(answer.arrays[-1])
-        return answer.arrays
-
-
-class ExchangeCall:
+class ExchangeCall(Call[Message]):
     """One exchange of a round's synchronisation, in the open.
 
-    If the query asks for rewards, they are the last array of each report; ``expected`` is None where it asks for
+    If the question asks for rewards, they are the last array of each report; ``expected`` is None where it asks for
     nothing else. A node that has answered has counted the round.
     """
 
-    halt: Continue | None = None
-
-    def __init__(self, now: NetworkRound, query: Query, expected: Expected | None) -> None:
-        self._now, self._query, self._expected = now, query, expected
-        self._question = ToMany(query)
+    def __init__(self, now: NetworkRound, question: Query | Roster, expected: Expected | None) -> None:
+        self._now, self._question, self._expected = now, ToMany(question), expected
+        self._rewards = question.rewards
 
     def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
         now, script = self._now, list[Down | ToMany]()
@@ -278,21 +445,44 @@ class ExchangeCall:
             script.append(Stop(now.number, now.lengths[member.name]))
         return [*script, self._question]
 
-    def read(self, member: Member, answer: Report) -> Message:
-        whole = report = answer.arrays
-        if self._query.rewards:
-            if not whole:
-                raise ViolationError("it says neither what the round paid nor where its episodes began")
-            report = whole[:-1]
-        _check_forms(report, member, self._expected)
-        if self._query.rewards:
-            self._now.grid.check(whole[-1], member.agents * (member.before + self._now.lengths[member.name]))
-        return whole
+    def read(self, member: Member, answer: Report | Decline) -> Message | None:
+        if isinstance(answer, Decline):
+            raise ViolationError(f"it declines to report: {answer.reason}")
+        if not answer.arrays:
+            raise ViolationError("its report is empty")
+        report = answer.arrays[:-1] if self._rewards else answer.arrays
+        if self._expected is not None:
+            self._expected.check_forms(report, member)
+        elif report:
+            raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
+        if self._rewards:
+            self._check_rewards(member, answer.arrays[-1])
+        return answer.arrays
+
+    def _check_rewards(self, member: Member, numbers: Array) -> None:
+        self._now.grid.check(numbers, member.agents * (member.before + self._now.lengths[member.name]))
 
 
-def _check_forms(report: Message, member: Member, expected: Expected | None) -> None:
-    """Raise unless a report has its form; none is expected where rewards alone are asked for."""
-    if expected is not None:
-        check_forms(report, member, expected)
-    elif report:
-        raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
+class RosterCall(ExchangeCall):
+    """Ask for what is new, masked between the nodes of a roster, of which some may decline."""
+
+    def __init__(self, now: NetworkRound, roster: Roster, expected: Expected | None) -> None:
+        super().__init__(now, roster, expected)
+        self._entries = {entry.name: entry for entry in roster.entries}
+        self.declined: set[str] = set()
+
+    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
+        signed = None if member.ready is None else self._now.entry(member, member.ready)
+        if stream.prepared != self._now.number or self._entries.get(member.name) != signed:
+            return []  # it has come back since, and must say again that it is ready
+        return super().script(member, stream)
+
+    def read(self, member: Member, answer: Report | Decline) -> Message | None:
+        if not isinstance(answer, Decline):
+            return super().read(member, answer)
+        log.warning("%s: round %d: %s", member.name, answer.round, answer.reason, extra=member.about)
+        self.declined.add(member.name)
+        return None
+
+    def _check_rewards(self, member: Member, numbers: Array) -> None:
+        self._now.grid.check_form(numbers)

@@ -1,31 +1,59 @@
-"""The server's side of the network: listen, run, return the result."""
+"""The server's side of the network: listen, let nodes in, run, return the result.
+
+A stream opens, says which node it is, and is admitted or rejected with a reason. Whose streams are read at all, and
+how many at a time, is decided before anything is read.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+import math
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.certificates import TLSFiles
+from fed_ucbvi.network import messages
+from fed_ucbvi.network.certificates import Certified, TLSFiles, check_name
 from fed_ucbvi.network.coordinator import Coordinator
-from fed_ucbvi.network.failures import FederationStoppedError, RejectedError
-from fed_ucbvi.network.messages import End
-from fed_ucbvi.network.reception import Reception
-from fed_ucbvi.network.roster import Authority
+from fed_ucbvi.network.failures import ConnectionLostError, FederationStoppedError, RejectedError, ViolationError
+from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, NodeStream, describe_agents
+from fed_ucbvi.network.roster import Authority, der_of
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint
-from fed_ucbvi.network.transport import Listener, WireCount
+from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint, played_again
+from fed_ucbvi.network.sources import DIGEST_BYTES, host
+from fed_ucbvi.network.transport import Connection, Listener, WireCount
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
 
 log = logging.getLogger("fed_ucbvi.federation")
 
+HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
+"""Time until the hello, and until a node has joined; it may have to build a large problem and compile first."""
+MAX_HANDSHAKES, MAX_STREAMS = 64, 8
+"""Streams at one time: in the handshake, besides one for each node that is expected, and of one name."""
+MAX_NODES_AT_ONCE = 1024
+"""Nodes for which there is room in the handshake at one time."""
+MAX_ATTEMPTS, ATTEMPTS_SECONDS = 120, 60.0
+"""Streams that one name may open in this time; an honest node pauses too long between attempts to reach it."""
+REVOKED_SECONDS = 1.0
+"""Between looks at the list of the revoked, for streams that are open."""
+DISMISSAL_SECONDS, DISMISSAL_TRIES, DISMISSAL_PAUSE = 5.0, 5, 0.05
+"""For telling a node why its stream ends."""
+LISTENING_SECONDS = 1.0
+"""The stream stays open this long afterwards: a node that is just writing would find it broken and not read why."""
+LEAVING_SECONDS = 60.0
+"""A node that leaves for good waits this long until the round without it is kept."""
 FAREWELL_SECONDS = 10.0
 """How long the end is told to nodes that are just reconnecting."""
+MAX_ROUNDS_TOLD = 4
+"""How many of the rounds that a node says it holds are repeated to it and to the log."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +87,10 @@ class FederationServer:
     Args:
         plan: the run.
         address: ``HOST:PORT`` to listen on; port 0 is a free one. None: it does not listen.
-        tls_files: the server's certificate; none: insecure, on this machine only.
+        tls_files: the server's certificate; none: insecure, on this machine only, and a node is who it says it is.
         server_checkpoint: where finished rounds are kept, if anywhere.
-        revoked: names that are rejected though certified.
+        revoked: gives the names, and names with a serial number, that are rejected though certified; asked anew for
+            every stream, and again and again while streams are open.
         report: called after every round.
         on_round: likewise, with the record of the round.
         on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
@@ -79,7 +108,8 @@ class FederationServer:
         on_round: OnRound | None = None,
         on_exchange: Callable[[float], None] | None = None,
     ) -> None:
-        self.plan, self._tls_files, self._server_checkpoint = plan, tls_files, server_checkpoint
+        self.plan, self._tls_files, self._revoked = plan, tls_files, revoked
+        self._server_checkpoint = server_checkpoint
         if plan.secure_sums and tls_files is None:
             raise InputError(
                 "secure sums need certificates, by which nodes know each other's keys; serve with --certs."
@@ -87,62 +117,72 @@ class FederationServer:
         authority = Authority(tls_files.read()[0]) if plan.secure_sums and tls_files is not None else None
         self.coordinator = Coordinator(plan, server_checkpoint, report, on_round, on_exchange, authority)
         self.registry = self.coordinator.registry
-        self.reception = Reception(
-            self.coordinator, certified=tls_files is not None, revoked=revoked, farewell=self._farewell
-        )
-        self.session = self.reception.session
+        self._streams: set[NodeStream] = set()
+        self._handshakes = 0
+        self._attempts: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_ATTEMPTS))
+        self._end: messages.End | None = None
+        self._closed = False
+        self._told: tuple[int, bytes] = 0, b""
         self._listener = None if address is None else Listener(self, address, tls_files)
         self.port = 0 if self._listener is None else self._listener.port
-        self._told: tuple[int, bytes] = 0, b""
 
     async def run(self) -> Outcome:
         """Listen, play to the end, stop listening."""
         if self._listener is not None:
             await self._listener.start()
-        watching = asyncio.ensure_future(self.reception.watch())
+        watching = asyncio.ensure_future(self._watch())
         try:
             try:
                 await self.coordinator.run()
             except FederationStoppedError as stopped:
-                await self.reception.close(f"the server has stopped: {str(stopped).rstrip('.')}")
+                await self.close(f"the server has stopped: {str(stopped).rstrip('.')}")
                 raise
             if self._listener is not None:
                 await self._listener.end()
-            await self._end()
+            await self._tell_all()
         finally:
             watching.cancel()
-            await self.reception.close()
+            await self.close()
             if self._listener is not None:
                 await self._listener.stop()
             if self._server_checkpoint is not None:
                 self._server_checkpoint.close()
         return self.outcome()
 
-    async def _end(self) -> None:
-        """Keep the policy, for nodes that will not hear of the end here, and tell it to those that do."""
-        run, policy = self.coordinator, self._policy(final=True)
-        if self._server_checkpoint is not None:
-            try:
-                policy.save(self._server_checkpoint.folder / POLICY_FILE)
-            except OSError as error:
-                log.warning("the policy cannot be kept in %s: %s", self._server_checkpoint.folder, error)
-        await self.reception.tell_end(End(run.round, run.engine.played, policy.to_bytes()), FAREWELL_SECONDS)
+    def outcome(self) -> Outcome:
+        engine, wire = self.coordinator.engine, self.registry.wire
+        return Outcome(engine.result(), wire, engine.events, engine.done, engine.planned_episodes)
 
-    def _farewell(self) -> End | None:
-        """What a node is told that leaves for good: the policy that was recommended last."""
-        run = self.coordinator
-        if run.engine.recommended is None:
-            return None
-        return End(run.round, run.engine.played, self._policy(final=run.done).to_bytes())
+    async def close(self, reason: str = "") -> None:
+        """End all streams, and let nobody in any more."""
+        self._closed = True
+        for stream in tuple(self._streams):
+            stream.close(reason)
+        await self.registry.notify()
+
+    async def _watch(self) -> None:
+        """While the server listens: end the streams of those whose certificates are revoked."""
+        while True:
+            await asyncio.sleep(REVOKED_SECONDS)
+            with suppress(OSError, ValueError):  # a list that cannot be read lets nobody new in
+                revoked = set(self._revoked())
+                for stream in self._streams:
+                    if stream.certified is not None and stream.certified.revocations & revoked:
+                        stream.close(_revoked(stream.certified))
+
+    # ----------------------------------------------------------------------------------------------------- the policy
 
     def _policy(self, *, final: bool) -> LearntPolicy:
         """The policy recommended last, signed where the server has a certificate."""
         policy = replace(LearntPolicy.of(self.coordinator.engine.result()), run=self.plan.run, final=final)
         return policy if self._tls_files is None else policy.signed(*self._tls_files.read()[1:])
 
+    def _end_with(self, policy: LearntPolicy) -> messages.End:
+        return messages.End(self.coordinator.round, self.coordinator.engine.played, policy.to_bytes())
+
     async def policy(self, certificate: bytes) -> bytes:
         """Answer a node that asks for the policy; it need not take part just now."""
-        self.reception.authenticate(certificate)
+        self._authenticate(certificate)
         planned = len(self.coordinator.engine.recommendations)
         if not planned:
             raise RejectedError("no policy has been recommended yet; the first round is not over", retry=True)
@@ -150,6 +190,310 @@ class FederationServer:
             self._told = planned, self._policy(final=self.coordinator.done).to_bytes()
         return self._told[1]
 
-    def outcome(self) -> Outcome:
-        engine, wire = self.coordinator.engine, self.registry.wire
-        return Outcome(engine.result(), wire, engine.events, engine.done, engine.planned_episodes)
+    async def _tell_all(self) -> None:
+        """Keep the policy, for nodes that will not hear of the end here, and tell it to those that do.
+
+        Nodes that are just reconnecting hear of it, too. Wait until all have left.
+        """
+        registry, policy = self.registry, self._policy(final=True)
+        if self._server_checkpoint is not None:
+            try:
+                policy.save(self._server_checkpoint.folder / POLICY_FILE)
+            except OSError as error:
+                log.warning("the policy cannot be kept in %s: %s", self._server_checkpoint.folder, error)
+        self._end = self._end_with(policy)
+        for member in registry.active:
+            if member.stream is not None:
+                await self._tell_end(member, member.stream, self._end)
+        present = registry.present
+        await registry.wait_until(
+            lambda: all(member.heard_end for member in present) and registry.connected == 0, FAREWELL_SECONDS
+        )
+        for member in present:
+            if not member.heard_end:
+                log.warning("%s: was not notified of the end", member.name, extra=member.about)
+
+    async def _tell_end(self, member: Member, stream: NodeStream, end: messages.End) -> None:
+        try:
+            await stream.send(end)
+        except ConnectionLostError as lost:
+            log.warning("%s: was not notified of the end: %s", member.name, lost, extra=member.about)
+        else:
+            member.heard_end = True
+
+    # ---------------------------------------------------------------------------------------------------- the streams
+
+    async def session(self, connection: Connection) -> None:
+        """Handle one stream from its first message to its end."""
+        if self._closed:
+            return
+        peer, stream = connection.peer, NodeStream(connection, self.registry.wire, self.registry.transcript)
+        member = None
+        try:
+            stream.certified = self._authenticate(connection.certificate)
+            if stream.certified is not None:
+                stream.conversation.peer = stream.certified.name
+                peer = f"{peer} ({stream.certified.name})"
+            async with self._handshake(stream):
+                member = await self._admit(stream)
+            largest = self.registry.report_schema.largest(self.plan.setting.agents)
+            stream.most_bytes = max(messages.PART_BYTES, 2 * largest)
+            stream.counts.append(member.wire)
+            agents = describe_agents(member.span)
+            log.info("%s: joined from %s with %s", member.name, peer, agents, extra=member.about)
+            if self._end is not None:
+                await self._tell_end(member, stream, self._end)
+            await self.registry.notify()
+            await stream.closed.wait()
+            if stream.farewell:
+                await _dismiss(stream, stream.farewell, retry=not member.out)
+                await asyncio.sleep(LISTENING_SECONDS)  # ends when the node leaves
+        except RejectedError as refused:
+            log.warning("%s: rejected: %s", peer, refused)
+            await _dismiss(stream, str(refused), retry=refused.retry)
+            if stream not in self._streams:  # not a word was read: the node may just be saying hello
+                await asyncio.sleep(LISTENING_SECONDS)
+        except ConnectionLostError as lost:
+            log.warning("%s: %s in the handshake", peer, lost)
+        except asyncio.CancelledError:  # the node has gone, or the server is closing down
+            pass
+        finally:
+            stream.close()
+            self._streams.discard(stream)
+            if member is not None and member.stream is stream:
+                await self._lost(member)
+
+    async def _lost(self, member: Member) -> None:
+        member.stream = None
+        if not self.coordinator.begun or member.status == NEW:
+            del self.registry.members[member.name]  # it may come back with other agents
+        level = logging.WARNING if self._end is None else logging.DEBUG
+        log.log(level, "%s: connection lost", member.name, extra=member.about)
+        await self.registry.notify()
+
+    def _authenticate(self, certificate: bytes) -> Certified | None:
+        """Whose stream it is, before anything is read from it; raise unless the certificate lets it in."""
+        if self._tls_files is None:
+            return None
+        with _rejecting():
+            certified = Certified.of(certificate)
+        self._check_certified(certified)
+        return certified
+
+    def _check_certified(self, certified: Certified) -> None:
+        """Raise unless it is on the list and has not been revoked."""
+        if self.plan.nodes is not None and certified.name not in self.plan.nodes:
+            raise RejectedError(f"'{certified.name}' is not on the list of nodes")
+        if certified.revocations & set(self._revoked()):
+            raise RejectedError(_revoked(certified))
+
+    @asynccontextmanager
+    async def _handshake(self, stream: NodeStream) -> AsyncIterator[None]:
+        """Hold a handshake, within the limits on its time and on the number of streams."""
+        self._check_room(stream.certified)
+        self._streams.add(stream)
+        self._handshakes += 1
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                yield
+        except TimeoutError:
+            raise RejectedError("the handshake took too long", retry=True) from None
+        except ViolationError as violation:
+            raise RejectedError(str(violation)) from violation
+        finally:
+            self._handshakes -= 1
+
+    def _check_room(self, certified: Certified | None) -> None:
+        """Raise if there are too many streams, of everybody or of one name."""
+        own = 0
+        if certified is not None:
+            attempts, now = self._attempts[certified.name], time.monotonic()
+            if len(attempts) == MAX_ATTEMPTS and now - attempts[0] < ATTEMPTS_SECONDS:
+                raise RejectedError(f"too many streams in {ATTEMPTS_SECONDS:g} s", retry=True)
+            attempts.append(now)
+            others = [other.certified for other in self._streams]
+            own = sum(other is not None and other.name == certified.name for other in others)
+        room = MAX_HANDSHAKES + min(self.plan.most_nodes, MAX_NODES_AT_ONCE)
+        if own >= MAX_STREAMS or self._handshakes >= room:
+            raise RejectedError("too many streams at one time", retry=True)
+
+    # -------------------------------------------------------------------------------------------------- the handshake
+
+    async def _admit(self, stream: NodeStream) -> Member:
+        async with asyncio.timeout(HELLO_SECONDS):
+            hello = await stream.receive()
+        if not isinstance(hello, messages.Hello):
+            raise RejectedError(f"the first message must be a hello, got {type(hello).__name__}")
+        if hello.leaving:
+            await self._say_farewell(stream, hello)
+        self._check_hello(hello, stream.certified)
+        await stream.send(self.plan.welcome())
+        joining = await stream.receive()
+        if not isinstance(joining, messages.Joining):
+            told = f": {joining.reason}" if isinstance(joining, messages.Fault) else ""
+            raise RejectedError(f"a joining was expected, got {type(joining).__name__}{told}")
+        self._check_hello(hello, stream.certified)  # others may have come in the meantime
+        member = self._register(hello, joining)
+        held = max(number for number in joining.rounds if number <= member.base)
+        if held < member.base:
+            what = "has lost its state after round %d; plays up to round %d again"
+            log.warning(f"%s: {what}", member.name, held, member.base, extra=member.about)
+            for past in self.coordinator.past(member, held) or ():
+                await stream.ask(played_again(past, self.plan))
+        if self.plan.secure_sums:
+            member.certificate = der_of(stream.certificate)
+        old, member.stream, member.incarnation = member.stream, stream, hello.incarnation
+        if old is not None:
+            old.close("the node has opened another stream")
+        return member
+
+    async def _say_farewell(self, stream: NodeStream, hello: messages.Hello) -> None:
+        """A node leaves for good; it is told so once that is on disk. Its stream ends in any case."""
+        self._check_name(hello, stream.certified)
+        run, member = self.coordinator, self.registry.members.get(hello.node)
+        if member is None or not run.begun:
+            raise RejectedError(f"'{hello.node}' does not take part in this run; there is nothing to leave")
+        if run.done and member.status != LEFT:
+            raise RejectedError("this run is over; there is nothing to leave")
+        if member.status == GONE:
+            raise RejectedError(run.excluded(member))
+        with _rejecting():
+            await run.leave(member, messages.has_left(hello.node))
+        if not await self.registry.wait_until(lambda: member.kept, LEAVING_SECONDS):
+            raise RejectedError("the round without the node is not over yet; ask again", retry=True)
+        if run.engine.recommended is not None:
+            await stream.send(self._end_with(self._policy(final=run.done)))
+        raise RejectedError(messages.has_left(hello.node))
+
+    def _check_name(self, hello: messages.Hello, certified: Certified | None) -> None:
+        """Raise unless this node is who it says it is, and speaks of this run."""
+        if hello.protocol != messages.PROTOCOL:
+            raise RejectedError(
+                f"the node speaks protocol {hello.protocol} (fed-ucbvi {hello.version or 'unknown'}), this server "
+                f"{messages.PROTOCOL}; install the same version on both"
+            )
+        with _rejecting():
+            check_name(hello.node)
+        if certified is not None and hello.node != certified.name:
+            raise RejectedError(f"the certificate is for {certified.name}, not for '{hello.node}'")
+        self._check_certified(certified or Certified(hello.node, ""))
+        if hello.run not in ("", self.plan.run):
+            raise RejectedError(f"'{hello.node}' holds the state of run {hello.run}; this is run {self.plan.run}")
+
+    def _check_hello(self, hello: messages.Hello, certified: Certified | None) -> None:
+        self._check_name(hello, certified)
+        if len(hello.incarnation) != 16:
+            raise RejectedError("an incarnation has 16 bytes")
+        M, own = self.plan.setting.agents, range(hello.first_agent, hello.first_agent + hello.agents)
+        if not own or own.stop > M:
+            raise RejectedError(f"agents {own.start} to {own.stop - 1} are not all among this run's 0 to {M - 1}")
+        member = self.registry.members.get(hello.node)
+        if member is not None and member.out:
+            left = messages.has_left(hello.node)
+            raise RejectedError(left if member.status == LEFT else self.coordinator.excluded(member))
+        if member is not None and member.stream is not None and member.incarnation != hello.incarnation:
+            raise RejectedError(
+                f"another process is connected as '{hello.node}'; if it has died, the server will notice soon",
+                retry=True,
+            )
+        if member is not None and member.span != own:
+            raise RejectedError(f"'{hello.node}' came with {describe_agents(member.span)} before")
+        for other in self.registry.members.values():
+            if other.name != hello.node and other.span[0] < own.stop and own.start < other.span.stop:
+                raise RejectedError(f"agents {own.start} to {own.stop - 1} overlap with those of '{other.name}'")
+
+    def _register(self, hello: messages.Hello, joining: messages.Joining) -> Member:
+        """The member of a node that has said which rounds it holds; raise unless it can resume from one of them."""
+        plan, run, s = self.plan, self.coordinator, self.plan.setting
+        if (joining.states, joining.actions, joining.horizon) != (s.states, s.actions, s.horizon):
+            raise RejectedError(
+                f"the node's problem has (S, A, H) = ({joining.states}, {joining.actions}, {joining.horizon}), this "
+                f"run ({s.states}, {s.actions}, {s.horizon})"
+            )
+        if plan.federation is not None:
+            expected = host(plan.federation, hello.first_agent, hello.agents).digest
+            if joining.digest != expected:
+                raise RejectedError(
+                    f"the problem of '{hello.node}' is not the one of this run; check its environment's options (and "
+                    "for real environments serve with --sizes S,A,H: nobody knows their kernels)"
+                )
+        units = Units(joining.reward_offset, joining.reward_scale)
+        if not (math.isfinite(units.offset) and 0.0 < units.scale < math.inf):
+            raise RejectedError(f"a step cannot pay {units}")
+        if units != (run.units or units):
+            raise RejectedError(
+                f"a step of '{hello.node}' pays {units}, one of this run {run.units}; start all nodes with the "
+                "same --reward-range, or with environments of the same one"
+            )
+        member = self.registry.members.get(hello.node)
+        if member is None:
+            if len(joining.digest) != DIGEST_BYTES:
+                raise RejectedError(f"a digest has {DIGEST_BYTES} bytes")
+            member = Member(
+                *(hello.node, hello.first_agent, hello.agents, joining.digest, units),
+                status=NEW if run.begun else HERE,
+                confirmed=-1 if joining.logged_steps else 0,
+                logged_episodes=joining.logged_episodes,
+                logged_steps=joining.logged_steps,
+            )
+            self._check_logs(member)
+        if member.digest != joining.digest:
+            raise RejectedError(f"'{hello.node}' came with another problem before")
+        if (member.logged_episodes, member.logged_steps) != (joining.logged_episodes, joining.logged_steps):
+            raise RejectedError(f"'{hello.node}' came with other logs before")
+        held = max((number for number in joining.rounds if number <= member.base), default=-1)
+        if held < 0 or (held < member.base and run.past(member, held) is None):
+            more = "..., " if len(joining.rounds) > MAX_ROUNDS_TOLD else ""
+            told = more + ", ".join(map(str, joining.rounds[-MAX_ROUNDS_TOLD:]))
+            raise RejectedError(
+                f"'{hello.node}' must resume after round {member.base} but holds rounds [{told}], and what it lacks "
+                "cannot be played again (simulated agents in lockstep can, if they have missed no round and the "
+                "server keeps a checkpoint); start it with the state folder it had"
+            )
+        self.registry.members[member.name] = member
+        return member
+
+    def _check_logs(self, member: Member) -> None:
+        """Raise where a node's logs cannot be counted."""
+        algorithm, setting = self.plan.algorithm, self.plan.setting
+        if not member.logged_steps:
+            return
+        if not algorithm.server_counts:
+            raise RejectedError(f"{algorithm.name} takes no logs of nodes")
+        logged = member.logged_steps + sum(other.logged_steps for other in self.registry.members.values())
+        room = replace(setting, earlier_visits=setting.earlier_visits + logged)
+        wider, grid = algorithm.grid(room), algorithm.grid(setting)
+        if wider is not None and grid is not None and wider[:2] != grid[:2]:
+            raise RejectedError(
+                f"the run's sums have no room for {logged} logged steps; serve it with --warm-start of their counts"
+            )
+
+
+@contextmanager
+def _rejecting() -> Iterator[None]:
+    """What is wrong with a node's input is why it is not let in."""
+    try:
+        yield
+    except InputError as error:
+        raise RejectedError(str(error).rstrip(".")) from error
+
+
+def _revoked(certified: Certified) -> str:
+    return f"the certificate of '{certified.name}' has been revoked"
+
+
+async def _dismiss(stream: NodeStream, reason: str, *, retry: bool) -> None:
+    """Tell a node why its stream ends, if it still listens.
+
+    A message that was just being sent when its sender was cancelled is in the way for a moment; hence several tries.
+    """
+    refusal = messages.Refusal(reason, retry)
+    data = messages.encode(refusal)
+    stream.conversation.sent(refusal, data)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DISMISSAL_SECONDS):
+            for _ in range(DISMISSAL_TRIES):
+                with suppress(ConnectionLostError):
+                    await stream.write(data)
+                    return
+                await asyncio.sleep(DISMISSAL_PAUSE)

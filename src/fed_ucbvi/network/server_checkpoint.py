@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
-from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free, manifest_digest, new_folder, reading, write_manifest
@@ -31,14 +31,17 @@ from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.checkpoint import COUNTS
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned
-from fed_ucbvi.engine.rounds import Paid, PlayedRound, Synchronise
+from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, answered
 from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named, restore
-from fed_ucbvi.network.members import Member, NodeRegistry
+from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.messages import Continue, Down, Start, Stop
 from fed_ucbvi.network.network_engine import NetworkEngine
+from fed_ucbvi.network.registry import NodeRegistry
+from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
 from fed_ucbvi.network.transcript import NOBODY, Transcript
 from fed_ucbvi.network.transport import WireCount
-from fed_ucbvi.results.round_record import EXPLORING, columns_of
+from fed_ucbvi.results.round_record import columns_of
 
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
@@ -56,37 +59,48 @@ NOT_RECOMPUTED = ("regret", "value")
 log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
 
-class PastRound(NamedTuple):
-    """What began a round that is over, and its episodes: the number of the first, and how many there were.
+def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
+    """A round for the history: what began it, its episodes and, where reports are what is new, what came back.
 
-    ``confirmed`` is the last round before it whose reports were used, and ``credited`` the one whose rewards were;
-    ``playing`` and ``judged`` are as in its start. ``about`` and ``told`` have what came back, for :func:`replay`.
+    Args:
+        now: the round, once it is over.
+        present: which agents took part, each time that the engine's round was answered.
     """
+    plan, paid = now.plan, now.paid
+    about: dict[str, Any] = {
+        **{"first": now.first, "length": now.end.length, "confirmed": now.confirmed, "credited": now.credited_before},
+        **{"playing": now.playing, "judged": list(now.grid.judged)},
+    }
+    arrays = {str(place): array for place, array in enumerate(now.broadcast)}
+    if plan.algorithm.server_counts:
+        squares = None if paid is None or math.isnan(paid.squares) else paid.squares
+        about |= {
+            "end": [int(part) for part in now.end],
+            "rule": int(now.rule),
+            "paid": None if paid is None else [paid.episodes, paid.total, squares],
+            "planned": planned(plan.setting),
+            "used": [*(now.credited | now.used)],
+        }
+        arrays["lengths"] = np.array(now.played.lengths)
+        arrays["present"] = np.zeros((SENDS, plan.setting.agents), dtype=np.bool_)
+        for row, mask in zip(arrays["present"], present, strict=False):
+            row[:] = mask
+        arrays["starts"] = np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts)
+        for planning, new in now.sums.items():  # what was visited, so that it can be read without the problem
+            for name, array in new.listed().items():
+                arrays[f"sum.{planning:d}.{name}"] = array
+    return SavedState(now.number, about, arrays, {})
 
-    number: int
-    first: int
-    length: int
-    broadcast: Message
-    confirmed: int
-    credited: int = 0
-    playing: int = EXPLORING
-    judged: tuple[int, ...] = ()
-    about: Mapping[str, Any] = {}
-    told: Mapping[str, Array] = {}
 
-    def saved(self) -> SavedState:
-        arrays = {str(place): array for place, array in enumerate(self.broadcast)}
-        own = {"first": self.first, "length": self.length, "confirmed": self.confirmed, "credited": self.credited}
-        about = {**own, **self.about, "playing": self.playing, "judged": list(self.judged)}
-        return SavedState(self.number, about, {**arrays, **self.told}, {})
-
-    @classmethod
-    def of(cls, saved: SavedState) -> PastRound:
-        """What :meth:`saved` gave, without what came back."""
-        about = saved.about
-        broadcast = tuple(np.array(array) for name, array in saved.arrays.items() if name.isdigit())
-        then = about["confirmed"], about["credited"], about["playing"], tuple(about["judged"])
-        return cls(saved.round, about["first"], about["length"], broadcast, *then)
+def played_again(past: SavedState, plan: RunPlan) -> list[Down]:
+    """What a node that has lost its state is told of a round in the history, to play it again as it was."""
+    number, about = past.round, past.about
+    broadcast = tuple(np.array(array) for name, array in past.arrays.items() if name.isdigit())
+    confirmed = about["confirmed"] if plan.algorithm.server_counts else number - 1
+    where = number, number - 1, about["first"], plan.setting.episodes - about["first"], 0
+    what = about["playing"], tuple(about["judged"]), about["credited"]
+    start = Start(*where, broadcast, confirmed, b"", 0, b"", *what)
+    return [start, Stop(number, about["length"]), Continue(number, about["length"])]
 
 
 def _task(plan: RunPlan) -> dict[str, Any]:
@@ -200,29 +214,27 @@ class ServerCheckpoint:
             shutil.rmtree(folder)
             self._open_history(run)
 
-    def remember(self, past: PastRound) -> None:
+    def remember(self, past: SavedState) -> None:
         """Add a round to the history; later rounds in it were played before the server went back, and are dropped."""
-        again = self._history.last >= past.number
-        (self._history.begin if again else self._history.write)(past.saved())
+        again = self._history.last >= past.round
+        (self._history.begin if again else self._history.write)(past)
 
-    def past(self, first: int, last: int) -> Iterator[PastRound] | None:
+    def past(self, first: int, last: int) -> Iterator[SavedState] | None:
         """These rounds; None if not all of them are in the history."""
         known = [number for number in self._history.rounds if first <= number <= last]
-        if known != list(range(first, last + 1)):
-            return None
-        return map(PastRound.of, self._history.between(first, last))
+        return self._history.between(first, last) if known == list(range(first, last + 1)) else None
 
-    def load(self, engine: NetworkEngine, registry: NodeRegistry) -> None:
+    def load(self, registry: NodeRegistry) -> None:
         """Put the server into the saved state, if there is one, and log that it resumes from there."""
         saved, self._saved = self._saved, None
         if saved is not None:
             with reading(self.folder):
-                self._restore(saved, engine, registry)
-        self.write(engine, registry)
+                self._restore(saved, registry)
+        self.write(registry)
 
-    def _restore(self, saved: SavedState, engine: NetworkEngine, registry: NodeRegistry) -> None:
-        engine.restore(saved)
-        engine.events = list(saved.about["events"])
+    def _restore(self, saved: SavedState, registry: NodeRegistry) -> None:
+        registry.engine.restore(saved)
+        registry.engine.events = list(saved.about["events"])
         registry.wire = WireCount(**saved.about["wire"])
         for record in saved.about["members"]:
             member = Member.of(record)
@@ -233,19 +245,19 @@ class ServerCheckpoint:
             kept = registry.members[node].reports
             kept[exchange] = (*kept.get(exchange, ()), reports[f"{node}.{exchange}.{place}"])
 
-    def write(self, engine: NetworkEngine, registry: NodeRegistry) -> None:
-        saved = engine.saved()
+    def write(self, registry: NodeRegistry) -> None:
+        assert self._log is not None
+        saved = registry.engine.saved()
         for member in registry.everyone:
             for exchange, report in sorted(member.reports.items()):
                 for place, array in enumerate(report):
                     saved.arrays[f"{REPORT}{member.name}.{exchange}.{place}"] = array
         saved.about.update(
             epoch=self._epoch,
-            events=engine.events,
+            events=registry.engine.events,
             wire=asdict(registry.wire),
             members=[member.record() for member in registry.everyone],
         )
-        assert self._log is not None
         self._log.write(saved)
 
     def close(self) -> None:
@@ -304,36 +316,6 @@ class Replayed(NamedTuple):
     differs: list[str]
 
 
-def told_in_round(
-    plan: RunPlan, played: PlayedRound, present: Sequence[MaskArray], sums: Mapping[bool, CountTable], used: list[str]
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What came back in a round, for the log."""
-    paid = played.paid
-    squares = None if paid is None or math.isnan(paid.squares) else paid.squares
-    about: dict[str, Any] = {
-        "end": [int(part) for part in played.stop],
-        "rule": int(played.rule),
-        "paid": None if paid is None else [paid.episodes, paid.total, squares],
-        "planned": planned(plan.setting),
-        "used": used,
-    }
-    told: dict[str, Array] = {
-        "lengths": np.array(played.lengths),
-        "present": np.zeros((SENDS, plan.setting.agents), dtype=np.bool_),
-        "starts": np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts),
-    }
-    told["present"][: len(present)] = present
-    return about, told | listed_sums(sums)
-
-
-def listed_sums(sums: Mapping[bool, CountTable]) -> dict[str, Array]:
-    """What reports add up to, for the log: what was visited, so that it can be read without the problem."""
-    listed: dict[str, Array] = {}
-    for planning, new in sums.items():
-        listed |= {f"sum.{planning:d}.{name}": array for name, array in new.listed().items()}
-    return listed
-
-
 def replay(folder: Path) -> Replayed:
     """Compute the run in a server's checkpoint again, from the sums in its history, and compare it with the state.
 
@@ -373,25 +355,20 @@ def _copied(saved: SavedState) -> SavedState:
 
 def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
     """One round of the engine, answered from the log."""
-    about, arrays = state.about, state.arrays
-    paid = None
+    about, arrays, presents, paid = state.about, state.arrays, iter(state.arrays["present"]), None
     if about["paid"] is not None:
         episodes, total, squares = about["paid"]
         paid = Paid(episodes, total, np.array(arrays["starts"]), math.nan if squares is None else squares)
     played = PlayedRound(RoundEnd(*about["end"]), about["rule"], lengths=np.array(arrays["lengths"]), paid=paid)
-    steps, sends = engine.round(), 0
-    next(steps)
-    reply: Any = played
-    while True:
-        engine.present[:] = arrays["present"][sends]
-        sends += 1
-        try:
-            request = steps.send(reply)
-        except StopIteration:
-            return
-        assert isinstance(request, Synchronise)
+
+    def answer(request: Request) -> PlayedRound | Paid | None:
+        engine.present[:] = next(presents)
+        if isinstance(request, Play):
+            return played
         _aggregate(plan, request.server, state, planning=request.planning)
-        reply = None if request.planning else paid
+        return None if request.planning else paid
+
+    answered(engine.round(), answer)
 
 
 def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool) -> None:

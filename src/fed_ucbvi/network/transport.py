@@ -330,7 +330,7 @@ class RemoteServer:
         """The certificate that the server shows now, as PEM; empty where there is none."""
         if self.tls_files is None:
             return b""
-        async with open_channel(self.address, self.tls_files, server_name=self.server_name) as channel:
+        async with self.open() as channel:
             return await _ask(channel, CERTIFICATE)
 
     @asynccontextmanager
@@ -346,10 +346,28 @@ class RemoteServer:
                 check_server_certificate(pem, self.tls_files.read()[0])
             except InputError as error:
                 raise ConnectionLostError(str(error)) from error
-        async with open_channel(
-            self.address, self.tls_files, server_name=self.server_name, server=pem or None
-        ) as channel:
+        async with self.open(pem) as channel:
             yield channel, pem
+
+    def open(self, server: bytes = b"") -> Any:
+        """A gRPC channel; with the certificate ``server`` to this very server alone, else to any certified one."""
+        options: list[tuple[str, object]] = [
+            *_KEEP_ALIVE,
+            ("grpc.max_receive_message_length", MAX_BYTES),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.use_local_subchannel_pool", 1),  # every node a connection of its own
+            ("grpc.initial_reconnect_backoff_ms", 200),
+            ("grpc.max_reconnect_backoff_ms", 5000),
+        ]
+        if self.tls_files is None:
+            _check_insecure(self.address)
+            options.append(("grpc.enable_http_proxy", 0))  # it would lead off this machine
+            return grpc.aio.insecure_channel(self.address, options)
+        if self.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", self.server_name))
+        authority, certificate, key = self.tls_files.read()
+        credentials = grpc.ssl_channel_credentials(server or authority, key, certificate)
+        return grpc.aio.secure_channel(self.address, credentials, options)
 
 
 async def _ask(channel: Any, method: str) -> bytes:
@@ -358,29 +376,6 @@ async def _ask(channel: Any, method: str) -> bytes:
     except BROKEN as error:
         raise ConnectionLostError(_reason(error)) from error
     return content
-
-
-def open_channel(
-    address: str, tls_files: TLSFiles | None, *, server_name: str | None = None, server: bytes | None = None
-) -> Any:
-    """A gRPC channel; with the certificate ``server`` to this very server alone, else to any certified one."""
-    options: list[tuple[str, object]] = [
-        *_KEEP_ALIVE,
-        ("grpc.max_receive_message_length", MAX_BYTES),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.use_local_subchannel_pool", 1),  # every node a connection of its own
-        ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.max_reconnect_backoff_ms", 5000),
-    ]
-    if tls_files is None:
-        _check_insecure(address)
-        options.append(("grpc.enable_http_proxy", 0))  # it would lead off this machine
-        return grpc.aio.insecure_channel(address, options)
-    if server_name is not None:
-        options.append(("grpc.ssl_target_name_override", server_name))
-    authority, certificate, key = tls_files.read()
-    credentials = grpc.ssl_channel_credentials(server or authority, key, certificate)
-    return grpc.aio.secure_channel(address, credentials, options)
 
 
 def _check_insecure(address: str) -> None:

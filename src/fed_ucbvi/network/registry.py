@@ -1,4 +1,4 @@
-"""Asking nodes, waiting for them, and what is done about those that do not answer or break the rules."""
+"""Who takes part: asking nodes, waiting for them, and what is done about those that are away or break the rules."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from fed_ucbvi.network.checks import ReportSchema
 from fed_ucbvi.network.failures import (
     ConnectionEndedError,
     ConnectionLostError,
     FederationStoppedError,
     ViolationError,
 )
-from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Answer, Member, NodeRegistry, NodeStream
-from fed_ucbvi.network.messages import Continue, Down, Played, ToMany
+from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Answer, Member, NodeStream
+from fed_ucbvi.network.messages import Continue, Denial, Down, Played, ToMany
 from fed_ucbvi.network.network_engine import NetworkEngine
+from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.transcript import NOBODY, Transcript
-from fed_ucbvi.run_spec import FederationRules
+from fed_ucbvi.network.transport import WireCount
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -36,7 +38,7 @@ class Call(Protocol[AnswerT]):
     then take as long as it likes while the connection lives; the deadline counts from there.
     """
 
-    halt: Continue | None
+    halt: Continue | None = None
 
     def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
         """What this stream must carry, the question last; nothing if this node cannot be asked now."""
@@ -45,43 +47,116 @@ class Call(Protocol[AnswerT]):
         """What an answer says, None if it is none; raises :class:`ViolationError` where it cannot be one."""
 
 
-class NodeCalls:
-    """Asks all nodes at once and knows which of them are away."""
+class NodeRegistry:
+    """All members; asks those that take part, all at once, and tells those who wait when nodes come or go.
+
+    Args:
+        plan: the run, with the rules for nodes that are away or break the rules.
+        engine: of the run, which keeps the events.
+        on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
+        transcript: in which events are noted.
+    """
 
     def __init__(
         self,
-        registry: NodeRegistry,
+        plan: RunPlan,
         engine: NetworkEngine,
-        rules: FederationRules,
         on_exchange: Callable[[float], None] | None = None,
         transcript: Transcript = NOBODY,
     ) -> None:
-        self._transcript = transcript
-        self._registry, self._engine, self._rules = registry, engine, rules
+        self.plan, self.engine, self.transcript = plan, engine, transcript
         self._on_exchange = on_exchange
-        self._round = 0
+        self.report_schema = ReportSchema(plan, engine.server)
+        self.members: dict[str, Member] = {}
+        self.wire = WireCount()
+        """What all streams have carried."""
+        self.denials: list[Denial] = []
+        """Under secure sums: those that no roster has carried yet to an answer of all its nodes."""
         self.violations = 0
+        self._round = 0
+        self._changed = asyncio.Condition()
+
+    @property
+    def everyone(self) -> list[Member]:
+        """All members, in the order of their agents."""
+        return sorted(self.members.values(), key=lambda member: member.first_agent)
+
+    @property
+    def active(self) -> list[Member]:
+        """Members that are neither excluded nor have left, in the order of their agents."""
+        return [member for member in self.everyone if not member.out]
+
+    @property
+    def present(self) -> list[Member]:
+        """Members that take part, in the order of their agents."""
+        return [member for member in self.everyone if member.status == HERE]
+
+    @property
+    def connected(self) -> int:
+        return sum(member.stream is not None for member in self.members.values())
+
+    def complete(self) -> bool:
+        """Whether all agents have joined, except those of nodes that the others do without."""
+        known = sum(member.agents for member in self.members.values())
+        absent = any(member.stream is None for member in self.present)
+        return known == self.plan.setting.agents and self.connected > 0 and not absent
+
+    async def notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait for nodes to come or go until ``condition`` holds; False if it does not in time."""
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(condition)
+        except TimeoutError:
+            return False
+        return True
+
+    async def give_up(self, member: Member, stream: NodeStream, reason: str) -> None:
+        """Close a stream that is of no use any more."""
+        stream.close(reason)
+        if member.stream is stream:
+            member.stream = None
+            log.warning("%s: stream closed: %s", member.name, reason, extra=member.about)
+            await self.notify()
+
+    async def part_with(self, member: Member, status: str, reason: str) -> None:
+        """Continue without a node for good: it is excluded, or has left."""
+        member.status = status
+        if member.stream is not None:
+            await self.give_up(member, member.stream, reason)
+        await self.notify()
+
+    async def keep(self) -> None:
+        """What has become of the members is on disk."""
+        for member in self.members.values():
+            member.kept = True
+        await self.notify()
+
+    # ---------------------------------------------------------------------------------------------------- asking them
 
     def begin(self, round_number: int) -> None:
         """A new round: nodes that were away and have come back take part again, and new ones from here on."""
         self._round = round_number
-        for member in self._registry.everyone:
+        for member in self.everyone:
             if member.stream is None or member.status not in (AWAY, NEW):
                 continue
             if member.status == AWAY:
                 self.note(member, "came back", "takes part again")
             else:
-                self._engine.joined[member.span] = self._engine.played if self._engine.together else 0
+                self.engine.joined[member.span] = self.engine.played if self.engine.together else 0
                 self.note(member, f"joined with {member.agents} new agents", "takes part from this round on")
             member.status = HERE
 
     async def ask_all(self, call: Call[AnswerT]) -> dict[str, AnswerT]:
         """Ask every node that takes part, at once; answers by name, without those that turned out to be away."""
         halted = asyncio.Event()
-        tasks = {asyncio.create_task(self._ask(member, call, halted)): member for member in self._registry.present}
+        tasks = {asyncio.create_task(self._ask(member, call, halted)): member for member in self.present}
         try:
-            if self._rules.quorum is not None:
-                tasks = await self._in_time(tasks, self._rules.quorum)
+            if self.plan.quorum is not None:
+                tasks = await self._in_time(tasks, self.plan.quorum)
             answers = await asyncio.gather(*tasks)
         finally:
             for task in tasks:
@@ -89,7 +164,7 @@ class NodeCalls:
         self._check_present()
         answered = {m.name: answer for m, answer in zip(tasks.values(), answers, strict=True) if answer is not None}
         if self._on_exchange is not None and call.halt is None and answered:
-            self._on_exchange(max(self._registry.members[name].latency for name in answered))
+            self._on_exchange(max(self.members[name].latency for name in answered))
         return answered
 
     async def _in_time(self, tasks: Tasks[AnswerT], quorum: int) -> Tasks[AnswerT]:
@@ -102,7 +177,7 @@ class NodeCalls:
             if any(task.exception() is not None for task in done) or (end is not None and not done):
                 break
             if end is None and sum(task not in pending and task.result() is not None for task in tasks) >= quorum:
-                end = loop.time() + self._rules.wait
+                end = loop.time() + self.plan.wait
         late = pending if end is not None else set()
         for task in late:
             task.cancel()
@@ -110,20 +185,16 @@ class NodeCalls:
             member.status = AWAY
             self.note(member, "has not answered", "the round closes without it")
             if member.stream is not None:
-                await self._registry.give_up(member, member.stream, "the round has closed without it")
+                await self.give_up(member, member.stream, "the round has closed without it")
         return {task: member for task, member in tasks.items() if task not in late}
 
     def _check_present(self) -> None:
-        if not self._registry.present:
+        if not self.present:
             raise FederationStoppedError(f"no node is left in round {self._round}.")
-
-    async def violated(self, violation: ViolationError) -> None:
-        await self._violated(self._registry.members[violation.node], violation)
-        self._check_present()
 
     async def _ask(self, member: Member, call: Call[AnswerT], halted: asyncio.Event) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
-        rules = self._rules
+        deadline = self.plan.deadline
         away_since: float | None = None
         ends: list[bytes] = []
         while member.status == HERE:
@@ -135,14 +206,19 @@ class NodeCalls:
                     await self._stayed_away(member)
                     continue
             if stream is None:
-                await self._registry.wait_until(self._changed(member, patience), left)
+
+                def changed(most: float = patience) -> bool:
+                    """Whether it is back or out, or is to be waited for less long."""
+                    return member.stream is not None or member.out or self._patience < most
+
+                await self.wait_until(changed, left)
                 continue
             try:
                 script, began = call.script(member, stream), time.perf_counter()
                 if not script:
                     return None
                 if call.halt is None:
-                    async with asyncio.timeout(rules.deadline):
+                    async with asyncio.timeout(deadline):
                         said = await stream.ask(script)
                 else:
                     said = await self._ask_until(halted, stream, script, call.halt)
@@ -152,15 +228,14 @@ class NodeCalls:
                     halted.set()
                 return answer
             except ConnectionLostError as lost:
-                await self._registry.give_up(member, stream, str(lost))
+                await self.give_up(member, stream, str(lost))
                 ends += [member.incarnation] if isinstance(lost, ConnectionEndedError) else []
                 if ends.count(member.incarnation) >= MAX_ENDS:
-                    again = ViolationError(f"it ended {MAX_ENDS} streams where one answer was due")
-                    await self._violated(member, again)
+                    await self.violated(member, f"it ended {MAX_ENDS} streams where one answer was due")
             except TimeoutError:
-                await self._registry.give_up(member, stream, f"no answer within {rules.deadline:g} s")
+                await self.give_up(member, stream, f"no answer within {deadline:g} s")
             except ViolationError as violation:
-                await self._violated(member, violation)
+                await self.violated(member, str(violation))
             away_since = away_since or time.monotonic()
         return None
 
@@ -173,53 +248,51 @@ class NodeCalls:
             await asyncio.wait((answer, halting), return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 await stream.send(halt)
-            async with asyncio.timeout(self._rules.deadline):
+            async with asyncio.timeout(self.plan.deadline):
                 return await answer
         finally:
             answer.cancel()
             halting.cancel()
 
-    def _changed(self, member: Member, patience: float) -> Callable[[], bool]:
-        """Whether a node that was away is back or out, or is to be waited for less than so long."""
-        return lambda: member.stream is not None or member.out or self._patience < patience
-
     @property
     def _patience(self) -> float:
         """Seconds to wait for a node: few if this round lacks a quorum that is there by now, for the next one."""
-        rules, here = self._rules, sum(member.stream is not None for member in self._registry.present)
-        some_back = rules.quorum is not None and here < rules.quorum <= self._registry.connected
-        return min(rules.wait, rules.patience) if some_back else rules.patience
+        plan, here = self.plan, sum(member.stream is not None for member in self.present)
+        some_back = plan.quorum is not None and here < plan.quorum <= self.connected
+        return min(plan.wait, plan.patience) if some_back else plan.patience
 
     async def _stayed_away(self, member: Member) -> None:
         """Do what the policy says about a node that has not come back."""
-        rules = self._rules
-        if rules.quorum is not None and rules.quorum <= self._registry.connected:
+        plan = self.plan
+        if plan.quorum is not None and plan.quorum <= self.connected:
             member.status = AWAY
             self.note(member, "is away, and others are back", "the round closes without it")
             return
-        if rules.on_away == "wait":
+        if plan.on_away == "wait":
             raise FederationStoppedError(
-                f"'{member.name}' has stayed away, or has not answered, for {rules.patience:g} s in round "
+                f"'{member.name}' has stayed away, or has not answered, for {plan.patience:g} s in round "
                 f"{self._round}; finished rounds are kept."
             )
         member.status = AWAY
-        self.note(member, f"away for {rules.patience:g} s", rules.on_away)
-        if rules.on_away == "exclude":
-            await self._registry.part_with(member, GONE, "away too long")
+        self.note(member, f"away for {plan.patience:g} s", plan.on_away)
+        if plan.on_away == "exclude":
+            await self.part_with(member, GONE, "away too long")
 
-    async def _violated(self, member: Member, violation: ViolationError) -> None:
-        """Do what the policy says about a node whose report cannot be true."""
-        log.error("%s: %s", member.name, violation, extra={"node": member.name, "round": self._round})
+    async def violated(self, member: Member, what: str) -> None:
+        """Do what the policy says about a node whose answer cannot be true."""
+        log.error("%s: %s", member.name, what, extra={**member.about, "round": self._round})
         self.violations += 1
-        if self._rules.on_violation == "stop":
-            raise FederationStoppedError(f"'{member.name}' broke the rules in round {self._round}: {violation}.")
-        self.note(member, str(violation), "drop")
-        await self._registry.part_with(member, GONE, str(violation))
+        if self.plan.on_violation == "stop":
+            raise FederationStoppedError(f"'{member.name}' broke the rules in round {self._round}: {what}.")
+        self.note(member, what, "drop")
+        await self.part_with(member, GONE, what)
+        self._check_present()
 
     def note(self, member: Member, what: str, done: str) -> None:
-        log.warning("%s: %s: %s", member.name, what, done, extra={"node": member.name, "round": self._round})
+        log.warning("%s: %s: %s", member.name, what, done, extra={**member.about, "round": self._round})
         self.record(member.name, what, done)
 
     def record(self, node: str, what: str, done: str) -> None:
-        self._engine.events.append({"round": self._round, "node": node, "what": what, "done": done})
-        self._transcript.add("event" if node else "failed", peer=node, round=self._round, note=done)
+        """Put on record what was not planned, of a node or of all."""
+        self.engine.events.append({"round": self._round, "node": node, "what": what, "done": done})
+        self.transcript.add("event" if node else "failed", peer=node, round=self._round, note=done)
