@@ -30,7 +30,7 @@ from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import NodeStream
 from fed_ucbvi.network.messages import PART_BYTES, Fault, Part, encode, in_parts
 from fed_ucbvi.network.transport import SERVICE, RemoteServer, WireCount
-from network import LOOPBACK, Served, assert_same, assert_simulated, make_nodes, tell
+from network import LOOPBACK, Served, assert_same, assert_simulated, make_nodes
 from vague_certificates import without_usage
 
 
@@ -46,41 +46,33 @@ def served(certs: Path, name: str = "server") -> Served:
 # ------------------------------------------------------------------------------------------------- before reading
 
 
-def test_nothing_is_read_from_the_revoked_and_little_from_those_not_yet_let_in(tmp_path: Path) -> None:
+async def test_nothing_is_read_from_the_revoked_and_little_from_those_not_yet_let_in(tmp_path: Path) -> None:
     make_certificates(tmp_path, server="server", nodes=["lost", "node-0"])
     revoke(tmp_path, ["lost"])
     long = in_parts(long_fault(2 * PART_BYTES))
-
-    async def story() -> None:
-        async with served(tmp_path) as hub:
-            for messages in ([], long):
-                assert "has been revoked" in await outcome_of(hub.remote("lost"), messages)
-            assert vars(hub.registry.wire) == vars(WireCount())
-            assert "above the limit of 65536" in await outcome_of(hub.remote("node-0"), long[:1])
-            assert hub.registry.wire.bytes_up < 2 * PART_BYTES
-
-    tell(story())
+    async with served(tmp_path) as hub:
+        for messages in ([], long):
+            assert "has been revoked" in await outcome_of(hub.remote("lost"), messages)
+        assert vars(hub.registry.wire) == vars(WireCount())
+        assert "above the limit of 65536" in await outcome_of(hub.remote("node-0"), long[:1])
+        assert hub.registry.wire.bytes_up < 2 * PART_BYTES
 
 
-def test_a_certificate_that_does_not_say_what_it_is_for_opens_no_door(tmp_path: Path) -> None:
+async def test_a_certificate_that_does_not_say_what_it_is_for_opens_no_door(tmp_path: Path) -> None:
     make_certificates(tmp_path, server="server", nodes=["node-0"])
     without_usage(tmp_path, "vague", "node-0")
     (node,) = make_nodes(WORLD, [3])
-
-    async def story() -> None:
-        async with served(tmp_path) as hub:
-            told = await outcome_of(hub.remote("vague"), [hello_of(node)])
-            assert told == "the certificate is not one for nodes (its extended key usage lacks clientAuth)"
-            assert vars(hub.registry.wire) == vars(WireCount())
-        async with served(tmp_path, "vague") as hub:
-            remote = RemoteServer(f"localhost:{hub.server.port}", TLSFiles.of(tmp_path, "node-0"))
-            with pytest.raises(InputError, match=r"not one for servers \(its extended key usage lacks serverAuth\)"):
-                await run_node(node, remote, patience=0.1)
-
-    tell(story())
+    async with served(tmp_path) as hub:
+        told = await outcome_of(hub.remote("vague"), [hello_of(node)])
+        assert told == "the certificate is not one for nodes (its extended key usage lacks clientAuth)"
+        assert vars(hub.registry.wire) == vars(WireCount())
+    async with served(tmp_path, "vague") as hub:
+        remote = RemoteServer(f"localhost:{hub.server.port}", TLSFiles.of(tmp_path, "node-0"))
+        with pytest.raises(InputError, match=r"not one for servers \(its extended key usage lacks serverAuth\)"):
+            await run_node(node, remote, patience=0.1)
 
 
-def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is_said(tmp_path: Path) -> None:
+async def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is_said(tmp_path: Path) -> None:
     """It has a certificate that does not say what it is for, and shows the real server's, whose key it has not."""
     make_certificates(tmp_path, server="server", nodes=["node-0"])
     vague = without_usage(tmp_path, "vague", "server")
@@ -92,59 +84,48 @@ def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is_said(
     async def show(_: Any, context: Any) -> bytes:
         return (tmp_path / "server.crt").read_bytes()
 
-    async def story() -> str:
-        authority, certificate, key = vague.read()
-        server = grpc.aio.server()
-        handlers = {
-            transport.METHOD: grpc.stream_stream_rpc_method_handler(session),
-            transport.CERTIFICATE: grpc.unary_unary_rpc_method_handler(show),
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
-        port = server.add_secure_port("127.0.0.1:0", credentials)
-        await server.start()
-        (node,) = make_nodes(WORLD, [3])
-        try:
-            with pytest.raises(InputError) as failure:
-                await run_node(node, RemoteServer(f"localhost:{port}", TLSFiles.of(tmp_path, "node-0")), patience=0.1)
-        finally:
-            await server.stop(None)
-        return str(failure.value)
-
-    assert "no connection" in tell(story())
+    authority, certificate, key = vague.read()
+    server = grpc.aio.server()
+    handlers = {
+        transport.METHOD: grpc.stream_stream_rpc_method_handler(session),
+        transport.CERTIFICATE: grpc.unary_unary_rpc_method_handler(show),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    (node,) = make_nodes(WORLD, [3])
+    try:
+        with pytest.raises(InputError) as failure:
+            await run_node(node, RemoteServer(f"localhost:{port}", TLSFiles.of(tmp_path, "node-0")), patience=0.1)
+    finally:
+        await server.stop(None)
+    assert "no connection" in str(failure.value)
     assert streams == []
 
 
-def test_a_name_that_would_write_into_the_log_is_shown_escaped(
+async def test_a_name_that_would_write_into_the_log_is_shown_escaped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_certificates(tmp_path, server="server")
     without_usage(tmp_path, "forged", "x\nroot: all is well\x1b[31m")
-
-    async def story() -> str:
-        async with served(tmp_path) as hub:
-            return await outcome_of(hub.remote("forged"), [])
-
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
-        told = tell(story())
+        async with served(tmp_path) as hub:
+            told = await outcome_of(hub.remote("forged"), [])
     assert r"'x\nroot: all is well\x1b[31m' cannot be a node's name" in told
     assert all(message.isprintable() for message in caplog.messages)
     assert told in caplog.text
 
 
-def test_one_name_may_open_so_many_streams_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_name_may_open_so_many_streams_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
     monkeypatch.setattr(server, "MAX_ATTEMPTS", 3)
-
-    async def story() -> None:
-        async with served(tmp_path) as hub:
-            told = [await outcome_of(hub.remote("flood"), [b""]) for _ in range(5)]
-            assert ["no message" in reason for reason in told] == [True, True, True, False, False]
-            assert told[3] == told[4] == "too many streams in 60 s"
-            assert hub.registry.wire.messages_up == 3
-            await asyncio.gather(*hub.join(*make_nodes(WORLD, SPLIT)))
-
-    tell(story())
+    async with served(tmp_path) as hub:
+        told = [await outcome_of(hub.remote("flood"), [b""]) for _ in range(5)]
+        assert ["no message" in reason for reason in told] == [True, True, True, False, False]
+        assert told[3] == told[4] == "too many streams in 60 s"
+        assert hub.registry.wire.messages_up == 3
+        await asyncio.gather(*hub.join(*make_nodes(WORLD, SPLIT)))
 
 
 # ------------------------------------------------------------------------------------------------- messages in parts
@@ -194,22 +175,18 @@ def test_a_run_whose_reports_travel_in_parts_is_the_simulation() -> None:
 # ------------------------------------------------------------------------------------------------- while a run lasts
 
 
-def test_a_revoked_nodes_open_stream_is_closed_and_the_node_told_why(tmp_path: Path) -> None:
+async def test_a_revoked_nodes_open_stream_is_closed_and_the_node_told_why(tmp_path: Path) -> None:
     make_certificates(tmp_path, server="server", nodes=["node-0"])
-
-    async def story() -> None:
-        async with served(tmp_path) as hub:
-            (joined,) = hub.join(make_nodes(WORLD, SPLIT)[0])
-            await hub.meet()
-            revoke(tmp_path, ["node-0"])
-            with pytest.raises(InputError, match="the certificate of 'node-0' has been revoked"):
-                await joined
-            assert not hub.registry.members
-
-    tell(story())
+    async with served(tmp_path) as hub:
+        (joined,) = hub.join(make_nodes(WORLD, SPLIT)[0])
+        await hub.meet()
+        revoke(tmp_path, ["node-0"])
+        with pytest.raises(InputError, match="the certificate of 'node-0' has been revoked"):
+            await joined
+        assert not hub.registry.members
 
 
-def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
+async def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The node's old one is revoked under its open stream; the node comes back with the new one by itself."""
@@ -227,7 +204,7 @@ def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
         shutil.copy(key, own)
         shutil.copy(ours / f"{name}.crt", own)
 
-    async def story() -> None:
+    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
         hub = Served(plan(), None, lambda name: TLSFiles.of(own, name), LOOPBACK, revoked=lambda: revoked_names(ours))
         registry, probe = hub.registry, RemoteServer(f"127.0.0.1:{hub.server.port}", TLSFiles.of(own, "node-1"))
         nodes = make_nodes(WORLD, SPLIT)
@@ -249,9 +226,6 @@ def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
         hub.join(nodes[1])
         outcome = await hub.finish()
         assert_same(outcome.run, simulated(), regret=False)
-
-    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
-        tell(story())
     assert "keeps the certificate it has: the key is not that of the certificate" in caplog.text
     assert len(revoked_names(ours)) == 1
     assert revoked_names(ours)[0].startswith("node-0 ")

@@ -13,7 +13,7 @@ import pytest
 
 from commands import refusal
 from enemies import SPLIT, WORLD, plan, simulated
-from fed_ucbvi import InputError, Run, load_policy
+from fed_ucbvi import InputError, load_policy
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import ask_policy, run_node
 from fed_ucbvi.network.node import Node
@@ -109,23 +109,19 @@ def test_a_file_whose_actions_were_changed_is_damaged(tmp_path: Path) -> None:
         load_policy(tmp_path / "policy.json")
 
 
-def test_a_node_that_finds_no_server_says_what_to_do_and_takes_a_policy_that_comes_while_it_looks(
+async def test_a_node_that_finds_no_server_says_what_to_do_and_takes_a_policy_that_comes_while_it_looks(
     tmp_path: Path, certs: Path
 ) -> None:
     node = make_nodes(WORLD, SPLIT)[0]
     tls_files = TLSFiles.of(certs, node.name)
-
-    async def story() -> LearntPolicy | None:
-        with pytest.raises(InputError, match=r"no connection .* same command once it is back.* add --result FILE"):
-            await run_node(node, RemoteServer(f"{HOST}:1", tls_files), patience=0.01)
-        looking = asyncio.ensure_future(
-            run_node(node, RemoteServer(f"{HOST}:1", tls_files), result=tmp_path / POLICY_FILE)
-        )
-        await asyncio.sleep(0.05)
-        POLICY.signed(*TLSFiles.of(certs, "server").read()[1:]).save(tmp_path / POLICY_FILE)
-        return await looking
-
-    told = tell(story())
+    with pytest.raises(InputError, match=r"no connection .* same command once it is back.* add --result FILE"):
+        await run_node(node, RemoteServer(f"{HOST}:1", tls_files), patience=0.01)
+    looking = asyncio.ensure_future(
+        run_node(node, RemoteServer(f"{HOST}:1", tls_files), result=tmp_path / POLICY_FILE)
+    )
+    await asyncio.sleep(0.05)
+    POLICY.signed(*TLSFiles.of(certs, "server").read()[1:]).save(tmp_path / POLICY_FILE)
+    told = await looking
     assert told is not None
     assert (told.run, told.rounds) == ("run", 3)
 
@@ -146,39 +142,35 @@ def test_a_nodes_policy_replaces_an_earlier_one_only_if_it_may(tmp_path: Path) -
     assert out.read_bytes() == earlier
 
 
-def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
+async def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked after every round, by a node that takes part and by one that does not; the run is what it was."""
     make_certificates(certs, nodes=["node-2"])
     revoked: set[str] = set()
     asked: list[LearntPolicy] = []
+    served = Served(plan(), None, lambda name: TLSFiles.of(certs, name), LOOPBACK, revoked=lambda: revoked)
+    advance = served.coordinator._advance
 
-    async def story() -> Run:
-        served = Served(plan(), None, lambda name: TLSFiles.of(certs, name), LOOPBACK, revoked=lambda: revoked)
-        advance = served.coordinator._advance
+    async def ask(name: str) -> None:
+        asked.append(await ask_policy(served.remote(name)))
 
-        async def ask(name: str) -> None:
-            asked.append(await ask_policy(served.remote(name)))
-
-        async def advance_and_ask() -> Any:
-            if served.coordinator.round == 0:
-                with pytest.raises(InputError, match="no policy has been recommended yet"):
-                    await ask("node-0")
-            past = await advance()
-            await ask("node-0")
+    async def advance_and_ask() -> Any:
+        if served.coordinator.round == 0:
+            with pytest.raises(InputError, match="no policy has been recommended yet"):
+                await ask("node-0")
+        past = await advance()
+        await ask("node-0")
+        await ask("node-2")
+        revoked.add("node-2")
+        with pytest.raises(InputError, match="the certificate of 'node-2' has been revoked"):
             await ask("node-2")
-            revoked.add("node-2")
-            with pytest.raises(InputError, match="the certificate of 'node-2' has been revoked"):
-                await ask("node-2")
-            revoked.clear()
-            return past
+        revoked.clear()
+        return past
 
-        monkeypatch.setattr(served.coordinator, "_advance", advance_and_ask)
-        served.join(*make_nodes(WORLD, SPLIT))
-        return (await served.finish()).run
-
-    run = tell(story())
+    monkeypatch.setattr(served.coordinator, "_advance", advance_and_ask)
+    served.join(*make_nodes(WORLD, SPLIT))
+    run = (await served.finish()).run
     assert_same(run, simulated(), regret=False)
     rounds = [policy.rounds for policy in asked]
     assert rounds == sorted(rounds)
@@ -188,33 +180,29 @@ def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
     assert np.array_equal(asked[-1].table, run.policy)
 
 
-def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last word goes to a stream that is opened after the other node has heard it and left."""
     monkeypatch.setattr("fed_ucbvi.network.server.FAREWELL_SECONDS", SECONDS)
+    served = Served(plan())
+    registry = served.registry
+    leaving, staying = served.join(*make_nodes(WORLD, SPLIT))
 
-    async def story() -> None:
-        served = Served(plan())
-        registry = served.registry
-        leaving, staying = served.join(*make_nodes(WORLD, SPLIT))
+    async def last_round() -> None:
+        await registry.wait_until(lambda: registry.complete(), SECONDS)
+        served.coordinator.begun = True
+        leaving.cancel()
+        await registry.wait_until(lambda: registry.connected == 1, SECONDS)
 
-        async def last_round() -> None:
-            await registry.wait_until(lambda: registry.complete(), SECONDS)
-            served.coordinator.begun = True
-            leaving.cancel()
-            await registry.wait_until(lambda: registry.connected == 1, SECONDS)
-
-        monkeypatch.setattr(served.coordinator, "run", last_round)
-        serving = served.start()
-        await staying
-        assert not serving.done()
-        again = make_nodes(WORLD, SPLIT)[0]
-        await run_node(again, served.remote())
-        await serving
-        assert again.finished
-        assert again.policy is not None
-        assert not again.policy.signature
-
-    tell(story())
+    monkeypatch.setattr(served.coordinator, "run", last_round)
+    serving = served.start()
+    await staying
+    assert not serving.done()
+    again = make_nodes(WORLD, SPLIT)[0]
+    await run_node(again, served.remote())
+    await serving
+    assert again.finished
+    assert again.policy is not None
+    assert not again.policy.signature
 
 
 @pytest.mark.full

@@ -21,6 +21,7 @@ from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import (
     PROTOCOL,
+    Decline,
     DeltaCache,
     Hello,
     Joining,
@@ -159,24 +160,20 @@ def test_a_node_that_never_answers_is_done_without_after_deadline_and_patience()
     assert_run_without_the_first_agent(outcome.run, task)
 
 
-def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_again_and_again() -> None:
+async def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_again_and_again() -> None:
     """Above eight times the limit gRPC ends the stream, as a dying process would; but this one lives on."""
+    served = Served(plan(on_violation="drop"), address=LOOPBACK)
+    enemy, honest = make_nodes(WORLD, SPLIT)
 
-    async def story() -> Outcome:
-        served = Served(plan(on_violation="drop"), address=LOOPBACK)
-        enemy, honest = make_nodes(WORLD, SPLIT)
+    async def insist() -> list[str]:
+        told: list[str] = []
+        while not told or not re.search("excluded|failed to connect", told[-1]):  # the run may be over by then
+            told.append(await turning(enemy, served.remote(), lambda _: [b"x" * (9 * 65_536)]))
+        return told
 
-        async def insist() -> list[str]:
-            told: list[str] = []
-            while not told or not re.search("excluded|failed to connect", told[-1]):  # the run may be over by then
-                told.append(await turning(enemy, served.remote(), lambda _: [b"x" * (9 * 65_536)]))
-            return told
-
-        served.begin(insist())
-        served.join(honest)
-        return await served.finish()
-
-    outcome = tell(story())
+    served.begin(insist())
+    served.join(honest)
+    outcome = await served.finish()
     assert outcome.events == [
         {"round": 1, "node": "node-0", "what": "it ended 5 streams where one answer was due", "done": "drop"}
     ]
@@ -224,6 +221,15 @@ def test_changes_that_cannot_be_are_a_violation(content: dict[str, Any], says: s
     """The last: no change at all, though episodes were played."""
     outcome, told = with_turned(plan(on_violation="drop"), _in_second_round(**content))
     assert_dropped(outcome, told, 2, says)
+    assert outcome.ended
+
+
+def test_only_what_is_masked_can_be_declined() -> None:
+    def turn(answer: Up) -> Iterable[bytes]:
+        return [encode(Decline(answer.round, "no", answer.exchange) if isinstance(answer, Report) else answer)]
+
+    outcome, told = with_turned(plan(on_violation="drop"), turn)
+    assert_dropped(outcome, told, 1, "declines to report: no")
     assert outcome.ended
 
 
@@ -330,7 +336,7 @@ def test_a_false_report_is_refused_by_agent_and_field(number: int, lie: Any, say
     assert (outcome.run.records["agent_episodes"][later] == 2 * outcome.run.records["length"][later]).all()
 
 
-def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) -> None:
+async def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) -> None:
     """The checkpoint holds what each node has reported last."""
 
     def die(coordinator: Coordinator) -> None:
@@ -348,19 +354,16 @@ def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: Path) 
             arrays[0][0, state, action] -= 1
             arrays[0][0, state, 1 - action] += 1
 
-    async def story() -> Outcome:
-        served = Served(plan(), tmp_path / "checkpoint", report=die)
-        gone, _ = served.join(*make_nodes(WORLD, SPLIT, tmp_path))
-        with pytest.raises(CrashError):
-            await served.start()
-        gone.cancel()
-        served.joined.remove(gone)
-        served.restart(plan(on_violation="drop"), tmp_path / "checkpoint")
-        enemy = make_nodes(WORLD, SPLIT, tmp_path)[0]
-        served.begin(turning(enemy, served.remote(), in_reports(move)))
-        return await served.finish()
-
-    outcome = tell(story())
+    served = Served(plan(), tmp_path / "checkpoint", report=die)
+    gone, _ = served.join(*make_nodes(WORLD, SPLIT, tmp_path))
+    with pytest.raises(CrashError):
+        await served.start()
+    gone.cancel()
+    served.joined.remove(gone)
+    served.restart(plan(on_violation="drop"), tmp_path / "checkpoint")
+    enemy = make_nodes(WORLD, SPLIT, tmp_path)[0]
+    served.begin(turning(enemy, served.remote(), in_reports(move)))
+    outcome = await served.finish()
     (event,) = outcome.events
     assert (event["round"], event["node"], event["done"]) == (13, "node-0", "drop")
     assert re.search("agent 0: n .*(smaller than before|changed where the policy did not go)", event["what"])

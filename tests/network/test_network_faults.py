@@ -107,7 +107,7 @@ def test_every_algorithms_agents_come_back_from_their_disk(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("moment", ["before a round", "in the middle of a synchronisation", "before its checkpoint"])
-def test_a_server_that_dies_goes_on_from_its_checkpoint(
+async def test_a_server_that_dies_goes_on_from_its_checkpoint(
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nodes live on: they find the new server at the old address and take back what it does not know of."""
@@ -118,16 +118,9 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(
     }[moment]
     calls = failing(monkeypatch, place, name, (3, 11, 12, 20), CrashError())
     monkeypatch.setattr(client, "MAX_PAUSE", 0.3)
-
-    async def story() -> Outcome:
-        served = Served(plan(), tmp_path / "checkpoint")
-        served.join(*make_nodes(WORLD, SPLIT, tmp_path))
-        while True:
-            with suppress(CrashError):
-                return await served.finish()
-            served.restart(replace(plan(), run="another"), tmp_path / "checkpoint")
-
-    outcome = tell(story())
+    served = Served(plan(), tmp_path / "checkpoint")
+    served.join(*make_nodes(WORLD, SPLIT, tmp_path))
+    outcome = await served.finish_after(CrashError, replace(plan(), run="another"), tmp_path / "checkpoint")
     assert len(calls) > 20
     assert_undisturbed(outcome)
 
@@ -151,30 +144,27 @@ def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: p
     assert writes > 20
 
 
-def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress() -> None:
-    async def story() -> None:
-        served = Served(plan(patience=1.0))
-        first, steady = make_nodes(WORLD, SPLIT)
+async def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress() -> None:
+    served = Served(plan(patience=1.0))
+    first, steady = make_nodes(WORLD, SPLIT)
 
-        async def come_back() -> None:
-            with suppress(CrashError):
-                await run_node(mortal([14])(), served.remote())
-            with pytest.raises(InputError, match="must resume after round"):
-                await run_node(first, served.remote())
+    async def come_back() -> None:
+        with suppress(CrashError):
+            await run_node(mortal([14])(), served.remote())
+        with pytest.raises(InputError, match="must resume after round"):
+            await run_node(first, served.remote())
 
-        (coming,) = served.begin(come_back())
-        (staying,) = served.join(steady, patience=0.5)
-        with pytest.raises(FederationStoppedError, match="'node-0' has stayed away"):
-            await served.start()
-        await coming
-        with pytest.raises(InputError, match="no connection"):
-            await staying
-
-    tell(story())
+    (coming,) = served.begin(come_back())
+    (staying,) = served.join(steady, patience=0.5)
+    with pytest.raises(FederationStoppedError, match="'node-0' has stayed away"):
+        await served.start()
+    await coming
+    with pytest.raises(InputError, match="no connection"):
+        await staying
 
 
 @pytest.mark.parametrize("name", ["fed-ucbvi", "fedq-bernstein", "concurrent-ucbvi"])
-def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tmp_path: Path) -> None:
+async def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tmp_path: Path) -> None:
     """Twice; in between the server begins anew as well. The node is brought back by the server's history."""
     algorithm, kept = make_algorithm(name, {}), tmp_path / "checkpoint"
     task = plan_for(algorithm, WORLD, 40, seed=SEED)
@@ -184,19 +174,16 @@ def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tm
         if run.round == 12:
             raise CrashError
 
-    async def story() -> Outcome:
-        served = Served(task, kept, report=die)
-        (forgetful,) = served.begin(keep_alive(mortal(deaths), served.remote()))
-        served.join(make_nodes(WORLD, SPLIT, tmp_path)[1])
-        with pytest.raises(CrashError):
-            await served.start()
-        served.joined.remove(forgetful)
-        forgetful.cancel()
-        served.restart(task, kept)
-        served.begin(keep_alive(mortal(deaths), served.remote()))
-        return await served.finish()
-
-    outcome = tell(story())
+    served = Served(task, kept, report=die)
+    (forgetful,) = served.begin(keep_alive(mortal(deaths), served.remote()))
+    served.join(make_nodes(WORLD, SPLIT, tmp_path)[1])
+    with pytest.raises(CrashError):
+        await served.start()
+    served.joined.remove(forgetful)
+    forgetful.cancel()
+    served.restart(task, kept)
+    served.begin(keep_alive(mortal(deaths), served.remote()))
+    outcome = await served.finish()
     assert deaths == []
     assert_undisturbed(outcome, algorithm, 40)
 
@@ -331,14 +318,11 @@ def test_only_algorithms_that_report_counts_may_go_on_without_all_their_agents(n
     federation = synthetic(agents=1 if algorithm.single_agent else 3, states=3, actions=2, horizon=3)
     task = plan_for(algorithm, federation, 10, on_away="exclude")
 
-    async def build() -> None:
-        FederationServer(task, None, None)
-
     if name in ("ucbvi", "concurrent-ucbvi", "ucb-advantage", "concurrent-ucb-advantage"):
         with pytest.raises(InputError, match="needs all its agents"):
-            asyncio.run(build())
+            FederationServer(task, None, None)
     else:
-        asyncio.run(build())
+        FederationServer(task, None, None)
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))

@@ -83,23 +83,19 @@ def test_a_finished_run_goes_on_with_more_episodes_as_the_simulation_does(varian
 
 
 @pytest.mark.parametrize("algorithm", [FedUCBVI(nu=30), FedKLUCBVI()], ids=["moments", "counts"])
-def test_nodes_that_stay_connected_come_along_when_their_server_comes_back_with_more_episodes(
+async def test_nodes_that_stay_connected_come_along_when_their_server_comes_back_with_more_episodes(
     algorithm: FedUCBVI | FedKLUCBVI, tmp_path: Path
 ) -> None:
     """One node has no state folder. The server is stopped in the middle; where it was is read from its checkpoint."""
-
-    async def story() -> tuple[Outcome, int]:
-        served = Served(plan_for(algorithm, WORLD, SHORT, seed=SEED), tmp_path / "server")
-        first, second = make_nodes(WORLD, [2, 2], tmp_path)
-        second.folder = None
-        served.join(first, second)
-        await served.reach(8)
-        await served.stop()
-        served.restart(plan_for(algorithm, WORLD, LONG, seed=SEED), tmp_path / "server")
-        stopped = served.coordinator.round
-        return await served.finish(), stopped
-
-    outcome, stopped = tell(story())
+    served = Served(plan_for(algorithm, WORLD, SHORT, seed=SEED), tmp_path / "server")
+    first, second = make_nodes(WORLD, [2, 2], tmp_path)
+    second.folder = None
+    served.join(first, second)
+    await served.reach(8)
+    await served.stop()
+    served.restart(plan_for(algorithm, WORLD, LONG, seed=SEED), tmp_path / "server")
+    stopped = served.coordinator.round
+    outcome, stopped = await served.finish(), stopped
     assert 0 < stopped < len(outcome.run.records["start"])
 
     def interrupt(record: Any) -> None:
@@ -137,7 +133,7 @@ def test_new_agents_take_part_from_a_round_on(variant: str, tmp_path: Path) -> N
     assert outcome.run.complete
 
 
-def test_real_environments_go_on_in_one_process_and_new_ones_join_them(tmp_path: Path) -> None:
+async def test_real_environments_go_on_in_one_process_and_new_ones_join_them(tmp_path: Path) -> None:
     """The first node stays connected while its server is stopped, and comes back with more episodes and agents.
 
     Where nodes stop apart every agent plays all T episodes, whenever it came.
@@ -148,20 +144,17 @@ def test_real_environments_go_on_in_one_process_and_new_ones_join_them(tmp_path:
         setting = Setting(4, 2, 4, agents, episodes, 0.0, 0)
         return RunPlan(FedUCBVI(synchronisation="local"), setting, collection="live")
 
-    async def story() -> Outcome:
-        served = Served(plan(2, 600), tmp_path / "server")
-        first, second = make_nodes(live, [2, 1], tmp_path)
-        served.join(first)
-        await served.reach(5)
-        await served.stop()
-        served.restart(plan(3, 620), tmp_path / "server")
-        served.join(second)
-        outcome = await served.finish()
-        assert first.state.experience.visits[:, 0].sum() == 2 * 620
-        assert second.state.experience.visits[:, 0].sum() == 620
-        return outcome
-
-    outcome = tell(story())
+    served = Served(plan(2, 600), tmp_path / "server")
+    first, second = make_nodes(live, [2, 1], tmp_path)
+    served.join(first)
+    await served.reach(5)
+    await served.stop()
+    served.restart(plan(3, 620), tmp_path / "server")
+    served.join(second)
+    outcome = await served.finish()
+    assert first.state.experience.visits[:, 0].sum() == 2 * 620
+    assert second.state.experience.visits[:, 0].sum() == 620
+    outcome = outcome
     assert outcome.agent_episodes == (3 * 620,) * 2
     assert outcome.run.complete
     assert [event["node"] for event in outcome.events] == ["node-1"]
@@ -216,30 +209,26 @@ def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_o
         serve(plan_for(algorithm, world, 200, seed=SEED, without=("other",), **rest), [], tmp_path / "server")
 
 
-def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> None:
+async def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> None:
     """It is away when it says so, and the server waits for it in the middle of a round."""
     plan = plan_for(FedUCBVI(nu=30), WORLD, 2000, seed=SEED)
-
-    async def story() -> tuple[Outcome, Any]:
-        async with Served(plan, tmp_path / "server") as served:
-            address = served.remote()
-            with pytest.raises(InputError, match="does not take part in this run"):
-                await leave_run("node-1", address)
-            away = served.join(*make_nodes(WORLD, [2, 2], tmp_path))[1]
-            await served.reach(5)
-            away.cancel()
-            await asyncio.wait([away])
-            served.joined.remove(away)
-            policy = await leave_run("node-1", address)
-            assert await leave_run("node-1", address) is not None
-            assert policy is not None
-            with pytest.raises(InputError, match="'node-1' has left this run for good"):
-                await run_node(make_nodes(WORLD, [2, 2], tmp_path)[1], address)
-            with pytest.raises(InputError, match="too few nodes would remain"):
-                await leave_run("node-0", address)
-            return await served.finish(), policy
-
-    outcome, policy = tell(story())
+    async with Served(plan, tmp_path / "server") as served:
+        address = served.remote()
+        with pytest.raises(InputError, match="does not take part in this run"):
+            await leave_run("node-1", address)
+        away = served.join(*make_nodes(WORLD, [2, 2], tmp_path))[1]
+        await served.reach(5)
+        away.cancel()
+        await asyncio.wait([away])
+        served.joined.remove(away)
+        policy = await leave_run("node-1", address)
+        assert await leave_run("node-1", address) is not None
+        assert policy is not None
+        with pytest.raises(InputError, match="'node-1' has left this run for good"):
+            await run_node(make_nodes(WORLD, [2, 2], tmp_path)[1], address)
+        with pytest.raises(InputError, match="too few nodes would remain"):
+            await leave_run("node-0", address)
+        outcome, policy = await served.finish(), policy
     assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "left for good")]
     assert policy.table.shape == (3, 3)
     assert not policy.final
@@ -247,7 +236,7 @@ def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> Non
     assert outcome.agent_episodes[0] == outcome.agent_episodes[1] < 4 * 2000
 
 
-def test_a_node_that_leaves_is_shown_as_left_and_the_others_as_finished_at_the_end() -> None:
+async def test_a_node_that_leaves_is_shown_as_left_and_the_others_as_finished_at_the_end() -> None:
     """It takes part when it leaves: its process ends as it was told to, and nobody waits for it as for one away."""
     plan = plan_for(FedUCBVI(nu=30), WORLD, 300, seed=SEED)
 
@@ -257,22 +246,19 @@ def test_a_node_that_leaves_is_shown_as_left_and_the_others_as_finished_at_the_e
         lines = [re.fullmatch(r'fed_ucbvi_nodes{state="(\w+)"} (\S+)', line) for line in text.splitlines()]
         return states, {found[1]: float(found[2]) for found in lines if found is not None}
 
-    async def story() -> list[tuple[dict[str, str], dict[str, float]]]:
-        served, page = Served(plan), LiveState(Subject.of_plan(plan))
-        coordinator = served.coordinator
-        async with page.following(coordinator):
-            leaving = served.join(*make_nodes(WORLD, [2, 1, 1]))[1]
-            await served.reach(5)
-            await leave_run("node-1", served.remote())
-            with pytest.raises(LeftError, match="'node-1' has left this run for good"):
-                await leaving
-            served.joined.remove(leaving)
-            page.take_status(coordinator.status())
-            during = look(coordinator, page)
-            await served.finish()
-        return [during, look(coordinator, page)]
-
-    during, after = tell(story())
+    served, page = Served(plan), LiveState(Subject.of_plan(plan))
+    coordinator = served.coordinator
+    async with page.following(coordinator):
+        leaving = served.join(*make_nodes(WORLD, [2, 1, 1]))[1]
+        await served.reach(5)
+        await leave_run("node-1", served.remote())
+        with pytest.raises(LeftError, match="'node-1' has left this run for good"):
+            await leaving
+        served.joined.remove(leaving)
+        page.take_status(coordinator.status())
+        during = look(coordinator, page)
+        await served.finish()
+    during, after = [during, look(coordinator, page)]
     assert during[0] == {"node-0": "present", "node-1": "left", "node-2": "present"}
     assert during[1] == {"present": 2, "finished": 0, "away": 0, "excluded": 0, "left": 1}
     assert after[0] == {"node-0": "finished", "node-1": "left", "node-2": "finished"}

@@ -38,56 +38,48 @@ async def code_of(call: Any) -> grpc.StatusCode:
     return refused.value.code()
 
 
-def test_a_monitor_with_a_certificate_is_told_and_a_stranger_is_not(tmp_path: Path) -> None:
+async def test_a_monitor_with_a_certificate_is_told_and_a_stranger_is_not(tmp_path: Path) -> None:
     """The monitor is not on the list of nodes. It watches from before the first node comes to the end of the run."""
     names = ("node-0", "node-1")
     make_certificates(tmp_path, server="server", nodes=[*names, "monitor"])
     files = {name: TLSFiles.of(tmp_path, name) for name in (*names, "monitor", "server")}
-
-    async def story() -> list[int]:
-        service = FederationServer(plan(nodes=names), "127.0.0.1:0", files["server"])
-        address = f"127.0.0.1:{service.port}"
-        run = asyncio.ensure_future(service.run())
-        authority = files["monitor"].authority.read_bytes()
-        async with (
-            RemoteServer(address, files["monitor"]).open() as channel,
-            grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority)) as stranger,
-        ):
-            monitor = health_pb2_grpc.HealthStub(channel)
-            for name in ("", SERVICE):
-                assert (await monitor.Check(asking(name))).status == SERVING
-            assert await code_of(monitor.Check(asking("grpc.health.v1.Other"))) == grpc.StatusCode.NOT_FOUND
-            refused = health_pb2_grpc.HealthStub(stranger).Check(asking(), timeout=300)
-            assert await code_of(refused) == grpc.StatusCode.UNAVAILABLE
-            watch = monitor.Watch(asking())
-            told = [(await watch.read()).status]
-            nodes = [run_node(node, RemoteServer(address, files[node.name])) for node in make_nodes(WORLD, (2, 2))]
-            joined = asyncio.gather(*nodes)
-            told.append((await watch.read()).status)
-            watch.cancel()
-            await joined
-            await run
-        return told
-
-    assert asyncio.run(asyncio.wait_for(story(), 300)) == [SERVING, NOT_SERVING]
+    service = FederationServer(plan(nodes=names), "127.0.0.1:0", files["server"])
+    address = f"127.0.0.1:{service.port}"
+    run = asyncio.ensure_future(service.run())
+    authority = files["monitor"].authority.read_bytes()
+    async with (
+        RemoteServer(address, files["monitor"]).open() as channel,
+        grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority)) as stranger,
+    ):
+        monitor = health_pb2_grpc.HealthStub(channel)
+        for name in ("", SERVICE):
+            assert (await monitor.Check(asking(name))).status == SERVING
+        assert await code_of(monitor.Check(asking("grpc.health.v1.Other"))) == grpc.StatusCode.NOT_FOUND
+        refused = health_pb2_grpc.HealthStub(stranger).Check(asking(), timeout=300)
+        assert await code_of(refused) == grpc.StatusCode.UNAVAILABLE
+        watch = monitor.Watch(asking())
+        told = [(await watch.read()).status]
+        nodes = [run_node(node, RemoteServer(address, files[node.name])) for node in make_nodes(WORLD, (2, 2))]
+        joined = asyncio.gather(*nodes)
+        told.append((await watch.read()).status)
+        watch.cancel()
+        await joined
+        await run
+    assert told == [SERVING, NOT_SERVING]
 
 
-def test_a_server_that_is_stopped_says_so_and_watchers_may_leave(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_is_stopped_says_so_and_watchers_may_leave(caplog: pytest.LogCaptureFixture) -> None:
     """No error is logged about one that leaves."""
-
-    async def story() -> None:
-        service = FederationServer(plan(), "127.0.0.1:0", None)
-        run = asyncio.ensure_future(service.run())
-        async with RemoteServer(f"127.0.0.1:{service.port}").open() as channel:
-            monitor = health_pb2_grpc.HealthStub(channel)
-            watches = [monitor.Watch(asking(SERVICE)), monitor.Watch(asking("other"))]
-            assert [(await watch.read()).status for watch in watches] == [SERVING, UNKNOWN]
-            watches.pop().cancel()
-            run.cancel()
-            assert (await watches[0].read()).status == NOT_SERVING
-            watches[0].cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await run
-
-    asyncio.run(asyncio.wait_for(story(), 300))
+    service = FederationServer(plan(), "127.0.0.1:0", None)
+    run = asyncio.ensure_future(service.run())
+    async with RemoteServer(f"127.0.0.1:{service.port}").open() as channel:
+        monitor = health_pb2_grpc.HealthStub(channel)
+        watches = [monitor.Watch(asking(SERVICE)), monitor.Watch(asking("other"))]
+        assert [(await watch.read()).status for watch in watches] == [SERVING, UNKNOWN]
+        watches.pop().cancel()
+        run.cancel()
+        assert (await watches[0].read()).status == NOT_SERVING
+        watches[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

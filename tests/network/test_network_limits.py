@@ -26,58 +26,43 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from federation_processes import Processes
-from network import LOOPBACK, Served, TLSByName, federate, make_nodes, tell
+from network import LOOPBACK, Served, TLSByName, federate, make_nodes
 
 WORLD = synthetic(agents=2, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 PLAN = plan_for(FedKLUCBVI(), WORLD, 60, seed=3)
 
 
-def logs_in(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if re.fullmatch(r"log-\d+", path.name)]
-
-
 # ------------------------------------------------------------------------------------------------- nodes given up
 
 
-def test_a_node_that_was_excluded_is_told_why() -> None:
+async def test_a_node_that_was_excluded_is_told_why() -> None:
     plan = plan_for(FedKLUCBVI(), WORLD, 100_000, seed=3, patience=0.2, deadline=5.0, on_away="exclude")
-
-    async def story() -> tuple[str, BaseException]:
-        served = Served(plan)
-        first, second = served.join(*make_nodes(WORLD, [1, 1]))
-        await served.reach(3)
-        second.cancel()
-        await asyncio.gather(second, return_exceptions=True)
-        while not served.registry.members["node-1"].out:
-            await asyncio.sleep(0.01)
-        with pytest.raises(RefusedError) as excluded:
-            await run_node(make_nodes(WORLD, [1, 1])[1], served.remote())
-        first.cancel()
-        ends = await asyncio.gather(first, served.start(), return_exceptions=True)
-        return str(excluded.value), ends[1]  # type: ignore[return-value]
-
-    excluded, stopped = tell(story(), 120)
-    assert re.search(r"'node-1' has been excluded from this run in round \d+: away for 0.2 s", excluded)
-    assert isinstance(stopped, FederationStoppedError)
+    served = Served(plan)
+    first, second = served.join(*make_nodes(WORLD, [1, 1]))
+    await served.reach(3)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    while not served.registry.members["node-1"].out:
+        await asyncio.sleep(0.01)
+    with pytest.raises(RefusedError) as excluded:
+        await run_node(make_nodes(WORLD, [1, 1])[1], served.remote())
+    first.cancel()
+    ends = await asyncio.gather(first, served.start(), return_exceptions=True)
+    assert re.search(r"'node-1' has been excluded from this run in round \d+: away for 0.2 s", str(excluded.value))
+    assert isinstance(ends[1], FederationStoppedError)
 
 
-def test_nodes_hear_why_their_server_has_stopped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nodes_hear_why_their_server_has_stopped(caplog: pytest.LogCaptureFixture) -> None:
     plan = plan_for(FedKLUCBVI(), WORLD, 100_000, seed=3, patience=0.3, on_away="wait")
-
-    async def story() -> BaseException:
+    with caplog.at_level(logging.WARNING):
         served = Served(plan)
         first, second = served.join(*make_nodes(WORLD, [1, 1]), patience=2.0)
         await served.reach(3)
         second.cancel()
         ends = await asyncio.gather(first, served.start(), return_exceptions=True)
-        assert isinstance(ends[0], BaseException)
-        return ends[0]
-
-    with caplog.at_level(logging.WARNING):
-        told = tell(story(), 120)
     why = r"the server has stopped: 'node-1' has stayed away, or has not answered, for 0.3 s in round \d+"
     assert re.search(f"node-0: the server has ended the stream: {why}", caplog.text)
-    assert re.search(f"Before that: the server has ended the stream: {why}", str(told))
+    assert re.search(f"Before that: the server has ended the stream: {why}", str(ends[0]))
 
 
 @pytest.mark.slow
@@ -98,38 +83,31 @@ def test_a_process_that_was_frozen_and_excluded_learns_why_when_it_wakes(tmp_pat
 # ------------------------------------------------------------------------------------------------------ missing logs
 
 
-def test_a_simulation_whose_log_is_missing_is_not_begun_anew(tmp_path: Path) -> None:
-    run(FedUCBVI(), WORLD, 30, checkpoint=tmp_path / "kept")
-    for log in logs_in(tmp_path / "kept"):
-        log.unlink()
-    with pytest.raises(InputError, match="its log is missing"):
-        resume(tmp_path / "kept")
+@pytest.mark.parametrize("lost", ["a simulation", "a server", "node-0", "node-0/memory"])
+def test_what_has_lost_its_log_is_not_begun_anew(lost: str, tmp_path: Path) -> None:
+    folder = tmp_path / lost
 
+    def go_on() -> None:
+        if lost == "a simulation":
+            resume(folder)
+        elif lost == "a server":
+            ServerCheckpoint(folder).adopt(PLAN)
+        else:
+            make_nodes(WORLD, [1, 1], tmp_path)[0].enter(PLAN.welcome())
 
-def test_neither_is_a_federation(tmp_path: Path) -> None:
-    federate(PLAN, make_nodes(WORLD, [1, 1], tmp_path), folder=tmp_path / "server")
-    for log in logs_in(tmp_path / "server"):
-        log.unlink()
-    with pytest.raises(InputError, match="its log is missing"):
-        ServerCheckpoint(tmp_path / "server").adopt(PLAN)
-
-
-@pytest.mark.parametrize("lost", ["the state", "the memory"])
-def test_neither_is_a_node(lost: str, tmp_path: Path) -> None:
-    def joined() -> Node:
-        node = make_nodes(WORLD, [1, 1], tmp_path)[0]
-        node.enter(PLAN.welcome())
-        return node
-
-    federate(PLAN, make_nodes(WORLD, [1, 1], tmp_path))
-    joined()
-    if lost == "the memory":
-        shutil.rmtree(tmp_path / "node-0" / "memory")
+    if lost == "a simulation":
+        run(FedUCBVI(), WORLD, 30, checkpoint=folder)
     else:
-        for log in logs_in(tmp_path / "node-0"):
-            log.unlink()
+        federate(PLAN, make_nodes(WORLD, [1, 1], tmp_path), folder=folder if lost == "a server" else None)
+    if lost.startswith("node"):
+        go_on()
+    if lost == "node-0/memory":
+        shutil.rmtree(folder)
+    else:
+        for path in folder.glob("log-*"):
+            path.unlink()
     with pytest.raises(InputError, match="its log is missing"):
-        joined()
+        go_on()
 
 
 @pytest.mark.parametrize("step", ["before the state", "between state and manifest"])
@@ -185,28 +163,24 @@ def test_agents_that_cannot_be_are_refused_before_memory_is_taken() -> None:
 # ------------------------------------------------------------------------------------------------ endless handshakes
 
 
-def test_tls_handshakes_that_never_end_are_given_up_and_keep_no_node_out(
+async def test_tls_handshakes_that_never_end_are_given_up_and_keep_no_node_out(
     tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fed_ucbvi.network.transport.HANDSHAKE_SECONDS", 3)
-
-    async def story() -> None:
-        served = Served(PLAN, None, tls_files, LOOPBACK)
-        served.start()
-        await asyncio.sleep(0.1)
-        idle = [socket.create_connection(("127.0.0.1", served.server.port), timeout=60) for _ in range(200)]
-        for one in idle[::2]:
-            one.sendall(b"\x16\x03\x01\x02\x00\x01")
-        first, last = make_nodes(WORLD, [1, 1])
-        served.join(first)
-        await asyncio.wait_for(served.meet(), 60)
-        for one in idle:
-            with suppress(ConnectionError), one:
-                await asyncio.to_thread(one.recv, 100)  # ends, or the test does
-        served.join(last)
-        await served.finish()
-
-    tell(story(), 120)
+    served = Served(PLAN, None, tls_files, LOOPBACK)
+    served.start()
+    await asyncio.sleep(0.1)
+    idle = [socket.create_connection(("127.0.0.1", served.server.port), timeout=60) for _ in range(200)]
+    for one in idle[::2]:
+        one.sendall(b"\x16\x03\x01\x02\x00\x01")
+    first, last = make_nodes(WORLD, [1, 1])
+    served.join(first)
+    await asyncio.wait_for(served.meet(), 60)
+    for one in idle:
+        with suppress(ConnectionError), one:
+            await asyncio.to_thread(one.recv, 100)  # ends, or the test does
+    served.join(last)
+    await served.finish()
 
 
 # ------------------------------------------------------------------------------------------------------- full disks

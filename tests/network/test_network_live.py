@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -353,23 +352,16 @@ def test_a_node_that_dies_among_others_goes_on_and_every_agent_plays_its_episode
     assert outcome.run.records["agent_episodes"].sum() == 3 * 60
 
 
-def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
+async def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nodes live on with the rounds they have told; the run is the one that it would have been."""
     calls = failing(monkeypatch, ExchangeCall, "__init__", (3, 20), CrashError())
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
-
-    async def story() -> Outcome:
-        task, kept = plan(FedUCBVI(), LAKE, 6, 2, 30), tmp_path / "checkpoint"
-        served = Served(task, kept)
-        served.join(*make_nodes(source(LAKE, 6), [2]))
-        while True:
-            with suppress(CrashError):
-                return await served.finish()
-            served.restart(task, kept)
-
-    outcome = tell(story())
+    task, kept = plan(FedUCBVI(), LAKE, 6, 2, 30), tmp_path / "checkpoint"
+    served = Served(task, kept)
+    served.join(*make_nodes(source(LAKE, 6), [2]))
+    outcome = await served.finish_after(CrashError, task, kept)
     assert len(calls) > 20
     assert_same_learning(outcome.run, by_itself(FedUCBVI(), LAKE, 6, 2, 30))
 
@@ -401,15 +393,11 @@ def test_real_environments_refuse_lockstep_and_sizes_without_a_state_for_the_end
         make_nodes(source(LAKE, 6), [2])[0].enter(task.welcome())
 
 
-def test_a_server_that_knows_the_problem_has_no_use_for_real_environments() -> None:
+async def test_a_server_that_knows_the_problem_has_no_use_for_real_environments() -> None:
     task = plan_for(FedUCBVI(), from_gymnasium(LAKE, agents=2, horizon=6), 5, collection="live")
-
-    async def story() -> None:
-        async with Served(task) as served:
-            with pytest.raises(InputError, match="for real environments serve with --sizes"):
-                await run_node(make_nodes(source(LAKE, 6), [2])[0], served.remote())
-
-    tell(story())
+    async with Served(task) as served:
+        with pytest.raises(InputError, match="for real environments serve with --sizes"):
+            await run_node(make_nodes(source(LAKE, 6), [2])[0], served.remote())
 
 
 def test_a_node_comes_back_with_the_same_environments_only() -> None:
@@ -426,11 +414,8 @@ def test_a_node_comes_back_with_the_same_environments_only() -> None:
 
 @pytest.mark.parametrize("name", ["concurrent-ucbvi", "concurrent-ucb-advantage"])
 def test_algorithms_that_need_an_episode_of_everyone_are_refused(name: str) -> None:
-    async def build() -> None:
-        Served(plan(make_algorithm(name, {}), LAKE, 6, 2, 5))
-
     with pytest.raises(InputError, match="needs one episode of every agent in every round"):
-        tell(build())
+        Served(plan(make_algorithm(name, {}), LAKE, 6, 2, 5))
 
 
 class Broken(TableEnv):
@@ -452,20 +437,16 @@ class Broken(TableEnv):
         (lambda i: TableEnv(noise=9.0), "outside reward_range"),
     ],
 )
-def test_a_node_whose_environment_fails_tells_the_server_and_ends(
+async def test_a_node_whose_environment_fails_tells_the_server_and_ends(
     make: Any, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = RunPlan(FedUCBVI(), Setting(4, 2, 4, 2, 500, 0.0, 0), collection="live", patience=0.2)
-
-    async def story() -> None:
-        served = Served(task)
-        serving = served.start()
-        with pytest.raises(InputError, match=says):
-            await run_node(make_nodes(LiveSource(make, (-1, 3), 4), [2])[0], served.remote())
-        with pytest.raises(InputError, match="'node-0' has stayed away"):
-            await serving
-
-    tell(story())
+    served = Served(task)
+    serving = served.start()
+    with pytest.raises(InputError, match=says):
+        await run_node(make_nodes(LiveSource(make, (-1, 3), 4), [2])[0], served.remote())
+    with pytest.raises(InputError, match="'node-0' has stayed away"):
+        await serving
     assert any("the node cannot continue" in text and says in text for text in caplog.messages)
 
 

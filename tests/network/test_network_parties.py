@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import math
 import sys
@@ -23,10 +22,10 @@ from fed_ucbvi.network.messages import PROTOCOL, Hello, Joining, Query, Start, S
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import Source, host
-from network import Served, assert_same, federate, make_nodes, tell
+from network import Served, assert_same, federate, make_nodes
 
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -143,58 +142,51 @@ class Scripted:
 HELLO = Hello(PROTOCOL, "0.1.0", "a", b"x" * 16, 0, 4, "")
 
 
-def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
+async def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
     digest = host(WORLD, 0, 4).digest
     ready = Joining(3, 2, 3, digest, (0,))
+    server = FederationServer(plan(), None, None)
+    registry = server.registry
 
-    async def story() -> None:
-        server = FederationServer(plan(), None, None)
-        registry = server.registry
+    async def admit(*said: object) -> None:
+        await server._admit(Scripted(*said))  # type: ignore[arg-type]
 
-        async def admit(*said: object) -> None:
-            await server._admit(Scripted(*said))  # type: ignore[arg-type]
-
-        for wrong, says in (
-            (replace(ready, states=4), r"problem has \(S, A, H\) = \(4, 2, 3\)"),
-            (replace(ready, digest=b"0"), "not the one of this run"),
-            (
-                replace(ready, reward_offset=-1.0),
-                "a step of 'a' pays -1 to 0, one of this run 0 to 1; .* --reward-range",
-            ),
-            (replace(ready, reward_scale=0.0), "cannot pay"),
-            (replace(ready, reward_offset=math.nan), "cannot pay"),
-            (replace(ready, rounds=(3, 4)), "must resume after round 0"),
-            (HELLO, "a joining was expected"),
-        ):
-            with pytest.raises(Exception, match=says):
-                await admit(HELLO, wrong)
-        assert registry.members == {}
-        await admit(HELLO, ready)
-        assert registry.complete()
-        for other, says in (
-            (replace(HELLO, incarnation=b"y" * 16), "another process is connected as 'a'"),
-            (replace(HELLO, agents=2), "came with agents 0 to 3 before"),
-            (replace(HELLO, node="b", first_agent=3, agents=1), "overlap with those of 'a'"),
-        ):
-            with pytest.raises(Exception, match=says):
-                await admit(other, ready)
-        old: object = registry.members["a"].stream
-        await admit(HELLO, ready)  # the same process on a new stream
-        assert registry.members["a"].stream is not old
-        assert isinstance(old, Scripted)
-        assert old.closed_because == "the node has opened another stream"
-
-    asyncio.run(story())
+    for wrong, says in (
+        (replace(ready, states=4), r"problem has \(S, A, H\) = \(4, 2, 3\)"),
+        (replace(ready, digest=b"0"), "not the one of this run"),
+        (
+            replace(ready, reward_offset=-1.0),
+            "a step of 'a' pays -1 to 0, one of this run 0 to 1; .* --reward-range",
+        ),
+        (replace(ready, reward_scale=0.0), "cannot pay"),
+        (replace(ready, reward_offset=math.nan), "cannot pay"),
+        (replace(ready, rounds=(3, 4)), "must resume after round 0"),
+        (HELLO, "a joining was expected"),
+    ):
+        with pytest.raises(Exception, match=says):
+            await admit(HELLO, wrong)
+    assert registry.members == {}
+    await admit(HELLO, ready)
+    assert registry.complete()
+    for other, says in (
+        (replace(HELLO, incarnation=b"y" * 16), "another process is connected as 'a'"),
+        (replace(HELLO, agents=2), "came with agents 0 to 3 before"),
+        (replace(HELLO, node="b", first_agent=3, agents=1), "overlap with those of 'a'"),
+    ):
+        with pytest.raises(Exception, match=says):
+            await admit(other, ready)
+    old: object = registry.members["a"].stream
+    await admit(HELLO, ready)  # the same process on a new stream
+    assert registry.members["a"].stream is not old
+    assert isinstance(old, Scripted)
+    assert old.closed_because == "the node has opened another stream"
 
 
-def test_a_node_with_another_problem_gives_up_at_once() -> None:
-    async def story() -> None:
-        async with Served(plan()) as served:
-            other = Node("a", lambda M: synthetic(agents=4, eps_p=0.1, states=3, actions=2, horizon=3), 0, 4)
+async def test_a_node_with_another_problem_gives_up_at_once() -> None:
+    other = Node("a", lambda M: synthetic(agents=4, eps_p=0.1, states=3, actions=2, horizon=3), 0, 4)
+    async with Served(plan()) as served:
+        with pytest.raises(InputError, match="rejected 'a': the problem of 'a' is not the one of this run"):
             await run_node(other, served.remote())
-
-    with pytest.raises(InputError, match="rejected 'a': the problem of 'a' is not the one of this run"):
-        tell(story())
 
 
 # ------------------------------------------------------------------------------------------------------------- files
@@ -224,11 +216,7 @@ def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> N
 def test_a_finished_run_is_read_back_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fed_ucbvi.network.server.FAREWELL_SECONDS", 0.1)
     outcome = federate(plan(), make_nodes(WORLD, [4]), folder=tmp_path / "run")
-
-    async def reopen() -> Outcome:
-        return await Served(plan(), tmp_path / "run").finish()
-
-    reopened = tell(reopen())
+    reopened = federate(plan(), [], folder=tmp_path / "run")
     assert reopened.run.same_outcome(outcome.run)
     assert reopened.wire.bytes_up == outcome.wire.bytes_up
 

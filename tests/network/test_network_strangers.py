@@ -25,9 +25,8 @@ from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke, 
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.messages import PART_BYTES, PROTOCOL, Hello, Played, Up, Welcome, decode_down, encode, in_parts
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.transport import SERVICE, RemoteServer
-from network import LOOPBACK, Served, TLSByName, assert_same, make_nodes, tell
+from network import LOOPBACK, Served, TLSByName, assert_same, make_nodes
 
 Told = list[tuple[str, str]]
 """What should have been said, and what was."""
@@ -52,7 +51,7 @@ async def beset(served: Served, attack: Callable[[], Awaitable[Told]]) -> None:
     assert_same(outcome.run, simulated(), regret=False)
 
 
-def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
+async def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
@@ -73,8 +72,7 @@ def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
         (TLSFiles.of(ours, "lost"), hello_of(own), "the certificate of 'lost' has been revoked"),
         (TLSFiles.of(ours, "node-0"), hello_of(own, node="node-0"), "another process is connected as 'node-0'"),
     ]
-
-    async def story() -> None:
+    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
         task = dataclasses.replace(plan(), nodes=("node-0", "node-1", "lost"))
         files: TLSByName = partial(TLSFiles.of, ours)
         served = Served(task, None, files, LOOPBACK, revoked=lambda: revoked_names(ours))
@@ -84,25 +82,18 @@ def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
             return [(says, await outcome_of(RemoteServer(address, own), [hello])) for own, hello, says in cases]
 
         await beset(served, attack)
-
-    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
-        tell(story())
     for reason in ("'guest' is not on the list", "'lost' has been revoked", "another process"):
         assert re.search(f"rejected: .*{reason}", caplog.text)
 
 
-def test_a_node_does_not_take_another_nodes_certificate_for_the_servers(tmp_path: Path) -> None:
+async def test_a_node_does_not_take_another_nodes_certificate_for_the_servers(tmp_path: Path) -> None:
     make_certificates(tmp_path, server="server", nodes=["localhost", "victim"])
-
-    async def story() -> None:
-        files = {"server": "localhost"}
-        async with Served(plan(), None, lambda name: TLSFiles.of(tmp_path, files[name]), LOOPBACK) as impostor:
-            victim = Node("victim", lambda M: WORLD, 0, 3)
-            remote = RemoteServer(f"localhost:{impostor.server.port}", TLSFiles.of(tmp_path, "victim"))
-            with pytest.raises(InputError, match="no connection"):
-                await run_node(victim, remote, patience=0.2)
-
-    tell(story())
+    files = {"server": "localhost"}
+    async with Served(plan(), None, lambda name: TLSFiles.of(tmp_path, files[name]), LOOPBACK) as impostor:
+        victim = Node("victim", lambda M: WORLD, 0, 3)
+        remote = RemoteServer(f"localhost:{impostor.server.port}", TLSFiles.of(tmp_path, "victim"))
+        with pytest.raises(InputError, match="no connection"):
+            await run_node(victim, remote, patience=0.2)
 
 
 def _cut_short(port: int) -> None:
@@ -136,7 +127,7 @@ def _noise(port: int) -> None:
         line.recv(1)
 
 
-def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
     own = make_nodes(WORLD, SPLIT)[1]
     hello = hello_of(own)
     own.enter(plan().welcome())
@@ -167,8 +158,7 @@ def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pyte
         (in_parts(long_fault(PART_BYTES))[:1], "above the limit of 65536"),
         ([long_fault(3 * PART_BYTES)], "larger than max"),
     ]
-
-    async def story() -> None:
+    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
         served = Served(plan(), address=LOOPBACK)
 
         async def attack() -> Told:
@@ -177,84 +167,66 @@ def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pyte
             return [(says, await outcome_of(served.remote(), messages)) for messages, says in cases]
 
         await beset(served, attack)
-
-    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
-        tell(story())
     for _, says in cases[:-1]:
         assert says in caplog.text
     assert all("\n" not in record.getMessage() for record in caplog.records)
 
 
-def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
+async def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One certificate is good for no more than its share of handshakes; there is room for each node besides."""
     make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
     monkeypatch.setattr(server, "MAX_HANDSHAKES", 6)
     monkeypatch.setattr(server, "MAX_STREAMS", 6)
-
-    async def story() -> Outcome:
-        served = Served(plan(), None, partial(TLSFiles.of, tmp_path), LOOPBACK)
-        served.start()
-        async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(stream_to(served.remote("flood"))) for _ in range(14)]
-            for stream in streams:
-                await stream.say()
-            answers = [asyncio.ensure_future(stream.hear()) for stream in streams]
-            while sum(answer.done() for answer in answers) < 8:
-                await asyncio.sleep(0.01)
-            assert {getattr(answer.result(), "reason", "") for answer in answers if answer.done()} == {
-                "too many streams at one time"
-            }
-            served.join(*make_nodes(WORLD, SPLIT))
-            outcome = await served.finish()
-            for answer in answers:
-                answer.cancel()
-        return outcome
-
-    assert_same(tell(story()).run, simulated(), regret=False)
-
-
-def test_a_stream_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HELLO_SECONDS", 0.2)
-
-    async def story() -> str:
-        async with Served(plan(), address=LOOPBACK) as served:
-            return await outcome_of(served.remote(), [])
-
-    assert tell(story()) == "the handshake took too long"
-
-
-def test_a_seat_is_free_again_if_its_node_leaves_before_the_run() -> None:
-    async def story() -> None:
-        served = Served(plan(), address=LOOPBACK)
-        served.start()
-        squatter, honest = Node("squatter", lambda M: WORLD, 0, 2), make_nodes(WORLD, SPLIT)
-        async with stream_to(served.remote()) as stream:
-            await stream.say(hello_of(squatter))
-            welcome = await stream.hear()
-            assert isinstance(welcome, Welcome)
-            await stream.say(squatter.enter(welcome))
-            await served.meet()
-            assert "overlap with those of 'squatter'" in await outcome_of(served.remote(), [hello_of(honest[0])])
-        while served.registry.members:
+    served = Served(plan(), None, partial(TLSFiles.of, tmp_path), LOOPBACK)
+    served.start()
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(stream_to(served.remote("flood"))) for _ in range(14)]
+        for stream in streams:
+            await stream.say()
+        answers = [asyncio.ensure_future(stream.hear()) for stream in streams]
+        while sum(answer.done() for answer in answers) < 8:
             await asyncio.sleep(0.01)
-        served.join(*honest)
-        assert_same((await served.finish()).run, simulated(), regret=False)
+        assert {getattr(answer.result(), "reason", "") for answer in answers if answer.done()} == {
+            "too many streams at one time"
+        }
+        served.join(*make_nodes(WORLD, SPLIT))
+        outcome = await served.finish()
+        for answer in answers:
+            answer.cancel()
+    assert_same(outcome.run, simulated(), regret=False)
 
-    tell(story())
+
+async def test_a_stream_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HELLO_SECONDS", 0.2)
+    async with Served(plan(), address=LOOPBACK) as served:
+        assert await outcome_of(served.remote(), []) == "the handshake took too long"
 
 
-def test_texts_of_others_are_cut_and_cleaned_before_they_are_shown() -> None:
+async def test_a_seat_is_free_again_if_its_node_leaves_before_the_run() -> None:
+    served = Served(plan(), address=LOOPBACK)
+    served.start()
+    squatter, honest = Node("squatter", lambda M: WORLD, 0, 2), make_nodes(WORLD, SPLIT)
+    async with stream_to(served.remote()) as stream:
+        await stream.say(hello_of(squatter))
+        welcome = await stream.hear()
+        assert isinstance(welcome, Welcome)
+        await stream.say(squatter.enter(welcome))
+        await served.meet()
+        assert "overlap with those of 'squatter'" in await outcome_of(served.remote(), [hello_of(honest[0])])
+    while served.registry.members:
+        await asyncio.sleep(0.01)
+    served.join(*honest)
+    assert_same((await served.finish()).run, simulated(), regret=False)
+
+
+async def test_texts_of_others_are_cut_and_cleaned_before_they_are_shown() -> None:
     """The rounds a node says it holds, and the algorithm a server says it runs."""
-
-    async def story() -> str:
-        async with Served(plan(), address=LOOPBACK) as served:
-            node = make_nodes(WORLD, SPLIT)[0]
-            ready = replace(node.enter(plan().welcome()), rounds=tuple(range(10, 20_000)))
-            return await outcome_of(served.remote(), [hello_of(node, run=""), ready])
-
-    told = tell(story())
+    async with Served(plan(), address=LOOPBACK) as served:
+        node = make_nodes(WORLD, SPLIT)[0]
+        ready = replace(node.enter(plan().welcome()), rounds=tuple(range(10, 20_000)))
+        told = await outcome_of(served.remote(), [hello_of(node, run=""), ready])
     assert "but holds rounds [..., 19996, 19997, 19998, 19999], and what it lacks" in told
     welcome = replace(plan().welcome(), version="fedq\n\x1b[31mroot: logged in" + "x" * 5_000)
     heard = decode_down(encode(welcome))

@@ -79,12 +79,8 @@ def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None
     measured = dict(line.rsplit(" ", 1) for line in metrics.render().decode().splitlines() if line[0] != "#")
     assert float(measured["fed_ucbvi_reward"]) == pytest.approx(expected[-1])
     assert float(measured["fed_ucbvi_gap"]) == pytest.approx(own["gap"])
-
-    async def start_again() -> Run:
-        again = Served(PLAN, tmp_path / "kept")
-        return again.server.outcome().run
-
-    assert tell(start_again()).original_units == pytest.approx(own, nan_ok=True)
+    again = Served(PLAN, tmp_path / "kept").server.outcome().run
+    assert again.original_units == pytest.approx(own, nan_ok=True)
 
 
 def test_a_run_over_the_network_has_the_figures_of_one_in_one_process() -> None:
@@ -96,18 +92,15 @@ def test_a_run_over_the_network_has_the_figures_of_one_in_one_process() -> None:
     assert served.original_units == pytest.approx(alone.original_units, nan_ok=True)
 
 
-def test_nodes_whose_rewards_have_other_units_are_refused() -> None:
-    async def story() -> str:
-        served, shops = Served(PLAN), Shops()
-        served.join(Node("a", LiveSource(shops.make, RANGE, H), 0, 1))
-        await served.meet()
-        with pytest.raises(RefusedError) as refused:
-            await run_node(Node("b", LiveSource(shops.make, (-1.5, 4.0), H), 1, 1), served.remote())
-        served.join(Node("b", LiveSource(shops.make, RANGE, H), 1, 1))
-        assert (await served.finish()).run.complete
-        return str(refused.value)
-
-    says = tell(story())
+async def test_nodes_whose_rewards_have_other_units_are_refused() -> None:
+    served, shops = Served(PLAN), Shops()
+    served.join(Node("a", LiveSource(shops.make, RANGE, H), 0, 1))
+    await served.meet()
+    with pytest.raises(RefusedError) as refused:
+        await run_node(Node("b", LiveSource(shops.make, (-1.5, 4.0), H), 1, 1), served.remote())
+    served.join(Node("b", LiveSource(shops.make, RANGE, H), 1, 1))
+    assert (await served.finish()).run.complete
+    says = str(refused.value)
     assert "a step of 'b' pays -1.5 to 4, one of this run -1.5 to 3.5" in says
     assert "the same --reward-range" in says
 

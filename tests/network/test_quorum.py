@@ -80,7 +80,7 @@ def test_rounds_close_without_absent_nodes_whose_counts_come_later_and_the_log_r
 
 
 @pytest.mark.parametrize("secure", first_of([True, False]))
-def test_a_live_node_loses_nothing_of_rounds_that_closed_without_it(
+async def test_a_live_node_loses_nothing_of_rounds_that_closed_without_it(
     secure: bool, tmp_path: Path, tls_files: TLSByName
 ) -> None:
     """It is too late with some answers: its episodes go with a later report, once."""
@@ -109,24 +109,21 @@ def test_a_live_node_loses_nothing_of_rounds_that_closed_without_it(
                 line.write = late  # type: ignore[method-assign]
                 yield line
 
-    async def story() -> Outcome:
-        served = Served(plan, tmp_path / "server", tls_files)
-        nodes = [Node(name, lake, i, 1, tmp_path / name, most_failures=50) for i, name in enumerate(names)]
-        lines = [Late(served, tls_files(name)) for name in names]
-        lines[3].too_long = 1.0
-        tasks = served.begin(*(run_node(node, line) for node, line in zip(nodes, lines, strict=True)))
-        outcome = await served.start()
-        await asyncio.gather(*tasks[:3])
-        tasks[3].cancel()  # it may have been away at the end
-        await asyncio.gather(*tasks, return_exceptions=True)
-        told = sum(told_episodes(node) for node in nodes)
-        visits = int(served.coordinator.engine.server.table.visits[0].sum())
-        played = [int(node.own_counts(0).visits[0].sum()) for node in nodes]
-        assert played[:3] == [40] * 3
-        assert visits + told == sum(played), "every episode is reported or still to be reported, none twice"
-        return outcome
-
-    outcome = tell(story())
+    served = Served(plan, tmp_path / "server", tls_files)
+    nodes = [Node(name, lake, i, 1, tmp_path / name, most_failures=50) for i, name in enumerate(names)]
+    lines = [Late(served, tls_files(name)) for name in names]
+    lines[3].too_long = 1.0
+    tasks = served.begin(*(run_node(node, line) for node, line in zip(nodes, lines, strict=True)))
+    outcome = await served.start()
+    await asyncio.gather(*tasks[:3])
+    tasks[3].cancel()  # it may have been away at the end
+    await asyncio.gather(*tasks, return_exceptions=True)
+    told = sum(told_episodes(node) for node in nodes)
+    visits = int(served.coordinator.engine.server.table.visits[0].sum())
+    played = [int(node.own_counts(0).visits[0].sum()) for node in nodes]
+    assert played[:3] == [40] * 3
+    assert visits + told == sum(played), "every episode is reported or still to be reported, none twice"
+    outcome = outcome
     assert any("closes without it" in event["done"] for event in outcome.events)
     assert any("takes part again" in event["done"] for event in outcome.events)
     again = replay(tmp_path / "server")

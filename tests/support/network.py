@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -246,6 +246,13 @@ class Served:
         outcome = await self.start()
         await asyncio.gather(*self.joined)
         return outcome
+
+    async def finish_after(self, death: type[Exception], plan: RunPlan, folder: Path) -> Outcome:
+        """Run to the end, each time that the server dies with another one from its checkpoint."""
+        while True:
+            with suppress(death):
+                return await self.finish()
+            self.restart(plan, folder)
 
     async def __aenter__(self) -> Self:
         self.start()

@@ -14,8 +14,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
@@ -68,8 +66,15 @@ class Coordinator:
         self.begun = False
         """Whether the first round has begun; nodes that come from then on take part from the next round on."""
         self._use_units()
+        members = self.registry.members
         for name in plan.without:
-            self._leave_out(name)
+            if name not in members:
+                raise InputError(
+                    f"'{name}' does not take part in this run, so it cannot leave; its nodes are: "
+                    f"{', '.join(sorted(members)) or 'none'}."
+                )
+            if not members[name].out:
+                self.leave(members[name])
 
     @property
     def round(self) -> int:
@@ -121,25 +126,8 @@ class Coordinator:
             self.plan.run, self.plan.secure_sums, nodes, registry.wire, registry.violations, events
         )
 
-    def _leave_out(self, name: str) -> None:
-        """The operator says that a node has left for good."""
-        member = self.registry.members.get(name)
-        if member is None:
-            known = ", ".join(sorted(self.registry.members)) or "none"
-            raise InputError(f"'{name}' does not take part in this run, so it cannot leave; its nodes are: {known}.")
-        if not member.out:
-            self._check_leaving(member)
-            member.status = LEFT
-
-    async def leave(self, member: Member, reason: str) -> None:
-        """A node leaves for good; raises :class:`InputError` where the others need it."""
-        if member.status != LEFT:
-            self._check_leaving(member)
-            member.kept = False
-            await self.registry.part_with(member, LEFT, reason)
-
-    def _check_leaving(self, member: Member) -> None:
-        """Put on record that a node leaves for good; raise where the others need it."""
+    def leave(self, member: Member) -> None:
+        """A node leaves for good, by its own or the operator's wish; raises where the others need it."""
         plan, others = self.plan, [one for one in self.registry.active if one is not member]
         if not self.registry.report_schema.does_without:
             raise InputError(f"{plan.algorithm.name} needs all its agents, so no node can leave.")
@@ -148,6 +136,7 @@ class Coordinator:
         self.engine.left[member.span] = True
         stays = plan.algorithm.server_counts
         self.registry.note(member, "left for good", f"its counts {'are kept' if stays else 'are dropped'}")
+        member.status = LEFT
 
     async def _take_logs(self) -> None:
         """Before the first round, have nodes report what their logs count: it is like a warm start from all of it.
@@ -155,8 +144,7 @@ class Coordinator:
         Who is not there, or too few contributors under secure sums: their logs are in their next report.
         """
         self.registry.begin(0)
-        broadcast = tuple(np.array(array) for array in self.engine.contract.broadcast(self.engine.server))
-        now = NetworkRound(self.registry, 0, broadcast, self._authority)
+        now = NetworkRound(self.registry, 0, self.engine.contract.broadcast(self.engine.server), self._authority)
         now.limit(0)
         await now.play()
         await now.synchronise(self.engine.server)
@@ -178,8 +166,7 @@ class Coordinator:
         self.registry.begin(number)
         request = self._send(steps, None)
         assert isinstance(request, Play)
-        broadcast = tuple(np.array(array) for array in request.broadcast)
-        now = NetworkRound(self.registry, number, broadcast, self._authority)
+        now = NetworkRound(self.registry, number, request.broadcast, self._authority)
         if engine.assurance is not None:
             now.limit(request.most, request.playing, engine.assurance.numbers)
         await now.play()

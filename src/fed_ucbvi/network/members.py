@@ -261,6 +261,10 @@ class Member:
         return self.status in (GONE, LEFT)
 
     @property
+    def connected(self) -> bool:
+        return self.stream is not None
+
+    @property
     def span(self) -> range:
         return range(self.first_agent, self.first_agent + self.agents)
 
@@ -281,7 +285,7 @@ class Member:
             return self.status
         if self.heard_end:
             return "finished"
-        return "present" if self.stream is not None and self.status != AWAY else "away"
+        return "present" if self.connected and self.status != AWAY else "away"
 
     def record(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in RECORDED}
@@ -315,8 +319,7 @@ class NodeStatus(NamedTuple):
 
     @classmethod
     def of(cls, member: Member) -> NodeStatus:
-        m = member
-        return cls(m.name, m.first_agent, m.agents, m.stream is not None, m.state, m.episodes, m.latency, m.wire)
+        return cls(*(getattr(member, name) for name in cls._fields))
 
 
 class FederationStatus(NamedTuple):

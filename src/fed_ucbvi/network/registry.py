@@ -93,12 +93,12 @@ class NodeRegistry:
 
     @property
     def connected(self) -> int:
-        return sum(member.stream is not None for member in self.members.values())
+        return sum(member.connected for member in self.members.values())
 
     def complete(self) -> bool:
         """Whether all agents have joined, except those of nodes that the others do without."""
         known = sum(member.agents for member in self.members.values())
-        absent = any(member.stream is None for member in self.present)
+        absent = not all(member.connected for member in self.present)
         return known == self.plan.setting.agents and self.connected > 0 and not absent
 
     async def notify(self) -> None:
@@ -209,7 +209,7 @@ class NodeRegistry:
 
                 def changed(most: float = patience) -> bool:
                     """Whether it is back or out, or is to be waited for less long."""
-                    return member.stream is not None or member.out or self._patience < most
+                    return member.connected or member.out or self._patience < most
 
                 await self.wait_until(changed, left)
                 continue
@@ -257,7 +257,7 @@ class NodeRegistry:
     @property
     def _patience(self) -> float:
         """Seconds to wait for a node: few if this round lacks a quorum that is there by now, for the next one."""
-        plan, here = self.plan, sum(member.stream is not None for member in self.present)
+        plan, here = self.plan, sum(member.connected for member in self.present)
         some_back = plan.quorum is not None and here < plan.quorum <= self.connected
         return min(plan.wait, plan.patience) if some_back else plan.patience
 

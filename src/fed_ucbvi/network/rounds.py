@@ -65,7 +65,7 @@ class NetworkRound:
     Args:
         registry: of the run.
         number: of the round, from 1; round 0 has the nodes' logs.
-        broadcast: policy, N and so on, arrays of its own.
+        broadcast: policy, N and so on.
         authority: of what nodes sign, under secure sums.
 
     Attributes:
@@ -86,7 +86,8 @@ class NetworkRound:
         self, registry: NodeRegistry, number: int, broadcast: Message, authority: Authority | None = None
     ) -> None:
         self._registry, self.plan, self._authority = registry, registry.plan, authority
-        self.number, self.broadcast, self.first = number, broadcast, registry.engine.played
+        self.number, self.first = number, registry.engine.played
+        self.broadcast = tuple(np.array(array) for array in broadcast)  # a synchronisation writes over the server's
         self.live, self.grid = self.plan.collection == LIVE, registry.report_schema.rewards
         self._most, self.playing = self.plan.setting.episodes, EXPLORING
         self._starts: dict[tuple[Any, ...], ToMany] = {}

@@ -357,8 +357,11 @@ class FederationServer:
             raise RejectedError("this run is over; there is nothing to leave")
         if member.status == GONE:
             raise RejectedError(run.excluded(member))
-        with _rejecting():
-            await run.leave(member, messages.has_left(hello.node))
+        if member.status != LEFT:
+            with _rejecting():
+                run.leave(member)
+            member.kept = False
+            await self.registry.part_with(member, LEFT, messages.has_left(hello.node))
         if not await self.registry.wait_until(lambda: member.kept, LEAVING_SECONDS):
             raise RejectedError("the round without the node is not over yet; ask again", retry=True)
         if run.engine.recommended is not None:

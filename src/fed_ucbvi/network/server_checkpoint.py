@@ -174,7 +174,9 @@ class ServerCheckpoint:
         self._open_history(manifest_digest(self.folder))
         before = 0 if self._saved is None else int(self._saved.about["epoch"])
         self._epoch = max(before + 1, epoch_now())
-        setting, counts = self._setting(plan, task["setting"]), self._counts(plan)
+        setting, counts = self._setting(plan, task["setting"]), kept_counts(self.folder)
+        if plan.counts is not None and (counts is None or not counts.equals(plan.counts)):
+            raise InputError(f"{self.folder} holds a run that was not started from these counts.")
         self.transcript = Transcript(self.folder, run=run)
         return replace(plan, run=run, epoch=self._epoch, setting=setting, counts=counts)
 
@@ -195,13 +197,6 @@ class ServerCheckpoint:
             )
             (self.folder / POLICY_FILE).unlink(missing_ok=True)
         return setting
-
-    def _counts(self, plan: RunPlan) -> CountTable | None:
-        """The counts that the run was started from; others than then are refused."""
-        kept = kept_counts(self.folder)
-        if plan.counts is not None and (kept is None or not kept.equals(plan.counts)):
-            raise InputError(f"{self.folder} holds a run that was not started from these counts.")
-        return kept
 
     def _open_history(self, run: str) -> None:
         """A history that cannot be read is begun anew; then nodes that have lost their state are not brought back."""
@@ -229,21 +224,16 @@ class ServerCheckpoint:
         saved, self._saved = self._saved, None
         if saved is not None:
             with reading(self.folder):
-                self._restore(saved, registry)
+                registry.engine.restore(saved)
+                registry.engine.events = list(saved.about["events"])
+                registry.wire = WireCount(**saved.about["wire"])
+                members = map(Member.of, saved.about["members"])
+                registry.members.update({member.name: member for member in members})
+                for name, array in named(REPORT, saved.arrays).items():  # in the order of their places
+                    node, exchange, _ = name.rsplit(".", 2)
+                    kept = registry.members[node].reports
+                    kept[int(exchange)] = (*kept.get(int(exchange), ()), array)
         self.write(registry)
-
-    def _restore(self, saved: SavedState, registry: NodeRegistry) -> None:
-        registry.engine.restore(saved)
-        registry.engine.events = list(saved.about["events"])
-        registry.wire = WireCount(**saved.about["wire"])
-        for record in saved.about["members"]:
-            member = Member.of(record)
-            registry.members[member.name] = member
-        reports = named(REPORT, saved.arrays)
-        keys = [name.rsplit(".", 2) for name in reports]
-        for node, exchange, place in sorted((node, int(exchange), int(place)) for node, exchange, place in keys):
-            kept = registry.members[node].reports
-            kept[exchange] = (*kept.get(exchange, ()), reports[f"{node}.{exchange}.{place}"])
 
     def write(self, registry: NodeRegistry) -> None:
         assert self._log is not None
