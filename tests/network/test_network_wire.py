@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, network
 from fed_ucbvi.algorithms.base import Message, exchange_messages
 from fed_ucbvi.algorithms.exact_sums import make_grid
+from fed_ucbvi.engine.rounds import Play, PlayedRound, Request
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.arrays import MAX_AXES, Changes, DTypeName, PackedArray, WireError
 from fed_ucbvi.network.messages import (
@@ -50,13 +51,16 @@ class Overheard(Simulation):
         super().__init__(ALGORITHM, WORLD, T, SEED, "episodes")
         self.reports: dict[tuple[int, int], Message] = {}
 
-    def exchange(self, server: Any) -> None:
-        round_number, first = (self.rounds + 1, 0) if server is self.server else (len(self.rows), WORLD.horizon)
+    def _answer(self, request: Request) -> PlayedRound | None:
+        if isinstance(request, Play):
+            return super()._answer(request)
+        round_number, first = (len(self.rows), WORLD.horizon) if request.planning else (self.rounds + 1, 0)
 
         def note(report: Message, exchange: int) -> None:
             self.reports[round_number, first + exchange] = tuple(array.copy() for array in report)
 
-        exchange_messages(self.algorithm, server, self.agents, self.setting, note)
+        exchange_messages(self.algorithm, request.server, self.agents, self.setting, note)
+        return None
 
 
 def spelt_out(
