@@ -274,13 +274,13 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             due = now + SECONDS_BETWEEN
             records, wire = run.engine, run.registry.wire
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
-            node_calls = f"agent {records.last_requester} asked" if records.last_requester >= 0 else nobody
+            asked = f"agent {records.rows[-1].agent} asked" if records.rows[-1].agent >= 0 else nobody
             gap = records.units.scale * last_gap(records.recommendations)
             known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
             status.update(
-                f"{run.registry.connected} nodes, round {run.round:,}, {int(records.episodes):,} of "
+                f"{run.registry.connected} nodes, round {run.round:,}, {int(records.totals.episodes):,} of "
                 f"{records.episodes_at_the_end:,} episodes, {byte_count(wire.bytes_up)} up, "
-                f"{byte_count(wire.bytes_down)} down{known}; {node_calls}"
+                f"{byte_count(wire.bytes_down)} down{known}; {asked}"
             )
 
         yield Display(report, lambda text: console.print(text, highlight=False, markup=False))
