@@ -83,7 +83,7 @@ async def run_node(
             met = asyncio.Event()
             try:
                 async with server.connect() as connection:
-                    await _session(node, connection, (incarnation, next(streams)), met)
+                    await _Session(node, connection).run(incarnation, next(streams), met)
             except ConnectionLostError as error:
                 reason = messages.one_line(str(error))
                 if only_run and ANOTHER_AUTHORITY in reason:
@@ -181,124 +181,118 @@ async def _heard_farewell(connection: Connection, name: str) -> bytes | None:
             raise ConnectionLostError(message.reason if isinstance(message, messages.Refusal) else "no farewell")
 
 
-async def _session(node: Node, connection: Connection, which: tuple[bytes, int], met: asyncio.Event) -> None:
-    """One stream from hello to its end; raises :class:`ConnectionLostError` unless the run is over.
+class _Session:
+    """One stream of a node, from its hello to its end."""
 
-    ``which`` is the process's incarnation with the number of the stream; ``met`` is set once the server has let this
-    node in.
-    """
-    node.conversation = Conversation(node.transcript, SERVER)
-    hello = messages.Hello(
-        messages.PROTOCOL, __version__, node.name, which[0], node.first_agent, node.agents, node.run, stream=which[1]
-    )
-    await _say(node, connection, hello)
-    sent, taken = messages.DeltaCache(), messages.DeltaCache()
-    in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
-    while not node.finished:
-        try:
-            async with asyncio.timeout(None if met.is_set() else WELCOME_SECONDS):
-                playing = in_round and node.playing
-                data = await (_read_playing(node, connection) if playing else connection.read())
-        except TimeoutError:
-            raise ConnectionLostError("the server does not answer") from None
-        try:
-            message = _heard(node, data, taken)
-            if isinstance(message, messages.Refusal):
-                _leave(node, message)
-            if isinstance(message, messages.Welcome):
-                if message.protocol != messages.PROTOCOL:
-                    raise InputError(f"the server speaks protocol {message.protocol}, this node {messages.PROTOCOL}.")
-                answer: Any = node.enter(message)
-            else:
-                in_round = in_round or isinstance(message, messages.Start)
-                answer = node.answer(message)
-                taken.keep(message)
-        except CONNECTION_ERRORS as error:
-            await _tell(node, connection, error)
-        met.set()
-        if answer is not None:
-            masked = isinstance(message, messages.Roster)  # and never repeats what was sent before
-            await _say(node, connection, answer, None if masked else sent)
+    def __init__(self, node: Node, connection: Connection) -> None:
+        self._node, self._connection = node, connection
+        self._conversation = Conversation(node.transcript, SERVER)
+        self._sent, self._taken = messages.DeltaCache(), messages.DeltaCache()
 
+    async def run(self, incarnation: bytes, number: int, met: asyncio.Event) -> None:
+        """Answer the server; raises :class:`ConnectionLostError` unless the run is over.
 
-def _heard(node: Node, data: bytes, taken: messages.DeltaCache | None = None) -> messages.Down:
-    """What the server says, which goes into the transcript in any case."""
-    message: messages.Down | None = None
-    try:
-        message = messages.decode_down(data, taken)
-        return message
-    finally:
-        node.conversation.received(message, data)
-
-
-async def _read_playing(node: Node, connection: Connection) -> bytes:
-    """Play on, episode by episode, until the node has something to say or the server has."""
-    reading = asyncio.ensure_future(connection.read())
-    try:
-        while node.playing and not reading.done():
+        The process of this incarnation has opened ``number`` streams before; ``met`` is set once the server has let
+        the node in.
+        """
+        node = self._node
+        who = node.name, incarnation, node.first_agent, node.agents, node.run
+        await self._say(messages.Hello(messages.PROTOCOL, __version__, *who, stream=number))
+        in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
+        while not node.finished:
             try:
-                played = node.play_on()
+                async with asyncio.timeout(None if met.is_set() else WELCOME_SECONDS):
+                    data = await (self._read_playing() if in_round and node.playing else self._connection.read())
+            except TimeoutError:
+                raise ConnectionLostError("the server does not answer") from None
+            try:
+                message = self._heard(data)
+                if isinstance(message, messages.Welcome):
+                    if message.protocol != messages.PROTOCOL:
+                        ours = messages.PROTOCOL
+                        raise InputError(f"the server speaks protocol {message.protocol}, this node {ours}.")
+                    answer: Any = node.enter(message)
+                else:
+                    in_round = in_round or isinstance(message, messages.Start)
+                    answer = node.answer(message)
+                    self._taken.keep(message)
             except CONNECTION_ERRORS as error:
-                await _tell(node, connection, error)
-            if played is not None:
-                await _say(node, connection, played)
-            await asyncio.sleep(0)
-        return await reading
-    finally:
-        reading.cancel()
+                await self._tell(error)
+            met.set()
+            if answer is not None:
+                await self._say(answer, masked=isinstance(message, messages.Roster))
 
-
-async def _say(
-    node: Node, connection: Connection, message: messages.Up, sent: messages.DeltaCache | None = None
-) -> None:
-    """Send a message, in parts if it is long; if the server has closed this stream, hear what it said last."""
-    data = messages.encode(message, sent)
-    node.conversation.sent(message, data)
-    try:
-        node.transcript.flush()
-    except OSError as error:
-        await _tell(node, connection, error)
-    try:
-        for part in messages.in_parts(data):
-            await connection.write(part)
-    except ConnectionLostError as lost:
+    def _heard(self, data: bytes) -> messages.Down:
+        """What the server says, which goes into the transcript in any case; if it has ended the stream, raise why."""
+        message: messages.Down | None = None
         try:
+            message = messages.decode_down(data, self._taken)
+        finally:
+            self._conversation.received(message, data)
+        if not isinstance(message, messages.Refusal):
+            return message
+        if message.retry:
+            raise DismissedError(f"the server has ended the stream: {message.reason}")
+        name = self._node.name
+        if self._node.run and message.reason == messages.has_left(name):
+            raise LeftError(f"{message.reason}.")
+        raise RefusedError(f"the server rejected '{name}': {message.reason}.")
+
+    async def _read_playing(self) -> bytes:
+        """Play on, episode by episode, until the node has something to say or the server has."""
+        reading = asyncio.ensure_future(self._connection.read())
+        try:
+            while self._node.playing and not reading.done():
+                try:
+                    played = self._node.play_on()
+                except CONNECTION_ERRORS as error:
+                    await self._tell(error)
+                if played is not None:
+                    await self._say(played)
+                await asyncio.sleep(0)
+            return await reading
+        finally:
+            reading.cancel()
+
+    async def _say(self, message: messages.Up, *, masked: bool = False) -> None:
+        """Send a message, in parts if it is long; if the server has closed this stream, hear what it said last.
+
+        What is ``masked`` never repeats what was sent before.
+        """
+        data = messages.encode(message, None if masked else self._sent)
+        self._conversation.sent(message, data)
+        try:
+            self._node.transcript.flush()
+        except OSError as error:
+            await self._tell(error)
+        try:
+            for part in messages.in_parts(data):
+                await self._connection.write(part)
+        except ConnectionLostError as lost:
+            try:
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    while True:
+                        self._heard(await self._connection.read())
+            except DismissedError:
+                raise
+            except (ConnectionLostError, TimeoutError, WireError):
+                raise lost from None
+
+    async def _tell(self, error: Exception) -> NoReturn:
+        """Tell the server why this node cannot continue, if it still listens, and raise the error.
+
+        Under secure sums only the kind of the error is told: what an environment says may be about the data.
+        """
+        if isinstance(error, RefusedError):
+            raise error
+        kind = type(error.__cause__ or error).__name__ if self._node.secret else str(error)
+        fault = messages.Fault(f"cannot keep its state: {kind}" if isinstance(error, OSError) else kind)
+        with suppress(ConnectionLostError, TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
-                while True:
-                    last = _heard(node, await connection.read())
-                    if isinstance(last, messages.Refusal):
-                        _leave(node, last)
-        except DismissedError:
-            raise
-        except (ConnectionLostError, TimeoutError, WireError):
-            raise lost from None
-
-
-def _leave(node: Node, refusal: messages.Refusal) -> NoReturn:
-    """The server has ended the stream: come back later, or not."""
-    if refusal.retry:
-        raise DismissedError(f"the server has ended the stream: {refusal.reason}")
-    if node.run and refusal.reason == messages.has_left(node.name):
-        raise LeftError(f"{refusal.reason}.")
-    raise RefusedError(f"the server rejected '{node.name}': {refusal.reason}.")
-
-
-async def _tell(node: Node, connection: Connection, error: Exception) -> NoReturn:
-    """Tell the server why this node cannot continue, if it still listens, and raise the error.
-
-    Under secure sums only the kind of the error is told: what an environment says may be about the data.
-    """
-    if isinstance(error, RefusedError):
-        raise error
-    kind = type(error.__cause__ or error).__name__ if node.secret else str(error)
-    reason = f"cannot keep its state: {kind}" if isinstance(error, OSError) else kind
-    with suppress(ConnectionLostError, TimeoutError):
-        async with asyncio.timeout(FAREWELL_SECONDS):
-            fault = messages.Fault(reason)
-            node.conversation.sent(fault, messages.encode(fault))
-            await connection.write(messages.encode(fault))
-            await connection.finish()
-    if isinstance(error, OSError):
-        await asyncio.sleep(DISK_PAUSE)
-        raise ConnectionLostError(f"cannot keep the state: {error}") from error
-    raise InputError(messages.one_line(str(error))) from error
+                self._conversation.sent(fault, messages.encode(fault))
+                await self._connection.write(messages.encode(fault))
+                await self._connection.finish()
+        if isinstance(error, OSError):
+            await asyncio.sleep(DISK_PAUSE)
+            raise ConnectionLostError(f"cannot keep the state: {error}") from error
+        raise InputError(messages.one_line(str(error))) from error

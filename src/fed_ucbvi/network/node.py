@@ -46,7 +46,7 @@ from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import Hosted, LiveSource, Source, check_room, host, read_reported_logs
-from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
+from fed_ucbvi.network.transcript import NOBODY, Transcript
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.round_record import EVALUATING
@@ -154,8 +154,6 @@ class Node:
         self._round: RoundInPlay | None = None
         self._live = False
         self.transcript = NOBODY
-        self.conversation = Conversation(NOBODY)
-        """The stream that is open, or was last, in the transcript."""
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
