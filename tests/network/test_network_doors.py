@@ -1,4 +1,7 @@
-"""Doors: who is let in before anything is read, how much a peer may send, certificates that change during a run."""
+"""Doors: who is let in before anything is read, how much a peer may send, certificates that change during a run.
+
+The health service that probes know is behind the same TLS as everything else.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from enemies import SPLIT, WORLD, hello_of, long_fault, outcome_of, plan, simulated
 from fed_ucbvi import FedUCBVI, InputError, synthetic
@@ -229,3 +234,63 @@ async def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
     assert "keeps the certificate it has: the key is not that of the certificate" in caplog.text
     assert len(revoked_names(ours)) == 1
     assert revoked_names(ours)[0].startswith("node-0 ")
+
+
+# ------------------------------------------------------------------------------------------------------------ health
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+def asking(service: str = "") -> Any:
+    return health_pb2.HealthCheckRequest(service=service)
+
+
+async def code_of(call: Any) -> grpc.StatusCode:
+    """How a call that is refused ends."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return refused.value.code()
+
+
+async def test_a_monitor_with_a_certificate_is_told_and_a_stranger_is_not(tmp_path: Path) -> None:
+    """The monitor is not on the list of nodes. It watches from before the first node comes to the end of the run."""
+    names = ("node-0", "node-1")
+    make_certificates(tmp_path, server="server", nodes=[*names, "monitor"])
+    hub = Served(plan(nodes=names), None, partial(TLSFiles.of, tmp_path), LOOPBACK)
+    own = TLSFiles.of(tmp_path, "monitor")
+    hub.start()
+    address, authority = f"127.0.0.1:{hub.server.port}", own.authority.read_bytes()
+    async with (
+        RemoteServer(address, own).open() as channel,
+        grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority)) as stranger,
+    ):
+        monitor = health_pb2_grpc.HealthStub(channel)
+        for name in ("", SERVICE):
+            assert (await monitor.Check(asking(name))).status == SERVING
+        assert await code_of(monitor.Check(asking("grpc.health.v1.Other"))) == grpc.StatusCode.NOT_FOUND
+        refused = health_pb2_grpc.HealthStub(stranger).Check(asking(), timeout=300)
+        assert await code_of(refused) == grpc.StatusCode.UNAVAILABLE
+        watch = monitor.Watch(asking())
+        assert (await watch.read()).status == SERVING
+        hub.join(*make_nodes(WORLD, SPLIT))
+        assert (await watch.read()).status == NOT_SERVING
+        watch.cancel()
+        await hub.finish()
+
+
+async def test_a_server_that_is_stopped_says_so_and_watchers_may_leave(caplog: pytest.LogCaptureFixture) -> None:
+    """No error is logged about one that leaves."""
+    hub = Served(plan(), address=LOOPBACK)
+    run = hub.start()
+    async with RemoteServer(f"127.0.0.1:{hub.server.port}").open() as channel:
+        monitor = health_pb2_grpc.HealthStub(channel)
+        watches = [monitor.Watch(asking(SERVICE)), monitor.Watch(asking("other"))]
+        assert [(await watch.read()).status for watch in watches] == [SERVING, UNKNOWN]
+        watches.pop().cancel()
+        run.cancel()
+        assert (await watches[0].read()).status == NOT_SERVING
+        watches[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -204,7 +204,7 @@ def test_what_a_kill_while_writing_has_left_is_swept_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["stalled", "cut"])
-def test_a_line_that_breaks_while_the_server_waits_for_others_is_noticed_and_mended(
+async def test_a_line_that_breaks_while_the_server_waits_for_others_is_noticed_and_mended(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stalled one is dead without a word. The server waits for nobody's answer then, so that no deadline can help;
@@ -218,8 +218,7 @@ def test_a_line_that_breaks_while_the_server_waits_for_others_is_noticed_and_men
         ]
         monkeypatch.setattr(transport, "_KEEP_ALIVE", ten_times_faster)
         monkeypatch.setattr(transport, "KEEP_ALIVE_SECONDS", 1)
-
-    async def story() -> Outcome:
+    async with asyncio.timeout(50 if fault == "stalled" else 300):
         served = Served(plan_for(LOCAL, WORLD, T, seed=SEED), address=LOOPBACK)
         first, second = make_nodes(WORLD, [1, 2])
         with Line(served.server.port) as line:
@@ -237,9 +236,8 @@ def test_a_line_that_breaks_while_the_server_waits_for_others_is_noticed_and_men
                 while members:
                     await asyncio.sleep(0.01)
             served.join(second)
-            return await served.finish()
-
-    assert_undisturbed(tell(story(), 50 if fault == "stalled" else 300), LOCAL)
+            outcome = await served.finish()
+    assert_undisturbed(outcome, LOCAL)
 
 
 def test_an_insecure_connection_takes_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
