@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import pytest
 
 from commands import call
 from fed_ucbvi import FedUCBVI, Forecast, InputError, gridworld, plan, run, synthetic
-from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.theory.bounds import kl_regret_bound, kl_rounds_bound, regret_bound, rounds_bound, trivial_bound
+from runs import without_cautions
 
 
+@without_cautions
 @pytest.mark.parametrize("agents", [1, 3, 20])
 def test_bytes_are_those_of_the_rounds_of_a_run(agents: int) -> None:
     """Every round of a run with one request weighs what the plan says; the whole run weighs no more."""
     federation = gridworld(agents=agents, eps_p=0.1)
     made = plan(states=8, actions=4, horizon=10, agents=agents, episodes=300, eps_p=0.1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        result = run(FedUCBVI(), federation, 300)
+    result = run(FedUCBVI(), federation, 300)
     single = result.records["requests"][:-1] == 1
     assert single.any()
     for name, expected in made.one_synchronisation._asdict().items():
@@ -98,10 +96,6 @@ def test_the_command_says_what_its_two_figures_for_t_are_and_what_follows(episod
     assert conclusion in text
 
 
-def test_agents_that_do_not_differ_are_not_told_when_to_stop_federating() -> None:
-    assert "in the long run" not in call("plan", "--env", "gridworld").stdout
-
-
 def test_at_the_papers_settings_the_theory_cannot_tell() -> None:
     made = at(30_000, eps_p=0.1)
     assert made.verdict == "undecided"
@@ -138,6 +132,7 @@ def test_the_plan_has_what_fed_kl_ucbvi_promises(eps_p: float) -> None:
 
 def test_the_command_says_what_fed_kl_ucbvi_promises() -> None:
     text = " ".join(call("plan", "--env", "gridworld", "--episodes", "1e8").stdout.split())
+    assert "in the long run" not in text, "agents that do not differ need not stop federating"
     assert "Fed-KL-UCBVI at most" in text
     assert "with probability 0.9: exploration" in text
     apart = " ".join(call("plan", "--env", "gridworld", "--eps-p", "0.1").stdout.split())

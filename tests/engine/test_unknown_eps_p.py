@@ -59,11 +59,8 @@ def test_an_eps_p_that_is_given_is_used_and_printed(make: Make) -> None:
 
 def test_a_nu_that_is_given_assumes_nothing() -> None:
     result = live(nu=7.0)
-    assert (result.summary()["eps_p"], result.summary()["eps_p_assumed"], result.about.facts["nu"]) == (
-        None,
-        None,
-        7.0,
-    )
+    summary = result.summary()
+    assert (summary["eps_p"], summary["eps_p_assumed"], result.about.facts["nu"]) == (None, None, 7.0)
     assert dict(summary_rows(result)[1])["nu"] == "7"
 
 
