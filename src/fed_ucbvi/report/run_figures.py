@@ -83,10 +83,9 @@ def episodes_grid(group: Group) -> npt.NDArray[np.int64]:
 def banded(algorithm: str, x: Sequence[float] | Sequence[str], samples: npt.ArrayLike, **style: Any) -> Series:
     """Means of ``samples[run, x]`` with bands for a logarithmic axis, in an algorithm's colour and marker."""
     middle, low, high = mean_interval(samples)
-    style = {"name": label_of(algorithm), "colour": colour_of(algorithm)} | style
-    style.setdefault("marker", marker_of(algorithm))
-    style.setdefault("band", INTERVAL_NAME if len(np.asarray(samples)) > 1 else "")
-    return Series(x=x, y=middle.tolist(), low=low.tolist(), high=high.tolist(), **style)
+    look = {"name": label_of(algorithm), "colour": colour_of(algorithm), "marker": marker_of(algorithm)}
+    look["band"] = INTERVAL_NAME if len(np.asarray(samples)) > 1 else ""
+    return Series(x=x, y=middle.tolist(), low=low.tolist(), high=high.tolist(), **{**look, **style})
 
 
 def over_episodes(group: Group, **style: Any) -> Series:
