@@ -465,7 +465,7 @@ def test_signals_after_the_first_are_ignored_for_a_while_and_while_saving() -> N
     with pytest.raises(KeyboardInterrupt):
         interruption.handle(signal.SIGINT, None)
     interruption.handle(signal.SIGINT, None)
-    interruption._stopped_at = time.monotonic() - 2 * PATIENCE
+    interruption.stopped_at = time.monotonic() - 2 * PATIENCE
     with pytest.raises(KeyboardInterrupt):
         interruption.handle(signal.SIGINT, None)
     fresh = Interruption()

@@ -29,9 +29,11 @@ from fed_ucbvi.command_line.outputs import finish
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.environments import ENVIRONMENTS
+from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.transport import WireCount
 from matrices import first_of
+from network import federate, make_nodes
 
 pytestmark = pytest.mark.slow
 
@@ -187,11 +189,15 @@ def test_what_a_server_says_stands_on_a_line_of_its_own(monkeypatch: pytest.Monk
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    world = synthetic(agents=2)
     with show_federation(quiet=False) as display:
         display.say("listening on port 1")
+        federate(plan_for(FedUCBVI(nu=5), world, 20), make_nodes(world, (1, 1)), report=display.report)
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
     assert any("waiting for nodes" in line for line in lines)
     assert "listening on port 1" in [line.strip() for line in lines]
+    shown = " ".join(" ".join(lines).split())
+    assert re.search(r"2 nodes, round \d+, \d+ of 20 episodes, \S+ \S+ up, \S+ \S+ down.* asked", shown)
 
 
 # -------------------------------------------------------------------------------------------------- full disks

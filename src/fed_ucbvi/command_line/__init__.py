@@ -79,19 +79,16 @@ COMMANDS = {line.split()[0]: module for module, text in EXAMPLES.items() for lin
 """Every command with its module."""
 FIRST = ("run --episodes 3000", "run --episodes 3000 --out my-run", "show my-run", "environments")
 """Examples for the help of the program itself."""
+FURTHER = """Every command has examples in its own help: fed-ucbvi COMMAND --help
+
+Your shell completes commands, options and names after: fed-ucbvi --install-completion"""
+PLAIN: dict[str, Any] = {"pretty_exceptions_enable": False}
 
 
 def examples(command: str) -> list[str]:
     """Those of a command, or of a part of one (``certs sign``)."""
     lines = map(str.strip, EXAMPLES[COMMANDS[command.split()[0]]].splitlines())
     return [line for line in lines if f"{line} ".startswith(f"{command} ")]
-
-
-def program_epilogue() -> str:
-    completion = "Your shell completes commands, options and names after: fed-ucbvi --install-completion"
-    each = "Every command has examples in its own help: fed-ucbvi COMMAND --help"
-    codes = (f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())
-    return "\n\n".join([_paragraphs(FIRST), each, completion, "Exit codes:", *codes])
 
 
 def _paragraphs(examples: Iterable[str]) -> str:
@@ -118,13 +115,14 @@ def start(
 
 def _program(names: Iterable[str], make: Callable[[Any], Any] = command) -> typer.Typer:
     """The program with these of its commands, as ``make`` gives them; nothing else is imported."""
-    program = _group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
-    program.callback(invoke_without_command=True, epilog=program_epilogue())(start)
+    program = typer.Typer(cls=Program, context_settings={"help_option_names": ["-h", "--help"]}, **PLAIN)
+    codes = "\n\n".join(["Exit codes:", *(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())])
+    program.callback(invoke_without_command=True, epilog=f"{_paragraphs(FIRST)}\n\n{FURTHER}\n\n{codes}")(start)
     for name in names:
         module = import_module(f"{__name__}.{COMMANDS[name]}")
         made = make(getattr(module, name))
         if name == "certs":
-            group = _group()
+            group = typer.Typer(**PLAIN)
             group.callback(invoke_without_command=True, epilog=_paragraphs(examples(name)))(made)
             for part in (module.request, module.sign):
                 group.command(epilog=_paragraphs(examples(f"{name} {part.__name__}")))(make(part))
@@ -132,10 +130,6 @@ def _program(names: Iterable[str], make: Callable[[Any], Any] = command) -> type
         else:
             program.command(epilog=_paragraphs(examples(name)))(made)
     return program
-
-
-def _group(**more: Any) -> typer.Typer:
-    return typer.Typer(pretty_exceptions_enable=False, **more)
 
 
 def __getattr__(name: str) -> Any:

@@ -258,8 +258,6 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
     from rich.logging import RichHandler
     from rich.status import Status
 
-    from fed_ucbvi.results.recommendations import last_gap
-
     console = Console(stderr=True)
     root = logging.getLogger()
     root.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False)]
@@ -272,14 +270,13 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             if now < due:
                 return
             due = now + SECONDS_BETWEEN
-            records, wire = run.engine, run.registry.wire
+            last, wire = run.engine.last_round(), run.registry.wire
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
-            asked = f"agent {records.rows[-1].agent} asked" if records.rows[-1].agent >= 0 else nobody
-            gap = records.units.scale * last_gap(records.recommendations)
-            known = "" if math.isnan(gap) else f", gap {gap:,.4g}"
+            asked = f"agent {last.agent} asked" if last.agent >= 0 else nobody
+            known = "" if math.isnan(last.gap) else f", gap {last.gap:,.4g}"
             status.update(
-                f"{run.registry.connected} nodes, round {run.round:,}, {int(records.totals.episodes):,} of "
-                f"{records.episodes_at_the_end:,} episodes, {byte_count(wire.bytes_up)} up, "
+                f"{run.registry.connected} nodes, round {run.round:,}, {last.episodes:,} of "
+                f"{last.planned_episodes:,} episodes, {byte_count(wire.bytes_up)} up, "
                 f"{byte_count(wire.bytes_down)} down{known}; {asked}"
             )
 

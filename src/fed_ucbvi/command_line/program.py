@@ -115,12 +115,8 @@ class Interruption:
     """Turns signals into ``KeyboardInterrupt`` until told that results are being saved."""
 
     def __init__(self) -> None:
-        self._stopped_at: float | None = None
+        self.stopped_at: float | None = None
         self._saving = False
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped_at is not None
 
     def saving(self) -> None:
         """From now on signals are ignored: what is left is short and must not be lost."""
@@ -128,9 +124,9 @@ class Interruption:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._saving or (self._stopped_at is not None and now - self._stopped_at < PATIENCE):
+        if self._saving or (self.stopped_at is not None and now - self.stopped_at < PATIENCE):
             return
-        self._stopped_at = now
+        self.stopped_at = now
         raise KeyboardInterrupt
 
 
@@ -147,7 +143,8 @@ def interruptible() -> Iterator[Interruption]:
         yield interruption
     finally:
         for number, handler in earlier.items():
-            signal.signal(number, signal.SIG_IGN if _whole_process and interruption.stopped else handler)
+            ignored = _whole_process and interruption.stopped_at is not None
+            signal.signal(number, signal.SIG_IGN if ignored else handler)
 
 
 @runtime_checkable

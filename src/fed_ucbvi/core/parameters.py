@@ -139,12 +139,11 @@ def _read(name: str, text: str, kinds: list[Any]) -> Any:
         return None
     if bool in kinds and word in TRUE + FALSE:
         return word in TRUE
-    number = _number(text) if {int, float} & set(kinds) else math.nan
-    if math.isfinite(number):
-        if int in kinds and number.is_integer():
-            return whole_number(name, text)
-        if float in kinds:
-            return number
+    number = _number(text)
+    if int in kinds and number.is_integer():
+        return whole_number(name, text)
+    if float in kinds and math.isfinite(number):
+        return number
     if str in kinds or Path in kinds:
         return text if str in kinds else Path(text)
     if not {bool, int, float}.isdisjoint(kinds):

@@ -56,18 +56,9 @@ class Store:
         with new_folder(folder, FORMAT) as draft:
             for name in (RUNS, FAILURES):
                 (draft / name).mkdir()
-            write_manifest(
-                draft,
-                {
-                    "format": FORMAT,
-                    "format_version": FORMAT_VERSION,
-                    "name": sweep.name,
-                    "digest": sweep.digest,
-                    "runs": len(sweep.jobs()),
-                    "versions": versions(),
-                    "sweep": sweep.content(),
-                },
-            )
+            content = {"format": FORMAT, "format_version": FORMAT_VERSION, "name": sweep.name, "digest": sweep.digest}
+            more = {"runs": len(sweep.jobs()), "versions": versions(), "sweep": sweep.content()}
+            write_manifest(draft, {**content, **more})
         return cls(folder, sweep)
 
     @classmethod
@@ -174,13 +165,8 @@ class Store:
         return found
 
     def write_failure(self, job: Job, failure: Failure) -> None:
-        content = {
-            "id": job.id,
-            "job": job.content(),
-            "error": failure.error,
-            "traceback": failure.traceback.splitlines(),
-            "when": datetime.now(UTC).isoformat(),
-        }
+        what = {"error": failure.error, "traceback": failure.traceback.splitlines()}
+        content = {"id": job.id, "job": job.content(), **what, "when": datetime.now(UTC).isoformat()}
         with new_file(self._failure(job)) as draft:
             draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
