@@ -261,8 +261,7 @@ class NetworkRound:
 
     def _take_rewards(self, reports: Mapping[str, Message]) -> None:
         """Take what nodes say of rewards, the last array of each report."""
-        (numbers,) = summed(report[-1:] for report in reports.values())
-        self.paid = self.grid.read(numbers)
+        self.paid = self.grid.read(np.sum([report[-1] for report in reports.values()], axis=0))
 
     # --------------------------------------------------------------------------------------------------- secure sums
 
