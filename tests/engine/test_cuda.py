@@ -94,19 +94,20 @@ def test_records_policies_and_values_are_those_of_the_episodes_driver(case: str)
 
 
 @on_gpu
-def test_counts_that_do_not_fit_a_block_are_added_up_in_the_common_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "SHARED_BYTES", 0)
-    algorithm = FedKLUCBVI(stationary=True)
-    gpu, cpu = (run(algorithm, line(2), 8, seed=1, driver=name) for name in ("cuda", "episodes"))
+@pytest.mark.parametrize(
+    ("limit", "value", "algorithm", "federation", "episodes"),
+    [
+        ("SHARED_BYTES", 0, FedKLUCBVI(stationary=True), line(2), 8),  # counts do not fit a block: common memory
+        ("STEPS_PER_THREAD", 4, FedUCBVI(nu=0), random_starts(2), 30),  # a launch is cut after two episodes
+    ],
+)
+def test_limits_of_the_gpu_change_nothing(
+    limit: str, value: int, algorithm: Any, federation: Federation, episodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, limit, value)
+    gpu, cpu = (run(algorithm, federation, episodes, seed=1, driver=name) for name in ("cuda", "episodes"))
     assert differences(gpu, cpu) == []
-
-
-@on_gpu
-def test_long_launches_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "STEPS_PER_THREAD", 4)  # two episodes
-    gpu, cpu = (run(FedUCBVI(nu=0), random_starts(2), 30, seed=1, driver=name) for name in ("cuda", "episodes"))
-    assert differences(gpu, cpu) == []
-    assert cpu.records["length"].max() > 4
+    assert limit == "SHARED_BYTES" or cpu.records["length"].max() > 4
 
 
 @on_gpu
@@ -158,22 +159,20 @@ def test_without_a_gpu_the_driver_says_what_is_missing(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "federation", "reason"),
+    ("algorithm", "federation", "episodes", "reason"),
     [
-        (ByzanUCBVI(), line(4), "byzan-ucbvi is another algorithm"),
-        (FedUCBVI(aggregation="uniform"), line(2), "aggregation='uniform'"),
-        (FedUCBVI(), line(4).with_liars(0.25, "inflate"), "some agents lie"),
+        (ByzanUCBVI(), line(4), 10, "byzan-ucbvi is another algorithm"),
+        (FedUCBVI(aggregation="uniform"), line(2), 10, "aggregation='uniform'"),
+        (FedUCBVI(), line(4).with_liars(0.25, "inflate"), 10, "some agents lie"),
+        (FedUCBVI(), line(1), 2**31, "an agent can come 2,147,483,648 times to one place"),
     ],
 )
-def test_what_it_cannot_play_is_refused_with_what_it_can(algorithm: Any, federation: Federation, reason: str) -> None:
+def test_what_it_cannot_play_is_refused_with_what_it_can(
+    algorithm: Any, federation: Federation, episodes: int, reason: str
+) -> None:
     with pytest.raises(InputError, match="plays fed-kl-ucbvi, and fed-ucbvi with aggregation='weighted'") as error:
-        run(algorithm, federation, 10, driver="cuda")
+        run(algorithm, federation, episodes, driver="cuda")
     assert reason in str(error.value)
-
-
-def test_too_many_visits_for_a_counter_are_refused() -> None:
-    with pytest.raises(InputError, match="an agent can come 2,147,483,648 times to one place"):
-        run(FedUCBVI(), line(1), 2**31, driver="cuda")
 
 
 def test_it_has_no_checkpoint(tmp_path: Path) -> None:

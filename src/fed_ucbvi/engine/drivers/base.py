@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +20,6 @@ from fed_ucbvi.algorithms.base import Array, Budgets, Counting, VisitedCells
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
-from fed_ucbvi.engine.drivers.trajectory import Sizes
 from fed_ucbvi.problem.federation import Federation
 
 
@@ -94,6 +93,18 @@ def collect(driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, m
     return driver.stopped(policy, budgets, first, length)
 
 
+class Sizes(NamedTuple):
+    """H, S, A and K, whether the kernel depends on the step, whether visits are counted over all steps, the seed."""
+
+    horizon: int
+    states: int
+    actions: int
+    slots: int
+    by_step: bool
+    stationary: bool
+    seed: np.uint64
+
+
 @dataclass
 class Fleet:
     """Agents simulated together: their tables, the random key, and the buffers of the round, made when first used.
@@ -161,15 +172,8 @@ class Fleet:
     def agent(self, i: int) -> Fleet:
         """The i-th agent as a fleet of its own that writes to the same buffers."""
         part = slice(i, i + 1)
-        alone = Fleet(
-            self.successors,
-            self.probabilities[part],
-            self.initial[part],
-            self.horizon,
-            self.seed,
-            self.first_agent + i,
-            counting=self.counting,
-        )
+        law, starts, number = self.probabilities[part], self.initial[part], self.first_agent + i
+        alone = replace(self, probabilities=law, initial=starts, first_agent=number)
         alone.transitions, alone.visits = self.transitions[part], self.visits[part]
         alone.counted_starts = self.counted_starts[part]
         return alone

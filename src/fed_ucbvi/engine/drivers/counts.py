@@ -74,14 +74,6 @@ class Asking(NamedTuple):
     may_ask: bool
 
 
-class Origin(NamedTuple):
-    """Whose random numbers: ``(seed, agent)`` and the round's first episode."""
-
-    seed: np.uint64
-    agent: np.uint64
-    first: np.uint64
-
-
 _SCRATCH = 3
 """Blocks beside those of the agents: what a search has kept, the part it looks at, and one to cut with."""
 
@@ -101,16 +93,14 @@ class CountsDriver(FleetDriver):
         self._blocks = Block(*(np.empty((m + _SCRATCH, *shape), dtype=np.int64) for shape in shapes))
         equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
         self._equal = conditional_shares(equal)
-        self._one = np.ones((H, S), dtype=np.int32)
 
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         fleet = self.fleet
-        actions, ties = (policy[..., None], self._one) if policy.ndim == 2 else listed(policy)
         return _collect(
             AgentModel(fleet.successors, self._shares, self._initial_shares),
-            Actions(actions, ties, self._equal),
+            Actions(*listed(policy), self._equal),
             limits.reshape((len(limits), -1)),
             asking,
             np.uint64(fleet.seed),
@@ -158,19 +148,19 @@ def _collect(
         size, cut = (drawn[i], length) if again else (length, 0)
         block, model = _block(blocks, i), _model(models, i)
         asking = Asking(visits[i], limits[shared(i, len(limits))], may_ask)
-        source = Origin(seed, np.uint64(first_agent + i), np.uint64(first))
-        stream = new_stream(BLOCKS, source.first, source.seed, source.agent)
+        key = np.uint64(first), seed, np.uint64(first_agent + i)
+        stream = new_stream(BLOCKS, *key)
         drawn[i] = held[i] = size
         _forward(stream, model, play, size, block, drawing, block)
         if _asks(asking, nothing, _by_cell(block.seen, asking)):
             searched[i] = asked = True
-            held[i] = _search(stream, source, model, play, asking, size, cut, blocks, i)
+            held[i] = _search(stream, new_stream(CUTS, *key), model, play, asking, size, cut, blocks, i)
         length = min(length, held[i])
     for i in range(m):
         block = _block(blocks, i)
         if held[i] > length:
-            spare, source = _block(blocks, m), Origin(seed, np.uint64(first_agent + i), np.uint64(first))
-            _forward(_cuts(source), _model(models, i), play, length, block, given, spare)
+            spare, cuts = _block(blocks, m), new_stream(CUTS, np.uint64(first), seed, np.uint64(first_agent + i))
+            _forward(cuts, _model(models, i), play, length, block, given, spare)
             _copy_counts(spare, block)
         flows, seen, states = block
         row = 0 if pooled else i
@@ -203,12 +193,6 @@ def _block(blocks: Block, i: int) -> Block:
 def _model(models: AgentModel, i: int) -> AgentModel:
     k, j = shared(i, len(models.kernel)), shared(i, len(models.initial))
     return AgentModel(models.successors, models.kernel[k], models.initial[j])
-
-
-@inner
-def _cuts(source: Origin) -> WordArray:
-    """The random numbers by which an agent's block is cut."""
-    return new_stream(CUTS, source.first, source.seed, source.agent)
 
 
 @inner
@@ -288,7 +272,7 @@ def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
 @inner
 def _search(
     stream: WordArray,
-    source: Origin,
+    cuts: WordArray,
     model: AgentModel,
     play: Actions,
     asking: Asking,
@@ -301,8 +285,8 @@ def _search(
 
     The block is split alternately where the request is expected and in the middle, and the part that contains it is
     split again. Where ``cut`` is positive (and smaller than the answer) the search is a replay that ends at the part
-    in which the cut falls, and the block is cut there instead. On return the block has the counts of the episodes
-    kept, whose number is returned.
+    in which the cut falls, and the block is cut there instead, by the random numbers ``cuts``. On return the block
+    has the counts of the episodes kept, whose number is returned.
     """
     before, limits, _ = asking
     m = len(blocks.states) - _SCRATCH
@@ -331,7 +315,7 @@ def _search(
         elif start < cut <= start + part:
             block = first
             if cut < start + part:
-                _forward(_cuts(source), model, play, cut - start, first, given, spare)
+                _forward(cuts, model, play, cut - start, first, given, spare)
                 block = spare
             end = cut
             break

@@ -47,15 +47,16 @@ MAX_VISITS = 2**31 - 1
 def on_gpu(fleet: Fleet, algorithm: Algorithm[Any, Any], federation: Federation, setting: Setting) -> CudaDriver:
     """The driver for all agents of a federation, or an error that says what works."""
     steps = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
+    rule = algorithm.synchronisation_rule(setting)
+    known = rule is None or rule.shared or isinstance(rule, DoublingRule)
     reasons = {
         "here some agents lie": federation.liars is not None,
         "with aggregation='uniform' it takes every agent's own transitions": not algorithm.pools,
         "here agents have rewards of their own": federation.rewards.shape[0] > 1 or not federation.pay_alike,
-        "here a rule of one's own reads each agent's visits": not _is_known(algorithm.synchronisation_rule(setting)),
+        "here a rule of one's own reads each agent's visits": not known,
         f"an agent can come {setting.episodes * steps:,} times to one place": setting.episodes * steps > MAX_VISITS,
     }
     reason = next((reason for reason, applies in reasons.items() if applies), None)
-    rule = algorithm.synchronisation_rule(setting)
     if rule is not None and reason is None:
         return CudaDriver(fleet, rule, setting.agents)
     raise InputError(
@@ -63,11 +64,6 @@ def on_gpu(fleet: Fleet, algorithm: Algorithm[Any, Any], federation: Federation,
         f"their rewards, with up to {MAX_VISITS:,} visits of one agent to one place; "
         f"{f'{algorithm.name} is another algorithm' if rule is None else reason}. Use the driver episodes or auto."
     )
-
-
-def _is_known(rule: SynchronisationRule | None) -> bool:
-    """Whether the kernels can tell when agents make requests: limits are the same for all, or double."""
-    return rule is None or rule.shared or isinstance(rule, DoublingRule)
 
 
 def _kernels() -> Any:

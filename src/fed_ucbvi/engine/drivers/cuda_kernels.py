@@ -1,7 +1,6 @@
 """What runs on the GPU: one thread for each agent, the agent axis last in all of the agents' tables.
 
-Needs numba-cuda. Steps of trajectories are those of :mod:`~fed_ucbvi.engine.drivers.trajectory`, compiled for the
-GPU.
+Needs numba-cuda. Steps are those of :mod:`~fed_ucbvi.engine.drivers.episodes`, compiled for the GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from numba.cuda.core import config
 from fed_ucbvi.algorithms.synchronisation_rules import Doubling, local_limit
 from fed_ucbvi.core.sampling.philox import unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
+from fed_ucbvi.engine.drivers.base import Sizes
+from fed_ucbvi.engine.drivers.episodes import block_of, trajectory_for, word_at
 
 EARLIEST, REQUESTERS, FIRST = range(3)
 """Signals: the earliest request, how many agents make one, and the least ``agent P + cell`` of those who do."""
@@ -28,7 +28,7 @@ LOOK, FINISH_IF_ASKED, FINISH = range(3)
 
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a federation of few agents is no mistake
 
-_pick, _step, _step_of_sets = trajectory_for(cuda.jit(device=True))
+_pick, _step = trajectory_for(cuda.jit(device=True))
 _word_at = cuda.jit(device=True)(word_at.py_func)  # type: ignore[attr-defined]
 _local_limit = cuda.jit(device=True)(local_limit.py_func)  # type: ignore[attr-defined]
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
@@ -106,14 +106,9 @@ def play(
                 if (h + 1) & 3 == 0:
                     w0, w1, w2, w3 = block_of(h + 1, sizes.seed, key, t)
                 word = _word_at(h + 1, w0, w1, w2, w3)
-                if policy.ndim == 1:
-                    cell, pair, slot, s = _step(
-                        h, s, t, key, word, sizes, policy, successors, kernel, own_kernel, kernel_stride
-                    )
-                else:
-                    cell, pair, slot, s = _step_of_sets(
-                        h, s, t, key, word, sizes, policy, ties, successors, kernel, own_kernel, kernel_stride
-                    )
+                cell, pair, slot, s = _step(
+                    h, s, t, key, word, sizes, policy, ties, successors, kernel, own_kernel, kernel_stride
+                )
                 entry = cell * slots + slot
                 if shared:
                     cuda.atomic.add(part, entry, sign)

@@ -1,7 +1,10 @@
 """The episodes driver: trajectory by trajectory, compiled.
 
-Random numbers are those of :mod:`~fed_ucbvi.engine.drivers.trajectory`, which do not depend on how the work was
-divided. So episodes can be taken back by replaying them.
+The random number of step h in episode t of agent i is word ``(h + 1) mod 4`` of Philox block ``(h + 1) // 4`` for key
+(seed, i) and episode t (word 0 of block 0 draws the initial state). Where the policy has a set of actions, word ``h
+mod 4`` of block ``h // 4`` of the same key, for another purpose, draws one of them. A result therefore never depends
+on how the work was divided, nor on the machine that did it, and episodes can be taken back by replaying them. A step
+is written once and compiled twice: for processors and for GPUs.
 
 A round begins on one core, with all agents in step. If it lasts, threads take over. Each plays its groups of agents
 ahead, until one of a group requests a synchronisation or a chunk of episodes ends. Groups that went past the earliest
@@ -10,16 +13,18 @@ request take back what they played after it. Chunks double, so little is played 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns
-from fed_ucbvi.core.compiling import compiled, compiled_parallel, inlined, inner, prange, threads
+from fed_ucbvi.core.compiling import compiled, compiled_parallel, embedded, inner, prange, threads
 from fed_ucbvi.core.indexing import reward_at
-from fed_ucbvi.core.sampling.philox import unit_interval
+from fed_ucbvi.core.sampling.philox import EPISODES, TIES, philox, unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, drop_untouched, one_if_shared
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Sizes, drop_untouched, one_if_shared
 from fed_ucbvi.engine.drivers.rewards import payments_of
-from fed_ucbvi.engine.drivers.trajectory import Sizes, block_of, trajectory_for, word_at
 from fed_ucbvi.problem.dynamic_programming import tied
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
@@ -32,6 +37,45 @@ GROUP = 8
 """Agents that are played together, step by step; more gain little."""
 
 
+class World(NamedTuple):
+    """What a fleet plays in, as flat tables; Numba's threads take no tuples within tuples, so sizes come beside it.
+
+    Attributes:
+        successors: ``(steps, S, A, K)``.
+        kernel: distribution functions ``(m, steps, S, A, K)``; or one agent's, if all have the same.
+        initial: the same of initial states, ``(m or 1, S)``.
+        first_agent: the number of the fleet's first agent.
+    """
+
+    successors: IndexArray
+    kernel: FloatArray
+    initial: FloatArray
+    first_agent: int
+
+    @classmethod
+    def of(cls, fleet: Fleet) -> World:
+        kernel, initial = (cumulative(one_if_shared(law)).reshape(-1) for law in (fleet.probabilities, fleet.initial))
+        return cls(fleet.successors.reshape(-1), kernel, initial, fleet.first_agent)
+
+
+class Counts(NamedTuple):
+    """The buffers of a round, the first three flat.
+
+    Attributes:
+        transitions: ``(m or 1, P, K)``, one row where they are counted together.
+        visits: ``(m, P)``.
+        starts: ``(m, S)``, where visits are counted over all steps together.
+        cells: of :class:`~fed_ucbvi.algorithms.base.VisitedCells`.
+        numbers: of the same.
+    """
+
+    transitions: CountArray
+    visits: CountArray
+    starts: CountArray
+    cells: IndexArray
+    numbers: CountArray
+
+
 class EpisodesDriver(FleetDriver):
     """Plays every trajectory. Exact, and the reference for the other drivers."""
 
@@ -39,66 +83,58 @@ class EpisodesDriver(FleetDriver):
 
     def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
         super().__init__(fleet)
-        m = len(fleet.probabilities)
-        self._world = fleet.sizes, *world_of(fleet)
-        self._counts = (
-            fleet.transitions.reshape(-1),
-            fleet.visits.reshape(-1),
-            fleet.counted_starts.reshape(-1),
-            fleet.touched.cells,
-            fleet.touched.numbers,
-        )
+        self._agents = m = len(fleet.probabilities)
+        self._world = fleet.sizes, World.of(fleet)
+        transitions, visits, starts = (x.reshape(-1) for x in (fleet.transitions, fleet.visits, fleet.counted_starts))
+        self._counts = Counts(transitions, visits, starts, fleet.touched.cells, fleet.touched.numbers)
         self._cores = min(threads() if cores is None else cores, m)
-        self._agents = m
         self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // (m * fleet.horizon))
         self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
 
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        who = (*self._world, *actions_of(policy), limits.reshape(-1), asking)
+        who = (*self._world, actions_of(policy), limits.reshape(-1), asking)
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
             now = min(chunk, most - played)
             if self._cores > 1 and played >= self._alone:
-                done, asked = _play_ahead(*who, self._agents, first + played, now, *self._counts, self._cores)
+                done, asked = _play_ahead(*who, self._agents, first + played, now, self._counts, self._cores)
                 chunk = min(2 * chunk, self._largest)
             else:
-                done, asked = _play(*who, 0, self._agents, first + played, now, 1, *self._counts)
+                done, asked = _play(*who, 0, self._agents, first + played, now, 1, self._counts)
             played += done
         return played, asked
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
         """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
-        who = (*self._world, *actions_of(policy), limits.reshape(-1), True)
-        _play(*who, 0, self._agents, first, count, -1, *self._counts)
+        who = (*self._world, actions_of(policy), limits.reshape(-1), True)
+        _play(*who, 0, self._agents, first, count, -1, self._counts)
         _, visits, _, cells, numbers = self._counts
         drop_untouched(0, self._agents, visits, cells, numbers)
 
 
-def world_of(fleet: Fleet) -> tuple[IndexArray, FloatArray, FloatArray, int]:
-    """Successors, distribution functions of next and of initial states, flat, and the number of the first agent."""
-    kernel, initial = (cumulative(one_if_shared(law)).reshape(-1) for law in (fleet.probabilities, fleet.initial))
-    return fleet.successors.reshape(-1), kernel, initial, fleet.first_agent
-
-
 def actions_of(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
-    """The policy's actions, flat, or lists ``(H S, W)``, and how long lists are; code is compiled for each."""
+    """Actions ``(H S,)``, or lists of them ``(H S, W)`` with their lengths ``(H S,)``; code is compiled for each."""
     if policy.ndim == 2:
         return policy.reshape(-1), _NO_TIES
-    actions, ties = listed(policy)
+    actions, ties = _lists(policy)
     return actions.reshape((-1, actions.shape[2])), ties.reshape(-1)
 
 
 _NO_TIES = np.zeros(0, dtype=np.int32)
 
 
-@compiled
 def listed(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
-    """Weights of actions ``(H, S, A)`` as lists of equally likely ones ``(H, S, W)``, and their lengths ``(H, S)``.
+    """Actions as lists of equally likely ones ``(H, S, W)``, and the lengths of the lists ``(H, S)``.
 
-    W is A, and more where the weights of a state come to more.
+    W is 1 where the policy has one action each; otherwise A, and more where the weights of a state come to more.
     """
+    return (policy[..., None], np.ones_like(policy)) if policy.ndim == 2 else _lists(policy)
+
+
+@compiled
+def _lists(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
     H, S, A = policy.shape
     most = A
     for h in range(H):
@@ -124,8 +160,100 @@ def cumulative(probabilities: FloatArray) -> FloatArray:
     return np.ascontiguousarray(np.where(after <= 0.0, 1.0, np.minimum(table, 1.0)))
 
 
-_pick, _step, _step_of_sets = trajectory_for(inlined)
+# ------------------------------------------------------------------------------------------------------ one step
+
+
+Words = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
+"""A block of the random generator."""
+Next = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
+"""What a step gives: the cell that is visited (see :class:`~fed_ucbvi.algorithms.base.Counting`); the same with the
+action, that is, the number of (h,s,a), or of (s,a) over all steps; the slot of the successor; and the next state."""
 _ZERO, _ONE, _TWO, _THREE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+
+
+@compiled
+def word_at(position: int, w0: np.uint64, w1: np.uint64, w2: np.uint64, w3: np.uint64) -> np.uint64:
+    """Word ``position mod 4`` of a block."""
+    position &= 3
+    return w0 if position == 0 else (w1 if position == 1 else (w2 if position == 2 else w3))
+
+
+@compiled
+def choose_tied(seed: np.uint64, agent: np.uint64, episode: np.uint64, h: int, ties: int) -> int:
+    """Which of the set's actions agent plays at step h of an episode: word ``h mod 4`` of block ``h // 4``."""
+    w0, w1, w2, w3 = philox(episode, np.uint64(h >> 2), TIES, _ZERO, seed, agent)
+    return int(unit_interval(word_at(h, w0, w1, w2, w3)) * ties)
+
+
+@compiled
+def block_of(position: int, seed: np.uint64, agent: np.uint64, episode: np.uint64) -> Words:
+    """The block in which word number ``position`` of an episode is."""
+    return philox(episode, np.uint64(position >> 2), EPISODES, _ZERO, seed, agent)
+
+
+def trajectory_for(jit: Callable[[Any], Any]) -> tuple[Callable[..., np.uint64], Callable[..., Next]]:
+    """The functions ``pick`` and ``step`` below, compiled by ``jit``.
+
+    Tables are flat. A distribution function begins at entry ``first``, and its entries are ``stride`` apart, so that
+    tables may have the agent as their first axis or as their last one. Indices are unsigned, which spares the checks
+    for negative ones.
+    """
+
+    @jit
+    def pick(distribution: FloatArray, first: np.uint64, stride: np.uint64, K: int, u: float) -> np.uint64:
+        """The first of K slots whose distribution function exceeds ``u``."""
+        if K <= 8:
+            slot = np.uint64(0)
+            for k in range(K - 1):
+                slot += np.uint64(u >= distribution[first + np.uint64(k) * stride])
+            return slot
+        low, high = 0, K - 1
+        while low < high:
+            middle = (low + high) // 2
+            if u >= distribution[first + np.uint64(middle) * stride]:
+                low = middle + 1
+            else:
+                high = middle
+        return np.uint64(low)
+
+    @jit
+    def step(
+        h: int,
+        s: np.uint64,
+        t: np.uint64,
+        key: np.uint64,
+        word: np.uint64,
+        sizes: Sizes,
+        policy: IndexArray,
+        ties: IndexArray,
+        successors: IndexArray,
+        kernel: FloatArray,
+        first: np.uint64,
+        stride: np.uint64,
+    ) -> Next:
+        """Step h of episode t from state s; for policy and ties see :func:`~.episodes.actions_of`."""
+        actions, slots = np.uint64(sizes.actions), np.uint64(sizes.slots)
+        here = np.uint64(h) * np.uint64(sizes.states) + s
+        if policy.ndim == 1:
+            a = np.uint64(policy[here])
+            cell, pair = here, here * actions + a
+        else:
+            number, chosen = ties[here], np.uint64(0)
+            if number > 1:
+                chosen = np.uint64(choose_tied(sizes.seed, key, t, h, number))
+            a = np.uint64(policy[here, chosen])
+            cell = pair = (s if sizes.stationary else here) * actions + a
+        row = ((here if sizes.by_step else s) * actions + a) * slots
+        slot = pick(kernel, first + row * stride, stride, sizes.slots, unit_interval(np.uint64(word)))
+        return cell, pair, slot, np.uint64(successors[row + slot])
+
+    return pick, step
+
+
+# ---------------------------------------------------------------------------------------------------- whole rounds
+
+
+_pick, _step = trajectory_for(embedded)
 
 
 @inner
@@ -139,12 +267,8 @@ def _own_tables(sizes: Sizes, kernel: FloatArray, initial: FloatArray) -> tuple[
 @compiled
 def _play(
     sizes: Sizes,
-    successors: IndexArray,
-    kernel: FloatArray,
-    initial: FloatArray,
-    first_agent: int,
-    policy: IndexArray,
-    ties: IndexArray,
+    world: World,
+    actions: tuple[IndexArray, IndexArray],
     limits: CountArray,
     asking: bool,
     low: int,
@@ -152,41 +276,19 @@ def _play(
     first: int,
     most: int,
     sign: int,
-    transitions: CountArray,
-    visits: CountArray,
-    starts: CountArray,
-    cells: IndexArray,
-    numbers: CountArray,
+    counts: Counts,
 ) -> tuple[int, bool]:
     """Add episodes of agents ``low`` to ``high - 1`` to their counts, in step, until one of them reaches a budget.
 
-    Returns ``(episodes played, was there a request)``. With ``sign`` -1 all ``most`` episodes are taken back.
+    Returns ``(episodes played, was there a request)``. ``limits (m or 1, P)`` are flat; only if ``asking`` may agents
+    make requests. With ``sign`` -1 all ``most`` episodes are taken back.
 
     Agents are played in groups, step by step. An agent's next step depends on the outcome of its last one, for which
     the processor would wait most of the time; meanwhile it plays the others of the group.
-
-    Args:
-        sizes: of the tables, which are flat and come one by one, because Numba counts references to what is taken
-            out of a tuple.
-        successors: ``(steps, S, A, K)``.
-        kernel: distribution functions ``(m, steps, S, A, K)``; or one agent's, if all have the same.
-        initial: the same of initial states, ``(m or 1, S)``.
-        first_agent: the number of the fleet's first agent.
-        policy: actions ``(H S,)``, or lists of them ``(H S, A)``.
-        ties: ``(H S,)``, how many of the listed actions are the policy's; empty where it has one each.
-        limits: budgets, ``(m or 1, P)``.
-        asking: whether agents may make requests.
-        low: the first agent to play.
-        high: the agent after the last one.
-        first: the number of the first episode.
-        most: how many episodes at most.
-        sign: 1, or -1 to take episodes back.
-        transitions: ``(m or 1, P, K)``, one row where they are counted together.
-        visits: ``(m, P)``.
-        starts: ``(m, S)``, where visits are counted over all steps together.
-        cells: of :class:`~fed_ucbvi.algorithms.base.VisitedCells`.
-        numbers: of the same.
     """
+    successors, kernel, initial, first_agent = world
+    policy, ties = actions
+    transitions, visits, starts, cells, numbers = counts
     us, uk = np.uint64(sizes.states), np.uint64(sizes.slots)
     size = np.uint64(cells.shape[1])
     own, own_start = _own_tables(sizes, kernel, initial)
@@ -216,12 +318,7 @@ def _play(
                 for j in range(group):
                     uj, ui, key = np.uint64(j), np.uint64(begin + j), np.uint64(first_agent + begin + j)
                     s, word, mine = states[uj], words[at + _FOUR * uj], ui * own
-                    if policy.ndim == 1:
-                        cell, _, slot, s = _step(h, s, t, key, word, sizes, policy, successors, kernel, mine, _ONE)
-                    else:
-                        cell, _, slot, s = _step_of_sets(
-                            h, s, t, key, word, sizes, policy, ties, successors, kernel, mine, _ONE
-                        )
+                    cell, _, slot, s = _step(h, s, t, key, word, sizes, policy, ties, successors, kernel, mine, _ONE)
                     states[uj] = s
                     transitions[(ui * own_transitions + cell) * uk + slot] += sign
                     before = visits[ui * size + cell]
@@ -239,48 +336,35 @@ def _play(
 @compiled_parallel
 def _play_ahead(
     sizes: Sizes,
-    successors: IndexArray,
-    kernel: FloatArray,
-    initial: FloatArray,
-    first_agent: int,
-    policy: IndexArray,
-    ties: IndexArray,
+    world: World,
+    actions: tuple[IndexArray, IndexArray],
     limits: CountArray,
     asking: bool,
     agents: int,
     first: int,
     most: int,
-    transitions: CountArray,
-    visits: CountArray,
-    starts: CountArray,
-    cells: IndexArray,
-    numbers: CountArray,
+    counts: Counts,
     cores: int,
 ) -> tuple[int, bool]:
     """Like :func:`_play`, with groups of agents divided among threads, each group playing ahead of the others.
 
     Threads never share a table: where transitions are pooled, each has one of its own, added up at the end.
     """
+    transitions, visits, starts, cells, numbers = counts
     groups, pooled = (agents + GROUP - 1) // GROUP, len(transitions) == cells.shape[1] * sizes.slots
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
     reached, asked = np.full(groups, most, dtype=np.int64), np.zeros(groups, dtype=np.bool_)
     for core in prange(cores):
-        own = parts[core] if pooled else transitions
+        own = Counts(parts[core] if pooled else transitions, visits, starts, cells, numbers)
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who = (g * GROUP, min((g + 1) * GROUP, agents))
-            reached[g], asked[g] = _play(
-                *(sizes, successors, kernel, initial, first_agent, policy, ties, limits, asking, *who),
-                *(first, most, 1, own, visits, starts, cells, numbers),
-            )
+            reached[g], asked[g] = _play(sizes, world, actions, limits, asking, *who, first, most, 1, own)
     length = reached.min()
     for core in prange(cores):
-        own = parts[core] if pooled else transitions
+        own = Counts(parts[core] if pooled else transitions, visits, starts, cells, numbers)
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who, begin, more = (g * GROUP, min((g + 1) * GROUP, agents)), first + length, reached[g] - length
-            _play(
-                *(sizes, successors, kernel, initial, first_agent, policy, ties, limits, asking, *who),
-                *(begin, more, -1, own, visits, starts, cells, numbers),
-            )
+            _play(sizes, world, actions, limits, asking, *who, begin, more, -1, own)
             drop_untouched(*who, visits, cells, numbers)
     if pooled:
         for core in range(cores):
@@ -305,7 +389,7 @@ class SimulatedReturns:
         self._first_paid = federation.successors.shape[-1] if random else 0
         self._units = Units.of(federation.description)
         self._agents, self._horizon = len(fleet.probabilities), fleet.horizon
-        self._world = fleet.sizes._replace(stationary=False), *world_of(fleet)
+        self._world = fleet.sizes._replace(stationary=False), World.of(fleet)
 
     def add(
         self,
@@ -321,7 +405,7 @@ class SimulatedReturns:
         m, chunk = self._agents, max(1, STEPS_PER_CALL // (4 * self._agents * self._horizon))
         for begin in range(first, first + length, chunk):
             returns = np.empty((min(chunk, first + length - begin), m))
-            _fill_returns(*self._world, *actions_of(policy), self._pays, self._first_paid, begin, returns)
+            _fill_returns(*self._world, actions_of(policy), self._pays, self._first_paid, begin, returns)
             if within is not None:
                 check_returns(returns.reshape(-1), within, self._units, H)
             add_returns(histogram, returns.reshape(-1), high, low)
@@ -330,18 +414,16 @@ class SimulatedReturns:
 @compiled
 def _fill_returns(
     sizes: Sizes,
-    successors: IndexArray,
-    kernel: FloatArray,
-    initial: FloatArray,
-    first_agent: int,
-    policy: IndexArray,
-    ties: IndexArray,
+    world: World,
+    actions: tuple[IndexArray, IndexArray],
     pays: FloatArray,
     first_paid: int,
     first: int,
     returns: FloatArray,
 ) -> None:
     """``returns[t, i]`` of agent i's episode number ``first + t``; slots from ``first_paid`` on are paid for."""
+    successors, kernel, initial, first_agent = world
+    policy, ties = actions
     T, m = returns.shape
     own, own_start = _own_tables(sizes, kernel, initial)
     for t in range(T):
@@ -354,7 +436,7 @@ def _fill_returns(
                 if (h + 1) & 3 == 0:
                     block = block_of(h + 1, sizes.seed, key, episode)
                 word, here = word_at(h + 1, *block), s
-                cell, _, slot, s = _step_of_sets(
+                cell, _, slot, s = _step(
                     h, s, episode, key, word, sizes, policy, ties, successors, kernel, ui * own, _ONE
                 )
                 if slot >= first_paid:

@@ -23,11 +23,10 @@ from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns, new_h
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import shared
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import RoundEnd, find_requester, stop_at
-from fed_ucbvi.engine.drivers.episodes import listed
+from fed_ucbvi.engine.drivers.episodes import choose_tied, listed
 from fed_ucbvi.engine.drivers.rewards import ObservedRewards, add_reward, updated_mean
-from fed_ucbvi.engine.drivers.trajectory import choose_tied
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -56,8 +55,7 @@ class LiveTables:
         grid: Grid | None = None,
     ) -> None:
         shape = counting.shape(horizon, states, actions)
-        self.counting, self.first_agent = counting, first_agent
-        """The number of the first of them."""
+        self.horizon, self.counting, self.first_agent = horizon, counting, first_agent
         self.known = np.zeros((states, actions), dtype=np.int32)
         """How many next states of (s,a) have been seen."""
         self.successors: IndexArray = np.zeros((1, states, actions, FIRST_WIDTH), dtype=np.int32)
@@ -127,9 +125,9 @@ class LiveDriver:
         start = agents.start - tables.first_agent
         self._first, self._part = agents.start, slice(start, start + len(agents))
         self._vector: VectorEnv[Any, Any, Any] | None = None
-        self._states: IndexArray = np.zeros((0, 0), dtype=np.int32)
-        self._actions: IndexArray = np.zeros((0, 0), dtype=np.int32)
-        self._pays: FloatArray = np.zeros((0, 0))
+        m, H = len(agents), tables.horizon
+        self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
+        self._pays: FloatArray = np.zeros((m, H))
 
     @property
     def transitions(self) -> CountArray:
@@ -170,13 +168,10 @@ class LiveDriver:
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
         tables, rewards, part = self.tables, self.tables.rewards, self._part
-        m, H = len(self._agents), len(policy)
-        if self._pays.shape != (m, H):
-            self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
-            self._pays = np.zeros((m, H))
+        m, H = self._pays.shape
         length, asked = 0, False
         while length < most and not asked:
-            self._play(policy, first + length)
+            self._play(*listed(policy), first + length)
             returns, (low, high) = self._pays.sum(axis=1), tables.within or (0.0, float(H))
             if tables.within is not None:
                 check_returns(returns, tables.within, self.units, H)
@@ -210,10 +205,10 @@ class LiveDriver:
             self._vector.close()
             self._vector = None
 
-    def _play(self, policy: PolicyArray, episode: int) -> None:
+    def _play(self, lists: IndexArray, ties: IndexArray, episode: int) -> None:
         """One episode of every agent: its states, its actions and its rewards in our units."""
         states, actions, pays = self._states, self._actions, self._pays
-        H, end = pays.shape[1], policy.shape[1] - 1
+        H, end, who = pays.shape[1], ties.shape[1] - 1, (np.uint64(self._seed), self._first, episode)
         if self._vector is None:
             from fed_ucbvi.engine.drivers.live_environments import vector_of
 
@@ -227,9 +222,9 @@ class LiveDriver:
             if (now == end).all():
                 states[:, h + 1 :], pays[:, h:] = end, 0.0
                 for later in range(h, H):
-                    actions[:, later] = self._choose(policy, now, episode, later)
+                    actions[:, later] = _choose(lists[later], ties[later], now, *who, later)
                 break
-            actions[:, h] = self._choose(policy, now, episode, h)
+            actions[:, h] = _choose(lists[h], ties[h], now, *who, h)
             now, pays[:, h], _, truncated, _ = self._vector.step(actions[:, h])
             if h + 1 < H and truncated.any():
                 raise InputError(
@@ -242,12 +237,6 @@ class LiveDriver:
         np.divide(pays, self.units.scale, out=pays)
         if not (pays.min() >= 0.0 and pays.max() <= 1.0):
             self._into_range(pays)
-
-    def _choose(self, policy: PolicyArray, states: IndexArray, episode: int, h: int) -> IndexArray:
-        """The action of every agent at step h; from a set of actions, the one that a simulation would draw."""
-        if policy.ndim == 2:
-            return np.asarray(policy[h, states])
-        return _choose(policy[h], states, np.uint64(self._seed), self._first, episode, h)
 
     def _into_range(self, pays: FloatArray) -> None:
         """Move rewards that rounding has put outside [0, 1] to its ends; others are an error."""
@@ -284,18 +273,15 @@ def _slot(successors: IndexArray, known: int, state: int) -> int:
 
 @compiled
 def _choose(
-    sets: MaskArray, states: IndexArray, seed: np.uint64, first_agent: int, episode: int, h: int
+    lists: IndexArray, ties: IndexArray, states: IndexArray, seed: np.uint64, first_agent: int, episode: int, h: int
 ) -> IndexArray:
-    """What agents in ``states`` play at step h, whose sets of actions are ``sets[S,A]``."""
-    lists, ties = listed(sets.reshape((1, *sets.shape)))
+    """What agents in ``states`` play at step h, of lists of actions ``(S, W)``: what a simulation would draw."""
     chosen = np.zeros(len(states), dtype=np.int32)
     for i in range(len(states)):
-        s = states[i]
-        number = ties[0, s]
-        pick = 0
-        if number > 1:
-            pick = choose_tied(seed, np.uint64(first_agent + i), np.uint64(episode), h, number)
-        chosen[i] = lists[0, s, pick]
+        s, pick = states[i], 0
+        if ties[s] > 1:
+            pick = choose_tied(seed, np.uint64(first_agent + i), np.uint64(episode), h, ties[s])
+        chosen[i] = lists[s, pick]
     return chosen
 
 
