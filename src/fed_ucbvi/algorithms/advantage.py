@@ -56,14 +56,23 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms import fields
-from fed_ucbvi.algorithms.base import FleetTables, Message, RunExtension, Setting, TableRow, TableServer, Tuning
+from fed_ucbvi.algorithms.base import (
+    Array,
+    FleetTables,
+    Message,
+    RunExtension,
+    Setting,
+    TableRow,
+    TableServer,
+    Tuning,
+)
 from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode, OneReport, ReportT, RoundCounts, Trajectories, fill_means
 from fed_ucbvi.core.colours import BROWN, PURPLE, SKY_BLUE, Marker
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import Bounds, NonNegative, Positive, Probability
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
+from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray
 
 Constants = Literal["practical", "published"]
 PRACTICAL_IOTA = 1.0
@@ -123,6 +132,9 @@ class ReferenceAdvantage(OneReport[Estimates, Rule, ReportT], Generic[ReportT]):
         delta: failure probability, in the published iota.
     """
 
+    c1_squared: ClassVar[float]
+    c2: ClassVar[float]
+
     constants: Constants = "practical"
     reference_after: Annotated[float, Bounds(at_least=1)] | None = None
     iota: NonNegative | None = None
@@ -161,13 +173,12 @@ class ReferenceAdvantage(OneReport[Estimates, Rule, ReportT], Generic[ReportT]):
             "(Pass reference_after, or constants='practical'.)"
         ]
 
-    def rule(self, setting: Setting, c1_root_iota: float, c2: float) -> Rule:
-        """The numbers of the update; the practical constants do without ``c2``."""
-        H = setting.horizon
-        lower_order = 0.0 if self.constants == "practical" else c2 * H
-        return Rule(
-            self.logarithm, c1_root_iota * H, lower_order, self.settling(setting), Ties.of(setting, self.ties)
-        )
+    def update_rule(self, setting: Setting) -> Rule:
+        """The practical constants do without ``c2``."""
+        H, iota = setting.horizon, self.logarithm
+        lower_order = 0.0 if self.constants == "practical" else self.c2 * H
+        plain = math.sqrt(self.c1_squared * iota) * H
+        return Rule(iota, plain, lower_order, self.settling(setting), Ties.of(setting, self.ties))
 
     def estimates(self, setting: Setting, *, remaining: bool, reference_remaining: bool) -> Estimates:
         """No visits, the initial policy, and Q, V and ``V^R`` at H or at the number of remaining steps."""
@@ -202,16 +213,6 @@ def end_stage(h: int, s: int, a: int, rule: Rule, estimates: Estimates) -> None:
 
 
 Clip = Literal["horizon", "remaining"]
-
-
-class Broadcast(NamedTuple):
-    """Down, at the start of a round: ``policy[H,S]``, ``V`` and ``V^R`` ``[H+1,S]``, y and y- there ``[H,S]``."""
-
-    policy: IndexArray
-    V: FloatArray
-    V_ref: FloatArray
-    y: CountArray
-    y_previous: CountArray
 
 
 class FedQAdvantageReport(NamedTuple):
@@ -251,9 +252,11 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
     label: ClassVar[str] = "FedQ-Advantage"
     colour: ClassVar[str] = PURPLE
     marker: ClassVar[Marker] = "square"
+    c1_squared: ClassVar[float] = 2.0
+    c2: ClassVar[float] = 10.0
     rules: ClassVar[tuple[str, ...]] = ("first stage", "early in stage", "late in stage")
     report_type: ClassVar[type[Any]] = FedQAdvantageReport
-    broadcast_type: ClassVar[type[Any]] = Broadcast
+    broadcasts: ClassVar[tuple[str, ...]] = ("policy", "V", "V_ref", "y", "y_previous")
     values_monotone: ClassVar[bool] = True
     values: ClassVar[tuple[str, ...]] = ("V", "V_ref")
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^2 log H log T", "sqrt(H^3 S A T / M)")
@@ -278,16 +281,13 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
             raise InputError(f"beta must be at most the horizon, {H}, got {self.beta}.")
         return 5184.0 * S * A * H**5 * self.logarithm / self.beta**2 + 16.0 * M * S * A * H**3 / self.beta
 
-    def update_rule(self, setting: Setting) -> Rule:
-        return self.rule(setting, math.sqrt(2.0 * self.logarithm), 10.0)
-
     def new_estimates(self, setting: Setting) -> Estimates:
         """No visits, ``Q = V = V^R = H`` (or H-h+1) and the initial policy."""
         remaining = self.clip == "remaining"
         return self.estimates(setting, remaining=remaining, reference_remaining=remaining)
 
-    def fill_budgets(self, broadcast: Broadcast, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        _fill_budgets(broadcast.y, broadcast.y_previous, M, limits, rule)
+    def fill_budgets(self, sent: dict[str, Array], M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+        _fill_budgets(sent["y"], sent["y_previous"], M, limits, rule)
 
     def summarise(
         self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: FedQAdvantageReport
@@ -300,21 +300,12 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
 
 
 @compiled
-def _fill_budgets(y: CountArray, y_previous: CountArray, M: int, out: CountArray, rule: npt.NDArray[np.int8]) -> None:
+def _fill_budgets(y: CountArray, before: CountArray, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
     """The stage rule, in whole numbers: ``y <= (1 - 1/H) y-`` if and only if ``y- - y >= ceil(y- / H)``."""
-    m, H, S = out.shape
-    for h in range(H):
-        for s in range(S):
-            before, left = y_previous[h, s], y_previous[h, s] - y[h, s]
-            if before == 0:
-                visits, kind = 1, 0
-            elif left >= (before + H - 1) // H:
-                visits, kind = (left + M - 1) // M, 1
-            else:
-                visits, kind = before // (M * H), 2
-            rule[h, s] = kind
-            for i in range(m):
-                out[i, h, s] = max(1, visits)
+    H, left = len(y), before - y
+    late = left < (before + H - 1) // H
+    limits[:] = np.maximum(1, np.where(late, before // (M * H), (left + M - 1) // M))
+    rule[:] = np.where(before == 0, 0, 1 + late)
 
 
 @compiled
@@ -374,6 +365,8 @@ class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rul
     name: ClassVar[str] = "ucb-advantage"
     label: ClassVar[str] = "UCB-Advantage"
     colour: ClassVar[str] = BROWN
+    c1_squared: ClassVar[float] = 4.0
+    c2: ClassVar[float] = 5.0
     single_agent: ClassVar[bool] = True
     instead: ClassVar[str] = "concurrent-ucb-advantage"
     table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T)")
@@ -386,25 +379,17 @@ class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rul
     c4: Positive = 1.0
     beta: Positive | None = None
 
-    @property
-    def discards(self) -> bool:
-        """Whether trajectories after a change of Q are discarded; with one agent there are none."""
-        return False
-
     def published_settling(self, setting: Setting) -> float:
         S, A, H = setting.states, setting.actions, setting.horizon
         beta = 1.0 / math.sqrt(H) if self.beta is None else self.beta
         return self.c4 * S * A * H**5 * self.logarithm / beta**2
-
-    def update_rule(self, setting: Setting) -> Rule:
-        return self.rule(setting, 2.0 * math.sqrt(self.logarithm), 5.0)
 
     def new_estimates(self, setting: Setting) -> Estimates:
         """No visits, ``Q = V = H-h+1``, ``V^R = H`` and the initial policy."""
         return self.estimates(setting, remaining=True, reference_remaining=False)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
-        _feed(Trajectories(*report), self.discards, server.rule, server.estimates)
+        _feed(Trajectories(*report), False, server.rule, server.estimates)
 
 
 @dataclass(frozen=True)
@@ -418,8 +403,8 @@ class ConcurrentUCBAdvantage(UCBAdvantage):
         discard: discard the rest of a round's trajectories once one has changed Q, as the paper does; otherwise all
             are used.
 
-    >>> ConcurrentUCBAdvantage(discard=False).discards
-    False
+    >>> ConcurrentUCBAdvantage(discard=False).reference_after is None
+    True
     """
 
     name: ClassVar[str] = "concurrent-ucb-advantage"
@@ -430,9 +415,8 @@ class ConcurrentUCBAdvantage(UCBAdvantage):
 
     discard: bool = True
 
-    @property
-    def discards(self) -> bool:
-        return self.discard
+    def aggregate(self, server: Server, report: Message, exchange: int) -> None:
+        _feed(Trajectories(*report), self.discard, server.rule, server.estimates)
 
 
 @compiled

@@ -70,13 +70,6 @@ FEW = 40
 """Up to this many numbers are sorted by insertion."""
 
 
-class Broadcast(NamedTuple):
-    """Down, at the start of a round: ``policy[H,S]`` and how many requests of each agent were granted, ``(M,)``."""
-
-    policy: IndexArray
-    served: CountArray
-
-
 class ByzanReport(NamedTuple):
     """Up, for step h, one row for each agent: ``x`` and ``n``.
 
@@ -227,14 +220,15 @@ class ByzanUCBVI(StepByStep[Server]):
         out = new_tables(ByzanReport, setting, m)
         return Agents(no_experience(setting, tables), out, budgets, served_at_most(setting), tables.first_agent)
 
-    def broadcast(self, server: Server) -> Broadcast:
-        return Broadcast(server.estimates.policy, server.estimates.served)
+    def broadcast(self, server: Server) -> Message:
+        """The policy, and how many requests of each agent were granted."""
+        return server.policy, server.estimates.served
 
     def budgets(self, agents: Agents, broadcast: Message) -> Budgets:
         """``max(1, n)`` with n the visits at the last synchronisation; unreachable for an agent that is ignored."""
-        policy, all_served = broadcast
-        served = all_served[agents.first_agent : agents.first_agent + len(agents.requests.limits)]
-        _budgets(agents.experience.visits, policy, served, agents.cap, agents.requests.limits)
+        (policy, served), limits = broadcast, agents.requests.limits
+        ignored = served[agents.first_agent :][: len(limits)] > agents.cap
+        _fill_budgets(agents.experience.visits, policy, ignored, limits)
         return agents.requests
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
@@ -275,24 +269,18 @@ def served_at_most(setting: Setting) -> float:
 
 
 @compiled
-def _budgets(visits: Counters, policy: IndexArray, served: CountArray, cap: float, out: CountArray) -> None:
-    m, H, S, _ = visits.shape
+def _fill_budgets(visits: Counters, policy: IndexArray, ignored: MaskArray, limits: CountArray) -> None:
+    m, H, S = limits.shape
     for i in range(m):
-        ignored = served[i] > cap
         for h in range(H):
             for s in range(S):
-                out[i, h, s] = NEVER if ignored else max(1, visits[i, h, s, policy[h, s]])
+                limits[i, h, s] = NEVER if ignored[i] else max(1, visits[i, h, s, policy[h, s]])
 
 
 @compiled
-def _note_requests(visits: CountArray, budgets: CountArray, asked: FlagArray) -> None:
-    m, H, S = visits.shape
-    for i in range(m):
-        asked[i, 0] = 0
-        for h in range(H):
-            for s in range(S):
-                if visits[i, h, s] > 0 and visits[i, h, s] >= budgets[i, h, s]:
-                    asked[i, 0] = 1
+def _note_requests(visits: CountArray, limits: CountArray, asked: FlagArray) -> None:
+    for i in range(len(visits)):
+        asked[i, 0] = ((visits[i] > 0) & (visits[i] >= limits[i])).any()
 
 
 @compiled
@@ -405,10 +393,7 @@ def trim(counts: CountArray, liars: int, trimmed: CountArray, scratch: CountArra
     """``n_cut``, the ``(2 f + 1)``-th largest count (0 if there are fewer); writes ``trimmed = min(n_j, n_cut)``."""
     m = len(counts)
     n_cut = 0
-    if liars == 0:
-        for j in range(m):
-            n_cut = max(n_cut, counts[j])
-    elif 2 * liars < m:
+    if 2 * liars < m:
         scratch[:] = counts
         _sort(scratch)
         n_cut = max(0, scratch[m - 1 - 2 * liars])

@@ -29,30 +29,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.fedq import QLearning, advance_sum, second_case, step_size
 from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
 from fed_ucbvi.algorithms.one_report import RoundCounts, fill_means
-from fed_ucbvi.algorithms.q_learning import QLearning, advance_sum, second_case, step_size
 from fed_ucbvi.core.colours import WINE
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.parameters import NonNegative, Probability
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
-
-
-class Broadcast(NamedTuple):
-    """Down: ``policy[H,S]``, the visits ``N_h(s, pi_h(s))``, and V, its lower bound and the reference."""
-
-    policy: IndexArray
-    N: CountArray
-    V: FloatArray
-    V_lower: FloatArray
-    V_reference: FloatArray
+from fed_ucbvi.core.types import FloatArray, MaskArray
 
 
 class EarlySettledReport(NamedTuple):
@@ -84,9 +71,9 @@ class Estimates(NamedTuple):
     """What the server knows.
 
     ``upper``, ``lower`` and ``referenced`` are ``Q^U``, ``Q^L`` and ``Q^R`` without bonuses, ``roots`` and
-    ``quarters`` the sums of ``theta_N^t`` over ``t^(1/2)`` and ``t^(3/4)``, ``settling`` is 1 until the reference is
-    settled. The last four are means of values at next states and of their squares: plain for the reference, weighted
-    by theta for the advantage.
+    ``quarters`` the sums of ``theta_N^t`` over ``t^(1/2)`` and ``t^(3/4)``; ``settled`` says where the reference is.
+    The last four are means of values at next states and of their squares: plain for the reference, weighted by theta
+    for the advantage.
     """
 
     N: fields.PairCounts
@@ -100,7 +87,7 @@ class Estimates(NamedTuple):
     V: fields.Values
     V_lower: fields.Values
     V_reference: fields.Values
-    settling: npt.NDArray[np.int8]
+    settled: Annotated[MaskArray, fields.Shape("H S")]
     policy: fields.Policy
     updates: fields.Number
     mu_reference: fields.PairTable
@@ -129,9 +116,9 @@ class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
     label: ClassVar[str] = "FedQ-EarlySettled-LowCost"
     colour: ClassVar[str] = WINE
     report_type: ClassVar[type[Any]] = EarlySettledReport
-    broadcast_type: ClassVar[type[Any]] = Broadcast
-    values_monotone: ClassVar[bool] = True
+    broadcasts: ClassVar[tuple[str, ...]] = ("policy", "N", "V", "V_lower", "V_reference")
     values: ClassVar[tuple[str, ...]] = ("V", "V_lower", "V_reference")
+    values_monotone: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^3 S A T / M)")
 
     c_b: NonNegative = 1.0
@@ -179,7 +166,6 @@ class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
             referenced=Q.copy(),
             V=V,
             V_reference=V.copy(),
-            settling=np.ones((setting.horizon, setting.states), dtype=np.int8),
             policy=first_policy(setting, self.initial_policy),
         )
 
@@ -194,17 +180,11 @@ class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
 
 
 @compiled
-def _deviation(mean: float, square: float) -> float:
-    """The root of ``square - mean^2``, 0 where that is rounding error."""
-    return math.sqrt(variance_of(mean, square))
-
-
-@compiled
 def _aggregate(report: EarlySettledReport, rule: UpdateRule, estimates: Estimates) -> None:
     """Server side, from all agents' messages in agent order; unvisited states keep everything, action included."""
     n, r, v, low, ref, ref2, adv2 = report
     N, Q, upper, lower, Q_lower, referenced, roots, quarters = estimates[:8]
-    V, V_lower, V_reference, settling, policy, updates = estimates[8:14]
+    V, V_lower, V_reference, settled, policy, updates = estimates[8:14]
     mu_r, sigma_r, mu_a, sigma_a = estimates[14:]
     m, H, S = n.shape
     updates[0] += 1
@@ -246,13 +226,13 @@ def _aggregate(report: EarlySettledReport, rule: UpdateRule, estimates: Estimate
             roots[h, s, a] = advance_sum(roots[h, s, a], before, after, H, 1, 0.5)
             quarters[h, s, a] = advance_sum(quarters[h, s, a], before, after, H, 1, 0.75)
             coarse = rule.per_root * roots[h, s, a]
-            fine = _deviation(mu_r[h, s, a], sigma_r[h, s, a])
-            fine += math.sqrt(float(H)) * _deviation(mu_a[h, s, a], sigma_a[h, s, a])
+            fine = math.sqrt(variance_of(mu_r[h, s, a], sigma_r[h, s, a]))
+            fine += math.sqrt(float(H)) * math.sqrt(variance_of(mu_a[h, s, a], sigma_a[h, s, a]))
             fine = rule.per_deviation * fine / math.sqrt(after) + rule.per_quarter * quarters[h, s, a]
             Q[h, s, a] = min(Q[h, s, a], upper[h, s, a] + coarse, referenced[h, s, a] + fine)
             Q_lower[h, s, a] = lower[h, s, a] - coarse
             act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)
             V_lower[h, s] = max(V_lower[h, s], Q_lower[h, s].max())
-            if settling[h, s] == 1:
+            if not settled[h, s]:
                 V_reference[h, s] = V[h, s]
-                settling[h, s] = 1 if V[h, s] - V_lower[h, s] > 1.0 else 0
+                settled[h, s] = V[h, s] - V_lower[h, s] <= 1.0

@@ -47,13 +47,6 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, WordArray
 C1, C2, C3 = 460 / 9, 2 * math.sqrt(2), 544 / 9
 
 
-class Broadcast(NamedTuple):
-    """Down: ``policy[H,S]``, and how many visits the epoch of each ``(h, s, pi_h(s))`` lacks, ``left[H,S]``."""
-
-    policy: IndexArray
-    left: CountArray
-
-
 class MVPReport(NamedTuple):
     """Up, of the round at ``(h, s, pi_h(s))``: visits, sums of r and r^2, and next states."""
 
@@ -128,7 +121,7 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
     colour: ClassVar[str] = MAGENTA
     rules: ClassVar[tuple[str, ...]] = ("end of epoch",)
     report_type: ClassVar[type[Any]] = MVPReport
-    broadcast_type: ClassVar[type[Any]] = Broadcast
+    broadcasts: ClassVar[tuple[str, ...]] = ("policy", "left")
     table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log^2 (M T)", "\u2013")
     extension = RunExtension(
         episodes="T sets the grid on which it adds up random rewards",
@@ -170,13 +163,14 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
         Q, V = first_values(setting)
         return fields.new_tables(Estimates, setting, Q=Q, V=V, policy=first_policy(setting, self.initial_policy))
 
-    def broadcast(self, server: Server) -> Broadcast:
-        N = at_policy(server.estimates.policy, server.estimates.totals.N)
-        return Broadcast(server.estimates.policy, _next_target(N) - N)
+    def broadcast(self, server: Server) -> Message:
+        """The policy, and how many visits the epoch of each ``(h, s, pi_h(s))`` lacks, ``left[H,S]``."""
+        N = at_policy(server.policy, server.estimates.totals.N)
+        return server.policy, _next_target(N) - N
 
-    def fill_budgets(self, broadcast: Broadcast, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+    def fill_budgets(self, sent: dict[str, Array], M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
         """An M-th of what is missing, rounded up."""
-        limits[:] = -(-broadcast.left // M)
+        limits[:] = -(-sent["left"] // M)
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> MVPAgents:
         blank = super().new_agents(setting, tables)

@@ -67,19 +67,6 @@ class RoundCounts(NamedTuple):
         return counts
 
 
-class PolicyAndVisits(NamedTuple):
-    """Down, at the start of a round: ``policy[H,S]``, and the visits of all to ``(h, s, pi_h(s))``, ``N[H,S]``."""
-
-    policy: IndexArray
-    N: CountArray
-
-
-class PolicyAlone(NamedTuple):
-    """Down, at the start of a round: ``policy[H,S]``."""
-
-    policy: IndexArray
-
-
 @dataclass
 class RoundAgents(Generic[ReportT]):
     """A fleet of m agents that remember nothing beyond a round.
@@ -108,8 +95,8 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
     An algorithm says what its server knows at first (:meth:`new_estimates`), what its ``report_type`` is, how an
     agent's counts become a report (:meth:`summarise`) and what the server does with the reports (``aggregate``). By
     default an agent requests a synchronisation once the visits of all agents to some (h,s,a), ``N[H,S,A]`` of the
-    estimates, may have doubled. An algorithm with another rule gives its ``broadcast_type`` and
-    :meth:`fill_budgets`. ``examples/epsilon_greedy.py`` is a whole algorithm.
+    estimates, may have doubled. An algorithm with another rule says what it ``broadcasts`` and
+    gives its :meth:`fill_budgets`. ``examples/epsilon_greedy.py`` is a whole algorithm.
 
     An algorithm that plays the first action whatever it sees:
 
@@ -138,10 +125,10 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
 
     Attributes:
         report_type: a NamedTuple whose fields declare shapes and meanings (:mod:`fed_ucbvi.algorithms.fields`).
-        broadcast_type: a NamedTuple, the policy first; :meth:`broadcast` fills it with the estimates of these names,
-            and of a table by (h,s,a) sends what belongs to the policy's actions, ``[H,S]``.
-        values: the fields of the broadcast that are values ``V[H+1,S]`` and that agents keep for the round; the first
-            are the optimistic ones.
+        broadcasts: the names of the estimates that go down at the start of a round, the policy first; of a table by
+            (h,s,a) what belongs to the policy's actions is sent, ``[H,S]``.
+        values: those of them that are values ``V[H+1,S]`` and that agents keep for the round; the first are the
+            optimistic ones.
 
     Args:
         initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
@@ -150,7 +137,7 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
 
     rules: ClassVar[tuple[str, ...]] = ("doubling",)
     report_type: ClassVar[type[Any]]
-    broadcast_type: ClassVar[type[Any]] = PolicyAndVisits
+    broadcasts: ClassVar[tuple[str, ...]] = ("policy", "N")
     values: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -176,34 +163,34 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
         out = new_tables(self.report_type, setting, m)
         return RoundAgents(tables, np.zeros((len(self.values), H + 1, S)), out, budgets, setting.agents)
 
-    def broadcast(self, server: TableServer[EstimatesT, RuleT]) -> Any:
-        sent, known = [], server.estimates
-        for name in self.broadcast_type._fields:
+    def broadcast(self, server: TableServer[EstimatesT, RuleT]) -> Message:
+        known, sent = server.estimates, list[Array]()
+        for name in self.broadcasts:
             table = getattr(known, name, None)
             if table is None:
                 raise InputError(
-                    f"{self.name} broadcasts {name}, which its estimates lack; add it, or use another broadcast_type."
+                    f"{self.name} broadcasts {name}, which its estimates lack; add it, or do not send it."
                 )
             sent.append(at_policy(known.policy, table) if table.ndim == 3 else table)
-        return self.broadcast_type._make(sent)
+        return tuple(sent)
 
     def broadcast_values(self, broadcast: Message) -> FloatArray | None:
-        return broadcast[self.broadcast_type._fields.index(self.values[0])] if self.values else None
+        return broadcast[self.broadcasts.index(self.values[0])] if self.values else None
 
     def budgets(self, agents: RoundAgents[ReportT], broadcast: Message) -> Budgets:
         """Keep the values for the round, and compute after how many visits agents request a synchronisation."""
-        sent = self.broadcast_type(*broadcast)
+        sent = dict(zip(self.broadcasts, broadcast, strict=True))
         for kept, name in zip(agents.values, self.values, strict=True):
-            np.copyto(kept, getattr(sent, name))
+            np.copyto(kept, sent[name])
         self.fill_budgets(sent, agents.federation_size, agents.budgets.limits, agents.budgets.rule)
         return agents.budgets
 
-    def fill_budgets(self, broadcast: Any, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+    def fill_budgets(self, sent: dict[str, Array], M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
         """Fill the visits ``[m,H,S]`` after which an agent requests a synchronisation, and by which rule ``[H,S]``.
 
-        By default v visits with ``N + M v >= 2 N``, so ``v = max(1, ceil(N/M))``.
+        ``sent`` is the broadcast by name. By default v visits with ``N + M v >= 2 N``, so ``v = max(1, ceil(N/M))``.
         """
-        limits[:] = np.maximum(1, -(-broadcast.N // M))
+        limits[:] = np.maximum(1, -(-sent["N"] // M))
 
     def absorb(
         self, agents: RoundAgents[ReportT], policy: IndexArray, transitions: CountArray, visits: CountArray
@@ -268,7 +255,7 @@ class EveryEpisode(OneReport[EstimatesT, RuleT, Trajectories], Generic[Estimates
     """An algorithm that synchronises after every episode; agents report their trajectories."""
 
     rules: ClassVar[tuple[str, ...]] = ("every episode",)
-    broadcast_type: ClassVar[type[Any]] = PolicyAlone
+    broadcasts: ClassVar[tuple[str, ...]] = ("policy",)
     report_type: ClassVar[type[Any]] = Trajectories
     sends_trajectories: ClassVar[bool] = True
 
