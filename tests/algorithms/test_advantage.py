@@ -17,9 +17,10 @@ from fed_ucbvi.algorithms.one_report import Trajectories
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
 from matrices import in_turn
-from model_free import finished, played_steps
+from model_free import played_rounds, played_steps
 from naive_advantage import Learner, NaiveFedQ, NaiveUCB, Sizes, stage_ends
 from problems import random_federation
+from runs import finished
 
 TOLERANCE = 1e-10
 
@@ -226,7 +227,7 @@ def test_forced_synchronisation_takes_more_rounds() -> None:
     federation = synthetic(agents=8, horizon=4)
     rounds = []
     for forced in (True, False):
-        simulation = finished(FedQAdvantage(forced_synchronisation=forced), federation, 1500, 0, "auto")
+        simulation = finished(Simulation(FedQAdvantage(forced_synchronisation=forced), federation, 1500, 0, "auto"))
         assert (simulation.clock == 1500).all()
         rounds.append(simulation.rounds)
     assert rounds[0] > 1.2 * rounds[1]
@@ -279,9 +280,7 @@ def test_every_round_of_ucb_advantage_is_the_one_of_the_pseudocode(kind: str, co
         )
         simulation = Simulation(algorithm, federation, 150, seed, "episodes")
         naive = naive_learner(simulation, algorithm)
-        while not simulation.done:
-            policy = simulation.server.policy.copy()
-            simulation.advance()
+        for policy in played_rounds(simulation):
             used = naive.synchronise(
                 [sorted(steps) for steps in played_steps(simulation, policy)], discard=kind == "discard"
             )
@@ -312,8 +311,8 @@ def test_discarding_uses_the_trajectories_up_to_the_first_that_changes_q() -> No
 @pytest.mark.parametrize("discard", [True, False])
 def test_with_one_agent_the_concurrent_version_is_the_single_one(discard: bool) -> None:
     federation = small_federation(8, agents=1)
-    one = finished(UCBAdvantage(reference_after=30), federation, 300, 8, "episodes")
-    other = finished(ConcurrentUCBAdvantage(reference_after=30, discard=discard), federation, 300, 8, "episodes")
+    kinds = UCBAdvantage(reference_after=30), ConcurrentUCBAdvantage(reference_after=30, discard=discard)
+    one, other = (finished(Simulation(kind, federation, 300, 8, "episodes")) for kind in kinds)
     assert one.rows == other.rows
     for name, array in one.server.arrays().items():
         assert array.tobytes() == other.server.arrays()[name].tobytes(), name
@@ -366,7 +365,7 @@ def test_with_the_published_constants_q_is_optimistic_and_never_rises(
     ids=lambda value: getattr(value, "name", None),
 )
 def test_a_nearly_optimal_policy_is_learnt(algorithm: Any, episodes: int, share: float) -> None:
-    result = finished(algorithm, synthetic(agents=5, horizon=4), episodes, 0, "auto").result()
+    result = finished(Simulation(algorithm, synthetic(agents=5, horizon=4), episodes, 0, "auto")).result()
     assert result.value > share * result.about.optimal_value
 
 

@@ -23,11 +23,11 @@ from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.liars import ATTACKS, NEVER
-from fed_ucbvi.results.run import Run
 from matrices import first_of, in_turn
-from model_free import finished, played_steps
+from model_free import played_steps
 from naive_byzan import NaiveByzan, Sizes, all_largest_cliques, naive_cow
 from problems import random_federation
+from runs import finished
 
 TOLERANCE = 1e-10
 EPISODES = 3000
@@ -196,8 +196,7 @@ def grid() -> Federation:
 def regret_under(algorithm: FedUCBVI | ByzanUCBVI, attack: str | None, seed: int) -> float:
     """The honest agents' regret on the paper's GridWorld with two liars among twenty agents."""
     federation = grid() if attack is None else grid().with_liars(LIARS, attack)
-    simulation = finished(algorithm, federation, EPISODES, seed, "auto")
-    result: Run = simulation.result()
+    result = finished(Simulation(algorithm, federation, EPISODES, seed, "auto")).result()
     return float(result.records["regret"].sum())
 
 
@@ -245,14 +244,18 @@ def test_the_sweep_finds_a_largest_clique_as_trying_all_sets_does() -> None:
         assert members in all_largest_cliques(list(zip(low.tolist(), high.tolist(), strict=True)))
 
 
-def test_of_two_largest_cliques_the_lower_one_is_taken() -> None:
-    low, high = np.array([5.0, 0.0, 5.5, 0.5]), np.array([6.0, 1.0, 6.5, 1.5])
-    assert clique_of(low, high) == (2, (1, 3))
-
-
-def test_intervals_that_touch_in_one_point_have_it_in_common() -> None:
-    assert clique_of(np.array([0.0, 1.0, 5.0]), np.array([1.0, 2.0, 6.0])) == (2, (0, 1))
-    assert clique_of(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == (2, (0, 1))
+@pytest.mark.parametrize(
+    ("low", "high", "members"),
+    [
+        ((5.0, 0.0, 5.5, 0.5), (6.0, 1.0, 6.5, 1.5), (1, 3)),  # of two largest cliques the lower one
+        ((0.0, 1.0, 5.0), (1.0, 2.0, 6.0), (0, 1)),  # intervals that touch have a point in common
+        ((0.0, 1.0), (1.0, 2.0), (0, 1)),
+    ],
+)
+def test_ties_between_cliques_and_intervals_that_touch(
+    low: tuple[float, ...], high: tuple[float, ...], members: tuple[int, ...]
+) -> None:
+    assert clique_of(np.array(low), np.array(high)) == (2, members)
 
 
 @pytest.mark.parametrize("m", [FEW, FEW + 1, 300])

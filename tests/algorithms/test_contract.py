@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from by_agent import ByAgent
 from fed_ucbvi import Federation, Run, resume, run
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Counting, FleetTables, Setting, exchange_messages
@@ -164,7 +163,7 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
     """
     algorithm, federation = problem(variant, environment)
     fused = Simulation(algorithm, federation, EPISODES, 4, "episodes")
-    spelt_out = ByAgent(algorithm, federation, EPISODES, 4, "episodes")
+    spelt_out = Simulation(algorithm, federation, EPISODES, 4, "episodes", apart=True)
     weighed = {"up": 0, "down": 0, "messages_up": 0, "messages_down": 0}
     M = federation.agents
     sparse = algorithm.report_bytes(fused.setting, 0) is not None

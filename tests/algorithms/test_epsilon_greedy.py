@@ -21,9 +21,9 @@ from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.paper import table1
 from fed_ucbvi.report.run_figures import sweep_section
 from fed_ucbvi.report.traces import Trace, table_of
-from model_free import finished
 from problems import all_policies, brute_force_value, random_federation, random_mdp
 from repository import ROOT
+from runs import finished
 
 EXAMPLES = ROOT / "examples"
 NAME = "epsilon_greedy:EpsilonGreedy"
@@ -103,7 +103,7 @@ def test_it_learns_the_optimum_of_small_mdps() -> None:
     for seed in range(20):
         mdp = random_mdp(np.random.default_rng(seed), states=2, actions=3, horizon=2, fixed_start=True, zeros=0.0)
         start = int(mdp.initial.argmax())
-        made = finished(epsilon_greedy(), Federation.from_mdps([mdp] * 4), 100_000, seed, "counts")
+        made = finished(Simulation(epsilon_greedy(), Federation.from_mdps([mdp] * 4), 100_000, seed, "counts"))
         tables, V = made.server.arrays(), made.server.V
         Q = (tables["rewards"] + np.einsum("hsay,hy->hsa", tables["moves"], V[1:])) / np.maximum(tables["N"], 1)
         greedy = Q.argmax(axis=2).astype(np.int32)

@@ -9,12 +9,12 @@ import pytest
 
 from fed_ucbvi import FedQBernstein, FedQEarlySettled, FedQHoeffding, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import FleetTables, Setting
-from fed_ucbvi.algorithms.fedq import Broadcast
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
-from model_free import asked, finished, seen_in_round, setting_of
+from model_free import asked, played_rounds, seen_in_round, setting_of
 from naive_fedq import NaiveEarlySettled, NaiveFedQ, Options, Sizes, iota, visits_until_ask
 from problems import random_federation
+from runs import finished
 
 TOLERANCE = 1e-10
 NEARLY_EQUAL = 1e-9
@@ -151,7 +151,7 @@ def test_budgets_of_huge_counts_are_exact_and_name_the_regime() -> None:
     tables = FleetTables(1, np.zeros((1, 3, 1, 1), dtype=np.int32), np.zeros((1, 1, 3, 1)))
     N = np.array([[11, 12, 2**53 - 1]], dtype=np.int64)
     policy, V = np.zeros((1, 3), dtype=np.int32), np.zeros((2, 3))
-    budgets = algorithm.budgets(algorithm.new_agents(setting, tables), Broadcast(policy, N, V))
+    budgets = algorithm.budgets(algorithm.new_agents(setting, tables), (policy, N, V))
     assert budgets.limits.tolist() == [[[1, 2, (2**53 - 1) // 6]]]
     assert [algorithm.rules[rule] for rule in budgets.rule[0]] == ["first-visit", "growth", "growth"]
 
@@ -182,7 +182,7 @@ def test_a_thousand_million_episodes_leave_finite_values_near_the_optimal_ones(
     algorithm: FedQHoeffding | FedQEarlySettled, driver: str
 ) -> None:
     federation = synthetic(agents=2, states=2, actions=2, horizon=2)
-    simulation = finished(algorithm, federation, 10**9, 0, driver)
+    simulation = finished(Simulation(algorithm, federation, 10**9, 0, driver))
     for array in simulation.server.arrays().values():
         assert np.isfinite(array).all()
     best = federation.common.solve()
@@ -215,7 +215,7 @@ def test_a_caution_is_given_exactly_where_every_episode_ends_a_round() -> None:
     for episodes, warned in ((23, True), (24, False)):
         setting = setting_of(federation, episodes)
         assert len(FedQHoeffding().cautions(setting)) == warned
-    simulation = finished(FedQBernstein(), federation, 23, 0, "episodes")
+    simulation = finished(Simulation(FedQBernstein(), federation, 23, 0, "episodes"))
     assert simulation.rounds == 23
 
 
@@ -249,9 +249,7 @@ def test_every_round_of_the_early_settled_algorithm_is_that_of_the_pseudocode(c_
         simulation = Simulation(algorithm, federation, 250, problem, "episodes")
         log = math.log(S * A * H * M * 250 / 0.05) if iota is None else iota
         naive = NaiveEarlySettled(Sizes(S, A, H, M, 250, 0.05), c_b, log)
-        while not simulation.done:
-            policy = simulation.server.policy.copy()
-            simulation.advance()
+        for policy in played_rounds(simulation):
             if not asked(simulation):
                 break
             naive.update(*seen_in_round(federation, policy, simulation.driver.transitions))
@@ -259,7 +257,7 @@ def test_every_round_of_the_early_settled_algorithm_is_that_of_the_pseudocode(c_
         settled += sum(not unsettled for unsettled in naive.unsettled.values())
         by_reference += sum(memory.referenced < memory.upper for memory in naive.memory.values())
         second_case += sum(memory.N > 4 * M * H * (H + 1) for memory in naive.memory.values())
-        assert int((simulation.server.estimates.settling == 0).sum()) == sum(
+        assert int(simulation.server.estimates.settled.sum()) == sum(
             not unsettled for unsettled in naive.unsettled.values()
         )
     assert second_case > 5
@@ -283,7 +281,7 @@ def test_bounds_enclose_the_optimal_values_and_only_ever_tighten() -> None:
             assert (known.Q <= Q).all()
             assert (known.V_lower >= lower).all()
             Q, lower = known.Q.copy(), known.V_lower.copy()
-        settled += int((known.settling == 0).sum())
+        settled += int(known.settled.sum())
     assert settled > 5, "the bounds must have come close for the claim to mean anything"
 
 

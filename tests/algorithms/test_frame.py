@@ -29,8 +29,9 @@ from fed_ucbvi.core.parameters import parameter_help
 from fed_ucbvi.engine.drivers.base import collect
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.liars import ATTACKS
-from model_free import asked, finished, played_steps, setting_of
+from model_free import asked, played_rounds, played_steps, setting_of
 from problems import budgets_of, random_federation
+from runs import finished
 
 FRAMED: list[Any] = [
     FedQHoeffding(),
@@ -104,7 +105,7 @@ def test_agents_restored_after_a_round_report_what_they_would_have_reported(algo
 def test_liars_make_no_number_infinite(attack: str) -> None:
     federation = synthetic(agents=4, states=3, actions=2, horizon=3).with_liars(0.5, attack)
     for algorithm in FRAMED:
-        server = finished(algorithm, federation, 100, 0, "episodes").server
+        server = finished(Simulation(algorithm, federation, 100, 0, "episodes")).server
         assert all(np.isfinite(array).all() for array in server.arrays().values()), algorithm.name
 
 
@@ -135,7 +136,7 @@ def test_messages_have_the_shapes_of_the_paper_and_there_is_one_exchange_without
 
 
 def test_counts_are_whole_numbers_and_everything_else_is_floats() -> None:
-    whole = {"N", "y", "y_previous", "samples", "updates", "settling", "settled", "policy", "moves"}
+    whole = {"N", "y", "y_previous", "samples", "updates", "settled", "policy", "moves"}
     whole |= {"transitions", "arrivals"}
     for algorithm in FRAMED:
         server = algorithm.new_server(setting_of(synthetic(agents=2)))
@@ -158,9 +159,7 @@ def test_reports_are_the_trajectories_that_were_played_with_every_driver(algorit
     for seed, driver in enumerate(("episodes", "counts", "auto")):
         federation = random_federation(np.random.default_rng(seed), 4, 3, 2, 3, own_rewards=True, own_starts=True)
         simulation = Simulation(algorithm, federation, 40, seed, driver)
-        while not simulation.done:
-            policy = simulation.server.policy.copy()
-            simulation.advance()
+        for policy in played_rounds(simulation):
             states, rewards = algorithm.report(simulation.agents, (), 0)
             for i, episode in enumerate(played_steps(simulation, policy)):
                 episode.sort()

@@ -10,10 +10,11 @@ import pytest
 from fed_ucbvi import MVP, FedMVP, Interrupted, gridworld, resume, run, synthetic
 from fed_ucbvi.algorithms.mvp import _next_target
 from fed_ucbvi.engine.simulation import Caution, Simulation
-from fed_ucbvi.results.round_record import COLUMNS, RoundRecord
-from model_free import reward_of
+from fed_ucbvi.results.round_record import COLUMNS
+from model_free import played_rounds, reward_of
 from naive_mvp import NaiveMVP
 from problems import random_federation
+from runs import finished, interrupt_after
 
 REQUESTS = list(COLUMNS).index("requests")
 
@@ -28,9 +29,7 @@ def test_one_agent_equals_the_pseudocode_round_by_round(seed: int, rewards: str)
     simulation = Simulation(MVP(scale=scale, delta=0.1), f, T, seed, "episodes")
     naive = NaiveMVP(f.states, f.actions, f.horizon, T, 0.1, scale)
     ends = 0
-    while not simulation.done:
-        policy = simulation.server.policy.copy()
-        simulation.advance()
+    for policy in played_rounds(simulation):
         over = False
         for _, h, s, k in np.argwhere(simulation.driver.transitions > 0).tolist():
             a, times = int(policy[h, s]), int(simulation.driver.transitions[0, h, s, k])
@@ -81,10 +80,7 @@ def test_more_agents_have_less_regret_each() -> None:
 def test_random_rewards_enlarge_the_bonus_by_their_spread() -> None:
     plain = synthetic(agents=1, states=2, actions=2, horizon=2)
     random = plain.with_bernoulli_rewards()
-    certain, noisy = (Simulation(MVP(scale=0.001), f, 3_000, 2, "episodes") for f in (plain, random))
-    for simulation in (certain, noisy):
-        while not simulation.done:
-            simulation.advance()
+    certain, noisy = (finished(Simulation(MVP(scale=0.001), f, 3_000, 2, "episodes")) for f in (plain, random))
     model = noisy.server.estimates.model
     seen = model.N > 100
     assert seen.any()
@@ -95,24 +91,13 @@ def test_random_rewards_enlarge_the_bonus_by_their_spread() -> None:
     assert np.abs(spread).max() < 1e-6
 
 
-def test_the_sums_of_rewards_before_a_round_survives_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world, algorithm = (
-        synthetic(agents=3, states=3, actions=2, horizon=3).with_bernoulli_rewards(),
-        FedMVP(scale=0.001),
-    )
+def test_the_sums_of_rewards_before_a_round_survive_an_interruption(tmp_path: Path) -> None:
+    world = synthetic(agents=3, states=3, actions=2, horizon=3).with_bernoulli_rewards()
+    algorithm, kept = FedMVP(scale=0.001), tmp_path / "kept"
     whole = run(algorithm, world, 300, seed=2, progress=False)
-    monkeypatch.setattr("fed_ucbvi.engine.simulation.SECONDS_BETWEEN_REPORTS", 0.0)
-    calls = iter(range(40))
-
-    def interrupt(_: RoundRecord) -> None:
-        if next(calls) == 30:
-            raise KeyboardInterrupt
-
     with pytest.raises(Interrupted):
-        run(algorithm, world, 300, seed=2, progress=interrupt, checkpoint=tmp_path / "kept", checkpoint_every=3)
-    assert resume(tmp_path / "kept", progress=False).same_outcome(whole)
+        run(algorithm, world, 300, seed=2, on_round=interrupt_after(rounds=30), checkpoint=kept, checkpoint_every=3)
+    assert resume(kept, progress=False).same_outcome(whole)
 
 
 def test_the_published_constants_learn_nothing_in_short_runs_and_say_so() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from by_agent import ByAgent
 from fed_ucbvi import DoublingRule, Federation, FedKLUCBVI, FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.algorithms.synchronisation_rules import global_limit, is_local, local_limit
 from fed_ucbvi.engine.simulation import Simulation
@@ -64,7 +63,7 @@ def test_a_rule_of_ones_own_is_kept_in_one_table_agent_by_agent_and_over_the_net
 ) -> None:
     algorithm = getattr(own_rule, name)()
     together = Simulation(algorithm, small, 150, 3, "episodes")
-    apart = ByAgent(algorithm, small, 150, 3, "episodes")
+    apart = Simulation(algorithm, small, 150, 3, "episodes", apart=True)
     while not together.done:
         before = apart.agents.experience.visits.copy()
         broadcast = algorithm.broadcast(together.server)

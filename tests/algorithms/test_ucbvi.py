@@ -17,7 +17,7 @@ from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
 from matrices import first_of
-from model_free import played_steps
+from model_free import played_rounds, played_steps
 from naive_ucbvi import NaiveUCBVI, Options
 from problems import random_federation
 
@@ -51,9 +51,7 @@ def test_every_variant_equals_the_pseudocode_episode_by_episode(
         naive = NaiveUCBVI(
             Options(f.states, f.actions, f.horizon, f.agents, T, bonus, scale, third_term, 0.1, monotone, clip)
         )
-        while not simulation.done:
-            policy = simulation.server.policy.copy()
-            simulation.advance()
+        for policy in played_rounds(simulation):
             for steps in played_steps(simulation, policy):
                 for step in steps:
                     naive.observe(step)

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from by_agent import ByAgent
 from fed_ucbvi import (
     MDP,
     Federation,
@@ -30,6 +29,7 @@ from fed_ucbvi import (
 from fed_ucbvi.analysis.inspection import _table, plot_inspection
 from fed_ucbvi.charts.panels import Board, Panel, x_scale
 from fed_ucbvi.core.types import CountArray
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.heterogeneity import distances, overlap
 from matrices import first_of
 from problems import all_policies, brute_force_value, random_federation, row_of
@@ -247,7 +247,7 @@ def test_one_agent_or_one_next_state_leaves_nothing_to_differ() -> None:
 def test_the_counts_of_a_run_bound_its_eps_p() -> None:
     """Counters of Fed-UCBVI's own agents, whose visits are anything but independent of what they saw."""
     federation = synthetic(agents=3, eps_p=0.2, states=3, actions=2, horizon=3)
-    simulation = finished(ByAgent(FedUCBVI(nu=100.0), federation, 10**6, 0, "counts"))
+    simulation = finished(Simulation(FedUCBVI(nu=100.0), federation, 10**6, 0, "counts", apart=True))
     found = estimate_eps_p(simulation.agents.arrays()["own_transitions"])
     assert found.lower <= overlap(federation.probabilities).eps_p <= found.upper
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from by_agent import ByAgent
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, gridworld, run
 from fed_ucbvi.algorithms import experience
 from fed_ucbvi.algorithms.base import Counting, Setting
@@ -121,7 +120,7 @@ def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int
     M, T = federation.agents, int(rng.integers(1, 80))
     algorithm = random_algorithm(rng, federation)
     pooled = Simulation(algorithm, federation, T, seed, "episodes")
-    by_agent = ByAgent(algorithm, federation, T, seed, "episodes")
+    by_agent = Simulation(algorithm, federation, T, seed, "episodes", apart=True)
     inner = rng.choice(np.arange(1, M), size=rng.integers(0, M), replace=False).tolist() if M > 1 else []
     split = in_fleets(algorithm, federation, T, seed, [0, *sorted(inner), M], rng)
     while not pooled.done:
@@ -142,7 +141,7 @@ def test_pooled_and_by_agent_agree_whatever_the_driver(driver: str) -> None:
     for seed in range(24):
         federation, rng = random_world(1000 + seed)
         algorithm = random_algorithm(rng, federation)
-        pooled, by_agent = (kind(algorithm, federation, 3000, seed, driver) for kind in (Simulation, ByAgent))
+        pooled, by_agent = (Simulation(algorithm, federation, 3000, seed, driver, apart=x) for x in (False, True))
         while not pooled.done:
             pooled.advance()
             by_agent.advance()

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import shops
 
-from by_agent import ByAgent
 from by_hand import worth
 from commands import call
 from fed_ucbvi import (
@@ -53,8 +52,8 @@ def small(agents: int = 3, horizon: int = 4) -> Federation:
     return synthetic(agents=agents, eps_p=0.3, eps_r=0.2, seed=2, states=3, actions=2, horizon=horizon)
 
 
-def played(algorithm: Any, federation: Federation, episodes: int, kind: type[Simulation] = ByAgent) -> Any:
-    return finished(kind(algorithm, federation, episodes, 4, "episodes"))
+def played(algorithm: Any, federation: Federation, episodes: int, *, apart: bool = True) -> Any:
+    return finished(Simulation(algorithm, federation, episodes, 4, "episodes", apart=apart))
 
 
 # ---------------------------------------------------------------------------------------------------------- the plan
@@ -87,7 +86,7 @@ def test_the_plan_is_value_iteration_on_the_counts(algorithm: FedUCBVI, episodes
     nowhere = counted[0].sum(axis=(0, 3)) == 0
     assert (recommended.policy[nowhere] == 0).all(), "the first among equals"
     assert (recommended.V[:-1][nowhere] == 0).all(), "where nobody has been nothing is to be had"
-    pooled = played(algorithm, federation, episodes, Simulation).recommend()
+    pooled = played(algorithm, federation, episodes, apart=False).recommend()
     assert np.array_equal(pooled.policy, recommended.policy)
     assert np.array_equal(pooled.V, recommended.V)
 
@@ -142,7 +141,7 @@ def test_it_is_optimal_where_every_pair_was_seen_and_nothing_is_random() -> None
 def test_recommending_changes_nothing(name: str) -> None:
     algorithm = make_algorithm(name, {})
     federation = small(agents=1 if algorithm.single_agent else 3)
-    simulation = played(algorithm, federation, 15, Simulation)
+    simulation = played(algorithm, federation, 15, apart=False)
     before = [{k: v.copy() for k, v in side.arrays().items()} for side in (simulation.server, simulation.agents)]
     first = simulation.result()
     for side, arrays in zip((simulation.server, simulation.agents), before, strict=True):
@@ -324,7 +323,7 @@ def test_a_server_that_knows_only_sizes_weighs_by_the_starts_that_occurred() -> 
     federation, algorithm = small(agents=4), FedUCBVI()
     known = plan_for(algorithm, federation, 80, seed=1)
     result = federate(RunPlan(algorithm, known.setting), make_nodes(federation, [1, 3])).run
-    simulated = finished(ByAgent(algorithm, federation, 80, 1, "episodes"))
+    simulated = finished(Simulation(algorithm, federation, 80, 1, "episodes", apart=True))
     recommended = simulated.recommend()
     starts = np.array(simulated.agents.experience.visits)[:, 0].sum(axis=(0, 2))
     assert starts.sum() == 4 * 80

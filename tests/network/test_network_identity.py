@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from by_agent import ByAgent
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine import party
@@ -76,7 +75,7 @@ def test_the_network_gives_the_simulations_run_however_agents_are_spread(
     assert outcome.run.about.agents == 8
     assert outcome.events == []
     if algorithm.pools:  # compare every agent's own counts with those of a simulation that keeps them
-        simulation = ByAgent(algorithm, small, episodes, seed, "episodes")
+        simulation = Simulation(algorithm, small, episodes, seed, "episodes", apart=True)
         while not simulation.done:
             simulation.advance()
     expected = simulation.agents.arrays()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,9 +70,9 @@ def played_steps(simulation: Simulation, policy: npt.NDArray[np.int32]) -> list[
     return steps
 
 
-def finished(algorithm: Any, federation: Federation, episodes: int, seed: int, driver: str) -> Simulation:
-    """A simulation played to its end."""
-    simulation = Simulation(algorithm, federation, episodes, seed, driver)
+def played_rounds(simulation: Simulation) -> Iterator[npt.NDArray[np.int32]]:
+    """Play a simulation to its end; after every round, the policy of that round."""
     while not simulation.done:
+        policy = simulation.server.policy.copy()
         simulation.advance()
-    return simulation
+        yield policy

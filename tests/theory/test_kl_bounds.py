@@ -16,7 +16,7 @@ from fed_ucbvi.algorithms.kl_bound import largest_mean
 from fed_ucbvi.core.types import FloatArray, MaskArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.theory.bounds import BALL, KAPPA, kl_regret_bound, kl_rounds_bound, nontrivial_from, regret_bound_terms
-from model_free import finished
+from runs import finished
 
 DELTA = 0.05
 
@@ -239,7 +239,7 @@ def test_rounds_that_last_a_share_of_what_was_played_are_few_whatever_the_number
 @pytest.mark.parametrize("agents", [1, 20])
 def test_runs_have_no_more_rounds_than_the_bound(agents: int) -> None:
     world = synthetic(agents=agents, states=3, actions=2, horizon=3, seed=1)
-    simulation = finished(FedKLUCBVI(), world, 10**6, 0, "auto")
+    simulation = finished(Simulation(FedKLUCBVI(), world, 10**6, 0, "auto"))
     assert 10 < simulation.rounds <= kl_rounds_bound(3, 2, 3, agents, 10**6, DELTA) < 10**4
 
 

@@ -28,8 +28,7 @@ from fed_ucbvi.theory.bounds import (
     rounds_bound,
     threshold_nu,
 )
-from model_free import finished
-from runs import without_cautions
+from runs import finished, without_cautions
 
 e = math.e
 
@@ -85,7 +84,7 @@ def test_4_the_main_text_compares_strictly_and_the_appendix_does_not() -> None:
     """One agent: visits double at 1, 2, 4, ... by ``>=`` and at 1, 3, 7, ... by ``>``."""
     ends = {}
     for strict in (False, True):
-        simulation = finished(FedUCBVI(nu=1e9, strict=strict), one_state(1), 100, 0, "episodes")
+        simulation = finished(Simulation(FedUCBVI(nu=1e9, strict=strict), one_state(1), 100, 0, "episodes"))
         records = simulation.records()
         ends[strict] = np.cumsum(records["length"])[records["requests"] > 0].tolist()
     assert ends[False] == [1, 2, 4, 8, 16, 32, 64]
@@ -94,7 +93,7 @@ def test_4_the_main_text_compares_strictly_and_the_appendix_does_not() -> None:
 
 def test_5_doublings_are_logarithms_to_base_two_and_the_first_visit_is_none() -> None:
     """One agent, nu above T = 1024: 11 rounds; ``log nu`` of ``def:roundsmax`` with nu = 1024 is 6.9, ``log2`` 10."""
-    simulation = finished(FedUCBVI(nu=1024.0), one_state(1), 1024, 0, "counts")
+    simulation = finished(Simulation(FedUCBVI(nu=1024.0), one_state(1), 1024, 0, "counts"))
     assert simulation.rounds == 11 == 1 + math.log2(1024)
     assert simulation.rounds > math.log2(1024) > math.log(1024)
     nu = threshold_nu(8, 4, 10, 20, 30_000, 0.1, 0.05)
@@ -393,7 +392,7 @@ def test_24_given_how_often_a_pair_was_visited_its_next_states_are_not_drawn_ind
     alone = Federation.from_mdps([MDP(lucky, rewards, initial=0, horizon=2)])
     seen: dict[int, list[int]] = {}
     for seed in range(200):
-        simulation = finished(FedUCBVI(), alone, 12, seed, "episodes")
+        simulation = finished(Simulation(FedUCBVI(), alone, 12, seed, "episodes"))
         N = simulation.server.arrays()["N"]
         seen.setdefault(int(N[0, 0, 0]), []).append(int(N[1, 1].sum()))
     least, most = min(seen), max(n for n, lot in seen.items() if len(lot) >= 15)
