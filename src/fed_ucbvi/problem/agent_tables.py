@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.problem.dynamic_programming import may_play, tied, weight
 from fed_ucbvi.problem.kernel import frozen_floats
-
-if TYPE_CHECKING:
-    from fed_ucbvi.problem.federation import Federation
 
 
 class AgentTables(NamedTuple):
@@ -49,17 +46,24 @@ class AgentTables(NamedTuple):
         return cls(successors, probabilities, rewards, initial, reachable, begin, pairs % S)
 
 
-def agent_tables(federation: Federation, chosen: CountArray) -> AgentTables:
-    """The tables of the agents ``chosen``."""
-    own, starts, rewards = federation.probabilities[chosen], federation.initial[chosen], federation.rewards
+def agent_tables(
+    successors: IndexArray,
+    probabilities: FloatArray,
+    rewards: FloatArray,
+    initial: FloatArray,
+    horizon: int,
+    chosen: CountArray,
+) -> AgentTables:
+    """The tables of the agents ``chosen``, from arrays with a leading agent axis (rewards may have one for all)."""
+    own, starts = probabilities[chosen], initial[chosen]
     possible, begins = np.asarray((own > 0).any(axis=0)), np.asarray((starts > 0).any(axis=0))
     table = rewards[chosen] if len(rewards) > 1 else np.broadcast_to(rewards, (len(chosen), *rewards.shape[1:]))
     return AgentTables.of(
-        federation.successors,
+        successors,
         frozen_floats(np.moveaxis(own, 0, -1)),
         frozen_floats(np.moveaxis(table, 0, -1)),
         frozen_floats(starts.T),
-        reachable_states(federation.successors, possible, begins, federation.horizon),
+        reachable_states(successors, possible, begins, horizon),
     )
 
 

@@ -93,9 +93,12 @@ class Federation:
     @cached_property
     def agent_tables(self) -> AgentTables:
         """The honest agents' tables with the agent axis last."""
+        return self._tables_of(self.honest)
+
+    def _tables_of(self, chosen: CountArray) -> AgentTables:
         from fed_ucbvi.problem.agent_tables import agent_tables
 
-        return agent_tables(self, self.honest)
+        return agent_tables(self.successors, self.probabilities, self.rewards, self.initial, self.horizon, chosen)
 
     @cached_property
     def kinds(self) -> tuple[CountArray, CountArray]:
@@ -118,9 +121,7 @@ class Federation:
     @cached_property
     def kind_tables(self) -> AgentTables:
         """The tables of one agent of every kind."""
-        from fed_ucbvi.problem.agent_tables import agent_tables
-
-        return agent_tables(self, self.kinds[0])
+        return self._tables_of(self.kinds[0])
 
     @property
     def differing_tables(self) -> AgentTables:

@@ -75,17 +75,13 @@ class MDP:
 
     def with_end(self) -> MDP:
         """The same MDP with one more state, number S, which no transition enters or leaves."""
-        kernel, steps = self.kernel, self.kernel.steps
-        S, A, K = kernel.successors.shape[1:]
-        stay = np.zeros((steps, 1, A, K))
-        stay[..., 0] = 1.0
-        successors = np.concatenate([kernel.successors, np.full((steps, 1, A, K), S, dtype=np.int32)], axis=1)
-        longer = Kernel(successors, np.concatenate([kernel.probabilities, stay], axis=1))
-        nothing = np.zeros((len(self.rewards), 1, A))
-        rewards = np.concatenate([self.rewards, nothing], axis=1)
-        spread = self.reward_variances
-        variances = None if spread is None else np.concatenate([spread, nothing], axis=1)
-        return MDP(longer, rewards, np.append(self.initial, 0.0), self.horizon, variances)
+        state = ((0, 0), (0, 1), (0, 0))
+        successors = np.pad(self.kernel.successors, (*state, (0, 0)), constant_values=self.states)
+        probabilities = np.pad(self.kernel.probabilities, (*state, (0, 0)))
+        probabilities[:, -1, :, 0] = 1.0
+        variances = None if self.reward_variances is None else np.pad(self.reward_variances, state)
+        longer, initial = Kernel(successors, probabilities), np.append(self.initial, 0.0)
+        return MDP(longer, np.pad(self.rewards, state), initial, self.horizon, variances)
 
     @property
     def states(self) -> int:
