@@ -102,7 +102,7 @@ class CountingAgents:
         H, S, A = setting.horizon, setting.states, setting.actions
         m, K, alone = tables.agents, tables.successors.shape[3], tables.touched is None
         steps, asked = 1 if counting is Counting.STATIONARY else H, counting.shape(H, S, A)
-        cells, places, random = steps * S * A, int(np.prod(asked)), len(tables.sums.by_slot) > 0
+        cells, random = steps * S * A, len(tables.sums.by_slot) > 0
         counters = counter_type(setting, rows=m) if counting is Counting.POLICY and not alone else np.int64
         shape, none = (steps, S, A), np.zeros((0, steps, S, A))
         own = np.zeros((0 if rule.shared else m, *shape), dtype=counters), np.zeros((0, *shape, K), dtype=counters)
@@ -117,10 +117,10 @@ class CountingAgents:
             CountTable.empty(*shape, K, bits=grid.bits, by_slot=by_slot),
             (np.zeros((cells * random, K), np.int64), np.zeros((cells * random * by_slot, 2), np.uint64)),
             (
-                np.zeros(places, dtype=np.int32),
-                np.zeros((places, 2), dtype=np.uint64),
-                np.zeros((places * by_slot, K), dtype=np.int64),
-                np.zeros((places * by_slot, 2), dtype=np.uint64),
+                np.zeros(cells, dtype=np.int32),
+                np.zeros((cells, 2), dtype=np.uint64),
+                np.zeros((cells * by_slot, K), dtype=np.int64),
+                np.zeros((cells * by_slot, 2), dtype=np.uint64),
             ),
             np.zeros(1, dtype=np.int64),
             experience,
@@ -143,22 +143,48 @@ class CountingAgents:
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts, and set the budgets of the local rule where the agents have been."""
         tables, touched = self.tables, self.tables.touched
-        own = visits.reshape((len(visits), -1))
         if touched is None:
             self.experience.absorb(policy, transitions, visits, tables.rewards)
-            transitions = transitions if len(transitions) == 1 else transitions.sum(axis=0)
-            total = own.sum(axis=0)
-            where: IndexArray = np.flatnonzero(total).astype(np.int32)
-        else:
-            total, where = touched.all_visits.reshape(-1), touched.all_cells[: touched.number[0]]
-            if len(self.experience.visits):
-                kept, (limits, kinds, _) = self.experience.visits, self.asks
-                _absorb_visits(policy, own, touched.cells, touched.numbers, self.doubling, kept, limits, kinds)
-        cells, rewards, paid, squares = self.round
+            if self.out is None:
+                self._add_up(policy, transitions, visits, tables.rewards)
+            return
+        own, kept, (limits, kinds, _) = visits.reshape((len(visits), -1)), self.experience.visits, self.asks
+        if len(kept):
+            _absorb_visits(policy, own, touched.cells, touched.numbers, self.doubling, kept, limits, kinds)
+        where = touched.all_cells[: touched.number[0]]
+        self._add(policy, where, transitions, touched.all_visits.reshape(-1), own, tables.rewards)
+
+    def _add_up(self, policy: PolicyArray, transitions: CountArray, visits: CountArray, paid: FloatArray) -> None:
+        """Add counts of each agent to the table."""
+        own = visits.reshape((len(visits), -1))
+        summed, total = transitions if len(transitions) == 1 else transitions.sum(axis=0), own.sum(axis=0)
+        self._add(policy, np.flatnonzero(total).astype(np.int32), summed, total, own, paid)
+
+    def _add(
+        self,
+        policy: PolicyArray,
+        where: IndexArray,
+        transitions: CountArray,
+        total: CountArray,
+        own: CountArray,
+        paid: FloatArray,
+    ) -> None:
+        """Add transitions of all agents to the table, at the places ``where`` there were any; it has room."""
+        cells, rewards, by_slot, squares = self.round
         cells, moves = cells[: len(where)], transitions.reshape((-1, transitions.shape[-1]))
-        payments = tables.rewards, tables.sums, *self.taken
-        _list_payments(policy, where, total, own, payments, self.grid.bits, cells, rewards, paid, squares)
-        add_rows(0, cells, where, tables.successors, moves, rewards, paid, squares, *self.table[:-1])  # there is room
+        payments = paid, self.tables.sums, *self.taken
+        _list_payments(policy, where, total, own, payments, self.grid.bits, cells, rewards, by_slot, squares)
+        add_rows(0, cells, where, self.tables.successors, moves, rewards, by_slot, squares, *self.table[:-1])
+
+    def counted(self) -> CountTable:
+        """What all have counted together; where each reports by itself, it is added up now."""
+        if self.out is not None:
+            self.table.clear()
+            for taken in self.taken:
+                taken[...] = 0
+            own, every = self.experience, np.ones(self.table.visits.shape, dtype=np.bool_)
+            self._add_up(every, own.transitions.astype(np.int64), own.visits.astype(np.int64), own.rewards)
+        return self.table.copy()
 
     def confirm(self, completed: int) -> None:
         """Drop what was reported, if the server has completed a synchronisation since."""

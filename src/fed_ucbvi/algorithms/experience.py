@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Algorithm, FleetTables, Message, RewardSums, ServerT, Setting
-from fed_ucbvi.core.compiling import inner
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 Counters = npt.NDArray[Any]
@@ -18,6 +19,9 @@ Counters = npt.NDArray[Any]
 
 MAX_IN_CACHES = 1 << 21
 """Counters of 32 bits that fit the caches of a core and of its neighbours, roughly."""
+
+
+_NO_MEANS: FloatArray = np.zeros((0, 0, 0, 0))
 
 
 class Experience(NamedTuple):
@@ -37,13 +41,10 @@ class Experience(NamedTuple):
         self, policy: PolicyArray, transitions: CountArray, visits: CountArray, paid: FloatArray | None = None
     ) -> None:
         """Add the counts of a round, in place, and what it ``paid``, where agents keep means of their own."""
-        been = np.nonzero(visits)
-        at = been if policy.ndim > 2 else (*been, policy[been[1:]])
-        self.visits[at] += visits[been]
-        self.transitions[at] += transitions[been]
-        if paid is not None:
-            weight, mean = visits[been] / self.visits[at], self.rewards[at]
-            self.rewards[at] += weight * (np.broadcast_to(paid, self.rewards.shape)[at] - mean)
+        m, steps, K = *visits.shape[:2], transitions.shape[-1]
+        own = self.visits, self.transitions, _NO_MEANS if paid is None else self.rewards
+        rewards = _NO_MEANS if paid is None else paid
+        _absorb(policy, transitions.reshape((m, steps, -1, K)), visits.reshape((m, steps, -1)), rewards, *own)
 
 
 def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = False) -> Experience:
@@ -77,6 +78,33 @@ def pair_of(cell: int, policy: PolicyArray, states: int, actions: int) -> tuple[
     rest, a = divmod(cell, actions)
     h, s = divmod(rest, states)
     return h, s, a
+
+
+@compiled
+def _absorb(
+    policy: PolicyArray,
+    round_transitions: CountArray,
+    round_visits: CountArray,
+    paid: FloatArray,
+    visits: Counters,
+    transitions: Counters,
+    means: FloatArray,
+) -> None:
+    """Add the round's counts where it went, step by step as memory is laid out, and what it paid to the means."""
+    (m, steps, places), (S, A, K) = round_visits.shape, transitions.shape[2:]
+    for h in range(steps):
+        for i in range(m):
+            for place in range(places):
+                n = round_visits[i, h, place]
+                if n == 0:
+                    continue
+                _, s, a = pair_of(h * places + place, policy, S, A)
+                visits[i, h, s, a] += n
+                for k in range(K):
+                    transitions[i, h, s, a, k] += round_transitions[i, h, place, k]
+                if means.size > 0:
+                    mean = means[i, h, s, a]
+                    means[i, h, s, a] += n / visits[i, h, s, a] * (reward_at(i, h, s, a, paid) - mean)
 
 
 class NextValues(NamedTuple):

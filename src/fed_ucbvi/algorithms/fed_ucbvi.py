@@ -232,7 +232,7 @@ class FedUCBVI(StepByStep[Server]):
 
     def counts_of(self, server: Server, agents: CountingAgents | None) -> CountTable:
         assert agents is not None
-        return agents.table.copy()
+        return agents.counted()
 
     def start_from(self, server: Server, counts: CountTable) -> None:
         """One more row of the sum over agents, which the server has itself."""
