@@ -78,6 +78,11 @@ CASES = {
 }
 
 
+with_and_without = pytest.mark.parametrize(
+    "cured", [True, pytest.param(False, marks=pytest.mark.full)], ids=["as it is", "without it"]
+)
+
+
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("authority") / "certs"
@@ -124,7 +129,7 @@ def test_every_attack_has_its_check() -> None:
     assert set(CASES) == set(ATTACKS)
 
 
-@pytest.mark.parametrize("cured", [True, pytest.param(False, marks=pytest.mark.full)], ids=["as it is", "without it"])
+@with_and_without
 @pytest.mark.parametrize("name", first_of(list(CASES)))
 def test_a_malicious_server_reads_a_node_only_where_a_check_is_missing(
     name: str, cured: bool, certs: Path, tmp_path: Path
@@ -178,7 +183,7 @@ def serving(folder: Path, *options: str) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("cured", [True, pytest.param(False, marks=pytest.mark.full)], ids=["as it is", "without it"])
+@with_and_without
 @pytest.mark.full
 def test_slower_nodes_stay_unread_by_a_curious_server_and_by_a_node_that_subtracts_its_own(
     cured: bool, certs: Path, tmp_path: Path
@@ -211,7 +216,7 @@ def test_slower_nodes_stay_unread_by_a_curious_server_and_by_a_node_that_subtrac
     assert (by_server > 0, by_node > 0) == (not cured, not cured), (by_server, by_node)
 
 
-@pytest.mark.parametrize("cured", [True, pytest.param(False, marks=pytest.mark.full)], ids=["as it is", "without it"])
+@with_and_without
 @pytest.mark.full
 def test_an_environments_error_reaches_the_server_by_its_kind_only(cured: bool, certs: Path, tmp_path: Path) -> None:
     (tmp_path / "certs").symlink_to(certs)

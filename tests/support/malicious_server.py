@@ -147,6 +147,14 @@ class Attacker:
         own = [masked(nothing, ghost.name, ghost.own.pairs(roster, 6), fingerprint(roster)) for ghost in ghosts]
         return summed([*reports, *own])
 
+    async def honest_sum(self, names: Iterable[str] = NAMES, **parts: bool) -> tuple[bytes, Message]:
+        """What is new in round 1, of nodes that have all played it, with the digest of the roster."""
+        await self.everyone(1, EPISODES, names)
+        roster = replace(self.roster(1, names), **parts)
+        total = await self.sum(roster)
+        assert total is not None, "an honest sum"
+        return fingerprint(roster), total
+
 
 class Ghost:
     """A member that the server is."""
@@ -168,10 +176,8 @@ def less(one: Message | None, other: Message | None) -> Message | None:
 
 @attack
 async def a_node_that_joins_late_or_plays_alone(server: Attacker) -> Message | None:
-    await server.everyone(1, EPISODES, NAMES[:3])
-    roster = server.roster(1, NAMES[:3])
-    assert await server.sum(roster) is not None, "an honest sum"
-    await server.everyone(2, 0, NAMES[:3], confirmed=(1, fingerprint(roster)))
+    digest, _ = await server.honest_sum(NAMES[:3])
+    await server.everyone(2, 0, NAMES[:3], confirmed=(1, digest))
     await server.play(VICTIM, 2, EPISODES)
     return await server.sum(server.roster(2, NAMES))
 
@@ -249,20 +255,15 @@ async def a_question_in_the_open(server: Attacker) -> Message | None:
 
 @attack
 async def a_feigned_failure(server: Attacker) -> Message | None:
-    await server.everyone(1, EPISODES)
-    first = await server.sum(server.roster(1, NAMES))
-    assert first is not None
+    _, first = await server.honest_sum()
     await server.everyone(2, 1)
     return less(first, await server.sum(server.roster(2, NAMES[:3])))
 
 
 @attack
 async def a_confirmation_that_is_taken_back(server: Attacker) -> Message | None:
-    await server.everyone(1, EPISODES)
-    roster = server.roster(1, NAMES)
-    first = await server.sum(roster)
-    assert first is not None
-    await server.everyone(2, 0, NAMES[:3], confirmed=(1, fingerprint(roster)))
+    digest, first = await server.honest_sum()
+    await server.everyone(2, 0, NAMES[:3], confirmed=(1, digest))
     try:
         await server.everyone(3, 0, NAMES[:3], base=1)
     except ConnectionLostError as lost:
@@ -273,11 +274,7 @@ async def a_confirmation_that_is_taken_back(server: Attacker) -> Message | None:
 
 @attack
 async def a_denial_by_one_who_has_answered(server: Attacker) -> Message | None:
-    await server.everyone(1, EPISODES)
-    roster = server.roster(1, NAMES)
-    first = await server.sum(roster)
-    assert first is not None
-    digest = fingerprint(roster)
+    digest, first = await server.honest_sum()
     signature = (await server.play(VICTIM, 2, 0, missed=1, missed_roster=digest)).denial
     await server.everyone(2, 0, NAMES[:3])
     denial = Denial(VICTIM, 1, digest, signature, server.certificates[VICTIM])
@@ -301,11 +298,8 @@ async def a_false_denial_by_one_that_colludes(server: Attacker) -> Message | Non
 @attack
 async def where_a_node_began_from_counts_without_it(server: Attacker) -> Message | None:
     """Rewards of all, and then counts of all others: the initial states that are in one sum only are the victim's."""
-    await server.everyone(1, EPISODES)
-    roster = replace(server.roster(1, NAMES), counts=False)
-    rewards = await server.sum(roster)
-    assert rewards is not None
-    await server.everyone(2, 0, NAMES[:3], credited=1, credited_roster=fingerprint(roster))
+    digest, rewards = await server.honest_sum(counts=False)
+    await server.everyone(2, 0, NAMES[:3], credited=1, credited_roster=digest)
     counts = await server.sum(replace(server.roster(2, NAMES[:3]), rewards=False))
     if counts is None:
         return None
@@ -326,9 +320,7 @@ async def invented_members(server: Attacker) -> Message | None:
 
 @attack
 async def another_certificate_for_the_victims_name(server: Attacker) -> Message | None:
-    await server.everyone(1, EPISODES)
-    first = await server.sum(server.roster(1, NAMES))
-    assert first is not None
+    _, first = await server.honest_sum()
     twin = server.folder / "twin"
     twin.mkdir()
     for file in ("ca.crt", "ca.key"):
@@ -376,7 +368,7 @@ def without(module: str, text: str) -> None:
     ast.fix_missing_locations(tree)
     changed = dict(vars(place))
     exec(compile(tree, str(place.__file__), "exec"), changed)
-    for own in (node.name for node in tree.body if isinstance(node, ast.ClassDef)):
+    for own in (node.name for node in tree.body if isinstance(node, ast.ClassDef) and check in ast.walk(node)):
         for name, value in vars(changed[own]).items():
             if isinstance(value, types.FunctionType) and value.__globals__ is changed:
                 about = value.__name__, value.__defaults__, value.__closure__
@@ -413,7 +405,7 @@ SWITCHES: dict[str, Callable[[], None]] = {
     "counts of what was credited": partial(replaced, "sent_sums", "SentSums._is_of_the_same", lambda *_: True),
     "certificates in the company": partial(replaced, "sent_sums", "certificate_fingerprint", lambda _: ""),
     "the kind of errors alone": partial(replaced, "node", "Node.secret", property(lambda _: False, lambda *_: None)),
-    "a server's rule of three": partial(without, "synchronisation", "and few"),
+    "a server's rule of three": partial(without, "rounds", "and few"),
 }
 
 
@@ -454,7 +446,7 @@ def take_part(arguments: Sequence[str]) -> None:
         return total
 
     for module, what, by in (
-        *(("node", "masked", noted), ("synchronisation", "summed", remembered)),
+        *(("node", "masked", noted), ("rounds", "summed", remembered)),
         *(("node", "Node.play_on", slow), ("node", "Node._report", told)),
     ):
         replaced(module, what, by)

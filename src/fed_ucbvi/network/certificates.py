@@ -154,15 +154,10 @@ def make_certificates(
     nodes: Sequence[str] = (),
     days: float = DAYS,
 ) -> list[Path]:
-    """Write certificates into ``folder``, and the authority too if there is none yet.
+    """Write ``NAME.crt`` and ``NAME.key`` for server and nodes, and the authority too if there is none yet.
 
-    Args:
-        folder: for ``NAME.crt`` and ``NAME.key``; ``ca.crt`` is what everyone needs, ``ca.key`` what nobody else may
-            have.
-        server: name of the server's certificate; none: no certificate for a server.
-        hosts: names and addresses by which nodes reach the server.
-        nodes: names of nodes.
-        days: how long the certificates are good; negative: they have expired already.
+    ``ca.crt`` is what everyone needs, ``ca.key`` what nobody else may have. Nodes reach the server at ``hosts``,
+    names or addresses. Certificates are good for so many ``days``; negative: they have expired already.
 
     Returns:
         The files written.
@@ -242,13 +237,8 @@ def sign_request(
 ) -> list[Path]:
     """Sign a request with the authority in ``folder``, which is made if there is none; gives the files written.
 
-    Args:
-        folder: the authority's.
-        request: whose name and key the certificate gets.
-        server: the certificate is for a server, else for a node.
-        hosts: names and addresses by which nodes reach the server.
-        days: how long it is good.
-        renew: it replaces an earlier one of the name, which stays valid until it expires or is revoked.
+    The certificate is for a ``server`` that nodes reach at ``hosts``, else for a node. If it is to ``renew`` an
+    earlier one of the name, that stays valid until it expires or is revoked.
     """
     path = folder / f"{request.name}.crt"
     if path.exists() and not renew:
@@ -300,9 +290,6 @@ def revoked_names(folder: Path) -> list[str]:
     path = folder / REVOKED
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [" ".join(line.split()) for line in lines if line.strip()]
-
-
-# ------------------------------------------------------------------------------------------------- making them
 
 
 def _subject(name: str) -> x509.Name:

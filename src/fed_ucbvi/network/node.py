@@ -17,8 +17,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -155,14 +155,10 @@ class Node:
         self._live = False
         self.transcript = NOBODY
 
-    @contextmanager
-    def recorded(self) -> Iterator[None]:
+    def recorded(self) -> closing[Transcript]:
         """Keep a transcript in the node's folder, if it has one, while the block lasts."""
         self.transcript = Transcript(self.folder, self.name)
-        try:
-            yield
-        finally:
-            self.transcript.close()
+        return closing(self.transcript)
 
     @property
     def run(self) -> str:

@@ -35,10 +35,8 @@ STATE, ROUND = "state.", "round."
 class NodeStateStore:
     """The agents' arrays after the last rounds; on disk too if there is a folder.
 
-    Args:
-        party: the agents, before the first round.
-        identity: run, node, agents and problem; a saved state must have the same to be used.
-        folder: the node's own disk, or none.
+    ``party`` is before its first round. A saved state must have the same ``identity`` (run, node, agents and problem)
+    to be used.
     """
 
     def __init__(self, party: Party, identity: Mapping[str, object], folder: Path | None) -> None:
@@ -114,7 +112,7 @@ class NodeStateStore:
     def rounds(self) -> tuple[int, ...]:
         """The rounds after which the node can resume."""
         logged = () if self._log is None else self._log.rounds[-MAX_ROUNDS:]
-        return tuple(sorted({0, *self._kept, *logged}))
+        return tuple(sorted({*self._kept, *logged}))
 
     def keep(self, number: int, note: Mapping[str, Any] = {}, counts: Mapping[str, Array] = {}) -> None:
         """Save a round that the agents have counted, before the server is told of it."""
