@@ -93,12 +93,9 @@ def test_people_get_an_aligned_summary() -> None:
         assert part in result.stdout
 
 
-def test_quiet_says_nothing_but_json_and_warnings() -> None:
+def test_quiet_says_nothing_but_json_which_is_on_standard_output_and_warnings_on_standard_error() -> None:
     assert call(*SMALL, "--quiet").output == ""
     assert json.loads(call(*SMALL, "--quiet", "--json").stdout)["rounds"] > 0
-
-
-def test_json_is_on_standard_output_and_warnings_on_standard_error() -> None:
     few = ("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--option", "nu=50", "--json")
     ended = executed(PROGRAM, *few)
     assert ended.returncode == 0
