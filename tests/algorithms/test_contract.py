@@ -201,7 +201,7 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
         def synchronise(self, server: Any, agents: Any, setting: Setting) -> None:
             exchange_messages(self, server, agents, setting)  # type: ignore[arg-type]
 
-    spelt_out.algorithm = Recorder()  # type: ignore[assignment]
+    spelt_out.algorithm = spelt_out.party.algorithm = Recorder()  # type: ignore[assignment]
     spelt_out.contract = Contract(spelt_out.algorithm, spelt_out.setting, M)
     while not fused.done:
         fused.advance()
