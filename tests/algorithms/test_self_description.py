@@ -69,12 +69,16 @@ def names_in(source: str) -> Iterator[tuple[int, str]]:
 
 
 def strangers(path: Path, source: str) -> list[str]:
-    """Where a module names an algorithm or an environment of another module, or imports such a module."""
-    here = file_of(module_of(path))
+    """Where a module names an algorithm or an environment of another module, or imports such a module.
+
+    One that is called after another, as fedq_early_settled after fedq, may use that one.
+    """
+    module = module_of(path)
+    here = file_of(module)
     found = []
     for line, word in names_in(source):
         home = HOMES.get(word) or file_of(word)
-        if home not in (None, here):
+        if home not in (None, here) and not module.startswith(f"{home}_"):
             found.append(f"{path.relative_to(PACKAGE)}:{line}: {word}")
     return found
 
