@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fed_ucbvi.algorithms.fedq import FEW_VISITS, SMOOTH_FROM, advance_sum, step_size
+from fed_ucbvi.algorithms.q_learning import FEW_VISITS, SMOOTH_FROM, advance_sum, step_size
 
 HORIZONS = [1, 2, 5, 10, 40]
 

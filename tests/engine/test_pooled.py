@@ -18,7 +18,7 @@ from fed_ucbvi.algorithms.base import Counting, Setting
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
-from fed_ucbvi.engine.party import AskReport, Party, PartyMessage, SimulatedParty, part_of
+from fed_ucbvi.engine.party import AskReport, InMemory, Party, PartyMessage, SimulatedParty, part_of
 from fed_ucbvi.engine.ray_fleets import Fleets
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
@@ -87,14 +87,15 @@ def test_random_algorithms_are_of_all_kinds() -> None:
     assert len(sets) == 8
 
 
-class Shuffled:
-    """A transport to parties in this process whose reports come in an order that changes."""
+class Shuffled(InMemory):
+    """Reports come in an order that changes."""
 
     def __init__(self, parties: Sequence[Party], order: np.random.Generator) -> None:
-        self._parties, self._order = parties, order
+        super().__init__(parties)
+        self._order = order
 
     def ask_all(self, message: PartyMessage) -> list[Any]:
-        answers = [party.answer(message) for party in self._parties]
+        answers = super().ask_all(message)
         return (
             [answers[k] for k in self._order.permutation(len(answers))] if isinstance(message, AskReport) else answers
         )

@@ -33,9 +33,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer
-from fed_ucbvi.algorithms.fedq import QLearning, advance_sum, second_case, step_size
 from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
 from fed_ucbvi.algorithms.one_report import RoundCounts, fill_means
+from fed_ucbvi.algorithms.q_learning import QLearning, advance_sum, second_case, step_size
 from fed_ucbvi.core.colours import WINE
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.parameters import NonNegative, Probability

@@ -127,6 +127,28 @@ class Transport(Protocol):
     def ask_all(self, message: PartyMessage) -> Sequence[Any]: ...
 
 
+class InMemory:
+    """A :class:`Transport` to parties in this process, by calling them.
+
+    >>> from fed_ucbvi import FedKLUCBVI, synthetic
+    >>> from fed_ucbvi.engine.rounds import answered
+    >>> world, algorithm = synthetic(agents=4, seed=1), FedKLUCBVI()
+    >>> setting = Setting(world.states, world.actions, world.horizon, world.agents, 100, eps_p=0.0, seed=1)
+    >>> two = [SimulatedParty(algorithm, setting, part_of(world, i, 2), first_agent=i) for i in (0, 2)]
+    >>> ask_all, server = InMemory(two).ask_all, algorithm.new_server(setting)
+    >>> steps = play_in_step(algorithm.broadcast(server), 0, 100, 8, world.horizon)
+    >>> ends = ask_all(StopRound(answered(steps, ask_all)))
+    >>> [(end.stop.length, end.stop.requests) for end in ends]
+    [(1, 2), (1, 2)]
+    """
+
+    def __init__(self, parties: Sequence[Party]) -> None:
+        self.parties = parties
+
+    def ask_all(self, message: PartyMessage) -> list[Any]:
+        return [party.answer(message) for party in self.parties]
+
+
 def first_chunk(steps: int, last_length: int) -> int:
     """Episodes before the first answer: as many as cost little, or twice the last round.
 
