@@ -69,16 +69,12 @@ def names_in(source: str) -> Iterator[tuple[int, str]]:
 
 
 def strangers(path: Path, source: str) -> list[str]:
-    """Where a module names an algorithm or an environment of another module, or imports such a module.
-
-    One that is called after another, as fedq_early_settled after fedq, may use that one.
-    """
-    module = module_of(path)
-    here = file_of(module)
+    """Where a module names an algorithm or an environment of another module, or imports such a module."""
+    here = file_of(module_of(path))
     found = []
     for line, word in names_in(source):
         home = HOMES.get(word) or file_of(word)
-        if home not in (None, here) and not module.startswith(f"{home}_"):
+        if home not in (None, here):
             found.append(f"{path.relative_to(PACKAGE)}:{line}: {word}")
     return found
 
