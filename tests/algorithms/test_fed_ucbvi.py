@@ -264,7 +264,7 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
                         x, y, z = (-(-total // count) for total in (x, y, z))
                     elif aggregation == "uniform":
                         x, y, z = -(-sum(v) // f.states), -(-sum(w * w for w in v) // f.states), 0
-                    expected += [count, x, y, z]
+                    expected += np.array([count, x, y, z], dtype=object)
                 words = (X[row, s, a], Y[row, s, a], Z[row, s, a])
                 assert [int(n[row, s, a]), *(integer(word, grid) for word in words)] == expected.tolist()
             algorithm.aggregate(server, report, exchange)
