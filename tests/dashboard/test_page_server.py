@@ -22,6 +22,7 @@ from fed_ucbvi import InputError
 from fed_ucbvi.dashboard import server as server_module
 from fed_ucbvi.dashboard.server import MAX_READERS, Access, PageServer, page
 from fed_ucbvi.dashboard.state import LiveState, Subject
+from matrices import first_of
 from page_reader import connect, follow
 from rounds import made_up_rounds
 
@@ -157,7 +158,7 @@ def silent(port: int, first: bytes = b"") -> socket.socket:
 
 
 @pytest.mark.parametrize(
-    "first", [b"", b"GET / HTTP/1.1\r\nHost: loc", b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\nGE"]
+    "first", first_of([b"GET / HTTP/1.1\r\nHost: loc", b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\nGE", b""])
 )
 def test_half_requests_keep_nobody_out_and_are_given_up(first: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "REQUEST_SECONDS", 3.0)

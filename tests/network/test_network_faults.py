@@ -29,6 +29,7 @@ from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import Line
+from matrices import first_of
 from network import (
     LOOPBACK,
     CrashError,
@@ -203,7 +204,7 @@ def test_what_a_kill_while_writing_has_left_is_swept_up(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ lines that break
 
 
-@pytest.mark.parametrize("fault", ["stalled", "cut"])
+@pytest.mark.parametrize("fault", first_of(["stalled", "cut"]))
 async def test_a_line_that_breaks_while_the_server_waits_for_others_is_noticed_and_mended(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

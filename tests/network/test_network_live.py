@@ -366,6 +366,7 @@ async def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
     assert_same_learning(outcome.run, by_itself(FedUCBVI(), LAKE, 6, 2, 30))
 
 
+@pytest.mark.full
 def test_a_round_that_could_not_be_written_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     writes = failing(monkeypatch, state_store, "append_bytes", (2, 3, 9), full)

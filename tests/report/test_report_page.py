@@ -26,6 +26,7 @@ from fed_ucbvi.charts.vega import DASHES, SCHEMA
 from fed_ucbvi.core.colours import DARK_GREY, PALETTE, distinct_colours, on_dark
 from fed_ucbvi.report.content import PageContent
 from fed_ucbvi.report.writing import render_page, write_report
+from matrices import in_turn
 from sample_report import NASTY
 
 
@@ -236,8 +237,7 @@ AXES = ("Agents M", "Common regret")
 TEXTS = "[...document.querySelectorAll('.plot text, h1, h2, h3, summary, figcaption, .legend button')]"
 
 
-@pytest.mark.parametrize("width", [1300, 420])
-@pytest.mark.parametrize("figure", ["regret", "environments", "speed-up"])
+@pytest.mark.parametrize(("figure", "width"), in_turn([["regret"], ["environments"], ["speed-up"]], [1300, 420]))
 def test_the_nearest_point_is_ringed_and_tells_its_figures_within_the_window(
     opened: Opened, width: int, figure: str
 ) -> None:

@@ -62,7 +62,7 @@ def one_figure() -> PageContent:
     return dataclasses.replace(report, sections=[dataclasses.replace(report.sections[1], figures=[figure("a")])])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     write_report(one_figure(), tmp_path / "here")
     code = "import sys, pathlib, test_report_writing as t\nt.write_report(t.one_figure(), pathlib.Path(sys.argv[1]))"

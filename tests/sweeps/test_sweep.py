@@ -494,6 +494,7 @@ def test_damaged_and_foreign_run_files_are_named_with_the_remedy(made: Path, tin
     assert load_runs(made)[0][1].same_outcome(Run.read_file(first))
 
 
+@pytest.mark.full
 def test_resuming_sets_damaged_files_aside_and_makes_the_runs_anew(made: Path, tiny: Sweep) -> None:
     first = made / "runs" / f"{tiny.jobs()[0].id}.parquet"
     for number in (1, 2):
