@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import typing
+from collections import namedtuple
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+import typing_extensions
 
 from fed_ucbvi import (
     ByzanUCBVI,
@@ -24,8 +27,10 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.fields import Shape, new_tables
 from fed_ucbvi.algorithms.kernels import variance_of
 from fed_ucbvi.core.parameters import parameter_help
+from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers.base import collect
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.liars import ATTACKS
@@ -143,6 +148,21 @@ def test_counts_are_whole_numbers_and_everything_else_is_floats() -> None:
         for name, array in server.arrays().items():
             plain = name.removeprefix("totals_").removeprefix("begun_").removeprefix("model_")
             assert (array.dtype == np.float64) == (plain not in whole), name
+
+
+def test_declared_arrays_are_made_whether_their_type_is_an_alias_or_spelt_out() -> None:
+    """Since NumPy 2.5, with Python 3.12 or newer, ``NDArray`` is an alias with the type of its numbers alone."""
+    number, make_alias, annotated = (
+        TypeVar("number"),
+        vars(typing_extensions)["TypeAliasType"],
+        vars(typing)["Annotated"],
+    )
+    alias = make_alias("NDArray", np.ndarray[Any, np.dtype[Any]], type_params=(number,))
+    for array in (alias[np.int64], CountArray):
+        kind: Any = namedtuple("kind", "N")
+        kind.__annotations__ = {"N": annotated[array, Shape("H S")]}
+        (made,) = new_tables(kind, setting_of(synthetic(agents=2, horizon=3, states=4)))
+        assert (made.shape, made.dtype) == ((3, 4), np.int64)
 
 
 def test_variances_that_are_rounding_error_count_as_zero() -> None:

@@ -118,7 +118,8 @@ def new_tables(kind: type[TupleT], setting: Setting, agents: int = 0, **given: A
             made[name] = new_tables(hint, setting, agents)
             continue
         (shape,) = _notes(hint, Shape)
-        dtype = typing.get_args(typing.get_args(typing.get_args(hint)[0])[1])[0]
+        last = typing.get_args(typing.get_args(hint)[0])[-1]  # np.dtype[...], or since NumPy 2.5 what is in it
+        dtype = next(iter(typing.get_args(last)), last)
         made[name] = np.zeros([sizes[axis] if axis in sizes else int(axis) for axis in shape.split()], dtype=dtype)
     tables: TupleT = kind(**made)
     return tables
