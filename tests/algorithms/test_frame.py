@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import typing
 from collections import namedtuple
-from typing import Any, TypeVar
+from types import GenericAlias
+from typing import Any
 
 import numpy as np
 import pytest
-import typing_extensions
 
 from fed_ucbvi import (
     ByzanUCBVI,
@@ -152,13 +152,9 @@ def test_counts_are_whole_numbers_and_everything_else_is_floats() -> None:
 
 def test_declared_arrays_are_made_whether_their_type_is_an_alias_or_spelt_out() -> None:
     """Since NumPy 2.5, with Python 3.12 or newer, ``NDArray`` is an alias with the type of its numbers alone."""
-    number, make_alias, annotated = (
-        TypeVar("number"),
-        vars(typing_extensions)["TypeAliasType"],
-        vars(typing)["Annotated"],
-    )
-    alias = make_alias("NDArray", np.ndarray[Any, np.dtype[Any]], type_params=(number,))
-    for array in (alias[np.int64], CountArray):
+    alias: Any = GenericAlias(np.ndarray, (np.int64,))
+    annotated = vars(typing)["Annotated"]
+    for array in (alias, CountArray):
         kind: Any = namedtuple("kind", "N")
         kind.__annotations__ = {"N": annotated[array, Shape("H S")]}
         (made,) = new_tables(kind, setting_of(synthetic(agents=2, horizon=3, states=4)))
