@@ -119,6 +119,11 @@ class CountTable(NamedTuple):
         return len(self.paid) > 0
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing was visited. Asked in every round, and NumPy's ``any`` takes a microsecond longer."""
+        return not any(self.numbers.tolist())
+
+    @property
     def most(self) -> int:
         """The most visits to one cell; at least 1."""
         return max(1, int(self.visits.max()))

@@ -26,7 +26,6 @@ from fed_ucbvi.algorithms.base import (
     EstimatesT,
     FleetTables,
     Message,
-    RewardSums,
     RuleT,
     Setting,
     TableServer,
@@ -46,7 +45,7 @@ from fed_ucbvi.algorithms.synchronisation_rules import (
     is_local,
     local_limit,
 )
-from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
@@ -78,7 +77,7 @@ class CountingAgents:
     grid: Grid
     table: CountTable
     taken: tuple[CountArray, WordArray]
-    round: tuple[IndexArray, WordArray, CountArray, WordArray]
+    round: Room
     confirmed: CountArray
     experience: Experience
     rule: SynchronisationRule
@@ -170,11 +169,9 @@ class CountingAgents:
         paid: FloatArray,
     ) -> None:
         """Add transitions of all agents to the table, at the places ``where`` there were any; it has room."""
-        cells, rewards, by_slot, squares = self.round
-        cells, moves = cells[: len(where)], transitions.reshape((-1, transitions.shape[-1]))
-        payments = paid, self.tables.sums, *self.taken
-        _list_payments(policy, where, total, own, payments, self.grid.bits, cells, rewards, by_slot, squares)
-        add_rows(0, cells, where, self.tables.successors, moves, rewards, by_slot, squares, *self.table[:-1])
+        moves, payments = transitions.reshape((-1, transitions.shape[-1])), (paid, *self.tables.sums, *self.taken)
+        given = policy, where, total, own, payments, self.grid.bits, self.tables.successors, moves
+        _add_round(*given, self.round, self.table[:-1])
 
     def counted(self) -> CountTable:
         """What all have counted together; where each reports by itself, it is added up now."""
@@ -233,7 +230,7 @@ class CountingAgents:
         else:
             limits[...] = self.rule.limits(own, N, self.federation_size)
             self.current = self.rule.shared and touched is not None and len(touched.cells) == self.federation_size
-        self.current &= not self.table.numbers.any()  # else N is to change also where an earlier round went
+        self.current &= self.table.is_empty  # else N is to change also where an earlier round went
 
 
 # -------------------------------------------------------------------------------------------------- the algorithms
@@ -358,11 +355,32 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
 # ------------------------------------------------------------------------------------------------------- compiled
 
 
-Payments = tuple[FloatArray, RewardSums, CountArray, WordArray]
-"""Rewards or, where they are random, sums of them, and what of these was taken in."""
+Payments = tuple[FloatArray, CountArray, WordArray, CountArray, WordArray]
+"""Rewards or, where they are random, sums of them and of squares, and what of these was taken in."""
+Room = tuple[IndexArray, WordArray, CountArray, WordArray]
+"""For what a round adds: cells, and what their visits paid: in all, by slot, squares."""
 
 
 @compiled
+def _add_round(
+    policy: PolicyArray,
+    where: IndexArray,
+    total: CountArray,
+    own: CountArray,
+    payments: Payments,
+    bits: int,
+    successors: IndexArray,
+    moves: CountArray,
+    room: Room,
+    table: tuple[Any, ...],
+) -> None:
+    """Add a round to the arrays of a table. Its own come in plain tuples: faster in Numba than named ones."""
+    cells, amounts, paid, squares = room
+    _list_payments(policy, where, total, own, payments, bits, cells, amounts, paid, squares)
+    add_rows(0, cells[: len(where)], where, successors, moves, amounts, paid, squares, *table)
+
+
+@inner
 def _list_payments(
     policy: PolicyArray,
     where: IndexArray,
@@ -376,7 +394,7 @@ def _list_payments(
     squares: WordArray,
 ) -> None:
     """The number of each place of a round by (h,s,a), and in its rows of the others what its visits paid."""
-    rewards, (by_slot, of_squares), taken, taken_squares = payments
+    rewards, by_slot, of_squares, taken, taken_squares = payments
     S, A = rewards.shape[2:]
     for j in range(len(where)):
         place = where[j]

@@ -225,7 +225,7 @@ class FedUCBVI(StepByStep[Server]):
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``; of the rows, nothing but their sum matters."""
         h, rows = len(server.policy) - 1 - exchange, Sums(*report)
-        if server.table.numbers.any():
+        if not server.table.is_empty:
             own = sums_of(server.table, h, server.V[h + 1], server.grid)
             rows = Sums._make(np.concatenate(arrays) for arrays in zip(rows, own, strict=True))
         add_up(h, rows, server.rule, server.estimates)
@@ -241,7 +241,7 @@ class FedUCBVI(StepByStep[Server]):
 
     def synchronise(self, server: Server, agents: CountingAgents, setting: Setting) -> None:
         """All H exchanges; in one compiled piece where agents are counted in one table."""
-        if self.pools and not server.table.numbers.any():
+        if self.pools and server.table.is_empty:
             induct(agents.table, server.rule, server.estimates)
         else:
             super().synchronise(server, agents, setting)

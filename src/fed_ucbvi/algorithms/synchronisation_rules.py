@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,12 +61,8 @@ class SynchronisationRule(ABC):
         return min(float(episodes), 2 + math.log(episodes) / math.log1p(self.min_round_growth))
 
 
-class Doubling(NamedTuple):
-    """The numbers of a :class:`DoublingRule`, for compiled functions."""
-
-    nu: float
-    strict: bool
-    agents: int
+Doubling = tuple[float, bool, int]
+"""A :class:`DoublingRule` for compiled functions: ``nu``, whether it is strict, and M."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +98,7 @@ class DoublingRule(SynchronisationRule):
 
     def numbers(self, agents: int) -> Doubling:
         """The rule for M agents, for compiled functions."""
-        return Doubling(float(self.nu), self.strict, agents)
+        return float(self.nu), self.strict, agents
 
     def kinds(self, total: CountArray) -> npt.NDArray[np.int8]:
         """0 where the local rule is in force, 1 where it is the global one."""
@@ -117,17 +113,18 @@ class DoublingRule(SynchronisationRule):
 @inner
 def is_local(N: int, rule: Doubling) -> bool:
     """Whether the local rule is in force at a triplet with N visits."""
-    return rule.nu >= N if rule.strict else rule.nu > N
+    nu, strict, _ = rule
+    return nu >= N if strict else nu > N
 
 
 @embedded
 def local_limit(n: int, rule: Doubling) -> int:
     """``n^i + v >= 2 n^i`` (``eq:local_doubling_cond``), so ``v >= max(1, n^i)``."""
-    return n + 1 if rule.strict else max(1, n)
+    return n + 1 if rule[1] else max(1, n)
 
 
 @inner
 def global_limit(N: int, rule: Doubling) -> int:
     """``N + M v >= 2 N`` (``eq:global_est_doubling_cond``), so ``v >= max(1, ceil(N/M))``."""
-    M = rule.agents
-    return N // M + 1 if rule.strict else max(1, (N + M - 1) // M)
+    _, strict, M = rule
+    return N // M + 1 if strict else max(1, (N + M - 1) // M)

@@ -89,7 +89,7 @@ class Scorer:
         common, agents = self._evaluation(playing, policy)
         if common is not agents:
             update_values(common.tables, policy, common.last, common.V)
-        return score_round(policy, by_action, starts, rows, best, common.V, agents, number, self._rewards)
+        return score_round(policy, by_action, starts, rows, best, common.V, *agents, number, self._rewards)
 
     def gap(self, playing: int) -> FloatArray:
         """``V* - V^pi`` at the first step, of the policy scored last, in states where episodes may begin."""
@@ -139,7 +139,9 @@ def score_round(
     rows: CountArray,
     best: FloatArray,
     common_V: FloatArray,
-    agents: CachedEvaluation,
+    tables: AgentTables,
+    last: PolicyArray,
+    V: FloatArray,
     number: CountArray,
     rewards: FloatArray,
 ) -> tuple[float, float, float]:
@@ -148,14 +150,15 @@ def score_round(
     Regret is ``1/M sum_i sum_t V*_1(s^i_{t,1}) - V^pi_1(s^i_{t,1})`` in the common MDP (``def:common_regret``) with
     the initial states that occurred; ``best`` is ``V*_1`` and ``common_V`` ``V^pi``. Reward is what the agents were
     paid in their own MDPs. Both are sums over the round's episodes. Value is that of one episode in the agents' own
-    MDPs, ``1/M sum_i V^{i,pi}_1(mu^i)``; ``number[k]`` of these agents have the k-th MDP of ``agents``. ``agents.V``
-    is brought up to date first, and may be ``common_V``. Only the given ``rows`` of visits count.
+    MDPs, ``1/M sum_i V^{i,pi}_1(mu^i)``; ``number[k]`` of these agents have the k-th MDP of ``tables``. ``V``, their
+    values with the policy ``last``, is brought up to date first, and may be ``common_V``. Only the given ``rows`` of
+    visits count.
     """
     _, H, S, W = visits.shape
     M = 0
     for k in range(len(number)):  # not number.sum(), which takes Numba half a second to compile
         M += number[k]
-    update_values(agents.tables, policy, agents.last, agents.V)
+    update_values(tables, policy, last, V)
     regret = 0.0
     for i in rows:
         for s in range(S):
@@ -176,9 +179,9 @@ def score_round(
             if not shared or j == len(rows) - 1:
                 reward += _paid(totals, rewards[0 if shared else i], policy)
                 totals[:] = 0
-    values, initial = 0.0, agents.tables.initial
+    values, initial = 0.0, tables.initial
     for s in range(S):
         for k in range(len(number)):
             if initial[s, k] > 0.0:
-                values += number[k] * initial[s, k] * agents.V[0, s, k]
+                values += number[k] * initial[s, k] * V[0, s, k]
     return regret / M, reward / M, values / M

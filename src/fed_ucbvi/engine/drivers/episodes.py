@@ -14,7 +14,7 @@ request take back what they played after it. Chunks double, so little is played 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,43 +37,19 @@ GROUP = 8
 """Agents that are played together, step by step; more gain little."""
 
 
-class World(NamedTuple):
-    """What a fleet plays in, as flat tables; Numba's threads take no tuples within tuples, so sizes come beside it.
-
-    Attributes:
-        successors: ``(steps, S, A, K)``.
-        kernel: distribution functions ``(m, steps, S, A, K)``; or one agent's, if all have the same.
-        initial: the same of initial states, ``(m or 1, S)``.
-        first_agent: the number of the fleet's first agent.
-    """
-
-    successors: IndexArray
-    kernel: FloatArray
-    initial: FloatArray
-    first_agent: int
-
-    @classmethod
-    def of(cls, fleet: Fleet) -> World:
-        kernel, initial = (cumulative(one_if_shared(law)).reshape(-1) for law in (fleet.probabilities, fleet.initial))
-        return cls(fleet.successors.reshape(-1), kernel, initial, fleet.first_agent)
+World = tuple[IndexArray, FloatArray, FloatArray, int]
+"""What a fleet plays in, flat: next states ``(steps, S, A, K)``; distribution functions of the kernel
+``(m, steps, S, A, K)`` and of initial states ``(m, S)``, or one agent's if all have the same; and the number of the
+fleet's first agent. A plain tuple, as Numba takes half a microsecond longer to accept a named one."""
+Counts = tuple[CountArray, CountArray, CountArray, IndexArray, CountArray]
+"""The buffers of a round. Flat: transitions ``(m or 1, P, K)``, one row where they are counted together; visits
+``(m, P)``; where episodes began ``(m, S)``, if visits are counted over all steps together. Then the cells that were
+visited and how many they are (:class:`~fed_ucbvi.algorithms.base.VisitedCells`)."""
 
 
-class Counts(NamedTuple):
-    """The buffers of a round, the first three flat.
-
-    Attributes:
-        transitions: ``(m or 1, P, K)``, one row where they are counted together.
-        visits: ``(m, P)``.
-        starts: ``(m, S)``, where visits are counted over all steps together.
-        cells: of :class:`~fed_ucbvi.algorithms.base.VisitedCells`.
-        numbers: of the same.
-    """
-
-    transitions: CountArray
-    visits: CountArray
-    starts: CountArray
-    cells: IndexArray
-    numbers: CountArray
+def world_of(fleet: Fleet) -> World:
+    kernel, initial = (cumulative(one_if_shared(law)).reshape(-1) for law in (fleet.probabilities, fleet.initial))
+    return fleet.successors.reshape(-1), kernel, initial, fleet.first_agent
 
 
 class EpisodesDriver(FleetDriver):
@@ -84,9 +60,9 @@ class EpisodesDriver(FleetDriver):
     def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
         super().__init__(fleet)
         self._agents = m = len(fleet.probabilities)
-        self._world = fleet.sizes, World.of(fleet)
+        self._world = fleet.sizes, world_of(fleet)
         transitions, visits, starts = (x.reshape(-1) for x in (fleet.transitions, fleet.visits, fleet.counted_starts))
-        self._counts = Counts(transitions, visits, starts, fleet.touched.cells, fleet.touched.numbers)
+        self._counts = transitions, visits, starts, fleet.touched.cells, fleet.touched.numbers
         self._cores = min(threads() if cores is None else cores, m)
         self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // (m * fleet.horizon))
         self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
@@ -355,13 +331,13 @@ def _play_ahead(
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
     reached, asked = np.full(groups, most, dtype=np.int64), np.zeros(groups, dtype=np.bool_)
     for core in prange(cores):
-        own = Counts(parts[core] if pooled else transitions, visits, starts, cells, numbers)
+        own = (parts[core] if pooled else transitions, visits, starts, cells, numbers)
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who = (g * GROUP, min((g + 1) * GROUP, agents))
             reached[g], asked[g] = _play(sizes, world, actions, limits, asking, *who, first, most, 1, own)
     length = reached.min()
     for core in prange(cores):
-        own = Counts(parts[core] if pooled else transitions, visits, starts, cells, numbers)
+        own = (parts[core] if pooled else transitions, visits, starts, cells, numbers)
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who, begin, more = (g * GROUP, min((g + 1) * GROUP, agents)), first + length, reached[g] - length
             _play(sizes, world, actions, limits, asking, *who, begin, more, -1, own)
@@ -389,7 +365,7 @@ class SimulatedReturns:
         self._first_paid = federation.successors.shape[-1] if random else 0
         self._units = Units.of(federation.description)
         self._agents, self._horizon = len(fleet.probabilities), fleet.horizon
-        self._world = fleet.sizes._replace(stationary=False), World.of(fleet)
+        self._world = fleet.sizes._replace(stationary=False), world_of(fleet)
 
     def add(
         self,
