@@ -242,7 +242,7 @@ class FedUCBVI(StepByStep[Server]):
     def synchronise(self, server: Server, agents: CountingAgents, setting: Setting) -> None:
         """All H exchanges; in one compiled piece where agents are counted in one table."""
         if self.pools and server.table.is_empty:
-            induct(agents.table, server.rule, server.estimates)
+            induct(tuple(agents.table), server.rule, tuple(server.estimates))
         else:
             super().synchronise(server, agents, setting)
 

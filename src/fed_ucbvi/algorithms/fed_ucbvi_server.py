@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -98,7 +98,7 @@ class Server(CountingServer[Estimates, UpdateRule]):
         return self.rule.grid
 
     def update(self) -> None:
-        induct(self.table, self.rule, self.estimates)
+        induct(tuple(self.table), self.rule, tuple(self.estimates))
 
 
 class Sums(NamedTuple):
@@ -322,7 +322,7 @@ def sums_of(table: CountTable, h: int, V_next: FloatArray, grid: Grid) -> Sums:
 
 
 @inner
-def _begin(rule: UpdateRule, estimates: Estimates) -> None:
+def _begin(rule: UpdateRule, estimates: tuple[Any, ...]) -> None:
     """Before the first synchronisation nothing is known anywhere."""
     N, Q, V, policy, updates = estimates
     H, S, A = Q.shape
@@ -337,8 +337,11 @@ def _begin(rule: UpdateRule, estimates: Estimates) -> None:
 
 
 @compiled
-def induct(table: CountTable, rule: UpdateRule, estimates: Estimates) -> None:
-    """All steps of a synchronisation, from the last to the first; those of a planner leave no trace in the table."""
+def induct(table: tuple[Any, ...], rule: UpdateRule, estimates: tuple[Any, ...]) -> None:
+    """All steps of a synchronisation, from the last to the first; those of a planner leave no trace in the table.
+
+    ``table`` is a :class:`CountTable` and ``estimates`` :class:`Estimates` as plain tuples: faster in Numba.
+    """
     N, Q, V, policy, updates = estimates
     visits, transitions, successors, seen, rewards, states, numbers, fresh, paid, squares, _ = table
     H, S, A = Q.shape
