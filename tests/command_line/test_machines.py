@@ -18,9 +18,7 @@ import pytest
 
 from commands import PROGRAM, SMALL, call, refusal
 from events import events_in
-from fed_ucbvi import FedUCBVI, RoundRecord, run, synthetic
-from fed_ucbvi.command_line import outputs
-from fed_ucbvi.command_line.outputs import Tracking
+from fed_ucbvi import FedUCBVI, RoundRecord, run, synthetic, trackers
 from fed_ucbvi.command_line.program import EXIT_CODES, LONGEST_MESSAGE, JsonLines, say, write_log, writes_json
 from fed_ucbvi.network import client
 from fed_ucbvi.network.failures import LeftError
@@ -230,10 +228,11 @@ def test_a_slow_tracker_does_not_hold_up_the_run(tmp_path: Path, monkeypatch: py
         rounds.append(figures.get("round"))
 
     monkeypatch.setattr(TensorBoardTracker, "write", wait)
-    monkeypatch.setattr(outputs, "MAX_WAITING", 5)
+    monkeypatch.setattr(trackers, "MAX_ROUNDS_WAITING", 5)
     seen: list[RoundRecord] = []
-    with Tracking([f"tensorboard:{tmp_path / 'one'}"], 1) as trackers:
-        trackers.finish(run(FedUCBVI(nu=50), synthetic(agents=3), 60, on_round=CallbackList(trackers, seen.append)))
+    with trackers.Tracking([f"tensorboard:{tmp_path / 'one'}"], 1, print) as all_trackers:
+        callbacks = CallbackList(all_trackers, seen.append)
+        callbacks.finish(run(FedUCBVI(nu=50), synthetic(agents=3), 60, on_round=callbacks))
         assert len(seen) > 10
         over.set()
     assert rounds[0] == 1

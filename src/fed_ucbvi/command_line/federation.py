@@ -15,7 +15,7 @@ import typer
 
 from fed_ucbvi.command_line import options
 from fed_ucbvi.command_line.options import JSON, PAGE, Output, argument, fields, option
-from fed_ucbvi.command_line.outputs import Tracking, check_kept, finish, live_page, print_json, print_result, warn
+from fed_ucbvi.command_line.outputs import check_kept, finish, live_page, print_json, print_result, tracking, warn
 from fed_ucbvi.command_line.program import interruptible, say, write_log, writes_json
 from fed_ucbvi.command_line.running import TABLES
 from fed_ucbvi.core import defaults
@@ -110,7 +110,7 @@ def serve(
                 server_checkpoint=checkpoint,
                 revoked=tuple if certs is None else (lambda: revoked_names(certs)),
                 report=display.report,
-                on_round=CallbackList(page, counted, trackers if output.track else None) or None,
+                on_round=CallbackList(page, counted, trackers) or None,
                 on_exchange=None if counted is None else counted.on_exchange,
             )
             if port_file is not None:
@@ -125,7 +125,7 @@ def serve(
             if page is not None:
                 page.finish(outcome.run, ended=outcome.ended)
 
-    with interruptible() as interruption, Tracking(output.track, output.track_every) as trackers:
+    with interruptible() as interruption, tracking(output) as trackers:
         failure: InputError | None = None
         try:
             asyncio.run(work())
@@ -137,7 +137,8 @@ def serve(
         if service is None:
             raise failure or KeyboardInterrupt
         outcome = service.outcome()
-        trackers.finish(outcome.run)
+        if trackers is not None:
+            trackers.finish(outcome.run)
         finish(outcome.run, spec, output, outcome, failure)
 
 

@@ -9,15 +9,12 @@ import os
 import shlex
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict
-from operator import methodcaller
 from pathlib import Path
-from queue import Full, Queue
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -32,12 +29,8 @@ from fed_ucbvi.run_spec import RunSpec
 if TYPE_CHECKING:
     from fed_ucbvi.dashboard.state import LiveState
     from fed_ucbvi.network.server import Outcome
-    from fed_ucbvi.results.round_record import RoundRecord
     from fed_ucbvi.results.run import Run
-    from fed_ucbvi.trackers import Tracker
-
-MAX_WAITING = 1_000
-"""Rounds that may wait for slow trackers."""
+    from fed_ucbvi.trackers import Tracking
 
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
@@ -336,62 +329,10 @@ def live_page(
         yield state
 
 
-class Tracking:
-    """The trackers that ``--track`` names, at work in a thread of their own while a ``with`` block lasts.
+def tracking(output: Output) -> AbstractContextManager[Tracking | None]:
+    """The trackers that ``--track`` names, while a ``with`` block lasts. Without any, nothing of them is imported."""
+    if not output.track:
+        return nullcontext()
+    from fed_ucbvi.trackers import Tracking
 
-    So a tracker that is slow does not hold up the run; if it cannot keep up, rounds are left out. What trackers print
-    when they begin and end goes to standard error.
-    """
-
-    def __init__(self, texts: Iterable[str], every: int) -> None:
-        self._trackers: dict[str, Tracker] = {}
-        self._rounds: Queue[RoundRecord | None] = Queue(MAX_WAITING)
-        self._thread = threading.Thread(target=self._hand_on, daemon=True)
-        self._run: Run | None = None
-        self._texts, self._every = texts, every
-
-    def __enter__(self) -> Self:
-        try:
-            with redirect_stdout(sys.stderr):
-                for text in self._texts:
-                    from fed_ucbvi.trackers import make_tracker
-
-                    self._trackers[text] = make_tracker(text, self._every)
-        except BaseException:
-            self._end(failed=True)
-            raise
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._rounds.put(None)
-        self._thread.join()
-        self._end(failed=kind is not None)
-
-    def __call__(self, record: RoundRecord) -> None:
-        """Hand a round to all of them, soon."""
-        with suppress(Full):
-            self._rounds.put_nowait(record)
-
-    def finish(self, run: Run) -> None:
-        """Hand the run to all of them, at the end, when it has been saved and printed."""
-        self._run = run
-
-    def _end(self, *, failed: bool) -> None:
-        run = self._run
-        with redirect_stdout(sys.stderr):
-            if run is not None:
-                self._each(methodcaller("finish", run))
-            self._each(methodcaller("end", failed=failed))
-
-    def _hand_on(self) -> None:
-        while (record := self._rounds.get()) is not None:
-            self._each(methodcaller("__call__", record))
-
-    def _each(self, do: Callable[[Tracker], object]) -> None:
-        for text, tracker in tuple(self._trackers.items()):
-            try:
-                do(tracker)
-            except Exception as error:
-                del self._trackers[text]
-                say(f"{text} cannot be written: {error}. The run continues without it.", logging.WARNING)
+    return Tracking(output.track, output.track_every, warn)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import fed_ucbvi
 from fed_ucbvi.command_line import options, outputs
 from fed_ucbvi.command_line.options import CODE, JSON, PAGE, Output, argument, fields, option
-from fed_ucbvi.command_line.outputs import Tracking, check_kept, finish, live_page, print_result
+from fed_ucbvi.command_line.outputs import check_kept, finish, live_page, print_result, tracking
 from fed_ucbvi.command_line.program import interruptible
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, read_manifest
@@ -73,9 +73,10 @@ def run(
     with (
         interruptible() as interruption,
         outputs.plain_warnings(),
-        Tracking(output.track, output.track_every) as trackers,
+        tracking(output) as trackers,
         _page_of_run(output, algorithm, federation, seed=spec.seed, driver=spec.driver) as page,
     ):
+        listeners = CallbackList(trackers, page)
         try:
             with outputs.others_on_standard_error() if spec.fleets == "ray" else nullcontext():
                 result = fed_ucbvi.run(
@@ -83,7 +84,7 @@ def run(
                     federation,
                     spec.episodes,
                     progress=not output.quiet,
-                    on_round=CallbackList(page, trackers if output.track else None) or None,
+                    on_round=listeners or None,
                     warm_start=None if spec.warm_start is None else counts_at(spec.warm_start),
                     incumbent=None if spec.incumbent is None else incumbent_at(spec.incumbent),
                     **{name: getattr(spec, name) for name in PASSED_ON},
@@ -91,9 +92,7 @@ def run(
         except fed_ucbvi.Interrupted as stop:
             result = stop.partial
         interruption.saving()
-        trackers.finish(result)
-        if page is not None:
-            page.finish(result)
+        listeners.finish(result)
         finish(result, spec, output)
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import sys
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout, suppress
+from operator import methodcaller
 from pathlib import Path
+from queue import Full, Queue
 from typing import Any, Self
 
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer, missing_package
@@ -29,6 +34,8 @@ SECONDS_TO_DISK = 2
 """How old what TensorBoard has not yet written to disk can be."""
 MAX_WAITING, SECONDS_WAITING = 500, 2.0
 """MLflow is sent figures together: so many, or those of so many seconds. It takes a thousand at a time."""
+MAX_ROUNDS_WAITING = 1_000
+"""Rounds that may wait for slow trackers."""
 LONGEST_VALUE = 500
 """Characters of a parameter's value; MLflow keeps no more in some of its stores."""
 
@@ -269,3 +276,67 @@ def make_tracker(text: str, every: int = 1) -> Tracker:
     except ImportError as error:
         raise missing_package("this tracker needs", package, name) from error
     return made
+
+
+class Tracking(Subscriber):
+    """Several trackers at work in a thread of their own while a ``with`` block lasts.
+
+    So a tracker that is slow does not hold up the run; if it cannot keep up, rounds are left out. What trackers print
+    when they begin and end goes to standard error.
+
+    Args:
+        texts: as :func:`make_tracker` takes them.
+        every: log every n-th round.
+        warn: is told of a tracker that fails. The run continues without it.
+    """
+
+    def __init__(self, texts: Iterable[str], every: int, warn: Callable[[str], None]) -> None:
+        self._trackers: dict[str, Tracker] = {}
+        self._rounds: Queue[RoundRecord | None] = Queue(MAX_ROUNDS_WAITING)
+        self._thread = threading.Thread(target=self._hand_on, daemon=True)
+        self._run: RunData | None = None
+        self._texts, self._every, self._warn = texts, every, warn
+
+    def __enter__(self) -> Self:
+        try:
+            with redirect_stdout(sys.stderr):
+                for text in self._texts:
+                    self._trackers[text] = make_tracker(text, self._every)
+        except BaseException:
+            self._end(failed=True)
+            raise
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._rounds.put(None)
+        self._thread.join()
+        self._end(failed=kind is not None)
+
+    def __call__(self, record: RoundRecord) -> None:
+        """Hand a round to all of them, soon."""
+        with suppress(Full):
+            self._rounds.put_nowait(record)
+
+    def finish(self, run: RunData) -> None:
+        """Hand the run to all of them, at the end, when it has been saved and printed."""
+        self._run = run
+
+    def _end(self, *, failed: bool) -> None:
+        run = self._run
+        with redirect_stdout(sys.stderr):
+            if run is not None:
+                self._each(methodcaller("finish", run))
+            self._each(methodcaller("end", failed=failed))
+
+    def _hand_on(self) -> None:
+        while (record := self._rounds.get()) is not None:
+            self._each(methodcaller("__call__", record))
+
+    def _each(self, do: Callable[[Tracker], object]) -> None:
+        for text, tracker in tuple(self._trackers.items()):
+            try:
+                do(tracker)
+            except Exception as error:
+                del self._trackers[text]
+                self._warn(f"{text} cannot be written: {error}. The run continues without it.")
