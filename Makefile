@@ -53,7 +53,7 @@ dist: $(READY)
 	rm -rf dist
 	$(BIN)/python -m build
 
-# What newcomers get, in environments of their own: the newest and the oldest versions that the bounds admit.
+# What newcomers get, in environments of their own: the newest and the oldest versions that the bounds admit, and the latest Python.
 check-dist: dist
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python tests/support/shipped_wheel.py dist

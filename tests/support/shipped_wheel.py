@@ -4,19 +4,20 @@
     python tests/support/shipped_wheel.py dist newest oldest
 
 ``newest`` has the newest versions that the bounds admit and no extra, ``extras`` the newest with the extras,
-``oldest`` the oldest with the extras. The names and bounds come from the wheel itself. Not part of the test suite:
+``oldest`` the oldest with the extras. ``later`` is ``newest`` with the latest Python on this machine, for which there
+may be later versions of everything. The names and bounds come from the wheel itself. Not part of the test suite:
 each environment takes a minute or more to install.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-import venv
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ from packaging.utils import canonicalize_name
 
 from repository import ROOT
 
-ENVIRONMENTS = ("newest", "extras", "oldest")
+ENVIRONMENTS = ("newest", "extras", "oldest", "later")
 LEFT_OUT = {
     "dev": "for developers",
     "test": "for developers",
@@ -61,6 +62,13 @@ assert set(fed_ucbvi.__all__) <= members.keys()
 assert all(members[name] is globals()[name] for name in fed_ucbvi.__all__ if name != "__version__")
 """
 """Looks at all public names, as people and editors do; whatever extras there are, nothing of it may fail."""
+EVERY_ALGORITHM = """
+from fed_ucbvi import run, synthetic
+from fed_ucbvi.algorithms import ALGORITHMS
+for name in ALGORITHMS:
+    run(name, synthetic(agents=1, states=3, actions=2, horizon=2), 20, progress=False)
+"""
+TELL_VERSION = "import sys, ensurepip; print(sys.version.split()[0])"
 RUN = ("run", "--env", "gridworld", "--agents", "3", "--episodes", "200", "--out", "run")
 GOOD: tuple[tuple[str, ...], ...] = (
     RUN,
@@ -115,6 +123,12 @@ class Wheel:
         return str(self.about["Version"])
 
     @property
+    def pythons(self) -> list[int]:
+        """The versions 3.n of Python that it is meant for."""
+        start = "Programming Language :: Python :: 3."
+        return [int(text.removeprefix(start)) for text in self.about.get_all("Classifier") or [] if start in text]
+
+    @property
     def extras(self) -> list[str]:
         return self.about.get_all("Provides-Extra") or []
 
@@ -152,7 +166,9 @@ class Environment:
     lines: list[str] = field(default_factory=list)
 
     def install(self, wheel: Wheel) -> None:
-        venv.create(self.folder / "venv", with_pip=True)
+        python = latest_python(wheel) if self.kind == "later" else Path(sys.executable)
+        subprocess.run([python, "-m", "venv", "venv"], cwd=self.folder, check=True)
+        self.lines.append(f"  Python {self._call('python', '-c', TELL_VERSION).stdout.strip()}")
         chosen = f"[{','.join(self.extras)}]" if self.extras else ""
         command = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
         if self.kind == "oldest":
@@ -173,6 +189,8 @@ class Environment:
             if "Usage" not in self.good(*name.split(), "--help"):
                 raise BadWheelError(f"{name} --help gives no usage")
         self._expect(self._call("python", "-c", LOOK), 0, "looking at all public names")
+        if self.kind == "later":
+            self._expect(self._call("python", "-c", EVERY_ALGORITHM), 0, "a run of every algorithm")
         for words in GOOD:
             self.good(*words)
         for words, part in BAD.items():
@@ -211,9 +229,22 @@ class Environment:
             raise BadWheelError(f"{what}: exit code {ended.returncode}, not {code}:\n{ended.stdout}{ended.stderr}")
 
 
+def latest_python(wheel: Wheel) -> Path:
+    """The latest interpreter for which the wheel is meant: in the search path, or beside this one as with pyenv."""
+    for version in sorted(wheel.pythons, reverse=True):
+        named, beside = (
+            shutil.which(f"python3.{version}"),
+            Path(sys.base_prefix).parent.glob(f"3.{version}.*/bin/python3"),
+        )
+        for path in (*beside, *([] if named is None else [Path(named)])):
+            if subprocess.run([path, "-c", TELL_VERSION], capture_output=True).returncode == 0:
+                return path
+    return Path(sys.executable)
+
+
 def check_environment(kind: str, wheel: Wheel) -> tuple[bool, str]:
     """Make one environment and check the program in it; gives whether all was well, and what to print."""
-    extras = [] if kind == "newest" else [extra for extra in wheel.extras if extra not in LEFT_OUT]
+    extras = [] if kind in ("newest", "later") else [extra for extra in wheel.extras if extra not in LEFT_OUT]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-wheel-") as name:
         environment = Environment(kind, Path(name), extras)
