@@ -431,6 +431,8 @@ def test_probabilities_are_played_in_120ths_and_a_function_may_give_them(tmp_pat
     for wrong in (rule - 0.01, np.broadcast_to(rule[:, :2], (H, S, 2)), np.full((H, S, A), np.nan)):
         with pytest.raises(InputError, match=r"probabilities of shape|one action for each step"):
             run(FedKLUCBVI(), world, 10, incumbent=wrong, **options)
+    with pytest.raises(InputError, match="read as actions and as probabilities; give actions as integers"):
+        evaluate(np.tile([0.0, 1.0, 0.0, 0.0], (H, 1)), world, 10)
     for weights in (-played[None], 2 * played[None]):
         with pytest.raises(InputError, match="below 0, or more than 120 together"):
             check_actions("the policy", np.asarray(120 * weights, dtype=np.int64), A)

@@ -208,6 +208,11 @@ def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, n
     """
     table = _asked(given, horizon, states - ends, name)
     rows_are_one = table.dtype.kind == "f" and table.ndim == 2 and _are_one(table.sum(axis=1))
+    if rows_are_one and table.shape == (horizon, states - ends) and (table % 1 == 0).all():
+        raise InputError(
+            f"{name} of shape {table.shape} can be read as actions and as probabilities; give actions as integers, "
+            "not floats, and probabilities by step, (H, S, A)."
+        )
     if table.dtype != np.bool_ and not rows_are_one and table.ndim != 3:
         return policy_table(table, horizon, states, actions, name=name, ends=ends)
     rows = np.broadcast_to(table, (horizon, *table.shape)) if table.ndim == 2 else table
