@@ -122,12 +122,13 @@ async def answer(invitation: Invitation, settings: NodeSettings, keys: MutableMa
     """Take part in the run of an invitation until it is over; where it has no certificate yet, ask for one.
 
     ``keys`` is what the node keeps to itself: its private key, by run. The answer is all that it says through Flower.
+    A run has one key: a slow node is invited twice, and with a new key for each neither certificate would ever fit.
     """
     key = keys.get(invitation.run)
     if key is not None and invitation.is_for(key):
         return await _accept(invitation, settings, key)
     keys.clear()
-    keys[invitation.run], request = certificates.new_request(invitation.name)
+    keys[invitation.run], request = certificates.new_request(invitation.name, key)
     return {REQUEST: request}
 
 

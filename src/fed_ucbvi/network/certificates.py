@@ -181,9 +181,10 @@ def make_certificates(
 # ------------------------------------------------------------------------------------------------- by signing request
 
 
-def new_request(name: str) -> tuple[bytes, bytes]:
-    """A private key, and a request for a certificate that says ``name``; both as PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
+def new_request(name: str, private: bytes | None = None) -> tuple[bytes, bytes]:
+    """A private key, by default a new one, and a request for a certificate that says ``name``; both as PEM."""
+    given = None if private is None else serialization.load_pem_private_key(private, None)
+    key = given if isinstance(given, ec.EllipticCurvePrivateKey) else ec.generate_private_key(ec.SECP256R1())
     request = x509.CertificateSigningRequestBuilder().subject_name(_subject(check_name(name)))
     return _private(key), request.sign(key, hashes.SHA256()).public_bytes(PEM)
 
