@@ -45,7 +45,7 @@ from fed_ucbvi.algorithms.synchronisation_rules import (
     is_local,
     local_limit,
 )
-from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
@@ -374,26 +374,11 @@ def _add_round(
     room: Room,
     table: tuple[Any, ...],
 ) -> None:
-    """Add a round to the arrays of a table. Its own come in plain tuples: faster in Numba than named ones."""
+    """Add a round to the arrays of a table: its transitions, and what its visits paid, by (h,s,a).
+
+    Tables come in plain tuples: faster in Numba than named ones.
+    """
     cells, amounts, paid, squares = room
-    _list_payments(policy, where, total, own, payments, bits, cells, amounts, paid, squares)
-    add_rows(0, cells[: len(where)], where, successors, moves, amounts, paid, squares, *table)
-
-
-@inner
-def _list_payments(
-    policy: PolicyArray,
-    where: IndexArray,
-    total: CountArray,
-    own: CountArray,
-    payments: Payments,
-    bits: int,
-    cells: IndexArray,
-    amounts: WordArray,
-    paid: CountArray,
-    squares: WordArray,
-) -> None:
-    """The number of each place of a round by (h,s,a), and in its rows of the others what its visits paid."""
     rewards, by_slot, of_squares, taken, taken_squares = payments
     S, A = rewards.shape[2:]
     for j in range(len(where)):
@@ -420,6 +405,7 @@ def _list_payments(
             if n > 0:
                 z = plus(z, product(np.uint64(n), on_grid(reward_at(i, h, s, a, rewards), bits)))
         amounts[place, 0], amounts[place, 1] = z
+    add_rows(0, cells[: len(where)], where, successors, moves, amounts, paid, squares, *table)
 
 
 @compiled
