@@ -9,7 +9,6 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper import ablations, section5, table1, theory, tuned
 from fed_ucbvi.paper.judging import Claim, judge
 from fed_ucbvi.report.traces import Trace, Traces
-from fed_ucbvi.report.traces import regret as final_regret
 from made_up_runs import T, group, known, table, trace, verdict_on
 
 Cell = tuple[str, str, int, float, float, int]
@@ -127,18 +126,24 @@ def test_only_the_same_cell_is_compared() -> None:
     assert section5.below(cells(*some)) is None
 
 
+GROWING = [[1.0] * 5, [2.0] * 5, [3.0] * 5]
+
+
 @pytest.mark.parametrize(
-    ("figures", "expected"),
-    [({"a": [1, 2, 3]}, "holds"), ({"a": [1, 1]}, "does not hold"), ({"a": [2, 1], "b": [1, 2]}, "holds partly")],
+    ("regrets", "expected"),
+    [
+        ({"gridworld": GROWING}, "holds"),
+        ({"gridworld": [[1.0] * 5, [1.0] * 5, [2.0] * 5]}, "does not hold"),
+        ({"gridworld": [[2.0] * 5, [1.0] * 5, [3.0] * 5], "chain": GROWING}, "holds partly"),
+        ({"gridworld": [[1.0, 5.0, 2.0], [3.0, 2.0, 4.0], [9.0, 9.0, 9.0]]}, "undecided"),
+    ],
 )
-def test_an_ordering_holds_if_the_figures_grow_strictly(figures: dict[str, list[float]], expected: str) -> None:
-    rows = {name: [group("gridworld", "x", [figure] * 5) for figure in row] for name, row in figures.items()}
-    assert known(table1.ordered("It grows", rows, final_regret)).outcome == expected
-
-
-def test_an_ordering_that_seeds_leave_open_is_undecided() -> None:
-    rows = {"a": [group("gridworld", name, runs) for name, runs in (("x", [1.0, 5.0, 2.0]), ("y", [3.0, 2.0, 4.0]))]}
-    assert known(table1.ordered("It grows", rows, final_regret)).outcome == "undecided"
+def test_an_ordering_holds_if_the_figures_grow_strictly(regrets: dict[str, list[list[float]]], expected: str) -> None:
+    """Of three algorithms, by environment and seed."""
+    growing = table1.Ordering("It grows", "regret", ("x", "y", "z"))
+    runs = [group(env, name, one) for env, row in regrets.items() for name, one in zip("xyz", row, strict=True)]
+    assert known(table1.ordered(growing, table(*runs))).outcome == expected
+    assert table1.ordered(growing, table(*runs).where(lambda one: one["algorithm"] != "y")) is None
 
 
 def test_what_cannot_be_judged_is_not_judged() -> None:

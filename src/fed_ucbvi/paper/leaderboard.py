@@ -94,7 +94,6 @@ class Row(NamedTuple):
 
     @property
     def megabytes(self) -> float:
-        """Sent in both directions, in millions of bytes."""
         return (self.bytes_up + self.bytes_down) / 1e6
 
     @property
@@ -256,7 +255,6 @@ def table_of_rows(rows: Rows) -> RunTable[Row]:
 
 
 def places(rows: Rows, environment: str) -> list[Place]:
-    """The algorithms on an environment, the least regret first."""
     made = []
     for one in table_of_rows(rows).having(environment=environment):
         found, (regret, rounds, sent) = one.summary(REGRET), (one.estimate(measure) for measure in COSTS)
@@ -265,34 +263,28 @@ def places(rows: Rows, environment: str) -> list[Place]:
     return sorted(made, key=lambda place: place.regret.mean)
 
 
-def standings(rows: Rows, baseline: str = ALGORITHM) -> list[Place]:
-    """The algorithms over all environments on which they and the baseline ran, the least regret first."""
-    base = {(row.environment, row.seed): row for row in rows if row.algorithm == baseline}
-    by_name = table_of_rows([row for row in rows if (row.environment, row.seed) in base]).parts("algorithm")
-    made = []
-    for name in dict.fromkeys(row.algorithm for row in rows):
-        if name not in by_name:
-            raise InputError(f"{name} has no run that can be compared with one of {baseline}.")
-        by_seed: dict[int, list[Row]] = {}
-        for row in by_name[name].runs:
-            by_seed.setdefault(row.seed, []).append(row)
-        logs = [
-            [
-                float(np.mean([math.log(cost(row) / cost(base[row.environment, row.seed])) for row in several]))
-                for several in by_seed.values()
-            ]
-            for cost in COSTS
-        ]
+def standings(rows: Rows) -> list[Place]:
+    """The algorithms over all environments on which they and Fed-UCBVI ran, the least regret first."""
+    table, made = table_of_rows(rows), []
+    base = table.having(algorithm=ALGORITHM)
+    for name, part in table.parts("algorithm").items():
+        both = [(one, other) for one in part for other in base.counterparts(one, ("algorithm", "agents"))]
+        if not both:
+            raise InputError(f"{name} has no run that can be compared with one of {ALGORITHM}.")
+        paired = [[one.paired(other, cost).ratios.values() for one, other in both] for cost in COSTS]
+        logs = np.log([[*zip(*ratios, strict=True)] for ratios in paired]).mean(axis=2)  # [cost, seed]
         regret, rounds, megabytes = (Estimate.of(Band(*np.exp(student_interval(one)))) for one in logs)
-        cells = [one.summary(REGRET) for one in by_name[name]]
+        cells = [one.summary(REGRET) for one, _ in both]
         failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
+        shares = np.mean([*zip(*(one.samples(SHARE) for one, _ in both), strict=True)], axis=1)
+        share = Estimate.of(student_interval(shares))
         typical = (math.exp(float(np.median(logs[0]))), failing)
-        share = Estimate.of(student_interval([np.mean([*map(SHARE, several)]) for several in by_seed.values()]))
-        made.append(Place(name, len(cells), len(by_seed), regret, *typical, rounds, megabytes, share))
+        made.append(Place(name, len(both), logs.shape[1], regret, *typical, rounds, megabytes, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
 
 def summary(rows: Rows) -> dict[str, Any]:
+    """All that the tables say, ready for JSON."""
 
     def plain(place: Place, count: str = "agents") -> dict[str, Any]:
         cells = {
@@ -347,7 +339,6 @@ def environments_of(rows: Rows) -> dict[str, int]:
 
 
 def tables(rows: Rows) -> list[Table]:
-    """The table over all environments, and that of each."""
     overall = [place.cells() for place in standings(rows)]
     made = [Table("overall", "Over all environments", OVERALL_TEXT, OVERALL, overall)]
     for name, episodes in environments_of(rows).items():
@@ -357,7 +348,6 @@ def tables(rows: Rows) -> list[Table]:
 
 
 def documents(board: LeaderboardPlan, rows: Rows) -> dict[str, str]:
-    """The documents by the names of their files: the whole, and each environment."""
     parts = [f"# {TITLE}", "This page was written by `fed-ucbvi leaderboard --out DIR`."]
     parts += [_lines(paragraph) for paragraph in explanation(board, rows)]
     parts += ["Left out:", _items(left_out(board))]
@@ -415,7 +405,6 @@ def share_text(cell: Estimate) -> str:
 
 
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
-    """The leaderboard as a page, with regret against bytes on every environment."""
 
     def point(place: Place) -> Series:
         look, x = (label_of(place.algorithm), colour_of(place.algorithm)), [place.megabytes.mean]

@@ -6,7 +6,7 @@ No constant is tuned. Claims about orderings are judged by comparisons of means,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
 from fed_ucbvi.algorithms.base import TableRow
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import NEVER, Claim, Finding, ratios_at_most, verdict_of
+from fed_ucbvi.paper.judging import NEVER, Claim, Finding, judge, ratios_at_most
 from fed_ucbvi.paper.section5 import bytes_figure
 from fed_ucbvi.report.content import Section, Table, Verdict
 from fed_ucbvi.report.run_figures import FAILING_TEXT, Column, band_text, table_of_groups
@@ -50,14 +50,12 @@ HETEROGENEITY = {True: "yes", False: "no", None: "\u2013"}
 
 def grids(scale: RunScale, names: Sequence[str] | None = None) -> Grids:
     """Every algorithm with its defaults, identical agents; single-agent ones with one agent."""
-    chosen = list(ALGORITHMS) if names is None else list(names)
-    alone = [name for name in chosen if class_of(name).single_agent]
-    together = [name for name in chosen if name not in alone]
+    chosen = list(ALGORITHMS) if names is None else names
+    alone, together = ([name for name in chosen if class_of(name).single_agent is one] for one in (True, False))
     return [*([scale.grid(together)] if together else []), *([scale.grid(alone, agents=[1])] if alone else [])]
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
-    """A table for each environment, regret against bytes, and the orderings."""
     text = (
         "Every algorithm of the paper's Table 1, and MVP beyond it, with its default constants, nothing tuned; "
         f"M = {scale.base_agents} identical agents (one for single-agent algorithms). Byzan-UCBVI, FedQ-"
@@ -69,28 +67,22 @@ def analyse(table: Traces, scale: RunScale) -> Section:
     return Section("table1", "Table 1 of the paper, measured", (text,), figures=figures, tables=tables)
 
 
-def orderings(table: Traces) -> Iterator[Verdict | None]:
-    for ordering in ORDERINGS:
-        rows = {}
-        for environment, part in table.parts("environment").items():
-            groups = {group["algorithm"]: group for group in part}
-            if groups.keys() >= set(ordering.algorithms):
-                rows[label_of(environment)] = [groups[name] for name in ordering.algorithms]
-        yield ordered(ordering.text, rows, attrgetter(ordering.measure))
+def ordered(ordering: Ordering, table: Traces) -> Verdict | None:
+    measure: Measure = attrgetter(ordering.measure)
 
-
-def ordered(text: str, rows: Mapping[str, Sequence[Group]], measure: Measure) -> Verdict | None:
-    """On the claim that a measure grows along a list of algorithms, for each environment."""
-    findings = {}
-    for environment, row in rows.items():
+    def find(part: Traces) -> Finding | None:
+        groups = {group["algorithm"]: group for group in part}
+        row = [groups[name] for name in ordering.algorithms if name in groups]
         steps = [low.paired(high, measure) for low, high in pairwise(row)]
+        if len(row) < len(ordering.algorithms) or not all(pairs.seeds for pairs in steps):
+            return None
         names = [f"{label_of(one.group['algorithm'])} over {label_of(one.other['algorithm'])}" for one in steps]
-        if all(pairs.seeds for pairs in steps):
-            asked = ratios_at_most(1.0, dict(zip(names, steps, strict=True)), strictly=True)
-            line = " against ".join(f"{np.median(group.samples(measure)):,.0f}" for group in row)
-            findings[environment] = Finding(asked, line, line, NEVER)
+        asked = ratios_at_most(1.0, dict(zip(names, steps, strict=True)), strictly=True)
+        line = " against ".join(f"{np.median(group.samples(measure)):,.0f}" for group in row)
+        return Finding(asked, line, line, NEVER)
+
     rule = "A seed says holds in an environment if the figures are in this order."
-    return verdict_of(Claim(text, f"{text}.", "Table 1", rule), findings)
+    return judge(Claim(ordering.text, f"{ordering.text}.", "Table 1", rule), table, find)
 
 
 def _in_order(table: Iterable[Group]) -> list[Group]:
@@ -187,13 +179,9 @@ def markdown(summary: dict[str, Any]) -> str:
             "|---|---|---|---:|---:|---:|---:|---:|---:|---|---|",
         ]
         for row in rows:
-            cells = [
-                row["algorithm"],
-                row["kind"],
-                HETEROGENEITY[row["heterogeneity"]],
-                cell_text(Estimate(**row["regret"])),
-            ]
-            cells += [cell_text(row["median"]), row["failing"], cell_text(Estimate(**row["rounds"]))]
+            regret, rounds = (cell_text(Estimate(**row[name])) for name in ("regret", "rounds"))
+            cells = [row["algorithm"], row["kind"], HETEROGENEITY[row["heterogeneity"]], regret]
+            cells += [cell_text(row["median"]), row["failing"], rounds]
             cells += [f"{row[name]:,.1f}" for name in ("megabytes_up", "megabytes_down")]
             lines.append(f"| {' | '.join([*cells, row['communication_order'], row['regret_order']])} |")
         lines.append("")
@@ -211,4 +199,4 @@ def check_names(names: Sequence[str]) -> None:
         raise InputError("an algorithm is named twice; name each once.")
 
 
-EXPERIMENT = Experiment(grids, orderings, analyse)
+EXPERIMENT = Experiment(grids, lambda table: [ordered(ordering, table) for ordering in ORDERINGS], analyse)
