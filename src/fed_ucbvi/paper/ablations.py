@@ -46,7 +46,6 @@ def grids(scale: RunScale) -> Grids:
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
-    """Regret and rounds of every variant, and whether the global rule is what saves communication."""
     panels = draw.panels_of(table, partial(_points, regret), "", draw.REGRET_LABEL, y_log=True)
     panels += draw.panels_of(table, partial(_points, rounds), "", draw.ROUNDS_LABEL, y_log=True)
     figure = Figure(

@@ -104,7 +104,6 @@ class Experiment:
     further: tuple[Callable[[Traces, RunScale], Grids], ...] = ()
 
     def judge(self, table: Traces) -> list[Verdict]:
-        """The verdicts on claims that these runs can judge."""
         return [verdict for verdict in self.verdicts(table) if verdict is not None]
 
     def grids_at(self, stage: int, table: Traces, scale: RunScale) -> Grids:

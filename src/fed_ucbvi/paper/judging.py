@@ -4,11 +4,10 @@ A rule turns the runs of one seed, in all cells of an environment, into an outco
 could be, say *holds*, and whether most say at least *holds partly*, is decided by an exact sign test. It looks at
 the first 5, 10, 20 and 40 seeds and stops where the count of one answer reaches the bound of that look. The bounds
 spend an error of 5 % over the looks (:data:`BOUNDS`): in an environment, an outcome better than the truth has a
-probability of at most 5 %, and so has one that is worse. This needs no assumption about regrets, in particular none
-about rare seeds that fail, which Student's interval of a mean does not see. What the environments say is combined.
-Then a claim is said to hold, or not to hold, wrongly with a probability of at most 5 %. *Holds partly* rests on the
-outcomes of single environments. Where an open environment could change the verdict, the claim is undecided, and that
-environment gets further seeds.
+probability of at most 5 %, and so has a worse one, whatever the law of regrets, also where rare seeds fail, which
+Student's interval of a mean does not see. What the environments say is combined: a claim is said to hold, or not to
+hold, wrongly with a probability of at most 5 %; *holds partly* rests on single environments. Where an open
+environment could change the verdict, the claim is undecided, and that environment gets further seeds.
 """
 
 from __future__ import annotations
@@ -37,8 +36,6 @@ Each is the least that spends at most 5/8, 6/8, 7/8 and all of the error up to i
 The probability of ever reaching a bound is largest where half of all seeds say yes; tests compute it exactly.
 """
 POWER = 0.8
-NEAR = 0.05
-"""An open figure that lies so near to its limit, as a share of it, is at the limit."""
 ANY, NEVER = 1e-6, 2.0
 """Shares of conditions from which on a claim holds partly: if any is met; and not at all."""
 RANKS: tuple[Outcome, ...] = ("does not hold", "holds partly", "holds")
@@ -133,7 +130,8 @@ class Condition(NamedTuple):
 
     @property
     def near(self) -> bool:
-        return abs(self.middle - self.limit) <= NEAR * abs(self.limit)
+        """Whether the middle is within 5 % of the limit, which an open figure is then said to be at."""
+        return abs(self.middle - self.limit) <= 0.05 * abs(self.limit)
 
 
 def ratios_at_most(limit: float, cells: Cells, *, strictly: bool = False) -> list[Condition]:
@@ -233,13 +231,11 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def judge(claim: Claim, table: Traces, find: Find, detail: str = "") -> Verdict | None:
-    """The verdict on a claim from what is found in every environment."""
     findings = {label_of(name): find(part) for name, part in table.parts("environment").items()}
     return verdict_of(claim, findings, detail)
 
 
 def verdict_of(claim: Claim, findings: Mapping[str, Finding | None], detail: str = "") -> Verdict | None:
-    """The verdict on a claim from the findings of all environments; None if there is no finding."""
     known = {name: finding for name, finding in findings.items() if finding is not None}
     if not known:
         return None
@@ -275,7 +271,6 @@ def fact(claim: Claim, found: Mapping[str, tuple[bool, str]], runs: str, detail:
 
 
 def _count(found: Judged) -> str:
-    """The outcome, and how many seeds say so."""
     _, yes, seeds = found.majority
     if found.outcome == "undecided":
         return f"undecided, {yes} of {seeds} seeds for the better outcome"
@@ -300,12 +295,10 @@ def in_a_line(texts: Mapping[str, str]) -> str:
 
 
 def typical_text(cells: Cells) -> str:
-    """The ratios of the typical seed over several cells."""
     return range_text([pairs.typical for pairs in cells.values()])
 
 
 def ratios_text(cells: Cells) -> str:
-    """Ratios over several cells: of the typical seed, and of means."""
     means = range_text([pairs.of_means for pairs in cells.values()])
     return f"{typical_text(cells)} times (by means {means})"
 
@@ -337,5 +330,4 @@ def range_text(numbers: Sequence[float], digits: int = 2) -> str:
 
 
 def signed(number: float, digits: int = 2) -> str:
-    """A number with a proper minus sign."""
     return f"{number:.{digits}f}".replace("-", MINUS)

@@ -14,8 +14,8 @@ from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import OURS, Claim, Finding, Pairs, against, range_text, ratios_at_most
 from fed_ucbvi.report import run_figures as draw
-from fed_ucbvi.report.content import Figure, Section, Table, Verdict
-from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
+from fed_ucbvi.report.content import Figure, Section, Verdict
+from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
 from fed_ucbvi.results.statistics import share_interval
 from fed_ucbvi.results.style import label_of
 
@@ -85,23 +85,12 @@ def grids(scale: RunScale) -> Grids:
         found += [scale.grid(variants, agents=several[:-1], **here), scale.grid(most, agents=several[-1:], **here)]
         if the_papers:
             found.append(scale.grid(variants, eps_p=EPS_P, **here))
-    return [*found, *_worst_grids(scale)]
-
-
-def _worst_grids(scale: RunScale) -> Grids:
-    names = [*scale.episodes, *_other_episodes(scale), *(() if scale.quick else HARD_ENVIRONMENTS)]
-    seeds = list(range(1, 1 + (2 if scale.quick else WORST_SEEDS)))
-    without = (PUBLISHED,) if scale.size == "full" else (PUBLISHED, FAST)
-    return [
-        scale.grid(
-            _for(environment, without, f", {MANY_SEEDS}"),
-            environments=[environment],
-            episodes={environment: 300 if scale.quick else OTHERS_EPISODES},
-            seeds=seeds,
-            env_seed=0,
-        )
-        for environment in names
-    ]
+    for environment in (*scale.episodes, *_other_episodes(scale), *(() if scale.quick else HARD_ENVIRONMENTS)):
+        worst = _for(environment, (PUBLISHED,) if full else (PUBLISHED, FAST), f", {MANY_SEEDS}")
+        here = {"environments": [environment], "episodes": {environment: 300 if scale.quick else OTHERS_EPISODES}}
+        seeds = range(1, 1 + (2 if scale.quick else WORST_SEEDS))
+        found.append(scale.grid(worst, **here, seeds=list(seeds), env_seed=0))
+    return found
 
 
 def _claim(name: str, text: str, rule: str) -> Claim:
@@ -141,6 +130,13 @@ def analyse(table: Traces, scale: RunScale) -> Section:
     alike, worst = main.having(eps_p=0.0), table.where(lambda group: group["label"].endswith(MANY_SEEDS))
     the_papers = alike.where(lambda group: group["environment"] in scale.episodes)
     others = alike.where(lambda group: group["environment"] not in scale.episodes)
+    variant: draw.Column = ("variant", lambda group: str(group["label"]).removesuffix(f", {MANY_SEEDS}"))
+    most: draw.Column = ("worst", lambda group: group.summary(regret).worst)
+    costs = ("runs", "regret", "median", "failing")
+    shown = ("environment", variant, "M", "εₚ", "T", *costs, "rounds")
+    cells = draw.table_of_groups("kl", "Published and Fed-KL-UCBVI", main, shown)
+    title, columns = "The worst of many seeds", ("environment", variant, "M", "T", *costs, most)
+    worst_cells = draw.table_of_groups("kl_worst", title, worst, columns)
     return Section(
         "kl",
         "Fed-KL-UCBVI",
@@ -151,7 +147,7 @@ def analyse(table: Traces, scale: RunScale) -> Section:
             _against_agents("kl_others", others, regret, draw.REGRET_LABEL, alike),
             _eps_figure(main.where(lambda group: group["environment"] in scale.episodes), scale.base_agents),
         ],
-        tables=[_cells(main), _worst_table(worst)],
+        tables=[cells, replace(worst_cells, caption="Regret of one instance each.")],
     )
 
 
@@ -246,22 +242,6 @@ def _eps_figure(table: Traces, agents: int) -> Figure:
     panels = draw.panels_of(table.having(agents=agents), curves, "", draw.REGRET_LABEL, y_log=True)
     caption = f"M = {agents}. Regret in the common MDP. {draw.band_text(table)}"
     return Figure("kl_eps", "Regret where agents differ", caption, panels)
-
-
-def _variant(group: Group) -> str:
-    return str(group["label"]).removesuffix(f", {MANY_SEEDS}")
-
-
-def _cells(table: Traces) -> Table:
-    shown = ("environment", ("variant", _variant), "M", "εₚ", "T", "runs", "regret", "median", "failing", "rounds")
-    return draw.table_of_groups("kl", "Published and Fed-KL-UCBVI", table, shown)
-
-
-def _worst_table(table: Traces) -> Table:
-    worst: draw.Column = ("worst", lambda group: group.summary(regret).worst)
-    shown = ("environment", ("variant", _variant), "M", "T", "runs", "regret", "median", "failing", worst)
-    made = draw.table_of_groups("kl_worst", "The worst of many seeds", table, shown)
-    return replace(made, caption="Regret of one instance each.")
 
 
 EXPERIMENT = Experiment(grids, verdicts, analyse)

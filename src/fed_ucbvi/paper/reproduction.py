@@ -61,14 +61,14 @@ EXPERIMENTS: dict[str, Experiment] = {
     "table1": table1.EXPERIMENT,
 }
 """In the order of the report."""
-FULL_ONLY = ("table1",)
-"""Run by default only in a full reproduction; ``fed-ucbvi compare`` makes the same table alone."""
 
 
 def check_names(names: Iterable[str], scale: RunScale) -> tuple[str, ...]:
-    """The named experiments, in the order of the report; by default all, without those only for ``full``."""
-    left_out = FULL_ONLY if scale.size == "default" else ()
-    asked = set(names) or set(EXPERIMENTS) - set(left_out)
+    """The named experiments, in the order of the report; by default all, but ``table1`` at the default size.
+
+    ``fed-ucbvi compare`` makes the same table alone.
+    """
+    asked = set(names) or set(EXPERIMENTS) - ({"table1"} if scale.size == "default" else set())
     for name in asked:
         if name not in EXPERIMENTS:
             raise unknown_name("experiment", name, EXPERIMENTS)
@@ -191,7 +191,6 @@ def _lacking(jobs: Iterable[Job], wanted: Mapping[str, Iterable[int]]) -> list[l
 
 
 def _grid_of(jobs: Sequence[Job]) -> dict[str, Any]:
-    """Jobs that differ in their seed only, as a grid."""
     job = jobs[0]
     return {
         "algorithms": [{"name": job.algorithm, "label": job.label, **job.parameters}],
@@ -221,7 +220,6 @@ def run_experiments(
 
 
 def in_two_sentences(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """Which of the paper's claims hold, and which do not."""
     names: dict[Outcome, list[str]] = {}
     for verdict in verdicts:
         if not verdict.ours:

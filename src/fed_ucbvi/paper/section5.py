@@ -4,10 +4,8 @@ The figures are regret against T and against M, and communication rounds against
 as in the paper, and against FedQ-Advantage, with the constants of the paper's experiments. Environments are drawn
 from the run's seed, so that cells differ by nothing but what the axes say.
 
-A rule says what one seed, with its runs in all cells, says of a claim in an environment. The outcomes of
-environments are combined: holds if it holds in all, does not hold if it fails in all, and holds partly otherwise.
-The verdict is what most seeds say (:mod:`fed_ucbvi.paper.judging`). If the runs cannot judge a claim, the result is
-None.
+A rule says what one seed, with its runs in all cells, says of a claim in an environment; the verdict is what most
+seeds say (:mod:`fed_ucbvi.paper.judging`).
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from fed_ucbvi.results.style import label_of
 
 ALGORITHMS = ("fed-ucbvi", "fedq-bernstein", "fedq-advantage")
 MARKERS = "Crosses: Fed-UCBVI, circles: FedQ-Bernstein, squares: FedQ-Advantage."
-SLOPES = "Slopes in the title: of {} against log M between neighbouring M, of Fed-UCBVI at εₚ = 0."
 SLIGHT_INCREASE = 1.25
 """A regret of at most this many times that of identical agents is a slight increase."""
 LINEAR = -0.9
@@ -75,7 +72,6 @@ def grids(scale: RunScale) -> Grids:
 
 
 def drawn(scale: RunScale) -> tuple[float, ...]:
-    """The eps_p of curves."""
     return (scale.eps_p[0], *([0.1] if 0.1 in scale.eps_p else []), scale.eps_p[-1])
 
 
@@ -91,25 +87,21 @@ def analyse(table: Traces, scale: RunScale) -> Section:
         "The MDP and the agents' kernels are drawn from the run's seed and are the same for every M, εₚ and "
         "algorithm."
     )
-    speed_up = _against_agents(table, shown, regret, draw.REGRET_LABEL, reference=True)
-    communication = _against_agents(table, shown, rounds, draw.ROUNDS_LABEL)
+    against_agents = [
+        Figure(
+            f"figure{number}",
+            f"Fed-UCBVI's {what} against M{_slopes_text(table, shown[0], measure)}",
+            f"Figure {number} of the paper. {note} Slopes in the title: of log {what} against log M between "
+            f"neighbouring M, of Fed-UCBVI at εₚ = 0. {MARKERS} {draw.band_text(table)}",
+            _against_agents(table, shown, measure, y_label),
+        )
+        for number, what, measure, y_label, note in (
+            (2, "regret", regret, draw.REGRET_LABEL, "Dotted grey: in proportion to 1/M, a linear speed-up."),
+            (3, "rounds", rounds, draw.ROUNDS_LABEL, "Fewer is better; T is the most there can be."),
+        )
+    ]
     figures = (
-        _regret_over_episodes(base, shown),
-        _regret_over_eps_p(base),
-        Figure(
-            "figure2",
-            f"Fed-UCBVI's regret against M{_slopes_text(table, shown[0], regret)}",
-            "Figure 2 of the paper. Dotted grey: in proportion to 1/M, a linear speed-up. "
-            f"{SLOPES.format('log regret')} {MARKERS} {draw.band_text(table)}",
-            speed_up,
-        ),
-        Figure(
-            "figure3",
-            f"Fed-UCBVI's rounds against M{_slopes_text(table, shown[0], rounds)}",
-            "Figure 3 of the paper. Fewer is better; T is the most there can be. "
-            f"{SLOPES.format('log rounds')} {MARKERS} {draw.band_text(table)}",
-            communication,
-        ),
+        *(_regret_over_episodes(base, shown), _regret_over_eps_p(base), *against_agents),
         bytes_figure(base.having(eps_p=scale.eps_p[0]), "regret_and_bytes"),
     )
     tables = [draw.cells_table(table, "figures", "Every cell of the figures")]
@@ -154,9 +146,7 @@ def _regret_over_eps_p(table: Traces) -> Figure:
     )
 
 
-def _against_agents(
-    table: Traces, shown: Sequence[float], measure: Measure, y_label: str, *, reference: bool = False
-) -> list[Panel]:
+def _against_agents(table: Traces, shown: Sequence[float], measure: Measure, y_label: str) -> list[Panel]:
     def curves(part: Traces) -> Iterator[Series]:
         first = None
         for dash, eps_p in zip(draw.DASHES, shown, strict=False):
@@ -166,7 +156,7 @@ def _against_agents(
                 if curve is not None and len(curve.x) > 1:
                     first = first or curve
                     yield curve
-        if reference and first is not None:
+        if measure is regret and first is not None:
             yield inverse_line(first)
 
     return draw.panels_of(table, curves, draw.AGENTS_LABEL, y_label, x_log=True, y_log=True)
@@ -230,19 +220,17 @@ def _heterogeneity(table: Traces) -> Finding | None:
         return None
     worst = max(cells, key=lambda cell: cells[cell].typical)
     largest = max(table.values("eps_p"))
-    halves = {eps_p: _late_share(table.having(eps_p=eps_p)) for eps_p in (0.0, largest)}
+    late = {}
+    for eps_p in (0.0, largest):
+        runs = table.having(eps_p=eps_p).runs
+        late[eps_p] = np.mean([1 - run.regret_at(run.episodes_played / 2) / run.regret for run in runs])
     text = (
         f"regret is {judging.ratios_text(cells)} that at εₚ = 0, most at {worst}; of it "
-        f"{halves[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and {halves[largest]:.1%} at "
+        f"{late[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and {late[largest]:.1%} at "
         f"{eps_text(largest)} (of a term linear in T it would be half)"
     )
     line, asked = f"{judging.typical_text(cells)} times the regret at εₚ = 0", ratios_at_most(SLIGHT_INCREASE, cells)
     return Finding(asked, text, line, notes=judging.carried(cells))
-
-
-def _late_share(table: Traces) -> float:
-    """The share of the regret that falls into the second half of the episodes."""
-    return float(np.mean([1 - run.regret_at(run.episodes_played / 2) / run.regret for run in table.runs]))
 
 
 def slopes_in_agents(table: Traces, measure: Measure) -> dict[Seeds, float]:
@@ -340,18 +328,16 @@ BELOW = Claim(
 
 
 def below(table: Traces, other: str = "fedq-bernstein", claim: Claim = BELOW, detail: str = "") -> Verdict | None:
-    own = table.having(algorithm=OWN)
-    return judging.judge(claim, own, lambda part: _below(part, table, other), detail)
+    def find(part: Traces) -> Finding | None:
+        cells = {cell_text(both.group): both for both in judging.against(part, table.having(algorithm=other), regret)}
+        if not cells:
+            return None
+        far, lower = ratios_at_most(FAR_BELOW, cells), ratios_at_most(1.0, cells, strictly=True)
+        text = f"regret is {judging.ratios_text(cells)} that of {label_of(other)} in {len(cells)} cells"
+        line = f"{judging.typical_text(cells)} times {label_of(other)}'s"
+        return Finding(far, text, line, weaker=lower, notes=judging.carried(cells))
 
-
-def _below(part: Traces, table: Traces, other: str) -> Finding | None:
-    cells = {cell_text(pairs.group): pairs for pairs in judging.against(part, table.having(algorithm=other), regret)}
-    if not cells:
-        return None
-    far, lower = ratios_at_most(FAR_BELOW, cells), ratios_at_most(1.0, cells, strictly=True)
-    text = f"regret is {judging.ratios_text(cells)} that of {label_of(other)} in {len(cells)} cells"
-    line = f"{judging.typical_text(cells)} times {label_of(other)}'s"
-    return Finding(far, text, line, weaker=lower, notes=judging.carried(cells))
+    return judging.judge(claim, table.having(algorithm=OWN), find, detail)
 
 
 def ratios_to(table: Traces, other: str, measure: Measure = regret) -> list[float]:

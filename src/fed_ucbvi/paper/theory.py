@@ -30,8 +30,6 @@ AGENTS = (1, 5, 20, 100)
 QUICK_AGENTS = (1, 5)
 EPISODES = 10**9
 QUICK_EPISODES = 10**6
-LINEAR_UNTIL = 0.5
-"""The regret is no longer linear once its mean per episode is below this share of its initial value."""
 FIRST_EPISODES = 1000
 
 
@@ -49,7 +47,6 @@ def grids(scale: RunScale) -> Grids:
 
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
-    """On the speed-up with the constants of the theory, and on the bound on rounds."""
     claim = SPEED_UP._replace(
         name="linear speed-up with the theory's constants",
         text="With the constants of the theory and identical agents, Fed-UCBVI has linear speed-up in M.",
@@ -61,7 +58,6 @@ def verdicts(table: Traces) -> Iterator[Verdict | None]:
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
-    """Regret and rounds beside the proved bounds, and the speed-up with the constants of the theory."""
     return Section(
         "theory",
         "The theorem's constants",
@@ -95,7 +91,7 @@ def linear_until(run: Trace) -> float:
     """The number of episodes after which the mean regret per episode has halved; T if it has not."""
     points = np.geomspace(FIRST_EPISODES, run.episodes_played, 400)
     rate = run.regret_at(points) / points
-    left = np.flatnonzero(rate < LINEAR_UNTIL * rate[0])
+    left = np.flatnonzero(rate < 0.5 * rate[0])
     return float(points[left[0]]) if len(left) else float(run.episodes_played)
 
 
@@ -148,7 +144,6 @@ def _where_the_bound_begins(table: Traces) -> str:
 
 
 def _by_agents(table: Traces) -> list[tuple[Dash, str, Group]]:
-    """The groups by M, each with a dash and its name."""
     order = zip(draw.DASHES, table.ordered("agents"), strict=False)
     return [(dash, f"M = {group['agents']}", group) for dash, group in order]
 

@@ -1,9 +1,9 @@
 """The comparison repeated with every algorithm's constants tuned by the same rule on other instances.
 
 With the constants of the paper's experiments FedQ's bonuses are far larger than Fed-UCBVI's, which has no logarithm.
-Here one factor k on each algorithm's bonus is chosen on tuning instances: the one whose largest regret is least.
-Where it is at the edge of the grid, further factors beyond it are tried. Then the algorithms are compared again
-on the instances of the other experiments.
+Here one factor k on each algorithm's bonus is chosen on tuning instances, the one whose largest regret is least, with
+more factors beyond the edge of the grid where it is there. Then the algorithms are compared again on the instances of
+the other experiments.
 
 k = 1 is the constant of the paper's experiments, except that FedQ-Bernstein here uses its variance from 10 samples on
 instead of 1000; otherwise its Bernstein bonus would never apply at these T. FedQ-Advantage takes the square root of
@@ -175,7 +175,6 @@ def factor_text(factor: float) -> str:
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
-    """Regret against the factor, both comparisons side by side, and the verdicts with tuned constants."""
     factors = QUICK_FACTORS if scale.quick else FACTORS
     return Section(
         "fair",
@@ -210,7 +209,6 @@ KL_IS_LOWEST = Claim(
 
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
-    """On the claims once every algorithm is tuned, each with how tuning was done."""
     tuned, everybody = table.having(label=BEST), tuning_text(table, tuple(TUNED))
     for other, place in (
         (RIVAL, "Section 5, Impact of Heterogeneity"),
@@ -300,7 +298,6 @@ def _comparison_figures(table: Traces) -> list[Figure]:
 
 
 def _range(group: Group, measure: Measure, middle: Callable[..., Any]) -> Estimate:
-    """The middle of the runs, from the least to the largest."""
     samples = group.samples(measure)
     return Estimate(*(float(one(samples)) for one in (middle, np.min, np.max)))
 
