@@ -22,21 +22,6 @@ from fed_ucbvi.core.text import shortened
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 MARGIN = 0.04
 """Left free beyond the outermost points, as a share of the axis."""
-CATEGORY_WIDTH = 0.6
-"""The share of the distance between two categories that the points of one category take."""
-MAX_TICKS = 8
-"""Up to this many different x, each is written under the axis if there is room."""
-FEW_DECADES = 2.5
-"""From this many decades on a logarithmic axis has ticks at powers of ten only."""
-MAX_POWERS = 6
-"""The most powers of ten along an axis; on longer axes some are left out."""
-MIN_TICKS = 3
-CROWD = 12
-"""The most ticks along an axis; where there are more, some are left out."""
-LONGEST = 30
-"""Characters of a category under an axis; longer ones are cut."""
-MIN_DISTANCE = 0.09
-"""Between two such x, as a share of the axis."""
 
 
 @dataclass(frozen=True)
@@ -241,31 +226,32 @@ def categories(panel: Panel) -> list[str]:
 
 
 def positions(panel: Panel) -> list[list[float]]:
-    """The x of every series as numbers; categories count from 0, and loose points in one stand side by side."""
+    """The x of every series as numbers; categories count from 0, and loose points in one share 60 % of its width."""
     names = {name: float(number) for number, name in enumerate(categories(panel))}
     if not names:
         return [[float(x) for x in series.x] for series in panel.series]
     loose = [number for number, series in enumerate(panel.series) if not series.line]
     moves = {
-        number: CATEGORY_WIDTH * ((place + 0.5) / len(loose) - 0.5) if len(loose) > 1 else 0.0
+        number: 0.6 * ((place + 0.5) / len(loose) - 0.5) if len(loose) > 1 else 0.0
         for place, number in enumerate(loose)
     }
     return [[names[str(x)] + moves.get(number, 0.0) for x in series.x] for number, series in enumerate(panel.series)]
 
 
 def x_scale(panel: Panel) -> Scale:
+    """The horizontal axis; up to eight different x are each written under it if they are 9 % of it apart."""
     if panel.x_axis is not None:
         return panel.x_axis
     names = categories(panel)
     if names:
-        ticks = tuple((float(number), shortened(name, LONGEST)) for number, name in enumerate(names))
+        ticks = tuple((float(number), shortened(name, 30)) for number, name in enumerate(names))
         return Scale(-0.5, len(names) - 0.5, log=False, ticks=ticks, categories=True)
     values = sorted({x for series in positions(panel) for x in series})
     marked = any(series.marker != "none" for series in panel.series)
     low, high = _widened(values[0], values[-1], panel.x_log, MARGIN if marked else 0.0)
     along = np.log([low, *values, high]) if panel.x_log else np.array([low, *values, high])
     apart = np.diff(along[1:-1]) / (along[-1] - along[0])
-    if len(values) <= MAX_TICKS and (apart >= MIN_DISTANCE).all():
+    if len(values) <= 8 and (apart >= 0.09).all():
         return Scale(low, high, panel.x_log, tuple((value, short(value)) for value in values))
     return log_scale(low, high) if panel.x_log else Scale(low, high, log=False)
 
@@ -285,7 +271,7 @@ def y_scale(panel: Panel) -> Scale:
 
 
 def log_scale(low: float, high: float) -> Scale:
-    """A logarithmic axis; if it is short, with round numbers finer than powers of ten.
+    """A logarithmic axis with up to six powers of ten, or, below 2.5 decades, 3 to 12 round numbers between them.
 
     >>> [text for _, text in log_scale(0.4, 30).ticks], [text for _, text in log_scale(2.9, 3.4).ticks]
     (['0.5', '1', '2', '5', '10', '20'], ['2.9', '3', '3.1', '3.2', '3.3', '3.4'])
@@ -293,16 +279,16 @@ def log_scale(low: float, high: float) -> Scale:
     ['1', '10²', '10⁴', '10⁶', '10⁸', '10¹⁰']
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    if math.log10(high / low) >= FEW_DECADES:
+    if math.log10(high / low) >= 2.5:
         whole = [power for power in powers if low <= 10.0**power <= high]
         written = power_of_ten if high >= 1e5 or low < 1e-3 else short
-        values = [float(f"1e{power}") for power in whole[:: -(-len(whole) // MAX_POWERS)]]
+        values = [float(f"1e{power}") for power in whole[:: -(-len(whole) // 6)]]
         return Scale(low, high, log=True, ticks=tuple((value, written(value)) for value in values))
     for steps in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [step / 10 for step in range(10, 100)]):
         ticks = [float(f"{step}e{power}") for power in powers for step in steps]
         ticks = [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) >= MIN_TICKS:
-            some = ticks[:: -(-len(ticks) // CROWD)]
+        if len(ticks) >= 3:
+            some = ticks[:: -(-len(ticks) // 12)]
             return Scale(low, high, log=True, ticks=tuple((tick, short(tick)) for tick in some))
     return Scale(low, high, log=True, ticks=((low, short(low)), (high, short(high))))
 

@@ -159,7 +159,6 @@ def _register_font() -> None:
 
 
 def _on_paper(svg: str) -> str:
-    """The picture in its size on paper, in points."""
 
     def smaller(found: re.Match[str]) -> str:
         width, height = (float(size) * POINTS for size in found.groups())

@@ -289,7 +289,6 @@ def _shades(board: Board, height: float, side: float) -> Spec:
 
 
 def _squares(board: Board, side: float) -> list[Spec]:
-    """Fills, lines, texts (on a little white where squares are shaded), rings and arrows."""
     (down, along), shaded, largest = board.lines, len(board.shades) > 0, max(board.rows, board.columns)
     frame = {"x": -0.5, "x2": board.columns - 0.5, "y": -0.5, "y2": board.rows - 0.5}
     lines = [{**frame, "y": y - 0.5, "y2": y - 0.5} for y in (range(down, board.rows, down) if down else ())]

@@ -1,8 +1,6 @@
 """The parts of a report as plain values. The page, the pictures and the data files are all made from them.
 
-The analysis of runs makes these values, and the writers of files read them; neither depends on the other. All texts
-are plain Unicode, without mark-up of any kind. Panels and series are in :mod:`fed_ucbvi.charts.panels`.
-:func:`check_report` raises an error for what cannot be written.
+All texts are plain Unicode, without mark-up of any kind. Panels and series are in :mod:`fed_ucbvi.charts.panels`.
 """
 
 from __future__ import annotations
@@ -127,8 +125,14 @@ class PageContent:
 
 def check_report(report: PageContent) -> None:
     """Raise unless every figure and table of ``report`` can be written, each under a name of its own."""
-    for kind, parts in (("section", report.sections), ("figure", report.figures), ("table", report.tables)):
-        _check_ids(kind, [part.id for part in parts])
+    seen = set()
+    parts = (("section", report.sections), ("figure", report.figures), ("table", report.tables))
+    for kind, id_ in ((kind, part.id) for kind, some in parts for part in some):
+        if not ID.fullmatch(id_):
+            raise InputError(f"{kind} id {id_!r} cannot name a file; use letters, digits, '-' and '_'.")
+        if (kind, id_.lower()) in seen:
+            raise InputError(f"two {kind}s have the id {id_!r}; give each one of its own (capitals do not count).")
+        seen.add((kind, id_.lower()))
     try:
         json.dumps(report.provenance, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -139,17 +143,6 @@ def check_report(report: PageContent) -> None:
         check_figure(figure)
     for table in report.tables:
         check_table(table)
-
-
-def _check_ids(kind: str, ids: Sequence[str]) -> None:
-    """Raise unless ids can be names of files and are different, also if capitals are ignored."""
-    seen = set()
-    for id_ in ids:
-        if not ID.fullmatch(id_):
-            raise InputError(f"{kind} id {id_!r} cannot name a file; use letters, digits, '-' and '_'.")
-        if id_.lower() in seen:
-            raise InputError(f"two {kind}s have the id {id_!r}; give each one of its own (capitals do not count).")
-        seen.add(id_.lower())
 
 
 def check_figure(figure: Figure) -> None:
@@ -171,11 +164,10 @@ def check_table(table: Table) -> None:
         if len(row) != len(table.columns):
             raise InputError(f"{where}, row {number}: {len(row)} cells for {len(table.columns)} columns.")
         for column, cell in zip(table.columns, row, strict=True):
-            spread = isinstance(cell, Estimate)
             for part in cell if isinstance(cell, Estimate) else (cell,):
                 if isinstance(part, float) and not math.isfinite(part):
                     raise InputError(f"{where}, row {number}, column {column!r}: {part} is not finite; use None.")
-            if spread and {f"{column} low", f"{column} high"} & set(table.columns):
+            if isinstance(cell, Estimate) and {f"{column} low", f"{column} high"} & set(table.columns):
                 raise InputError(
                     f"{where}: column '{column} low' or '{column} high' is needed for the intervals of "
                     f"{column!r}; rename it."

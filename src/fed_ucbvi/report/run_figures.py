@@ -26,8 +26,6 @@ CURVE_POINTS = 33
 MAX_CARRIED = 3
 """The most groups whose means are said to be carried by a few runs."""
 FAILING_TEXT = f"Failing: with more than {FAILING:g} times the median regret, and the 95 % interval of their share."
-MAX_CHARACTERS = 40
-"""Longer values of options are cut in tables."""
 EPISODES_LABEL = "Episodes per agent, T"
 REGRET_LABEL = "Common regret"
 ROUNDS_LABEL = "Communication rounds"
@@ -75,7 +73,6 @@ def band_text(table: Iterable[Group]) -> str:
 
 
 def episodes_grid(group: Group) -> npt.NDArray[np.int64]:
-    """Episodes at which to draw a curve on a logarithmic axis."""
     last = min(run.episodes_played for run in group.runs)
     return np.unique(np.geomspace(min(10, last), last, CURVE_POINTS).round().astype(np.int64))
 
@@ -89,7 +86,6 @@ def banded(algorithm: str, x: Sequence[float] | Sequence[str], samples: npt.Arra
 
 
 def over_episodes(group: Group, **style: Any) -> Series:
-    """The common regret of a group against T."""
     points = episodes_grid(group)
     return banded(group["algorithm"], points.tolist(), [run.regret_at(points) for run in group.runs], **style)
 
@@ -115,11 +111,8 @@ def panels_of(
     table: Traces, series_of: Callable[[Traces], Iterable[Series | None]], x_label: str, y_label: str, **axes: Any
 ) -> list[Panel]:
     """A panel for each environment with what ``series_of`` draws; without those that would be empty."""
-    panels = []
-    for environment, part in table.parts("environment").items():
-        if series := [one for one in series_of(part) if one is not None]:
-            panels.append(Panel(label_of(environment), x_label, y_label, series, **axes))
-    return panels
+    drawn = {name: [one for one in series_of(part) if one] for name, part in table.parts("environment").items()}
+    return [Panel(label_of(name), x_label, y_label, series, **axes) for name, series in drawn.items() if series]
 
 
 Column = str | tuple[str, str | Callable[[Group], Cell]]
@@ -173,12 +166,12 @@ def cells_table(table: Traces, id_: str, title: str) -> Table:
 
 def _order(group: Group) -> tuple[Any, ...]:
     """By environment, algorithm and label, then by parameters, options and sizes."""
-    names = ("environment", "algorithm", "label")
     owned = [
-        {name: value for name, value in group.settings.items() if name.startswith(f"{one}.")} for one in names[1::-1]
+        {name: value for name, value in group.settings.items() if name.startswith(owner)}
+        for owner in ("algorithm.", "environment.")
     ]
-    sizes = (group["agents"], group["eps_p"], group["episodes"])
-    return (*(group[name] for name in names), *map(key_of, owned), *sizes)
+    names, sizes = ("environment", "algorithm", "label"), ("agents", "eps_p", "episodes")
+    return (*(group[name] for name in names), *map(key_of, owned), *(group[name] for name in sizes))
 
 
 def _setting(name: str) -> Callable[[Group], Cell]:
@@ -188,7 +181,7 @@ def _setting(name: str) -> Callable[[Group], Cell]:
         value = group[name]
         if value is None or type(value) in (int, float):
             return value  # type: ignore[no-any-return]
-        return shortened(value if isinstance(value, str) else json.dumps(value), MAX_CHARACTERS)
+        return shortened(value if isinstance(value, str) else json.dumps(value), 40)
 
     return cell
 
@@ -206,10 +199,13 @@ def sweep_section(table: Traces, name: str) -> Section:
             ("regret", "episodes", over_episodes, EPISODES_LABEL),
             ("bytes", "bytes", over_bytes, BYTES_LABEL),
         ):
-            panels = []
-            for agents in sizes:
-                series = [curve(group, **looks[key_of(group.settings)]) for group in part.having(agents=agents)]
-                panels.append(_panel(f"M = {agents}", x_label, REGRET_LABEL, series))
+            panels = [
+                _panel(
+                    *(f"M = {agents}", x_label, REGRET_LABEL),
+                    [curve(group, **looks[key_of(group.settings)]) for group in part.having(agents=agents)],
+                )
+                for agents in sizes
+            ]
             figures.append(Figure(f"{id_}_{number}", f"{title}: common regret against {what}", caption, panels))
         if len(sizes) > 1:
             panels = []
@@ -241,19 +237,21 @@ def _problems(table: Traces) -> dict[str, Traces]:
 
 
 def _looks(table: Traces) -> dict[str, dict[str, Any]]:
-    """By the key of a group's settings: name and colour by algorithm, label and parameters; dash by eps_p."""
     sides = table.divide("algorithm", ("all runs", ""))
     wanted: dict[str, str] = {}
     for group, side in zip(table, sides, strict=True):
         wanted.setdefault(side.name, group.runs[0].about.colour)
     colours = dict(zip(wanted, different_colours(list(wanted.values())), strict=True))
-    levels, looks = table.values("eps_p"), {}
-    for group, side in zip(table, sides, strict=True):
-        dash = DASHES[levels.index(group["eps_p"]) % len(DASHES)]
-        variant = eps_text(group["eps_p"]) if len(levels) > 1 else ""
-        look = {"name": side.name, "colour": colours[side.name], "dash": dash, "variant": variant}
-        looks[key_of(group.settings)] = look
-    return looks
+    levels = table.values("eps_p")
+    return {
+        key_of(group.settings): {
+            "name": side.name,
+            "colour": colours[side.name],
+            "dash": DASHES[levels.index(group["eps_p"]) % len(DASHES)],
+            "variant": eps_text(group["eps_p"]) if len(levels) > 1 else "",
+        }
+        for group, side in zip(table, sides, strict=True)
+    }
 
 
 def _panel(title: str, x_label: str, y_label: str, series: Iterable[Series | None]) -> Panel:

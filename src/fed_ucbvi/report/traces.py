@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partialmethod
 from operator import attrgetter
 from typing import Any
 
@@ -73,18 +74,13 @@ class Trace:
     def megabytes(self) -> float:
         return (self.bytes_up + self.bytes_down) / 1e6
 
-    def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
-        """The common regret after ``episodes`` episodes, linear between points, as the next two."""
-        return self._at(episodes, self.regret_so_far)
+    def _at(self, curve: str, episodes: npt.ArrayLike) -> FloatArray:
+        """A curve after so many episodes; linear between points."""
+        return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, getattr(self, curve)))
 
-    def rounds_at(self, episodes: npt.ArrayLike) -> FloatArray:
-        return self._at(episodes, self.rounds_so_far)
-
-    def bytes_at(self, episodes: npt.ArrayLike) -> FloatArray:
-        return self._at(episodes, self.bytes_so_far)
-
-    def _at(self, episodes: npt.ArrayLike, heights: FloatArray) -> FloatArray:
-        return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, heights))
+    regret_at = partialmethod(_at, "regret_so_far")
+    rounds_at = partialmethod(_at, "rounds_so_far")
+    bytes_at = partialmethod(_at, "bytes_so_far")
 
 
 Pair = tuple[Any, Trace]
@@ -104,6 +100,5 @@ def table_of(pairs: Iterable[Pair]) -> Traces:
 
 def _labelled(settings: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
     """The settings with the labels that the run has on record, where the code that knows them is missing."""
-    labels = {written: getattr(trace.about, written) for written in LABELS.values()}
     unknown = (written for name, written in LABELS.items() if settings[written] == settings[name])
-    return {**settings, **{written: labels[written] for written in unknown if labels[written]}}
+    return {**settings, **{written: text for written in unknown if (text := getattr(trace.about, written))}}

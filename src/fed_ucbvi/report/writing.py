@@ -49,11 +49,6 @@ SIGNS = {
 PICTURES = ("png", "pdf")
 FIGURE_FILES = (*PICTURES, "parquet")
 TABLE_FILES = ("csv", "parquet")
-HEIGHT = 200
-"""Of axes, in pixels."""
-MAX_COLUMNS = 3
-LONGEST = 400
-"""Paragraphs at the top up to this many characters are shown whole; longer ones show one sentence and unfold."""
 ON_PAGE: vega.Spec = {
     **vega.CONFIG,
     "background": None,
@@ -127,7 +122,6 @@ def _list_files(folder: Path, draft: Path, names: Iterable[str]) -> None:
 
 
 def _contents(report: PageContent) -> dict[str, Callable[[], bytes]]:
-    """By the name of each file, what makes its content."""
     verdicts = [{"section": section.id, **asdict(verdict)} for section, verdict in report.judged]
     contents: dict[str, Callable[[], bytes]] = {
         PAGE: lambda: render_page(report).encode(),
@@ -217,15 +211,12 @@ def render_page(report: PageContent) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     drawn = {one.colour.upper() for figure in report.figures for panel in figure.panels for one in panel.series}
-    claims = [
-        (id_, title, [pair for pair in report.judged if pair[1].ours is ours])
-        for id_, title, ours in (("claims", "The paper's claims", False), ("ours", "Our own claims", True))
-    ]
+    papers, ours = ([pair for pair in report.judged if pair[1].ours is own] for own in (False, True))
     return environment.from_string(_asset("page.html")).render(
         report=report,
         policy=POLICY,
-        longest=LONGEST,
-        claims=claims,
+        longest=400,  # characters of a paragraph at the top that is shown whole; of others one sentence is
+        claims=[("claims", "The paper's claims", papers), ("ours", "Our own claims", ours)],
         counted=_counted,
         signs=SIGNS,
         colours=[(_variable(colour), colour, on_dark(colour)) for colour in sorted(drawn | {DARK_GREY})],
@@ -237,7 +228,7 @@ def render_page(report: PageContent) -> str:
         shapes=vega.SHAPES,
         figure_files=FIGURE_FILES,
         table_files=TABLE_FILES,
-        columns_of=lambda figure: -(-len(figure.panels) // -(-len(figure.panels) // MAX_COLUMNS)),
+        columns_of=lambda figure: -(-len(figure.panels) // -(-len(figure.panels) // 3)),
         table_cells=lambda table: [[_shown(cell) for cell in row] for row in table.rows],
         provenance=json.dumps(report.provenance, indent=2, ensure_ascii=False, allow_nan=False),
         style=_asset("page.css"),
@@ -258,7 +249,7 @@ def plots_of(figure: Figure) -> list[vega.Spec]:
             "$schema": vega.SCHEMA,
             "description": ". ".join(text for text in (figure.title, panel.title, figure.caption) if text),
             "width": "container",
-            "height": HEIGHT,
+            "height": 200,
             "autosize": {"type": "fit-x", "contains": "padding"},
             "params": vega.PARAMETERS,
             "datasets": {"series": vega.rows_of(panel, lambda colour: f"var({_variable(colour)})")},

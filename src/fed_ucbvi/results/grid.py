@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from fed_ucbvi.charts.panels import Board, Square
 from fed_ucbvi.charts.vega import FINE
@@ -18,12 +18,6 @@ from fed_ucbvi.core.colours import DARK_GREY, GREEN, ORANGE, WHITE, lighter
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import IndexArray
 from fed_ucbvi.results.run_data import RunData
-
-Mark = tuple[str, Literal["circle", "diamond"], str]
-"""Name, shape and colour of a start or a goal."""
-
-SMALL_GRID = 6
-"""Grids up to this many rows and columns have their start, goals and walls named in the squares."""
 
 
 def moves_from(layout: Mapping[str, Any], state: int) -> Sequence[Sequence[int]]:
@@ -101,20 +95,20 @@ def grid_squares(layout: Mapping[str, Any], *, fill: bool = True) -> list[Square
     Without ``fill``, start and goals have a name and a shape but no colour, so that squares can have other colours.
     """
     free, named = {tuple(cell) for cell in layout["cells"]}, _small(layout)
-    marks: dict[tuple[int, ...], Mark] = {tuple(cell): ("goal", "diamond", GREEN) for cell in layout["goals"]}
-    marks[tuple(layout["start"])] = ("start", "circle", ORANGE)
-    squares = []
-    for cell in itertools.product(range(int(layout["rows"])), range(int(layout["columns"]))):
-        square = Square(*cell)
+    start, goals = tuple(layout["start"]), {tuple(cell) for cell in layout["goals"]}
+
+    def square(cell: tuple[int, int]) -> Square:
         if cell not in free:
-            square = Square(*cell, DARK_GREY, "wall" if named else "", WHITE)
-        elif cell in marks:
-            name, ring, colour = marks[cell]
-            tint = lighter(colour, 0.65) if fill else ""
-            square = Square(*cell, tint, name if named else "", DARK_GREY, "" if named else ring)
-        squares.append(square)
-    return squares
+            return Square(*cell, DARK_GREY, "wall" if named else "", WHITE)
+        if cell != start and cell not in goals:
+            return Square(*cell)
+        name, ring, colour = ("start", "circle", ORANGE) if cell == start else ("goal", "diamond", GREEN)
+        tint = lighter(colour, 0.65) if fill else ""
+        return Square(*cell, tint, name if named else "", DARK_GREY, "" if named else ring)  # type: ignore[arg-type]
+
+    return [square(cell) for cell in itertools.product(range(int(layout["rows"])), range(int(layout["columns"])))]
 
 
 def _small(layout: Mapping[str, Any]) -> bool:
-    return bool(max(layout["rows"], layout["columns"]) <= SMALL_GRID)
+    """Whether start, goals and walls are named in the squares."""
+    return bool(max(layout["rows"], layout["columns"]) <= 6)

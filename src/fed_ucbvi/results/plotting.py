@@ -21,7 +21,7 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results import run_table
 from fed_ucbvi.results.grid import policy_board
-from fed_ucbvi.results.run_data import CURVES, NORMAL, Curve, RunData, learning_curve, points_of
+from fed_ucbvi.results.run_data import CURVES, Curve, RunData, learning_curve, points_of
 from fed_ucbvi.results.run_table import LABELS, Division, RunGroup, RunTable, apart, key_of, label, parted
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 from fed_ucbvi.results.style import different_colours
@@ -78,8 +78,8 @@ def saved(picture: Picture, path: str | Path | None) -> Picture:
     return picture
 
 
-def panel(title: str, y_label: str, series: Sequence[Series], axis: Scale) -> Panel:
-    return Panel(title, EPISODES, y_label, series, x_log=axis.log, x_axis=axis)
+def _panel(title: str, y_label: str, series: Sequence[Series], axis: Scale, **up: Any) -> Panel:
+    return Panel(title, EPISODES, y_label, series, x_log=axis.log, x_axis=axis, **up)
 
 
 def episodes_axis(played: int) -> Scale:
@@ -96,7 +96,7 @@ def _learning(run: RunData) -> Panel:
     """The reward of an episode against episodes; with an interval where rewards were observed episode by episode."""
     curve, style = learning_curve(run), {}
     if len(curve.mean) and not np.isnan(curve.error).any():
-        style = _band(*(curve.mean + sign * NORMAL * curve.error for sign in (-1, 1)))
+        style = _band(*(curve.mean + sign * 1.96 * curve.error for sign in (-1, 1)))  # of a normal law
     heading = f"Reward: {number(run.original_units['average_reward'])} an episode (regret unknown)"
     return _one(run, heading, LEARNING, curve.episodes, curve.mean, **style)
 
@@ -109,7 +109,7 @@ def _curve(run: RunData, heading: str, y_label: str, curve: Curve, *, steps: boo
 def _one(run: RunData, heading: str, y_label: str, x: Any, y: Any, **style: Any) -> Panel:
     """One curve in the colour of the run's algorithm."""
     series = Series("", different_colours([run.about.colour])[0], x.tolist(), y.tolist(), **style)
-    return panel(heading, y_label, [series], episodes_axis(run.episodes_played))
+    return _panel(heading, y_label, [series], episodes_axis(run.episodes_played))
 
 
 def _band(low: FloatArray, high: FloatArray) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def _lengths(run: RunData) -> Panel:
         series.append(_dots(run, chosen, name, colour, marker))
     series.append(_dots(run, ~asked, "round ended by the end of the run", DARK_GREY, "cross"))
     drawn = [one for one in series if len(one.x)]
-    found = panel("Round lengths", "Length of the round (episodes)", drawn, episodes_axis(run.episodes_played))
-    return replace(found, y_log=True, y_axis=log_scale(0.8, max(10.0, 1.3 * float(records["length"].max()))))
+    up = {"y_log": True, "y_axis": log_scale(0.8, max(10.0, 1.3 * float(records["length"].max())))}
+    return _panel("Round lengths", "Length of the round (episodes)", drawn, episodes_axis(run.episodes_played), **up)
 
 
 def _dots(run: RunData, chosen: Any, name: str, colour: str, marker: Marker) -> Series:
@@ -172,8 +172,7 @@ def plot_runs(
 
     Runs that differ only in seeds and driver form a group. There is one curve for each group, labelled with the
     settings in which it differs from the others. Algorithms (with their parameters) differ in colour, other settings
-    in dashes; if these are more than there are dashes, all curves differ in colour. Where regret is unknown, the
-    reward is drawn.
+    in dashes, or in colour if there are too few dashes. Where regret is unknown, the reward is drawn.
 
     Args:
         runs: runs with at least one round each.
@@ -210,7 +209,9 @@ def plot_runs(
         row = []
         for name, curves in facets.items():
             series = [_mean(*curve, CURVES[measure]) for curve in curves]
-            row.append(_panel(heading if len(facets) == 1 else name, y_label, series, axis, y_log=y_log))
+            log = y_log and all(max(one.y) > 0 for one in series)
+            shown = [_positive(one) for one in series] if log else series
+            row.append(_panel(heading if len(facets) == 1 else name, y_label, shown, axis, y_log=log))
         drawn.append(row)
     rows = drawn if len(facets) <= MAX_COLUMNS else zip(*drawn, strict=True)
     panels = [one for row in rows for one in row]
@@ -276,19 +277,11 @@ def _looks(
             known = {group["algorithm"] for _, group in sides.values()} | {own for own, _ in sides.values()} - {""}
             raise unknown_name("algorithm or group", name, known)
         found |= dict.fromkeys(mine, colour)
-    before: list[str] = []
-    looks: dict[str, tuple[str, Dash]] = {}
-    for key, colour in found.items():
-        looks[key] = (colour, DASHES[before.count(colour) % len(DASHES)])
-        before.append(colour)
-    return looks
-
-
-def _panel(title: str, y_label: str, series: list[Series], axis: Scale, *, y_log: bool) -> Panel:
-    drawn = panel(title, y_label, series, axis)
-    if y_log and all(max(one.y) > 0 for one in series):
-        return replace(drawn, y_log=True, series=[_positive(one) for one in series])
-    return drawn
+    drawn = list(found.values())
+    return {
+        key: (colour, DASHES[drawn[:place].count(colour) % len(DASHES)])
+        for place, (key, colour) in enumerate(found.items())
+    }
 
 
 def _positive(series: Series) -> Series:

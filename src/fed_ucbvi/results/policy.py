@@ -30,16 +30,8 @@ FORMAT_VERSION = 2
 SUFFIX = ".json"
 MAX_ENTRIES = 1 << 26
 """Steps times states of a policy in a file, which take 256 MiB of memory."""
-MAX_TEXT = 1 << 24
-"""Bytes of what a file says about its policy."""
-ENTRY_LENGTH = 12
-"""Characters of an action in a JSON file, at most."""
-ROUNDING = 1e-6
-"""By how much probabilities may miss 1 together."""
 FROM_RUN: dict[str, type[Any]] = {"run": str, "rounds": int, "episodes": int, "final": bool}
 SEAL = ("signature", "certificate")
-UNSIGNED = ("policy", *SEAL)
-"""Fields of a file that are not under the signature."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +224,7 @@ def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, n
 
 
 def _are_one(sums: FloatArray) -> bool:
-    return bool((np.abs(sums - 1.0) <= ROUNDING).all())
+    return bool((np.abs(sums - 1.0) <= 1e-6).all())
 
 
 def _weights(probabilities: FloatArray) -> PolicyArray:
@@ -289,13 +281,13 @@ def policy_table(
 
 
 def _signed_text(about: Mapping[str, Any]) -> str:
-    signed = {key: value for key, value in about.items() if key not in UNSIGNED}
+    signed = {key: value for key, value in about.items() if key not in ("policy", *SEAL)}
     return json.dumps(signed, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def check_length(length: int, entries: int, name: str | Path) -> None:
     """Raise if a file of this length holds more than a policy with so many entries can have."""
-    if length > MAX_TEXT + ENTRY_LENGTH * entries:
+    if length > (1 << 24) + 12 * entries:  # bytes of what it says about the policy, and of an action in JSON
         raise InputError(f"{name} has {byte_count(length)}, more than a policy of its size can have.")
 
 

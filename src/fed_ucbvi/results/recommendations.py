@@ -1,8 +1,8 @@
 """The policies that a run recommends while it learns: when, what is recorded of each, what it is worth and promises.
 
-The exploring policy is optimistic. The *recommended* policy is planned without bonus from all counts. A policy is
-planned after the first round, whenever the number of episodes has at least doubled since the last plan, and at the
-end: about ``log2 T`` times. Each plan is one more synchronisation, counted separately from those of the algorithm.
+The exploring policy is optimistic. The *recommended* policy is planned without bonus from all counts: after the first
+round, whenever the number of episodes has at least doubled since, and at the end, about ``log2 T`` times. Each plan
+is one more synchronisation, counted separately from those of the algorithm.
 
 **The gap** of a row is ``optimistic - estimated``: the mean over the initial states of the server's optimistic values
 minus that of the planner's values, which are those of the recommended policy on the estimated kernel. With ``V*`` the
@@ -10,13 +10,13 @@ optimum and ``V^pi`` the true value of the recommended policy::
 
     V* - V^pi  =  gap - (optimistic - V*) + (estimated - V^pi)
 
-So the loss is at most the gap plus the error of the estimate, if the server's values are optimistic,
-``optimistic >= V*``. They are, with high probability, under bonuses that have a proof, for agents that are alike or
-for the common MDP of Assumption 1. Such bonuses are Fed-UCBVI's ``corrected``, its ``theory`` up to the factor that
-the printed formula lacks, and those of UCBVI's and Byzan-UCBVI's papers. The ``practical`` and ``simplified``
-bonuses, and a ``bonus_scale`` below 1, give no such guarantee: there the gap says how much the server still hopes
-for, and bounds nothing. The estimate comes from the data that chose the policy, so it is a little too high on
-average. Where agents differ, it is the value in a mixture of them. Its error falls like ``1/sqrt(N)``.
+So the loss is at most the gap plus the error of the estimate, if ``optimistic >= V*``. That is so, with high
+probability, under bonuses that have a proof, for agents that are alike or for the common MDP of Assumption 1: under
+Fed-UCBVI's ``corrected``, its ``theory`` up to the factor that the printed formula lacks, and those of UCBVI's and
+Byzan-UCBVI's papers. Under the ``practical`` and ``simplified`` bonuses, and a ``bonus_scale`` below 1, the gap says
+how much the server still hopes for, and bounds nothing. The estimate comes from the data that chose the policy, so it
+is a little too high on average; where agents differ, it is the value in a mixture of them. Its error falls like
+``1/sqrt(N)``.
 
 Initial states are weighted by their distribution if that is known, and otherwise by how often episodes began in them.
 """
@@ -56,9 +56,6 @@ class RecommendationRow(NamedTuple):
         value: the true value of the policy, averaged over agents, each in its own MDP.
         messages_up: of the recommendation alone, like the next three; the last row of a complete run includes the
             policy that is sent to all agents at the end.
-        messages_down: likewise.
-        bytes_up: likewise.
-        bytes_down: likewise.
     """
 
     round: int
@@ -171,7 +168,6 @@ class Certificate:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Certificate:
-        """Read what :meth:`to_data` gave."""
         values: dict[str, Any] = {**data, **{name: nan_for_none(data[name]) for name in NUMBERS}}
         return cls(**values)
 

@@ -94,7 +94,6 @@ def columns_of(
 
 
 def rows_of(columns: Columns) -> list[tuple[Any, ...]]:
-    """Columns as rows: the inverse of :func:`columns_of`."""
     return list(zip(*(column.tolist() for column in columns.values()), strict=True))
 
 

@@ -162,7 +162,6 @@ def _content(run: Run) -> dict[str, Any]:
 
 
 def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> Run:
-    """A run from its manifest and its records; ``name`` is where they came from."""
     about = dict(manifest["about"])
     about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
     numbers = ("optimal_value", "own_optimal_value", "eps_p", "eps_r")

@@ -24,19 +24,11 @@ from fed_ucbvi.results.round_record import PLAYING, OnRound, RoundRecord, episod
 if TYPE_CHECKING:
     import polars as pl
 
-LITTLE_SHARE = 0.5
-"""A policy worth less than this share of the optimistic value has learnt little."""
 FAST = 0.5
 """The radius of ``FedKLUCBVI.fast()``."""
-GOOD_ENOUGH = 0.99
-"""A policy with at least this share of the best shared policy's value needs no advice."""
 CURVE_POINTS = 400
 MAX_ENDS = 4000
 """The most ends of rounds on a curve."""
-MAX_BINS = 60
-"""Points of a learning curve, at most."""
-NORMAL = 1.96
-"""Of a 95 % interval."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +184,8 @@ class RunData(Tabled):
         of the best shared one is good enough in any case.
         """
         worth, _ = self._worth()
-        good = self.agents_value.mean >= GOOD_ENOUGH * self.about.best_common_value.lower
-        return self.episodes_played > 0 and worth < LITTLE_SHARE * self.optimistic_value and not good
+        good = self.agents_value.mean >= 0.99 * self.about.best_common_value.lower
+        return self.episodes_played > 0 and worth < 0.5 * self.optimistic_value and not good
 
     @property
     def advice(self) -> str | None:
@@ -218,12 +210,12 @@ class RunData(Tabled):
 
     def _worth(self) -> tuple[float, str]:
         """The best available figure for the value of the policy, and its name in a sentence."""
-        figures = {
-            "the policy is worth": self.agents_value.mean,
-            "the policy is estimated at": self.estimated_value,
-            "the last tenth of them paid": self.recent_reward,
-        }
-        return next(((worth, said) for said, worth in figures.items() if not math.isnan(worth)), (math.nan, ""))
+        figures = [
+            (self.agents_value.mean, "the policy is worth"),
+            (self.estimated_value, "the policy is estimated at"),
+            (self.recent_reward, "the last tenth of them paid"),
+        ]
+        return next((one for one in figures if not math.isnan(one[0])), (math.nan, ""))
 
     @property
     def wall_time(self) -> str:
@@ -272,20 +264,22 @@ class RunData(Tabled):
         ``best_common_lower`` and ``best_common_upper`` the bracket of the best shared policy; ``regret`` is over all
         episodes. The others are called as they are here and in :attr:`about`.
         """
-        about, agents, best = self.about, self.agents_value, self.about.best_common_value
+        about, agents, units = self.about, self.agents_value, Units.of(self.about.environment)
         mine = ("value", "estimated_value", "optimistic_value", "average_reward", "recent_reward")
-        ours = {"agents_mean": agents.mean, "agents_worst": agents.worst, "agents_best": agents.best}
-        ours |= {"best_common_lower": best.lower, "best_common_upper": best.upper}
-        ours |= {name: getattr(about, name) for name in ("own_optimal_value", "optimal_value")}
-        ours |= {name: getattr(self, name) for name in mine}
-        units = Units.of(about.environment)
-        own = {name: units.original_return(value, about.horizon) for name, value in ours.items()}
-        differences = {"gap": self.gap, "regret": self.regret, "simple_regret": self.simple_regret}
-        return {**own, **{name: units.scale * value for name, value in differences.items()}}
+        values = {
+            **{f"agents_{name}": getattr(agents, name) for name in ("mean", "worst", "best")},
+            **{f"best_common_{name}": getattr(about.best_common_value, name) for name in ("lower", "upper")},
+            **{name: getattr(about, name) for name in ("own_optimal_value", "optimal_value")},
+            **{name: getattr(self, name) for name in mine},
+        }
+        return {
+            **{name: units.original_return(value, about.horizon) for name, value in values.items()},
+            **{name: units.scale * getattr(self, name) for name in ("gap", "regret", "simple_regret")},
+        }
 
     def summary(self) -> dict[str, Any]:
         """The figures of the run, ready for JSON; what is unknown is None."""
-        about, planned, names = self.about, self.recommendations, list(self.recommendations)
+        about, planned = self.about, self.recommendations
         sizes = ("agents", "states", "actions", "horizon", "episodes")
         known = ("eps_p", "eps_p_assumed", "eps_r", "seed", "driver", "own_optimal_value", "optimal_value")
         mine = ("episodes_played", "complete", "policy_kind", "optimistic_value", "estimated_value", "gap", "value")
@@ -305,7 +299,7 @@ class RunData(Tabled):
             "federated_regret": self.federated_regret.summary(),
             "original_units": self.original_units,
             "certificates": [one.to_data() for one in self.certificates],
-            "recommendations": [none_for_nan(dict(zip(names, row, strict=True))) for row in rows_of(planned)],
+            "recommendations": [none_for_nan(dict(zip(planned, row, strict=True))) for row in rows_of(planned)],
             "recommendation_traffic": self.recommendation_traffic._asdict(),
             "nu": None,
             **about.facts,
@@ -379,7 +373,7 @@ class LearningCurve(NamedTuple):
     error: FloatArray
 
 
-def learning_curve(run: RunData, bins: int = MAX_BINS) -> LearningCurve:
+def learning_curve(run: RunData, bins: int = 60) -> LearningCurve:
     """The rewards of a run, with neighbouring rounds together so that there are at most ``bins`` points.
 
     Bins are even in the logarithm of episodes. From the mean ``m_r`` and the standard deviation ``s_r`` of the
@@ -390,24 +384,21 @@ def learning_curve(run: RunData, bins: int = MAX_BINS) -> LearningCurve:
     n = records["agent_episodes"].astype(np.float64)
     played = n > 0
     if not played.any():
-        empty = np.zeros(0)
-        return LearningCurve(empty, empty, empty)
+        return LearningCurve(np.zeros(0), np.zeros(0), np.zeros(0))
     total = records["reward"] * records["agents"]
     spread = np.where(n > 1, records["reward_sd"], 0.0)
     squares = (n - 1) * spread**2 + np.divide(total**2, n, out=np.zeros_like(total), where=played)
     edges = np.geomspace(min(1.0, ends[0]), ends[-1], bins + 1)
     which = np.minimum(np.searchsorted(edges[1:], ends, side="left"), bins - 1)[played]
-    sums = [np.bincount(which, weights=values[played], minlength=bins) for values in (n, total, squares)]
-    filled = sums[0] > 0
-    count, paid, square = (values[filled] for values in sums)
-    last = [float(ends[played][which == bin].max()) for bin in np.flatnonzero(filled)]
+    filled, which = np.unique(which, return_inverse=True)
+    count, paid, square = (np.bincount(which, weights=values[played]) for values in (n, total, squares))
+    last = np.array([ends[played][which == bin].max() for bin in range(len(filled))])
     mean = paid / count
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.maximum(square - count * mean**2, 0.0) / (count - 1)
-    variance = np.where(count > 1, variance, math.nan)
-    units = Units.of(run.about.environment)
-    own = np.array([units.original_return(value, run.about.horizon) for value in mean])
-    return LearningCurve(np.array(last), own, units.scale * np.sqrt(variance / count))
+    error = np.sqrt(np.where(count > 1, variance, math.nan) / count)
+    units, H = Units.of(run.about.environment), run.about.horizon
+    return LearningCurve(last, H * units.offset + units.scale * mean, units.scale * error)
 
 
 # ------------------------------------------------------------------------------------------------------- subscribers

@@ -1,11 +1,8 @@
 """Runs by setting and seed: the one way in which runs are grouped, named, averaged and compared.
 
 Runs that differ only in seeds form a group; labels say in what groups differ. Runs of two groups form a pair if all
-their seeds are equal, also those of the environment: they then had the same agents. A *measure* is a function that
-gives a number for a run.
-
-A run is whatever a measure understands: a :class:`~fed_ucbvi.results.run_data.RunData`, the trace of one, or a row of
-a table.
+their seeds are equal, also those of the environment: they then had the same agents. A *measure* gives a number for a
+run: for a :class:`~fed_ucbvi.results.run_data.RunData`, the trace of one, or a row of a table.
 """
 
 from __future__ import annotations
@@ -46,8 +43,6 @@ Write = Callable[[str, Any], str]
 LETTERS = {"agents": "M", "episodes": "T", "horizon": "H", "states": "S", "actions": "A"}
 ENVIRONMENT_SIZES = ("horizon", "states", "actions")
 LABELS = {"algorithm": "label", "environment": "environment_label"}
-MAX_VALUE = 24
-"""Characters of a value in a label."""
 
 
 def is_seed(name: str) -> bool:
@@ -65,7 +60,7 @@ def settings_of(about: About) -> dict[str, Any]:
     name = current_name(str(environment.pop("name", "custom")))
     settings: dict[str, Any] = {"algorithm": about.algorithm, "label": about.label or label_of(about.algorithm)}
     settings |= {"environment": name, "environment_label": about.environment_label or label_of(name)}
-    settings |= {name: getattr(about, name) for name in ("agents", "episodes", "horizon", "states", "actions")}
+    settings |= {name: getattr(about, name) for name in ("agents", "episodes", *ENVIRONMENT_SIZES)}
     if given == about.eps_p:
         settings["eps_p"] = about.eps_p
     if "liars" in environment:
@@ -141,9 +136,8 @@ def parted(groups: Sequence[Settings], by: str | Sequence[str]) -> tuple[list[Se
     for wanted in [by] if isinstance(by, str) else by:
         if wanted not in known:
             raise unknown_name("setting", wanted, [name for name in known if "." not in name])
-        chosen |= {name for name in names if wanted in (name, name.partition(".")[2])}
-        chosen |= {name for name in names if name == LABELS.get(wanted) or name.startswith(f"{wanted}.")}
-        chosen |= {name for name in names if wanted == "environment" and name in (*ENVIRONMENT_SIZES, "eps_p")}
+        its_own = {LABELS.get(wanted), *((*ENVIRONMENT_SIZES, "eps_p") if wanted == "environment" else ())}
+        chosen |= {name for name in names if name in its_own or wanted in (name, *name.split(".", 1))}
     return (
         [{name: value for name, value in one.items() if name in chosen} for one in groups],
         [{name: value for name, value in one.items() if name not in chosen} for one in groups],
@@ -204,7 +198,7 @@ def setting_text(name: str, value: Any) -> str:
         text = f"{value:g}" if value == value else "unknown"
     else:
         text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return f"{LETTERS.get(name, name.partition('.')[2] or name)} = {shortened(text, MAX_VALUE)}"
+    return f"{LETTERS.get(name, name.partition('.')[2] or name)} = {shortened(text, 24)}"
 
 
 # ------------------------------------------------------------------------------------------------------------ tables
@@ -262,7 +256,6 @@ class RunGroup(Generic[R]):
         return Estimate.of(mean_interval(self.samples(measure)))
 
     def summary(self, measure: Callable[[R], float]) -> Summary:
-        """Mean, median, spread and share of failing seeds."""
         return summarise(self.samples(measure))
 
     def paired(self, other: RunGroup[R], measure: Callable[[R], float]) -> Pairs[R]:
@@ -318,7 +311,9 @@ class RunTable(Generic[R]):
             raise InputError("two of the given labels are the same; give each algorithm or group one of its own.")
         groups: dict[str, RunGroup[R]] = {}
         for settings, seeds, run in rows:
-            group = groups.setdefault(key_of(settings), RunGroup(_relabelled(settings, own), [], []))
+            known = [settings[name] for name in ("algorithm", "label") if settings.get(name) in own]
+            named = {**settings, "label": own[known[0]]} if known else settings
+            group = groups.setdefault(key_of(settings), RunGroup(named, [], []))
             group.seeds.append(seeds)  # type: ignore[attr-defined]
             group.runs.append(run)  # type: ignore[attr-defined]
         return cls(list(groups.values()), own)
@@ -412,13 +407,4 @@ def checked_runs(runs: Iterable[Any]) -> list[RunData]:
         if not isinstance(entry, RunData):
             hint = "; load_runs gives pairs, of which the second is the run" if isinstance(entry, tuple) else ""
             raise InputError(f"a list of runs is needed, but it holds a {type(entry).__name__}{hint}.")
-    return found
-
-
-def _relabelled(settings: Settings, own: Mapping[str, str]) -> Settings:
-    """The settings with the label that a user gives to the algorithm, by its name or by the label it has."""
-    found = dict(settings)
-    for name in ("algorithm", "label"):
-        if found.get(name) in own:
-            found["label"] = own[found[name]]
     return found

@@ -22,10 +22,6 @@ POWER = 0.8
 """The probability of a decision for which :func:`seeds_needed` computes the number of seeds."""
 INTERVAL_NAME = "95 % interval of the mean"
 """How pictures and tables name the band of :func:`mean_interval`."""
-FORMULA_FROM = 20
-"""Pairs from which on the formula of :func:`seeds_needed` needs no correction."""
-NEVER_MISSED = 15.0
-"""A difference of this many standard deviations is found with two pairs."""
 FAILING = 3.0
 """A run fails if its measure (a cost, such as regret) is more than this many times the median of its group."""
 
@@ -76,7 +72,6 @@ class Summary(NamedTuple):
 
     @property
     def failing_text(self) -> str:
-        """How many runs fail, with the interval of their share."""
         return share_text(self.failing, self.runs)
 
 
@@ -287,16 +282,14 @@ def seeds_needed(difference: float, deviation: float) -> int | None:
         return None
     z, room = float(ndtri((1 + LEVEL) / 2)), float(ndtri(POWER))
     n = max(2, math.ceil(((z + room) * deviation / difference) ** 2 + z**2 / 2))
-    while n < FORMULA_FROM and _power(n, abs(difference), deviation) < POWER:
+    effect = abs(difference) / deviation if deviation else math.inf
+    while n < 20 and effect <= 15 and _power(n, effect) < POWER:  # 15 standard deviations are found with two pairs
         n += 1
     return n
 
 
-def _power(pairs: int, difference: float, deviation: float) -> float:
+def _power(pairs: int, effect: float) -> float:
     """The probability that the interval of ``pairs`` pairs lies above 0; that it lies below is negligible."""
     from scipy.special import nctdtr
 
-    if deviation * NEVER_MISSED < difference:
-        return 1.0
-    noncentrality = math.sqrt(pairs) * difference / deviation
-    return 1 - float(nctdtr(pairs - 1, noncentrality, student_quantile(pairs - 1)))
+    return 1 - float(nctdtr(pairs - 1, math.sqrt(pairs) * effect, student_quantile(pairs - 1)))
