@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from typer.testing import CliRunner
 
+from commands import call, refusal
 from fed_ucbvi.algorithms import ALGORITHMS
-from fed_ucbvi.command_line import app
 from fed_ucbvi.core.errors import missing_package
 from fed_ucbvi.environments import ENVIRONMENTS, sepsis
 from fed_ucbvi.paper import leaderboard
@@ -143,9 +142,8 @@ def test_an_environment_whose_package_is_missing_is_left_out_with_a_note(
     grids["icu_sepsis"] = {"episodes": [5], "options": {"fed-ucbvi": {}}}
     board = LeaderboardPlan(2, 0.1, 2, grids, {"others on icu_sepsis": "a test"})
     monkeypatch.setattr(LeaderboardPlan, "standing", lambda: board)
-    words = ["leaderboard", "--again", "--algorithm", "fed-ucbvi", "--jobs", "1", "--out", str(tmp_path)]
     monkeypatch.setattr("fed_ucbvi.algorithms.ALGORITHMS", {"fed-ucbvi": ALGORITHMS["fed-ucbvi"]})
-    result = CliRunner().invoke(app, words)
+    result = call("leaderboard", "--again", "--algorithm", "fed-ucbvi", "--jobs", 1, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "icu_sepsis is left out: it needs icu-sepsis, which is not installed" in result.stderr
     assert "- icu_sepsis: it needs icu-sepsis" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
@@ -187,8 +185,8 @@ def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(
     small: LeaderboardPlan, tmp_path: Path
 ) -> None:
     own = "examples.epsilon_greedy:EpsilonGreedy"
-    words = ["leaderboard", "--algorithm", own, "--store", str(tmp_path / "runs"), "--jobs", "1", "--json"]
-    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "board")])
+    words = ["leaderboard", "--algorithm", own, "--store", tmp_path / "runs", "--jobs", 1, "--json"]
+    result = call(*words, "--out", tmp_path / "board")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert (told["made"], told["runs"]) == (4, 10)
@@ -200,14 +198,13 @@ def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(
         assert (tmp_path / "board" / name).read_text(encoding="utf-8") == text
     assert "- ucbvi on chain: a test." in documents(small, rows)["leaderboard.md"]
     assert (tmp_path / "board" / "index.html").stat().st_size > 1000
-    again = CliRunner().invoke(app, words)
-    assert json.loads(again.stdout)["overall"] == told["overall"], "from the runs that are kept"
+    assert json.loads(call(*words).stdout)["overall"] == told["overall"], "from the runs that are kept"
 
 
 @pytest.mark.slow
 def test_an_environment_can_be_left_out(small: LeaderboardPlan, tmp_path: Path) -> None:
-    words = ["leaderboard", "--algorithm", "fedq-hoeffding", "--leave-out", "synthetic", "--jobs", "1", "--json"]
-    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+    words = ("--algorithm", "fedq-hoeffding", "--leave-out", "synthetic", "--jobs", 1, "--json", "--out", tmp_path)
+    result = call("leaderboard", *words)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert (told["made"], told["runs"], list(told["environments"])) == (2, 4, ["chain"])
@@ -228,12 +225,9 @@ def test_an_environment_can_be_left_out(small: LeaderboardPlan, tmp_path: Path) 
     ],
 )
 def test_what_cannot_be_compared_is_refused(words: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["leaderboard", *words])
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert message in refusal("leaderboard", *words)
 
 
 def test_without_options_the_standing_rows_are_shown_and_nothing_is_run() -> None:
-    result = CliRunner().invoke(app, ["leaderboard"])
-    assert result.exit_code == 0
-    assert all(f"| {kind.label} |" in result.stdout for kind in ALGORITHMS.values())
+    shown = call("leaderboard").stdout
+    assert all(f"| {kind.label} |" in shown for kind in ALGORITHMS.values())

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from typer.testing import CliRunner
 
+from commands import call, refusal
 from fed_ucbvi.algorithms import ALGORITHMS
-from fed_ucbvi.command_line import app
 from fed_ucbvi.paper import experiment, table1
 from fed_ucbvi.paper.experiment import RunScale
 from fed_ucbvi.report.traces import Pair, Trace, table_of
@@ -78,8 +77,8 @@ def test_every_ordering_is_judged_and_names_algorithms_that_exist(pairs: list[Pa
 @pytest.mark.slow
 def test_the_command_writes_markdown_and_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "EPISODES", {"synthetic": 30})
-    arguments = ["compare", "--algorithm", "fed-ucbvi", "--algorithm", "fedq-bernstein", "--seeds", "2"]
-    printed = CliRunner().invoke(app, [*arguments, "--json", "--out", str(tmp_path / "table.md")])
+    words = ("--algorithm", "fed-ucbvi", "--algorithm", "fedq-bernstein", "--seeds", 2, "--json")
+    printed = call("compare", *words, "--out", tmp_path / "table.md")
     assert printed.exit_code == 0, printed.output
     rows = json.loads(printed.stdout)["tables"]["synthetic"]
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
@@ -93,18 +92,12 @@ def test_the_command_writes_markdown_and_prints_json(tmp_path: Path, monkeypatch
     ("names", "message"), [(["fed-ucbv"], "did you mean 'fed-ucbvi'?"), (["ucbvi", "ucbvi"], "named twice")]
 )
 def test_names_that_cannot_be_compared_are_refused(names: list[str], message: str) -> None:
-    arguments = [word for name in names for word in ("--algorithm", name)]
-    refused = CliRunner().invoke(app, ["compare", *arguments, "--seeds", "1"])
-    assert refused.exit_code == 2
-    assert message in refused.output
+    words = [word for name in names for word in ("--algorithm", name)]
+    assert message in refusal("compare", *words, "--seeds", "1")
 
 
 def test_liars_can_be_asked_for_on_the_command_line() -> None:
-    arguments = ["run", "--episodes", "60", "--agents", "4", "--option", "nu=10", "--json", "--liars", "0.25"]
-    lied = CliRunner().invoke(app, [*arguments, "--attack", "counts"])
-    assert lied.exit_code == 0
-    environment = json.loads(lied.stdout)["environment"]
+    words = ("run", "--episodes", "60", "--agents", "4", "--option", "nu=10", "--json", "--liars", "0.25", "--attack")
+    environment = json.loads(call(*words, "counts").stdout)["environment"]
     assert (environment["attack"], len(environment["liars"])) == ("counts", 1)
-    refused = CliRunner().invoke(app, [*arguments, "--attack", "conts"])
-    assert refused.exit_code == 2
-    assert "did you mean 'counts'?" in refused.output
+    assert "did you mean 'counts'?" in refusal(*words, "conts")

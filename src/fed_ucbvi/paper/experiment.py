@@ -72,18 +72,15 @@ class RunScale:
 
     def grid(self, algorithms: Sequence[str | dict[str, Any]], **changes: Any) -> dict[str, Any]:
         """A grid of a sweep: both environments, the base M, one instance of the environment for each seed."""
-        grid = {
-            "algorithms": list(algorithms),
-            "environments": list(self.episodes),
+        return {
+            "algorithms": algorithms,
+            "environments": [*self.episodes],
             "episodes": self.episodes,
             "eps_p": [0.0],
             "agents": [self.base_agents],
             "seeds": list(range(self.seeds)),
             "env_seed": "seed",
-        }
-        return {
-            **grid,
-            **{name: list(value) if isinstance(value, tuple) else value for name, value in changes.items()},
+            **changes,
         }
 
 

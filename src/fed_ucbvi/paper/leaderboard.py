@@ -29,7 +29,7 @@ from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL
 from fed_ucbvi.report.writing import cell_text
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunTable
-from fed_ucbvi.results.statistics import INTERVAL_NAME, Band, Estimate, student_interval
+from fed_ucbvi.results.statistics import INTERVAL_NAME, Estimate, student_interval
 from fed_ucbvi.results.statistics import share_text as failing_share
 from fed_ucbvi.results.style import colour_of, label_of
 from fed_ucbvi.sweeps.job import Job
@@ -273,7 +273,7 @@ def standings(rows: Rows) -> list[Place]:
             raise InputError(f"{name} has no run that can be compared with one of {ALGORITHM}.")
         paired = [[one.paired(other, cost).ratios.values() for one, other in both] for cost in COSTS]
         logs = np.log([[*zip(*ratios, strict=True)] for ratios in paired]).mean(axis=2)  # [cost, seed]
-        regret, rounds, megabytes = (Estimate.of(Band(*np.exp(student_interval(one)))) for one in logs)
+        regret, rounds, megabytes = (Estimate.of(np.exp(student_interval(one))) for one in logs)
         cells = [one.summary(REGRET) for one, _ in both]
         failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
         shares = np.mean([*zip(*(one.samples(SHARE) for one, _ in both), strict=True)], axis=1)

@@ -58,7 +58,7 @@ def grids(scale: RunScale) -> Grids:
     factors = dict.fromkeys(TUNED, QUICK_FACTORS if scale.quick else FACTORS)
     proved = scale.grid([{"name": RECOMMENDED, "label": UNTUNED}], eps_p=EPS_P)
     untuned = [scale.grid([{"name": name, "label": PAPER}], eps_p=_levels(name)) for name in TUNED]
-    return [_tuning_grid(scale, list(scale.episodes), factors), *untuned, proved]
+    return [_tuning_grid(scale, [*scale.episodes], factors), *untuned, proved]
 
 
 def _levels(algorithm: str) -> tuple[float, ...]:
@@ -73,8 +73,8 @@ def _tuning_grid(scale: RunScale, names: Sequence[str], factors: Mapping[str, Se
         for factor in several
     ]
     shorter = {name: min(scale.episodes[name], TUNING_EPISODES) for name in names}
-    seeds = list(TUNING_SEEDS[: 2 if scale.quick else None])
-    return scale.grid(tried, seeds=seeds, environments=list(names), episodes=shorter)
+    seeds = TUNING_SEEDS[: 2 if scale.quick else None]
+    return scale.grid(tried, seeds=seeds, environments=names, episodes=shorter)
 
 
 def wider_grids(table: Traces, scale: RunScale) -> Grids:

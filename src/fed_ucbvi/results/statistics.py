@@ -8,6 +8,7 @@ means that cannot be negative are made for a logarithmic axis.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,12 +27,8 @@ FAILING = 3.0
 """A run fails if its measure (a cost, such as regret) is more than this many times the median of its group."""
 
 
-class Band(NamedTuple):
-    """A mean and the two ends of its band."""
-
-    mean: FloatArray
-    low: FloatArray
-    high: FloatArray
+Band = tuple[FloatArray, FloatArray, FloatArray]
+"""A mean and the two ends of its band."""
 
 
 class Estimate(NamedTuple):
@@ -42,8 +39,8 @@ class Estimate(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, band: Band) -> Estimate:
-        return cls(*(float(end) for end in band))
+    def of(cls, band: Iterable[FloatArray]) -> Estimate:
+        return cls(*map(float, band))
 
 
 class Summary(NamedTuple):
@@ -145,7 +142,7 @@ def student_interval(samples: npt.ArrayLike) -> Band:
         raise InputError("a mean needs at least one run.")
     mean = np.asarray(values.mean(axis=0))
     margin = student_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else 0.0
-    return Band(mean, np.asarray(mean - margin), np.asarray(mean + margin))
+    return mean, np.asarray(mean - margin), np.asarray(mean + margin)
 
 
 def mean_interval(samples: npt.ArrayLike) -> Band:
@@ -162,7 +159,7 @@ def mean_interval(samples: npt.ArrayLike) -> Band:
     mean, low, high = student_interval(samples)
     positive = (np.asarray(samples, dtype=np.float64).min(axis=0) >= 0) & (mean > 0)
     factor = np.exp(np.where(positive, high - mean, 0.0) / np.where(positive, mean, 1.0))
-    return Band(mean, np.where(positive, mean / factor, low), np.where(positive, mean * factor, high))
+    return mean, np.where(positive, mean / factor, low), np.where(positive, mean * factor, high)
 
 
 def share_interval(successes: int, trials: int) -> tuple[float, float]:
