@@ -158,40 +158,35 @@ def _plain(group: Group) -> dict[str, Any]:
 
 
 def markdown(summary: dict[str, Any]) -> str:
-    lines = [
-        "# Every algorithm side by side",
-        "",
-        "This page was written by `fed-ucbvi compare --out FILE.md`. Every algorithm has its default parameters;",
-        "nothing is tuned. With the same seed all algorithms run on the same environment. How much agents differ:",
-        f"eps_p = {', '.join(f'{level:.3g}' for level in summary['eps_p'])} (0: not at all). {summary['spread']}",
-        FAILING_TEXT,
-        "",
-        "The two last columns of a table are the orders proved in the papers, without constants and logarithms, for",
-        "agents that are all alike: S states, A actions, H steps per episode, M agents, T episodes per agent.",
-        "",
-    ]
+    text = f"""\
+# Every algorithm side by side
+
+This page was written by `fed-ucbvi compare --out FILE.md`. Every algorithm has its default parameters;
+nothing is tuned. With the same seed all algorithms run on the same environment. How much agents differ:
+eps_p = {", ".join(f"{level:.3g}" for level in summary["eps_p"])} (0: not at all). {summary["spread"]}
+{FAILING_TEXT}
+
+The two last columns of a table are the orders proved in the papers, without constants and logarithms, for
+agents that are all alike: S states, A actions, H steps per episode, M agents, T episodes per agent.
+
+"""
+    header = " | ".join(one if isinstance(one, str) else one[0] for one in COLUMNS)
     for environment, rows in summary["tables"].items():
-        lines += [
-            f"## {environment}: T = {rows[0]['episodes']:,}, M = {max(row['agents'] for row in rows)} (1 for "
-            "single-agent algorithms)",
-            "",
-            f"| {' | '.join(one if isinstance(one, str) else one[0] for one in COLUMNS)} |",
-            "|---|---|---|---:|---:|---:|---:|---:|---:|---|---|",
-        ]
+        most = max(row["agents"] for row in rows)
+        text += f"## {environment}: T = {rows[0]['episodes']:,}, M = {most} (1 for single-agent algorithms)\n\n"
+        text += f"| {header} |\n|---|---|---|---:|---:|---:|---:|---:|---:|---|---|\n"
         for row in rows:
             regret, rounds = (cell_text(Estimate(**row[name])) for name in ("regret", "rounds"))
             cells = [row["algorithm"], row["kind"], HETEROGENEITY[row["heterogeneity"]], regret]
             cells += [cell_text(row["median"]), row["failing"], rounds]
             cells += [f"{row[name]:,.1f}" for name in ("megabytes_up", "megabytes_down")]
-            lines.append(f"| {' | '.join([*cells, row['communication_order'], row['regret_order']])} |")
-        lines.append("")
+            text += f"| {' | '.join([*cells, row['communication_order'], row['regret_order']])} |\n"
+        text += "\n"
     if summary["claims"]:
-        lines += ["| claim | figures | verdict |", "|---|---|---|"]
-    lines += [
-        f"| {claim['claim']} | {claim['measured']} | {claim['outcome']} ({claim['seeds']}) |"
-        for claim in summary["claims"]
-    ]
-    return "\n".join([*lines, ""])
+        text += "| claim | figures | verdict |\n|---|---|---|\n"
+    for claim in summary["claims"]:
+        text += f"| {claim['claim']} | {claim['measured']} | {claim['outcome']} ({claim['seeds']}) |\n"
+    return text
 
 
 def check_names(names: Sequence[str]) -> None:
