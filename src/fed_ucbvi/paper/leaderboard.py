@@ -26,6 +26,7 @@ from fed_ucbvi.core.files import reading
 from fed_ucbvi.environments import ENVIRONMENTS, current_name
 from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table
 from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, bars
+from fed_ucbvi.report.traces import megabytes, regret, rounds
 from fed_ucbvi.report.writing import cell_text
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunTable
@@ -93,17 +94,13 @@ class Row(NamedTuple):
         return cls(str(job.environment), job.algorithm, *sizes, regret, run.rounds, *sent, value, best)
 
     @property
-    def megabytes(self) -> float:
-        return (self.bytes_up + self.bytes_down) / 1e6
-
-    @property
     def share(self) -> float:
         """The recommended policy's value as a share of the best shared policy's."""
         return self.value / self.best
 
 
 Rows = Sequence[Row]
-COSTS = REGRET, *_ = [attrgetter(name) for name in ("regret", "rounds", "megabytes")]
+COSTS = (regret, rounds, megabytes)
 SHARE = attrgetter("share")
 
 
@@ -257,9 +254,9 @@ def table_of_rows(rows: Rows) -> RunTable[Row]:
 def places(rows: Rows, environment: str) -> list[Place]:
     made = []
     for one in table_of_rows(rows).having(environment=environment):
-        found, (regret, rounds, sent) = one.summary(REGRET), (one.estimate(measure) for measure in COSTS)
+        found, (cost, count, sent) = one.summary(regret), (one.estimate(measure) for measure in COSTS)
         share, typical = Estimate.of(student_interval(one.samples(SHARE))), (found.median, found.failing_text)
-        made.append(Place(one["algorithm"], one["agents"], len(one), regret, *typical, rounds, sent, share))
+        made.append(Place(one["algorithm"], one["agents"], len(one), cost, *typical, count, sent, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
 
@@ -273,13 +270,13 @@ def standings(rows: Rows) -> list[Place]:
             raise InputError(f"{name} has no run that can be compared with one of {ALGORITHM}.")
         paired = [[one.paired(other, cost).ratios.values() for one, other in both] for cost in COSTS]
         logs = np.log([[*zip(*ratios, strict=True)] for ratios in paired]).mean(axis=2)  # [cost, seed]
-        regret, rounds, megabytes = (Estimate.of(np.exp(student_interval(one))) for one in logs)
-        cells = [one.summary(REGRET) for one, _ in both]
+        cost, count, sent = (Estimate.of(np.exp(student_interval(one))) for one in logs)
+        cells = [one.summary(regret) for one, _ in both]
         failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
         shares = np.mean([*zip(*(one.samples(SHARE) for one, _ in both), strict=True)], axis=1)
         share = Estimate.of(student_interval(shares))
         typical = (math.exp(float(np.median(logs[0]))), failing)
-        made.append(Place(name, len(both), logs.shape[1], regret, *typical, rounds, megabytes, share))
+        made.append(Place(name, len(both), logs.shape[1], cost, *typical, count, sent, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
 

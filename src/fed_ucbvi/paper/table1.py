@@ -21,7 +21,7 @@ from fed_ucbvi.paper.judging import NEVER, Claim, Finding, judge, ratios_at_most
 from fed_ucbvi.paper.section5 import bytes_figure
 from fed_ucbvi.report.content import Section, Table, Verdict
 from fed_ucbvi.report.run_figures import FAILING_TEXT, Column, band_text, table_of_groups
-from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, regret, rounds
+from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, megabytes, regret, rounds
 from fed_ucbvi.report.writing import cell_text
 from fed_ucbvi.results.statistics import Estimate
 from fed_ucbvi.results.style import label_of
@@ -153,7 +153,7 @@ def _plain(group: Group) -> dict[str, Any]:
         "rounds": group.estimate(rounds)._asdict(),
         "megabytes_up": group.mean(megabytes_up),
         "megabytes_down": group.mean(megabytes_down),
-        "megabytes": group.mean(attrgetter("megabytes")),
+        "megabytes": group.mean(megabytes),
     }
 
 

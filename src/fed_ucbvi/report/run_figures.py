@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +15,7 @@ from fed_ucbvi.charts.panels import Dash, Panel, Series
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.text import shortened
 from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table
-from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
+from fed_ucbvi.report.traces import Group, Measure, Traces, megabytes, regret, rounds
 from fed_ucbvi.results.run_table import ENVIRONMENT_SIZES, apart, key_of, label, settings_of
 from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate, mean_interval
 from fed_ucbvi.results.style import colour_of, different_colours, label_of, marker_of
@@ -129,7 +128,7 @@ COLUMNS: dict[str, Callable[[Group], Cell]] = {
     "median": lambda group: group.summary(regret).median,
     "failing": lambda group: group.summary(regret).failing_text,
     "rounds": lambda group: group.estimate(rounds),
-    "MB": lambda group: group.estimate(attrgetter("megabytes")),
+    "MB": lambda group: group.estimate(megabytes),
 }
 """The usual ones."""
 

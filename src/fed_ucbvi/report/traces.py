@@ -70,10 +70,6 @@ class Trace:
     def episodes_played(self) -> int:
         return int(self.points[-1])
 
-    @property
-    def megabytes(self) -> float:
-        return (self.bytes_up + self.bytes_down) / 1e6
-
     def _at(self, curve: str, episodes: npt.ArrayLike) -> FloatArray:
         """A curve after so many episodes; linear between points."""
         return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, getattr(self, curve)))
@@ -88,9 +84,15 @@ Pair = tuple[Any, Trace]
 Traces = RunTable[Trace]
 """Runs by what their jobs asked for. Runs with the same seed are paired: they had the same MDP and agents."""
 Group = RunGroup[Trace]
-Measure = Callable[[Trace], float]
+Measure = Callable[[Any], float]
+"""Of a trace, or of another run in brief."""
 regret: Measure = attrgetter("regret")
 rounds: Measure = attrgetter("rounds")
+
+
+def megabytes(run: Any) -> float:
+    """Sent both ways, all agents together."""
+    return float(run.bytes_up + run.bytes_down) / 1e6
 
 
 def table_of(pairs: Iterable[Pair]) -> Traces:

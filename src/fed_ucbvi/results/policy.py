@@ -94,15 +94,11 @@ class LearntPolicy:
         learnt = (run.policy, run.about.actions, dict(run.about.environment), run.value)
         return cls(*learnt, "", rounds, episodes, run.complete, guarantee=run.certificate)
 
-    # --------------------------------------------------------------------------------------------------- using it
-
     def act(self, step: int | np.integer[Any], state: int | np.integer[Any]) -> int:
         """What to do; steps and states count from 0."""
         _check_exists("step", step, self.horizon)
         _check_exists("state", state, self.states)
         return int(self.table[step, state])
-
-    # ---------------------------------------------------------------------------------------------------- signing
 
     def _about(self) -> dict[str, Any]:
         return {
@@ -123,8 +119,6 @@ class LearntPolicy:
 
         text = _signed_text(self._about())
         return replace(self, signature=sign(text, private_key), certificate=certificate.decode())
-
-    # ------------------------------------------------------------------------------------------------------ files
 
     def to_bytes(self) -> bytes:
         return json.dumps({**self._about(), "policy": self.table.tolist()}, allow_nan=False).encode() + b"\n"

@@ -82,10 +82,6 @@ class RunData(Tabled):
         """Episodes per agent after each round: every round adds the mean over the agents that took part in it."""
         return episodes_per_agent(self.records)
 
-    @cached_property
-    def _cumulative_regret(self) -> FloatArray:
-        return np.asarray(np.cumsum(self.records["regret"]))
-
     @property
     def _episodes(self) -> float:
         return float(self.round_ends[-1]) if len(self.round_ends) else 0.0
@@ -107,7 +103,7 @@ class RunData(Tabled):
     @property
     def regret(self) -> float:
         """The common regret after the last episode (``def:common_regret``), per agent that took part."""
-        return float(self._cumulative_regret[-1]) if len(self.round_ends) else 0.0
+        return float(self.sum_at("regret", self._episodes))
 
     @property
     def federated_regret(self) -> Bracket:
@@ -124,8 +120,7 @@ class RunData(Tabled):
         weights = self.records["agent_episodes"] / np.maximum(agents, 1)
         lower, upper = self.about.best_common_value
         lower = float(values.max(initial=lower))
-        lower_sum, upper_sum = (float((weights * (end - values)).sum()) for end in (lower, max(lower, upper)))
-        return Bracket(lower_sum, upper_sum)
+        return Bracket(*(float((weights * (end - values)).sum()) for end in (lower, max(lower, upper))))
 
     @property
     def simple_regret(self) -> float:
@@ -167,8 +162,8 @@ class RunData(Tabled):
         T = self._episodes
         if T == 0.0:
             return math.nan
-        paid = np.concatenate([[0.0], np.cumsum(self.records["reward"])])
-        return float(paid[-1] - np.interp(0.9 * T, np.concatenate([[0], self.round_ends]), paid)) / (0.1 * T)
+        before, paid = self.sum_at("reward", [0.9 * T, T])
+        return float(paid - before) / (0.1 * T)
 
     @property
     def agents_value(self) -> AgentsValue:
@@ -243,13 +238,17 @@ class RunData(Tabled):
         unknown = int((fired < 0).sum())
         return {**known, "unknown": unknown} if unknown else known
 
+    def sum_at(self, column: str, episodes: npt.ArrayLike) -> FloatArray:
+        """A column of the records, added up over so many episodes per agent; linear in a round."""
+        ends, sums = (np.concatenate([[0.0], one]) for one in (self.round_ends, np.cumsum(self.records[column])))
+        return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), ends, sums))
+
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
         """The common regret after each number of episodes per agent; linear in a round, where the policy is fixed."""
         points = np.asarray(episodes, dtype=np.float64)
         if points.size and (points.min() < 0 or points.max() > self.episodes_played):
             raise InputError(f"regret is known after 0..{self.episodes_played} episodes only.")
-        ends = np.concatenate([[0], self.round_ends])
-        return np.asarray(np.interp(points, ends, np.concatenate([[0.0], self._cumulative_regret])))
+        return self.sum_at("regret", points)
 
     def rounds_at(self, episodes: npt.ArrayLike) -> CountArray:
         """Communication rounds within each of the given numbers of episodes."""
@@ -340,10 +339,8 @@ Curve = Callable[[RunData, CountArray], FloatArray | CountArray]
 
 def mean_reward(run: RunData, points: CountArray) -> FloatArray:
     """The mean reward per agent and episode, in its own units, over the first ``points`` episodes."""
-    ends = np.concatenate([[0], run.round_ends])
-    totals = np.concatenate([[0.0], np.cumsum(run.records["reward"])])
     units, H = Units.of(run.about.environment), run.about.horizon
-    return H * units.offset + units.scale * np.asarray(np.interp(points, ends, totals) / points)
+    return H * units.offset + units.scale * (run.sum_at("reward", points) / points)
 
 
 CURVES: Mapping[str, Curve] = {"regret": RunData.regret_at, "rounds": RunData.rounds_at, "reward": mean_reward}
