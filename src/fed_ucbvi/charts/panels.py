@@ -189,10 +189,8 @@ def check_panels(panels: Sequence[Panel], where: str) -> None:
             fault = next(_faults(series, panel), None)
             if fault is not None:
                 raise InputError(f"{place}, series {series.full_name!r}{fault}")
-            for what, name, style, look in (
-                ("name", series.name, "colour", series.colour),
-                ("variant", series.variant, "dash", series.dash),
-            ):
+            for what, style in (("name", "colour"), ("variant", "dash")):
+                name, look = getattr(series, what), getattr(series, style)
                 if name and looks.setdefault((what, name), look) != look:
                     raise InputError(f"{where}: {what} {name!r} has more than one {style}; a legend shows one.")
 
@@ -231,10 +229,7 @@ def positions(panel: Panel) -> list[list[float]]:
     if not names:
         return [[float(x) for x in series.x] for series in panel.series]
     loose = [number for number, series in enumerate(panel.series) if not series.line]
-    moves = {
-        number: 0.6 * ((place + 0.5) / len(loose) - 0.5) if len(loose) > 1 else 0.0
-        for place, number in enumerate(loose)
-    }
+    moves = {number: 0.6 * ((place + 0.5) / len(loose) - 0.5) for place, number in enumerate(loose)}
     return [[names[str(x)] + moves.get(number, 0.0) for x in series.x] for number, series in enumerate(panel.series)]
 
 

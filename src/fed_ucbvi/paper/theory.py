@@ -16,14 +16,14 @@ from fed_ucbvi.charts.panels import Dash, Panel, Series
 from fed_ucbvi.core.colours import DARK_GREY
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import Claim, fact, range_text, verdict_of
-from fed_ucbvi.paper.section5 import SPEED_UP, inverse_line, linear, local_slopes
+from fed_ucbvi.paper.section5 import OWN, SPEED_UP, inverse_line, linear, local_slopes
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Trace, Traces, regret
 from fed_ucbvi.results.style import label_of
 from fed_ucbvi.theory.bounds import most_rounds, regret_bound
 
-ALGORITHM, ENVIRONMENT = "fed-ucbvi", "gridworld"
+ENVIRONMENT = "gridworld"
 PRINTED = "bonus as printed"
 BONUSES = {PRINTED: "theory", "bonus as the proof needs it": "corrected"}
 AGENTS = (1, 5, 20, 100)
@@ -35,7 +35,7 @@ FIRST_EPISODES = 1000
 
 def grids(scale: RunScale) -> Grids:
     """Both bonuses of the theory on GridWorld, identical agents, for a billion episodes."""
-    variants = [{"name": ALGORITHM, "label": label, "bonus": bonus} for label, bonus in BONUSES.items()]
+    variants = [{"name": OWN, "label": label, "bonus": bonus} for label, bonus in BONUSES.items()]
     return [
         scale.grid(
             variants,
@@ -184,7 +184,7 @@ def _rounds(table: Traces) -> Figure:
     for dash, name, group in _by_agents(part):
         points = draw.episodes_grid(group)
         counts = [run.rounds_at(points) for run in group.runs]
-        series.append(draw.banded(ALGORITHM, points.tolist(), counts, dash=dash, variant=name, marker="none"))
+        series.append(draw.banded(OWN, points.tolist(), counts, dash=dash, variant=name, marker="none"))
         bound = [bound_on_rounds(group.runs[0], T) for T in points]
         shares.append(series[-1].y[-1] / bound[-1])
         series.append(Series("R_max", DARK_GREY, points.tolist(), bound, dash=dash, variant=name))

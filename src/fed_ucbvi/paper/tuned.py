@@ -14,6 +14,7 @@ its constant, so its factor k is iota = k^2. In Concurrent UCBVI the factor appl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import NEVER, OURS, Claim, Finding, against, carried, judge, range_text, ratios_at_most
-from fed_ucbvi.paper.section5 import BELOW, below, ratios_to
+from fed_ucbvi.paper.section5 import BELOW, OWN, below, ratios_to
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
@@ -43,7 +44,7 @@ TUNING_EPISODES = 3_000
 """T of tuning runs, or that of the experiment if it is shorter."""
 TUNED = {name: kind.tuning for name, kind in ALGORITHMS.items() if kind.tuning is not None}
 """What is tuned: the parameters for a factor k, by algorithm."""
-OWN, RIVAL, RECOMMENDED = "fed-ucbvi", "fedq-bernstein", "fed-kl-ucbvi"
+RIVAL, RECOMMENDED = "fedq-bernstein", "fed-kl-ucbvi"
 PAPER, BEST, UNTUNED = "as in the paper", "tuned", "nothing tuned"
 MARKERS: dict[str, Marker] = {PAPER: "circle", BEST: "cross", UNTUNED: "diamond"}
 TRIAL = "k = "
@@ -149,9 +150,8 @@ def tuning_text(table: Traces, algorithms: Sequence[str]) -> str:
         f"{max(others)})."
     )
     for environment in table.parts("environment"):
-        short, long = (
-            max(part.having(environment=environment).values("episodes"), default=0) for part in (tried, tuned)
-        )
+        lengths = [part.having(environment=environment).values("episodes") for part in (tried, tuned)]
+        short, long = (max(known, default=0) for known in lengths)
         if 0 < short < long:
             text += f" {label_of(environment)}: tuned with T = {short:,}, evaluated with T = {long:,}."
     edges = [
@@ -275,20 +275,13 @@ def _comparison_figures(table: Traces) -> list[Figure]:
         title = f"The {what} of all, as in the paper and tuned"
         gaps = [ratios_to(table.having(label=label), RIVAL, measure) for label in (PAPER, BEST)]
         if all(gaps):
-            title = f"Fed-UCBVI's {what} over FedQ-Bernstein's: {range_text(gaps[0])} as in the paper, "
-            title += f"{range_text(gaps[1])} tuned"
-        paper = table.having(label=PAPER)
-        panels = [
-            Panel(
-                f"{label_of(environment)}, {draw.eps_text(eps_p)}",
-                "",
-                y_label,
-                _points(table.having(environment=environment, eps_p=eps_p), measure),
-                y_log=True,
-            )
-            for environment in paper.parts("environment")
-            for eps_p in paper.values("eps_p")
-        ]
+            before, after = map(range_text, gaps)
+            title = f"Fed-UCBVI's {what} over FedQ-Bernstein's: {before} as in the paper, {after} tuned"
+        paper, panels = table.having(label=PAPER), []
+        for environment, eps_p in product(paper.parts("environment"), paper.values("eps_p")):
+            points = _points(table.having(environment=environment, eps_p=eps_p), measure)
+            where = f"{label_of(environment)}, {draw.eps_text(eps_p)}"
+            panels.append(Panel(where, "", y_label, points, y_log=True))
         caption = (
             "Circles: constants as in the paper; crosses: tuned; diamonds: nothing to tune. Mean, and from the least "
             "to the largest run."
