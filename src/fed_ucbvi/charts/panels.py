@@ -39,7 +39,6 @@ class Series:
         colour: ``#RRGGBB``.
         x: texts for a panel with categories.
         low: lower end of the interval at each x; given together with ``high``.
-        high: upper end of the interval at each x.
         line: whether points are joined.
         steps: whether the line keeps the height of a point until the next one.
         variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
@@ -100,7 +99,6 @@ class Square(NamedTuple):
     Attributes:
         colour: that fills the square; none if empty.
         text: in the middle of the square, or at its upper edge if it has an arrow.
-        ring: round the square.
         arrow: rows down and columns to the right; (0, 0) is drawn as a dot.
     """
 

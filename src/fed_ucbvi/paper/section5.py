@@ -10,7 +10,7 @@ seeds say (:mod:`fed_ucbvi.paper.judging`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +24,7 @@ from fed_ucbvi.paper.judging import Claim, Condition, Find, Finding, Pairs, rang
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Verdict
 from fed_ucbvi.report.run_figures import cell_text, eps_text
-from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
+from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
 from fed_ucbvi.results.run_table import Seeds
 from fed_ucbvi.results.style import label_of
 
@@ -162,11 +162,15 @@ def _against_agents(table: Traces, shown: Sequence[float], measure: Measure, y_l
     return draw.panels_of(table, curves, draw.AGENTS_LABEL, y_label, x_log=True, y_log=True)
 
 
-def bytes_figure(table: Traces, id_: str) -> Figure:
+def in_order(table: Iterable[Group]) -> list[Group]:
+    """The groups in the order of the registry; algorithms that are not in it come last."""
+    names = list(REGISTRY)
+    return sorted(table, key=lambda one: names.index(one["algorithm"]) if one["algorithm"] in names else len(names))
 
-    def curves(part: Traces) -> Iterator[Series | None]:
-        for group in sorted(part, key=lambda group: list(REGISTRY).index(group["algorithm"])):
-            yield draw.over_bytes(group, marker="none")
+
+def bytes_figure(table: Traces, id_: str) -> Figure:
+    def curves(part: Traces) -> list[Series | None]:
+        return [draw.over_bytes(group, marker="none") for group in in_order(part)]
 
     return Figure(
         id_,

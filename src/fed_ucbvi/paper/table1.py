@@ -1,12 +1,12 @@
 """Table 1 of the paper made empirical: regret, rounds and bytes of every algorithm side by side.
 
 Every registered algorithm runs with its default parameters at the paper's settings; single-agent ones with one agent.
-No constant is tuned. Claims about orderings are judged by comparisons of means, paired by seed.
+No constant is tuned. Claims about orderings are judged seed by seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from fed_ucbvi.algorithms.base import TableRow
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import NEVER, Claim, Finding, judge, ratios_at_most
-from fed_ucbvi.paper.section5 import bytes_figure
+from fed_ucbvi.paper.section5 import bytes_figure, in_order
 from fed_ucbvi.report.content import Section, Table, Verdict
 from fed_ucbvi.report.run_figures import FAILING_TEXT, Column, band_text, table_of_groups
 from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, megabytes, regret, rounds
@@ -85,12 +85,6 @@ def ordered(ordering: Ordering, table: Traces) -> Verdict | None:
     return judge(Claim(ordering.text, f"{ordering.text}.", "Table 1", rule), table, find)
 
 
-def _in_order(table: Iterable[Group]) -> list[Group]:
-    """The groups in the order of the registry; algorithms that are not in it come last."""
-    names = list(ALGORITHMS)
-    return sorted(table, key=lambda one: names.index(one["algorithm"]) if one["algorithm"] in names else len(names))
-
-
 def _stated(group: Group) -> TableRow:
     return class_of(group["algorithm"]).table or UNSTATED
 
@@ -111,7 +105,7 @@ def _table(table: Traces) -> Table:
     environment, (episodes,) = table.groups[0]["environment"], table.values("episodes")
     caption = "Orders are those of the papers, for agents all alike, without constants and logarithms."
     title = f"{label_of(environment)}, T = {episodes:,}"
-    return table_of_groups(f"table1_{environment}", title, _in_order(table), COLUMNS, caption)
+    return table_of_groups(f"table1_{environment}", title, in_order(table), COLUMNS, caption)
 
 
 def megabytes_up(run: Trace) -> float:
@@ -125,7 +119,7 @@ def megabytes_down(run: Trace) -> float:
 def tabulate(table: Traces) -> dict[str, Any]:
     """The tables and orderings as plain values, ready for JSON."""
     tables = {
-        environment: [_plain(group) for group in _in_order(part)]
+        environment: [_plain(group) for group in in_order(part)]
         for environment, part in table.parts("environment").items()
     }
     verdicts = [

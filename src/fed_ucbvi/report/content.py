@@ -28,7 +28,6 @@ class Figure:
         id: name of its files: letters, digits, ``-`` and ``_``.
         title: the finding, in one sentence; written on the page, not in the pictures.
         caption: setting, what bands mean, where in the paper.
-        panels: from left to right, then from top to bottom.
     """
 
     id: str

@@ -38,14 +38,9 @@ class RoundRow(NamedTuple):
         value: of its policy for one episode, averaged over them, each in its own MDP.
         requests: how many agents requested the synchronisation.
         agent: the first of them; -1 in a round cut short, and under secure sums. So for the next four.
-        step: of its request; -1 also where counts are by (state, action).
-        state: likewise.
-        action: likewise.
+        step: of its request, like state and action; -1 also where counts are by (state, action).
         rule: an index into the algorithm's rules.
         messages_up: from agents to server; as the paper counts them, like the next three.
-        messages_down: from server to agents.
-        bytes_up: from agents to server.
-        bytes_down: from server to agents.
         reward_sd: the standard deviation of an episode's reward over all episodes of the round whose rewards were
             observed, of all agents together; NaN where they were not observed one by one, as in simulations, which
             count transitions.
