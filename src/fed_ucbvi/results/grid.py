@@ -8,7 +8,6 @@ that is not the same everywhere, ``moves_by_state``.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,19 +28,16 @@ def moves_from(layout: Mapping[str, Any], state: int) -> Sequence[Sequence[int]]
 def first_steps(layout: Mapping[str, Any]) -> list[int | None]:
     """For each state the first step (from 0) at which its square can be reached from the start, or None."""
     number = {tuple(cell): state for state, cell in enumerate(layout["cells"])}
-    steps: list[int | None] = [None] * len(number)
-    start = number[tuple(layout["start"])]
-    steps[start] = 0
-    queue = deque([(start, 0)])
-    while queue:
-        state, step = queue.popleft()
+    queue = [number[tuple(layout["start"])]]
+    steps = {queue[0]: 0}
+    for state in queue:  # which grows as squares are reached
         row, column = layout["cells"][state]
         for down, right in moves_from(layout, state):
             following = number.get((row + down, column + right))
-            if following is not None and steps[following] is None:
-                steps[following] = step + 1
-                queue.append((following, step + 1))
-    return steps
+            if following is not None and following not in steps:
+                steps[following] = steps[state] + 1
+                queue.append(following)
+    return [steps.get(state) for state in range(len(number))]
 
 
 def policy_board(run: RunData, layout: Mapping[str, Any], step: int | None) -> Board:

@@ -35,8 +35,6 @@ MAX_POINTS = 4000
 RULE_MARKERS: tuple[Marker, ...] = ("circle", "triangle", "square", "diamond")
 """Markers of an algorithm's first, second... synchronisation rule; colours are those of the palette."""
 EPISODES = "Episodes per agent"
-REGRET = "Common regret (units of reward)"
-REGRET_RESCALED = "Common regret (rewards rescaled to [0, 1])"
 LEARNING = "Reward of an episode"
 MAX_CURVES, MAX_FACETS = 10, 12
 """The most curves that can be told apart in a panel, and the most facets of a picture."""
@@ -89,7 +87,7 @@ def episodes_axis(played: int) -> Scale:
 
 def regret_label(runs: Sequence[RunData]) -> str:
     rescaled = any(Units.of(run.about.environment) != Units() for run in runs)
-    return REGRET_RESCALED if rescaled else REGRET
+    return f"Common regret ({'rewards rescaled to [0, 1]' if rescaled else 'units of reward'})"
 
 
 def _learning(run: RunData) -> Panel:
