@@ -240,8 +240,7 @@ class Place(NamedTuple):
     share: Estimate
 
     def cells(self) -> tuple[Cell, ...]:
-        figures = (self.regret, self.median, self.failing, self.rounds, self.megabytes, self.share)
-        return (label_of(self.algorithm), self.agents, *figures)
+        return (label_of(self.algorithm), self.agents, *self[3:])
 
 
 def table_of_rows(rows: Rows) -> RunTable[Row]:
@@ -282,10 +281,10 @@ def summary(rows: Rows) -> dict[str, Any]:
     """All that the tables say, ready for JSON."""
 
     def plain(place: Place, count: str = "agents") -> dict[str, Any]:
-        cells = {
-            name: cell._asdict() if isinstance(cell, Estimate) else cell for name, cell in place._asdict().items()
+        return {
+            count if name == "agents" else name: cell._asdict() if isinstance(cell, Estimate) else cell
+            for name, cell in place._asdict().items()
         }
-        return {count if name == "agents" else name: cell for name, cell in cells.items()}
 
     return {
         "runs": len(rows),

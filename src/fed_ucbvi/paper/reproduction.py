@@ -110,6 +110,10 @@ def start(out: Path, plan: ReproductionPlan, *, overwrite: bool) -> None:
         write_manifest(draft, plan.manifest())
 
 
+Make = Callable[[str, Grids], object]
+"""Makes the runs of grids in a folder."""
+
+
 @dataclass
 class Runs:
     """The runs in the folder of a reproduction; each is read once, even if several experiments need it."""
@@ -127,9 +131,7 @@ class Runs:
                 self.traces |= {job.id: Trace.of(store.read(job)) for job in unread if store.path(job).exists()}
         return table_of((job, self.traces[job.id]) for job in asked if job.id in self.traces)
 
-    def jobs(
-        self, plan: ReproductionPlan, make: Callable[[str, Grids], object] | None = None
-    ) -> dict[str, list[Job]]:
+    def jobs(self, plan: ReproductionPlan, make: Make = lambda place, grids: None) -> dict[str, list[Job]]:
         """All jobs by experiment; ``make`` makes the runs of a stage, on which those of later stages may depend."""
         jobs: dict[str, list[Job]] = {name: [] for name in plan.experiments}
         asked: set[str] = set()
@@ -143,15 +145,13 @@ class Runs:
                     asked |= expanded.keys()
                     found.update({id_: job for id_, job in expanded.items() if id_ not in found})
                 jobs[name] += found.values()
-            if grids and make is not None:
+            if grids:
                 make(place, grids)
         if not plan.scale.quick:
             self._add_seeds(jobs, asked, make)
         return jobs
 
-    def _add_seeds(
-        self, jobs: dict[str, list[Job]], asked: set[str], make: Callable[[str, Grids], object] | None
-    ) -> None:
+    def _add_seeds(self, jobs: dict[str, list[Job]], asked: set[str], make: Make) -> None:
         """Add further seeds to ``jobs`` for every open claim, look by look, while there are runs to spend.
 
         They go first to the cells on which seeds are divided, and then, of seeds whose answer is still unknown, to
@@ -174,7 +174,7 @@ class Runs:
                         asked |= new
                         grids += [_grid_of(fresh) for one in more if (fresh := [job for job in one if job.id in new])]
                         several += [job for one in more for job in one]
-            if grids and make is not None:
+            if grids:
                 make(place.format(look), grids)
 
 
