@@ -24,7 +24,6 @@ SEEDS = 5
 """The paper's runs for each cell."""
 QUICK_SEEDS = 2
 
-SIZES = ("quick", "default", "full")
 _QUICK_EPISODES = {"gridworld": 1_500, "synthetic": 300}
 _QUICK_EPS_P = (0.0, 0.1, EPS_P[-1])
 _QUICK_AGENTS = (2, 5, 10)
@@ -47,7 +46,7 @@ class RunScale:
     seeds: int = SEEDS
 
     def __post_init__(self) -> None:
-        check_choice("size", self.size, SIZES)
+        check_choice("size", self.size, ("quick", "default", "full"))
         check_positive_integer("seeds", self.seeds)
 
     @property

@@ -31,8 +31,6 @@ MARKERS: dict[str, Marker] = {PUBLISHED: "cross", KL: "circle", STATIONARY: "dia
 BY_STEP = ("synthetic", "hard_instance")
 """Environments whose kernel or rewards depend on the step; stationary counts are not possible there."""
 OTHER_ENVIRONMENTS = ("riverswim", "garnet", "deep_sea", "six_arms", "chain")
-HARD_ENVIRONMENTS = ("hard_instance",)
-"""Environments that are used only to look for the worst seed."""
 OTHERS_EPISODES = 3_000
 MANY_AGENTS, QUICK_AGENTS = (1, 5, 20, 100, 500), (2, 10)
 EPS_P = (0.0, 0.1, 0.316228)
@@ -85,7 +83,8 @@ def grids(scale: RunScale) -> Grids:
         found += [scale.grid(variants, agents=several[:-1], **here), scale.grid(most, agents=several[-1:], **here)]
         if the_papers:
             found.append(scale.grid(variants, eps_p=EPS_P, **here))
-    for environment in (*scale.episodes, *_other_episodes(scale), *(() if scale.quick else HARD_ENVIRONMENTS)):
+    hard = [] if scale.quick else ["hard_instance"]  # only to look for its worst seed
+    for environment in (*scale.episodes, *_other_episodes(scale), *hard):
         worst = _for(environment, (PUBLISHED,) if full else (PUBLISHED, FAST), f", {MANY_SEEDS}")
         here = {"environments": [environment], "episodes": {environment: 300 if scale.quick else OTHERS_EPISODES}}
         seeds = range(1, 1 + (2 if scale.quick else WORST_SEEDS))

@@ -21,7 +21,6 @@ from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate, mean_
 from fed_ucbvi.results.style import colour_of, different_colours, label_of, marker_of
 
 DASHES: tuple[Dash, ...] = get_args(Dash)
-CURVE_POINTS = 33
 MAX_CARRIED = 3
 """The most groups whose means are said to be carried by a few runs."""
 FAILING_TEXT = f"Failing: with more than {FAILING:g} times the median regret, and the 95 % interval of their share."
@@ -73,7 +72,7 @@ def band_text(table: Iterable[Group]) -> str:
 
 def episodes_grid(group: Group) -> npt.NDArray[np.int64]:
     last = min(run.episodes_played for run in group.runs)
-    return np.unique(np.geomspace(min(10, last), last, CURVE_POINTS).round().astype(np.int64))
+    return np.unique(np.geomspace(min(10, last), last, 33).round().astype(np.int64))
 
 
 def banded(algorithm: str, x: Sequence[float] | Sequence[str], samples: npt.ArrayLike, **style: Any) -> Series:

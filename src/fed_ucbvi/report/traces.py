@@ -20,8 +20,6 @@ from fed_ucbvi.results.about import About
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import LABELS, RunGroup, RunTable
 
-POINTS = 400
-
 
 @dataclass(frozen=True)
 class Trace:
@@ -52,7 +50,7 @@ class Trace:
     def of(cls, run: RunData) -> Trace:
         last = run.episodes_played
         powers = [10**power for power in range(19) if 10**power < last]
-        grid = np.unique(np.concatenate([[0, last / 2, last], powers, np.geomspace(1, last, POINTS).round()]))
+        grid = np.unique(np.concatenate([[0, last / 2, last], powers, np.geomspace(1, last, 400).round()]))
         records = run.records
         sent = np.concatenate([[0], np.cumsum(records["bytes_up"] + records["bytes_down"])])
         content = b"".join(records[name].tobytes() for name in ("length", "regret"))
