@@ -75,8 +75,7 @@ class Picture:
         panels = with_printable_texts(list(self.panels))
         check_panels([panel for panel in panels if isinstance(panel, Panel)], "the picture")
         title = "\n".join(with_printable_texts(self.title.splitlines()))
-        size = (self.width, self.height)
-        return vega_lite(panels, title=title, size=size, columns=self.columns, interactive=interactive)
+        return vega_lite(panels, title, self.width, self.height, self.columns, interactive)
 
     @cached_property
     def svg(self) -> str:
@@ -159,7 +158,6 @@ def _register_font() -> None:
 
 
 def _on_paper(svg: str) -> str:
-
     def smaller(found: re.Match[str]) -> str:
         width, height = (float(size) * POINTS for size in found.groups())
         return f'width="{width:g}" height="{height:g}"'

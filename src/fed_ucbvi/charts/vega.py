@@ -332,18 +332,17 @@ def _squares(board: Board, side: float) -> list[Spec]:
 
 def vega_lite(
     panels: Sequence[Panel | Board],
-    *,
-    title: str = "",
-    size: tuple[float, float | None] = (WIDTH, None),
-    columns: int | None = None,
-    interactive: bool = False,
+    title: str,
+    width: float,
+    height: float | None,
+    columns: int | None,
+    hover: bool,
 ) -> Spec:
     """A picture, the legend above its panels, as a Vega-Lite specification with its data.
 
-    ``size`` is that of the picture, about; by default it is as high as panels need, and has as many ``columns`` as
-    there is room for. If ``interactive``, points and squares show their figures under the pointer.
+    Without ``height`` it is as high as panels need, and without ``columns`` has as many as there is room for. If
+    ``hover``, points and squares show their figures under the pointer.
     """
-    width, height = size
     legend, shaded = _legend_strip(panels, width), any(isinstance(one, Board) and len(one.shades) for one in panels)
     room = SHADES_ROOM if shaded else 6.0
     columns = columns or _columns(len(panels), width, room)
@@ -358,7 +357,7 @@ def vega_lite(
         if isinstance(panel, Board):
             chart = {**board_chart(panel, wide, high), "resolve": {"scale": {"color": "independent"}}}
         else:
-            pointer = f"nearest{number}" if interactive else ""
+            pointer = f"nearest{number}" if hover else ""
             chart = panel_chart(panel, f"panel{number}", lines=lines, pointer=pointer)
             chart = {"width": wide, "height": high, **chart}
         charts.append({**above, **chart})

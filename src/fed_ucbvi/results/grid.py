@@ -98,9 +98,11 @@ def grid_squares(layout: Mapping[str, Any], *, fill: bool = True) -> list[Square
             return Square(*cell, DARK_GREY, "wall" if named else "", WHITE)
         if cell != start and cell not in goals:
             return Square(*cell)
-        name, ring, colour = ("start", "circle", ORANGE) if cell == start else ("goal", "diamond", GREEN)
+        name, colour = ("start", ORANGE) if cell == start else ("goal", GREEN)
         tint = lighter(colour, 0.65) if fill else ""
-        return Square(*cell, tint, name if named else "", DARK_GREY, "" if named else ring)  # type: ignore[arg-type]
+        if named:
+            return Square(*cell, tint, name, DARK_GREY)
+        return Square(*cell, tint, "", DARK_GREY, "circle" if cell == start else "diamond")
 
     return [square(cell) for cell in itertools.product(range(int(layout["rows"])), range(int(layout["columns"])))]
 
