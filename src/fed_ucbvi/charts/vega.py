@@ -331,12 +331,7 @@ def _squares(board: Board, side: float) -> list[Spec]:
 
 
 def vega_lite(
-    panels: Sequence[Panel | Board],
-    title: str,
-    width: float,
-    height: float | None,
-    columns: int | None,
-    hover: bool,
+    panels: Sequence[Panel | Board], title: str, width: float, height: float | None, columns: int | None, hover: bool
 ) -> Spec:
     """A picture, the legend above its panels, as a Vega-Lite specification with its data.
 
