@@ -252,8 +252,9 @@ def places(rows: Rows, environment: str) -> list[Place]:
     made = []
     for one in table_of_rows(rows).having(environment=environment):
         found, (cost, count, sent) = one.summary(regret), (one.estimate(measure) for measure in COSTS)
-        share, typical = Estimate.of(student_interval(one.samples(SHARE))), (found.median, found.failing_text)
-        made.append(Place(one["algorithm"], one["agents"], len(one), cost, *typical, count, sent, share))
+        share = Estimate.of(student_interval(one.samples(SHARE)))
+        figures = (cost, found.median, found.failing_text, count, sent, share)
+        made.append(Place(one["algorithm"], one["agents"], len(one), *figures))
     return sorted(made, key=lambda place: place.regret.mean)
 
 
@@ -271,9 +272,8 @@ def standings(rows: Rows) -> list[Place]:
         cells = [one.summary(regret) for one, _ in both]
         failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
         shares = np.mean([*zip(*(one.samples(SHARE) for one, _ in both), strict=True)], axis=1)
-        share = Estimate.of(student_interval(shares))
-        typical = (math.exp(float(np.median(logs[0]))), failing)
-        made.append(Place(name, len(both), logs.shape[1], cost, *typical, count, sent, share))
+        share, median = Estimate.of(student_interval(shares)), math.exp(float(np.median(logs[0])))
+        made.append(Place(name, len(both), logs.shape[1], cost, median, failing, count, sent, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
 
