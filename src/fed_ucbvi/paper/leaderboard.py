@@ -399,7 +399,6 @@ def share_text(cell: Estimate) -> str:
 
 
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
-
     def point(place: Place) -> Series:
         look, x = (label_of(place.algorithm), colour_of(place.algorithm)), [place.megabytes.mean]
         return bars(*look, x, [place.regret], marker="circle")
