@@ -170,7 +170,8 @@ def plot_runs(
 
     Runs that differ only in seeds and driver form a group. There is one curve for each group, labelled with the
     settings in which it differs from the others. Algorithms (with their parameters) differ in colour, other settings
-    in dashes, or in colour if there are too few dashes. Where regret is unknown, the reward is drawn.
+    in dashes; if these are more than there are dashes, all curves differ in colour. Where regret is unknown, the
+    reward is drawn.
 
     Args:
         runs: runs with at least one round each.
