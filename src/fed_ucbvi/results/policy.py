@@ -199,22 +199,21 @@ def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, n
             f"{name} of shape {table.shape} can be read as actions and as probabilities; give actions as integers, "
             "not floats, and probabilities by step, (H, S, A)."
         )
-    if table.dtype != np.bool_ and not rows_are_one and table.ndim != 3:
+    sets = table.dtype == np.bool_
+    if not sets and not rows_are_one and table.ndim != 3:
         return policy_table(table, horizon, states, actions, name=name, ends=ends)
     rows = np.broadcast_to(table, (horizon, *table.shape)) if table.ndim == 2 else table
     if ends and rows.shape == (horizon, states - 1, actions):
         last = np.ones((horizon, 1, actions), dtype=np.bool_)
-        rows = np.concatenate([rows, last if rows.dtype == np.bool_ else last / actions], axis=1)
-    whole = rows.any(axis=-1).all() if rows.dtype == np.bool_ else (rows >= 0).all() and _are_one(rows.sum(axis=-1))
+        rows = np.concatenate([rows, last if sets else last / actions], axis=1)
+    whole = rows.any(axis=-1).all() if sets else (rows >= 0).all() and _are_one(rows.sum(axis=-1))
     if rows.shape != (horizon, states, actions) or not whole:
-        kind, wrong = "probabilities", ", some of them below 0 or not 1 together"
-        if rows.dtype == np.bool_:
-            kind, wrong = "sets", ", some of them empty"
+        kind, wrong = ("sets", "empty") if sets else ("probabilities", "below 0 or not 1 together")
         raise InputError(
             f"{name} must have an action or more for each step, state, (H, S, A) = ({horizon}, {states}, {actions}); "
-            f"got {kind} of shape {table.shape}{'' if whole else wrong}."
+            f"got {kind} of shape {table.shape}{'' if whole else f', some of them {wrong}'}."
         )
-    return np.ascontiguousarray(rows) if rows.dtype == np.bool_ else _weights(rows)
+    return np.ascontiguousarray(rows) if sets else _weights(rows)
 
 
 def _are_one(sums: FloatArray) -> bool:
