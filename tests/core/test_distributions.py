@@ -86,20 +86,16 @@ def draw_hypergeometric(good: int, bad: int, sample: int, size: int, *name: int)
 def chi_square_p_value(observed: FloatArray, probabilities: FloatArray) -> float:
     """Pearson's test of counts against cell probabilities; neighbours are pooled until 10 are expected in each."""
     assert probabilities.sum() == pytest.approx(1.0, abs=1e-6)
-    expected = probabilities * observed.sum()
-    pooled_observed, pooled_expected = [0.0], [0.0]
-    for seen, hoped in zip(observed.tolist(), expected.tolist(), strict=True):
-        if pooled_expected[-1] >= 10:
-            pooled_observed.append(0.0)
-            pooled_expected.append(0.0)
-        pooled_observed[-1] += seen
-        pooled_expected[-1] += hoped
-    if len(pooled_expected) > 1 and pooled_expected[-1] < 10:
-        pooled_expected[-2] += pooled_expected.pop()
-        pooled_observed[-2] += pooled_observed.pop()
-    assert len(pooled_expected) > 1
-    statistic = sum((o - e) ** 2 / e for o, e in zip(pooled_observed, pooled_expected, strict=True))
-    return float(stats.chi2.sf(statistic, len(pooled_expected) - 1))
+    pooled = [np.zeros(2)]
+    for cell in zip(observed, probabilities * observed.sum(), strict=True):
+        if pooled[-1][1] >= 10:
+            pooled.append(np.zeros(2))
+        pooled[-1] += cell
+    if len(pooled) > 1 and pooled[-1][1] < 10:
+        pooled[-2] += pooled.pop()
+    assert len(pooled) > 1
+    seen, expected = np.transpose(pooled)
+    return float(stats.chi2.sf(((seen - expected) ** 2 / expected).sum(), len(pooled) - 1))
 
 
 def window(mean: float, deviation: float, low: int, high: int) -> range:
