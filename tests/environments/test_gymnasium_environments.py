@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
 from fed_ucbvi import InputError, make_environment
-from fed_ucbvi.core.colours import BLUE
+from fed_ucbvi.core.colours import BLUE, rgb
 from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.environments.gymnasium_environments import draw_picture, draw_text, layout_of
 from fed_ucbvi.gymnasium_environments import TabularEnv, register
@@ -96,16 +96,22 @@ def test_the_text_marks_the_agents_square_and_no_other() -> None:
 
 
 def test_the_picture_has_the_agents_disc_in_its_square_and_nowhere_else() -> None:
-    blue = [int(BLUE[i : i + 2], 16) for i in (1, 3, 5)]
     drawn: list[tuple[Any, int]] = [(make_environment("gridworld").layout, 8), (layout_of(None, 47), 47)]
     for layout, states in drawn:
         for state in range(states):
             picture = draw_picture(layout, state)
             height, width = picture.shape[0] // layout["rows"], picture.shape[1] // layout["columns"]
-            rows, columns = np.nonzero((picture == blue).all(axis=2))
+            rows, columns = np.nonzero((picture == list(rgb(BLUE))).all(axis=2))
             squares = {(int(r) // height, int(c) // width) for r, c in zip(rows, columns, strict=True)}
             assert squares == {tuple(layout["cells"][state])}
             assert len(rows) > 0.2 * height * width
+
+
+def test_a_state_without_a_square_is_drawn_nowhere() -> None:
+    rooms = make_environment("n_room")
+    assert rooms.layout is not None
+    assert "[" not in draw_text(rooms.layout, rooms.states - 1)
+    assert not (draw_picture(rooms.layout, rooms.states - 1) == list(rgb(BLUE))).all(axis=2).any()
 
 
 def test_states_without_a_layout_are_drawn_row_by_row() -> None:

@@ -211,7 +211,6 @@ def two_state_chain(
     ``eps_p H^2 / 4`` for ``eps_p < 2/H``.
 
     Args:
-        eps_p: weight of the individual kernels (Assumption 1).
         seed: of the agents' p where ``spread`` is above zero; agent i's depends on ``(seed, i)`` alone.
         spread: how far p differs between agents: its odds are ``e^x`` times those of ``leave``.
         leave: p of the common kernel.

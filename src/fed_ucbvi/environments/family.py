@@ -39,7 +39,10 @@ LABEL = "environment_label"
 """Attribute that :func:`known_as` sets on the function."""
 USUAL_HELP = {
     "agents": "M.",
+    "eps_p": "weight of the individual kernels (Assumption 1).",
     "seed": "of the differences between agents; those of agent i depend only on ``(seed, i)``.",
+    "states": "S.",
+    "actions": "A.",
     "horizon": "H.",
     "bernoulli_rewards": "whether every reward is 1 or 0, with the same mean.",
 }
