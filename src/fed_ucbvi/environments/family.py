@@ -187,7 +187,11 @@ def _federation(
     own = [made.individual(published, i, rng) for i, rng in enumerate(rngs)]
     tables: dict[str, Any] = {"rewards": made.rewards, "initial": made.initial, "horizon": H}
     federation = Federation.mixture(published, own, eps_p, **tables, layout=made.layout)
-    return federation if eps_p > 0 else federation.repeated(agents)
+    if eps_p > 0:
+        return federation
+    one = (federation.probabilities, federation.initial)  # all agents have the same tables in memory
+    probabilities, initial = (np.broadcast_to(table, (agents, *table.shape[1:])) for table in one)
+    return replace(federation, probabilities=probabilities, initial=initial)
 
 
 def shifted(probability: float, x: npt.ArrayLike) -> float:

@@ -16,12 +16,12 @@ from fed_ucbvi.core.errors import InputError, check_choice, check_flag, check_nu
 from fed_ucbvi.core.numbers import Bracket, number_text
 from fed_ucbvi.core.text import html_table, shortened
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
+from fed_ucbvi.problem.heterogeneity import overlap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, real_numbers
 from fed_ucbvi.problem.liars import Liars, choose_liars
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
-from fed_ucbvi.problem.reward_law import Payments, check_variances, none_if_zero, pay_alike, payments
-from fed_ucbvi.problem.saving import VARIANCES, common_mdp, read_tables, write_tables
+from fed_ucbvi.problem.reward_law import Payments, check_variances, none_if_zero, payments
+from fed_ucbvi.problem.saving import VARIANCES, read_tables, write_tables
 
 if TYPE_CHECKING:
     from fed_ucbvi.problem.agent_tables import AgentTables
@@ -119,9 +119,13 @@ class Federation:
         return self.kind_tables if self.alike else self._tables_of(self.honest)
 
     def _tables_of(self, chosen: CountArray) -> AgentTables:
-        from fed_ucbvi.problem.agent_tables import agent_tables
+        from fed_ucbvi.problem.agent_tables import AgentTables, reachable_states
 
-        return agent_tables(self.successors, self.probabilities, self.rewards, self.initial, self.horizon, chosen)
+        rewards = np.broadcast_to(self.rewards, (self.agents, *self.rewards.shape[1:]))
+        own = (np.moveaxis(table[chosen], 0, -1) for table in (self.probabilities, rewards, self.initial))
+        P, r, mu = map(frozen_floats, own)
+        reachable = reachable_states(self.successors, np.any(P > 0, axis=-1), np.any(mu > 0, axis=-1), self.horizon)
+        return AgentTables.of(self.successors, P, r, mu, reachable)
 
     @cached_property
     def mean_initial(self) -> FloatArray:
@@ -154,8 +158,11 @@ class Federation:
 
     @property
     def pay_alike(self) -> bool:
-        """Whether rewards are not random, or are 0 or one amount that is the same for all agents."""
-        return self.payments is None or pay_alike(self.payments)
+        """Whether rewards are not random, or are 0 or one amount, the same for all agents that can be paid it."""
+        if self.payments is None:
+            return True
+        amounts, chances = self.payments
+        return bool(((amounts == amounts.max(axis=0)) | (chances == 0.0)).all())
 
     def with_bernoulli_rewards(self, wanted: bool = True) -> Federation:
         """The same federation in which every reward is 1 or 0, with the same means; itself if not ``wanted``.
@@ -196,13 +203,6 @@ class Federation:
         options = {name: value for name, value in self.description.items() if name not in (*figures, "name", "liars")}
         rows += [(name, shortened(str(value))) for name, value in options.items()]
         return html_table(f"Federation {self.description.get('name', 'custom')}", rows)
-
-    def repeated(self, agents: int) -> Federation:
-        """So many agents like the only one of this federation, all with the same tables in memory."""
-        kernels, initial = (
-            np.broadcast_to(table, (agents, *table.shape[1:])) for table in (self.probabilities, self.initial)
-        )
-        return replace(self, probabilities=kernels, initial=initial)
 
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
         """The same federation in which a fraction of the agents, chosen from the seed, lies.
@@ -252,11 +252,11 @@ class Federation:
     @classmethod
     def load(cls, path: str | Path) -> Federation:
         """Read back what :meth:`save` wrote, to the last bit; a damaged or foreign file is refused."""
-        tables, about = read_tables(Path(path))
+        tables, about, common = read_tables(Path(path))
         liars = about["liars"]
         return cls(
             **{name: tables[name] for name in OWN_TABLES},
-            common=common_mdp(tables, about),
+            common=common,
             eps_p=float(about["eps_p"]),
             eps_r=float(about["eps_r"]),
             description=about["description"],
@@ -375,7 +375,7 @@ class Federation:
             initial=frozen_floats(mu),
             common=MDP(common, checked.mean(axis=0), mu.mean(axis=0), H),
             eps_p=eps_p,
-            eps_r=reward_gap(checked),
+            eps_r=float(np.ptp(checked, axis=0).max()),  # max_{i,j} ||r^i - r^j||_inf
             description=dict(description or {"name": "custom"}),
             layout=layout,
             reward_variances=variances,

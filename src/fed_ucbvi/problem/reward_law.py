@@ -84,9 +84,3 @@ def payments(means: FloatArray, variances: FloatArray) -> Payments:
     amounts = np.where(bernoulli & (variances > 0.0), 1.0, np.minimum(means + variances / safe, 1.0))
     chances = np.where(means > 0.0, np.minimum(means / np.where(amounts > 0.0, amounts, 1.0), 1.0), 0.0)
     return Payments(frozen_floats(amounts), frozen_floats(chances))
-
-
-def pay_alike(paid: Payments) -> bool:
-    """Whether all agents (the first axis) have the same amounts, wherever the amounts can be paid at all."""
-    most = paid.amounts.max(axis=0)
-    return bool(((paid.amounts == most) | (paid.chances == 0.0)).all())
