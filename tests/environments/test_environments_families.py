@@ -96,22 +96,18 @@ def test_twice_the_spread_is_twice_the_displacement(name: str) -> None:
     assert shifts[1] == pytest.approx(2 * shifts[0], rel=1e-9)
 
 
-PARAMETERS: dict[str, tuple[float, Callable[[Federation, int], float]]] = {
-    "riverswim": (0.4, lambda f, i: f.agent(i).kernel.dense()[0, 0, 1, 0]),
-    "chain": (0.1, lambda f, i: f.agent(i).kernel.dense()[0, 1, 1, 0]),
-    "deep_sea": (0.25, lambda f, i: f.agent(i).kernel.dense()[0, 0, :, 4].min()),
-    "six_arms": (0.05, lambda f, i: f.agent(i).kernel.dense()[0, 0, 3, 4]),
-    "n_room": (0.95, lambda f, i: f.agent(i).kernel.dense()[0, 0, 1, 1]),
-    "hard_instance": (0.5, lambda f, i: 2 * (f.agent(i).kernel.dense().max(where=_below_one(f), initial=0) - 0.5)),
-    "two_state_chain": (0.2, lambda f, i: f.agent(i).kernel.dense()[0, 0, 0, 1]),
-    "windy_cliff": (0.5 / 3, lambda f, i: f.agent(i).kernel.dense()[0, 4, 0, 7]),
+PARAMETERS: dict[str, tuple[float, Callable[[FloatArray], float]]] = {
+    "riverswim": (0.4, lambda P: P[0, 0, 1, 0]),
+    "chain": (0.1, lambda P: P[0, 1, 1, 0]),
+    "deep_sea": (0.25, lambda P: P[0, 0, :, 4].min()),
+    "six_arms": (0.05, lambda P: P[0, 0, 3, 4]),
+    "n_room": (0.95, lambda P: P[0, 0, 1, 1]),
+    "hard_instance": (0.5, lambda P: 2 * (P[P < 1].max() - 0.5)),
+    "two_state_chain": (0.2, lambda P: P[0, 0, 0, 1]),
+    "windy_cliff": (0.5 / 3, lambda P: P[0, 4, 0, 7]),
 }
 """A probability as published and where to read an agent's. RiverSwim's is that of staying in the first state, where
 swimming either stays or gets up; DeepSea's the smaller one of getting from the first square straight down."""
-
-
-def _below_one(federation: Federation) -> np.typing.NDArray[np.bool_]:
-    return np.asarray(federation.common.kernel.dense() < 1)
 
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))
@@ -123,7 +119,7 @@ def test_log_odds_of_the_natural_parameter_are_displaced_uniformly(name: str) ->
     spread = 0.4
     federation = small(name, agents=300, spread=spread, seed=1)
     published, read = PARAMETERS[name]
-    drawn = np.array([read(federation, i) for i in range(300)])
+    drawn = np.array([read(P) for P in dense_agents(federation)])
     shifts = (log_odds(drawn) - log_odds(np.array(published))) / spread
     assert np.abs(shifts).max() <= 1 + 1e-9
     assert stats.kstest(shifts, stats.uniform(-1, 2).cdf).pvalue > FALSE_ALARM
@@ -133,8 +129,7 @@ def test_log_odds_of_the_natural_parameter_are_displaced_uniformly(name: str) ->
 def test_eps_p_is_the_range_of_the_one_probability_that_varies(name: str) -> None:
     """In the hard instance that is 1/2 and the gap, and its optimum is known."""
     federation, hard = small(name, agents=9, spread=0.7, seed=4), name == "hard_instance"
-    _, read = PARAMETERS[name]
-    drawn = [read(federation, i) / (2 if hard else 1) for i in range(9)]
+    drawn = [PARAMETERS[name][1](P) / (2 if hard else 1) for P in dense_agents(federation)]
     assert federation.eps_p == pytest.approx(max(drawn) - min(drawn), abs=1e-12)
     for i, gap in enumerate(drawn if hard else ()):
         assert 0 < gap < 0.5

@@ -36,11 +36,6 @@ from repository import ROOT
 FALSE_ALARM = 1e-3
 
 
-def tables(federation: Federation) -> tuple[FloatArray, FloatArray]:
-    """``P[steps,S,A,S]`` and ``r[steps,S,A]`` of the common MDP."""
-    return federation.common.kernel.dense(), federation.common.rewards
-
-
 def value(mdp: MDP) -> float:
     return float(mdp.initial @ mdp.solve().V[0])
 
@@ -159,7 +154,7 @@ def dive(N: int, row: int, column: int, right: bool, slip: float) -> tuple[dict[
 @pytest.mark.parametrize("action_map", [False, True])
 def test_deep_sea_is_its_definition(N: int, stochastic: bool, action_map: bool) -> None:
     sea = deep_sea(agents=2, seed=5, size=N, stochastic=stochastic, action_map=action_map)
-    P, R = tables(sea)
+    P, R = sea.common.kernel.dense(), sea.common.rewards
     offset = float(str(sea.description["reward_offset"]))
     assert (sea.states, sea.actions, sea.horizon) == (N * N, 2, N)
     rightward = []
@@ -333,9 +328,10 @@ def test_the_optimum_of_the_hard_instance_is_its_closed_form(
 def test_the_needle_can_be_put_anywhere() -> None:
     for best in ([2, 0, 0], [5, 1, 1], [3, 1, 0]):
         hard = hard_instance(agents=1, best=best)
-        P, _ = tables(hard)
         assert hard.description["best"] == best
-        assert np.argwhere(np.isclose(P, 0.75)).tolist() == [[best[0], 2 + best[1], best[2], 4]]
+        assert np.argwhere(np.isclose(hard.common.kernel.dense(), 0.75)).tolist() == [
+            [best[0], 2 + best[1], best[2], 4]
+        ]
 
 
 # The two-state chain ---------------------------------------------------------------------------------------------

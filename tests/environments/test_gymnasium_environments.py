@@ -16,7 +16,7 @@ from fed_ucbvi.core.colours import BLUE, rgb
 from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.environments.gymnasium_environments import draw_picture, draw_text, layout_of
 from fed_ucbvi.gymnasium_environments import TabularEnv, register
-from problems import OF_OTHER_PACKAGES
+from problems import OF_OTHER_PACKAGES, row_of
 
 IDS = register()
 
@@ -38,15 +38,12 @@ def test_the_environment_has_the_agents_own_tables(id: str, agent: int | None) -
     env: Any = gymnasium.make(id, agent=agent, agents=2, eps_p=0.2, seed=1).unwrapped
     federation = make_environment(id.removeprefix("fed_ucbvi/").removesuffix("-v0"), agents=2, eps_p=0.2, seed=1)
     mdp = federation.common if agent is None else federation.agent(agent)
-    dense = mdp.kernel.dense()
     assert np.array_equal(env.initial_state_distrib, mdp.initial)
     for h in {0, mdp.horizon - 1}:
         table = env.table(h)
-        for s in range(mdp.states):
-            for a in range(mdp.actions):
-                row = dense[min(h, len(dense) - 1), s, a]
-                assert {y: p for p, y, _, _ in table[s][a]} == {int(y): float(row[y]) for y in np.flatnonzero(row)}
-                assert {r for _, _, r, _ in table[s][a]} == {float(mdp.rewards[min(h, len(mdp.rewards) - 1), s, a])}
+        for s, a in np.ndindex(mdp.states, mdp.actions):
+            assert {y: p for p, y, _, _ in table[s][a]} == row_of(mdp.kernel, h, s, a)
+            assert {r for _, _, r, _ in table[s][a]} == {float(mdp.rewards[min(h, len(mdp.rewards) - 1), s, a])}
     if hasattr(env, "P"):
         assert env.P == env.table(0) == env.table(mdp.horizon - 1)
 
