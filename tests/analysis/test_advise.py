@@ -64,18 +64,12 @@ def seen_in(env: Walk, episodes: int, seed: int) -> Transitions:
     return Transitions.of(rows)
 
 
-def found(env: Walk, seeds: int, false_alarms: float) -> int:
-    """In how many samples of ten episodes a dependence on the step is found."""
-    return sum(
-        check_step_dependence(seen_in(env, 10, seed), 12, false_alarms=false_alarms, seed=seed).found
-        for seed in range(seeds)
-    )
-
-
 def test_a_dependence_on_the_step_is_rarely_found_where_there_is_none() -> None:
     """H0: false alarms have probability at most 0.1; with 40 samples more than ``most`` have probability 1e-3."""
     most = int(binom.ppf(1 - 1e-3, 40, 0.1))
-    assert found(Walk(noise=0.3), 40, 0.1) <= most
+    walks = (seen_in(Walk(noise=0.3), 10, seed) for seed in range(40))
+    tests = [check_step_dependence(seen, 12, false_alarms=0.1, seed=seed) for seed, seen in enumerate(walks)]
+    assert sum(one.found for one in tests) <= most
 
 
 @pytest.mark.parametrize("change", [{"turn": 0.3}, {"paid": 0.2, "noise": 0.3}])

@@ -50,19 +50,10 @@ def counts_of(mdp: MDP, transitions: np.ndarray, starts: FloatArray | None = Non
     return OwnCounts(transitions, successors, rewards, spread, law, H, law_known=starts is None)
 
 
-def kernel(mdp: MDP) -> FloatArray:
-    """``(steps, S, A, S)``."""
-    support, p = mdp.kernel.successors, mdp.kernel.probabilities
-    table = np.zeros((len(p), S, A, S))
-    for h, s, a, k in np.ndindex(*p.shape):
-        table[h, s, a, support[min(h, len(support) - 1), s, a, k]] += p[h, s, a, k]
-    return table
-
-
 @pytest.mark.parametrize("stationary", [True, False])
 def test_with_endless_counts_the_model_is_the_mdp(stationary: bool) -> None:
     mdp = small(stationary=stationary)
-    model = OwnModel.of(counts_of(mdp, np.rint(kernel(mdp) * 10**12).astype(np.int64)))
+    model = OwnModel.of(counts_of(mdp, np.rint(mdp.kernel.dense() * 10**12).astype(np.int64)))
     policy = RNG.integers(A, size=(H, S)).astype(np.int32)
     np.testing.assert_allclose(model.value(policy).V, mdp.evaluate(policy), atol=1e-9)
     best = mdp.solve()
@@ -77,7 +68,7 @@ def test_with_endless_counts_the_model_is_the_mdp(stationary: bool) -> None:
 def test_the_standard_error_is_the_spread_over_repeated_draws(stationary: bool) -> None:
     """600 draws: the ratio of the two has a standard deviation of about 3 %; it fails by chance with rate 1e-4."""
     mdp = small(stationary=stationary)
-    P, n, rng = kernel(mdp), 400, np.random.default_rng(1)
+    P, n, rng = mdp.kernel.dense(), 400, np.random.default_rng(1)
     one, other = (rng.integers(A, size=(H, S)).astype(np.int32) for _ in range(2))
     values, errors = [], []
     for _ in range(600):
@@ -94,7 +85,7 @@ def test_the_standard_error_is_the_spread_over_repeated_draws(stationary: bool) 
 
 def test_folds_share_out_every_visit_and_what_it_paid() -> None:
     mdp, rng = small(stationary=False), np.random.default_rng(2)
-    known = counts_of(mdp, rng.multinomial(1000, kernel(mdp)), np.array([500.0, 300.0, 200.0]))
+    known = counts_of(mdp, rng.multinomial(1000, mdp.kernel.dense()), np.array([500.0, 300.0, 200.0]))
     counts = replace(known, reward_variance=np.full((H, S, A), 0.01))
     parts = folds(counts, 4, rng)
     assert np.array_equal(sum(part.transitions for _, part in parts), counts.transitions)

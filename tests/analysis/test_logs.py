@@ -185,8 +185,7 @@ def logged(mdp: MDP, episodes: int, rng: np.random.Generator, first: int = 0) ->
             after = int(rng.choice(mdp.states, p=dense[min(h, len(dense) - 1), s, a]))
             rows.append((episode, h, s, a, float(mdp.rewards[min(h, len(mdp.rewards) - 1), s, a]), after))
             s = after
-    names = ("episode", "step", "state", "action", "reward", "next_state")
-    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    return dict(zip(NAMES, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def small_mdp(seed: int, states: int = 3, horizon: int = 3) -> MDP:

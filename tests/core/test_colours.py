@@ -7,13 +7,13 @@ import itertools
 import pytest
 
 from fed_ucbvi.algorithms import ALGORITHMS
-from fed_ucbvi.core.colours import BLUE, PALETTE, distinct_colours
+from fed_ucbvi.core.colours import BLUE, PALETTE, distinct_colours, rgb
 from fed_ucbvi.results.style import different_colours
 
 
 def apart(one: str, other: str) -> int:
     """The sum of the differences in red, green and blue."""
-    return sum(abs(int(one[at : at + 2], 16) - int(other[at : at + 2], 16)) for at in (1, 3, 5))
+    return sum(abs(mine - theirs) for mine, theirs in zip(rgb(one), rgb(other), strict=True))
 
 
 @pytest.mark.parametrize("number", [2, 3, 10, 100])

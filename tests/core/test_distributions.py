@@ -75,31 +75,19 @@ def drawn(fill: Callable[..., None], stream: WordArray, size: int | tuple[int, i
     return out
 
 
-def draw_binomial(n: int, p: float, size: int, *name: int) -> CountArray:
-    return drawn(fill_binomial, stream_for(1, *name), size, n, p)
-
-
-def draw_hypergeometric(good: int, bad: int, sample: int, size: int, *name: int) -> CountArray:
-    return drawn(fill_hypergeometric, stream_for(2, *name), size, good, bad, sample)
-
-
 def chi_square_p_value(observed: FloatArray, probabilities: FloatArray) -> float:
     """Pearson's test of counts against cell probabilities; neighbours are pooled until 10 are expected in each."""
     assert probabilities.sum() == pytest.approx(1.0, abs=1e-6)
-    expected = probabilities * observed.sum()
-    pooled_observed, pooled_expected = [0.0], [0.0]
-    for seen, hoped in zip(observed.tolist(), expected.tolist(), strict=True):
-        if pooled_expected[-1] >= 10:
-            pooled_observed.append(0.0)
-            pooled_expected.append(0.0)
-        pooled_observed[-1] += seen
-        pooled_expected[-1] += hoped
-    if len(pooled_expected) > 1 and pooled_expected[-1] < 10:
-        pooled_expected[-2] += pooled_expected.pop()
-        pooled_observed[-2] += pooled_observed.pop()
-    assert len(pooled_expected) > 1
-    statistic = sum((o - e) ** 2 / e for o, e in zip(pooled_observed, pooled_expected, strict=True))
-    return float(stats.chi2.sf(statistic, len(pooled_expected) - 1))
+    pooled = [np.zeros(2)]
+    for cell in zip(observed, probabilities * observed.sum(), strict=True):
+        if pooled[-1][1] >= 10:
+            pooled.append(np.zeros(2))
+        pooled[-1] += cell
+    if len(pooled) > 1 and pooled[-1][1] < 10:
+        pooled[-2] += pooled.pop()
+    assert len(pooled) > 1
+    seen, expected = np.transpose(pooled)
+    return float(stats.chi2.sf(((seen - expected) ** 2 / expected).sum(), len(pooled) - 1))
 
 
 def window(mean: float, deviation: float, low: int, high: int) -> range:
@@ -233,7 +221,7 @@ BINOMIAL_CASES = [
 def test_binomial_draws_have_the_binomial_law(case: int) -> None:
     """Hypothesis: the counts of the values drawn are multinomial with SciPy's probabilities (chi-square)."""
     n, p = BINOMIAL_CASES[case]
-    draws = draw_binomial(n, p, DRAWS, case)
+    draws = drawn(fill_binomial, stream_for(1, case), DRAWS, n, p)
     cells = window(n * p, math.sqrt(n * p * (1 - p)), 0, n)
     probabilities = stats.binom.pmf(np.array(cells), n, p)
     assert chi_square_p_value(tally(draws, cells), probabilities) > FALSE_ALARM / len(BINOMIAL_CASES)
@@ -252,21 +240,21 @@ def test_huge_binomial_draws_are_normal_to_the_last_bit(case: int) -> None:
     n, p = LARGE_BINOMIAL_CASES[case]
     variance = n * p * (1 - p)
     assert variance > 2500**2
-    draws = draw_binomial(n, p, LARGE_DRAWS, 100 + case)
+    draws = drawn(fill_binomial, stream_for(1, 100 + case), LARGE_DRAWS, n, p)
     assert_normal(draws, n * Fraction(p), variance, FALSE_ALARM / len(LARGE_BINOMIAL_CASES))
 
 
 @given(n=st.integers(0, MAX_COUNT), p=st.floats(0, 1), seed=st.integers(0, 2**32))
 def test_binomial_draws_lie_between_zero_and_n(n: int, p: float, seed: int) -> None:
-    draws = draw_binomial(n, p, 20, 200, seed)
+    draws = drawn(fill_binomial, stream_for(1, 200, seed), 20, n, p)
     assert draws.min() >= 0
     assert draws.max() <= n
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 1000, MAX_COUNT])
 def test_binomial_draws_without_chance_are_certain(n: int) -> None:
-    assert set(draw_binomial(n, 0.0, 10, 300).tolist()) == {0}
-    assert set(draw_binomial(n, 1.0, 10, 300).tolist()) == {n}
+    for p, certain in ((0.0, 0), (1.0, n)):
+        assert drawn(fill_binomial, stream_for(1, 300), 10, n, p).tolist() == [certain] * 10
 
 
 # Hypergeometric --------------------------------------------------------------------------------------------------
@@ -303,7 +291,7 @@ def test_hypergeometric_draws_have_the_hypergeometric_law(case: int) -> None:
     good, bad, sample = HYPERGEOMETRIC_CASES[case]
     total = good + bad
     share = good / total
-    draws = draw_hypergeometric(good, bad, sample, DRAWS, case)
+    draws = drawn(fill_hypergeometric, stream_for(2, case), DRAWS, good, bad, sample)
     deviation = math.sqrt(sample * share * (1 - share) * (total - sample) / (total - 1))
     cells = window(sample * share, deviation, max(0, sample - bad), min(good, sample))
     probabilities = hypergeometric_law(good, bad, sample, cells)
@@ -329,7 +317,7 @@ def test_huge_hypergeometric_draws_are_normal_to_the_last_bit(case: int) -> None
     total = good + bad
     variance = float(Fraction(sample * good * bad * (total - sample), total**2 * (total - 1)))
     assert variance > 2500**2
-    draws = draw_hypergeometric(good, bad, sample, LARGE_DRAWS, 100 + case)
+    draws = drawn(fill_hypergeometric, stream_for(2, 100 + case), LARGE_DRAWS, good, bad, sample)
     assert_normal(draws, Fraction(sample * good, total), variance, FALSE_ALARM / len(LARGE_HYPERGEOMETRIC_CASES))
 
 
@@ -338,7 +326,7 @@ def test_hypergeometric_draws_keep_to_what_can_be_drawn(data: st.DataObject, see
     sizes = st.integers(0, 40) | st.integers(0, MAX_COUNT // 2)
     good, bad = data.draw(sizes), data.draw(sizes)
     sample = data.draw(st.integers(0, good + bad))
-    draws = draw_hypergeometric(good, bad, sample, 20, 200, seed)
+    draws = drawn(fill_hypergeometric, stream_for(2, 200, seed), 20, good, bad, sample)
     assert draws.min() >= max(0, sample - bad)
     assert draws.max() <= min(good, sample)
 

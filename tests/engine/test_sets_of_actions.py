@@ -80,7 +80,7 @@ def test_sets_of_one_action_are_a_deterministic_policy_to_the_last_bit() -> None
     rng = np.random.default_rng(34)
     for federation in federations():
         H, S, A, M = federation.horizon, federation.states, federation.actions, federation.agents
-        tables, visits = federation.agent_tables, np.zeros((M, H, S, A), dtype=np.int64)
+        tables, visits = federation.differing_tables, np.zeros((M, H, S, A), dtype=np.int64)
         for _ in range(5):
             policy = random_policy(rng, federation.common)
             sets = as_sets(policy, A)
@@ -101,7 +101,7 @@ def test_values_brought_up_to_date_are_those_computed_anew_to_the_last_bit(sets:
     rng = np.random.default_rng(35)
     for federation in federations():
         H, S, A, M = federation.horizon, federation.states, federation.actions, federation.agents
-        tables = federation.agent_tables
+        tables = federation.differing_tables
         policy: PolicyArray = random_sets(rng, H, S, A) if sets else random_policy(rng, federation.common)
         V, last = np.zeros((H + 1, S, M)), no_policy(policy)
         for turn in range(30):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import itertools
 import math
 import tracemalloc
@@ -28,7 +26,7 @@ from fed_ucbvi import (
     windy_cliff,
 )
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.environments import ENVIRONMENTS, make_environment, random_problems
 from fed_ucbvi.environments.family import RandomPart, generator
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
@@ -36,12 +34,6 @@ from problems import individual_kernels, law_of_a_share
 from repository import ROOT
 
 FALSE_ALARM = 1e-3
-garnet_module = importlib.import_module("fed_ucbvi.environments.random_problems")
-
-
-def tables(federation: Federation) -> tuple[FloatArray, FloatArray]:
-    """``P[steps,S,A,S]`` and ``r[steps,S,A]`` of the common MDP."""
-    return federation.common.kernel.dense(), federation.common.rewards
 
 
 def value(mdp: MDP) -> float:
@@ -106,13 +98,6 @@ def test_the_default_chain_is_the_one_that_rlberry_scool_prints() -> None:
     check_tables(chain(agents=2), np.array(RLBERRY_CHAIN), np.array(RLBERRY_REWARDS))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("rlberry_scool") is None, reason="rlberry-scool is not installed")
-@pytest.mark.parametrize(("length", "fail"), [(2, 0.3), (5, 0.1), (7, 0.25)])
-def test_the_chain_is_that_of_rlberry_scool_for_any_length(length: int, fail: float) -> None:
-    theirs = importlib.import_module("rlberry_scool.envs.finite.chain").Chain(length, fail)
-    check_tables(chain(agents=1, length=length, fail=fail), theirs.P, theirs.R)
-
-
 @pytest.mark.parametrize(("L", "fail"), [(2, 0.3), (3, 0.0), (7, 0.25)])
 def test_a_chain_of_any_length_moves_as_intended_or_the_other_way(L: int, fail: float) -> None:
     P, R = np.zeros((L, 2, L)), np.zeros((L, 2))
@@ -169,7 +154,7 @@ def dive(N: int, row: int, column: int, right: bool, slip: float) -> tuple[dict[
 @pytest.mark.parametrize("action_map", [False, True])
 def test_deep_sea_is_its_definition(N: int, stochastic: bool, action_map: bool) -> None:
     sea = deep_sea(agents=2, seed=5, size=N, stochastic=stochastic, action_map=action_map)
-    P, R = tables(sea)
+    P, R = sea.common.kernel.dense(), sea.common.rewards
     offset = float(str(sea.description["reward_offset"]))
     assert (sea.states, sea.actions, sea.horizon) == (N * N, 2, N)
     rightward = []
@@ -343,9 +328,10 @@ def test_the_optimum_of_the_hard_instance_is_its_closed_form(
 def test_the_needle_can_be_put_anywhere() -> None:
     for best in ([2, 0, 0], [5, 1, 1], [3, 1, 0]):
         hard = hard_instance(agents=1, best=best)
-        P, _ = tables(hard)
         assert hard.description["best"] == best
-        assert np.argwhere(np.isclose(P, 0.75)).tolist() == [[best[0], 2 + best[1], best[2], 4]]
+        assert np.argwhere(np.isclose(hard.common.kernel.dense(), 0.75)).tolist() == [
+            [best[0], 2 + best[1], best[2], 4]
+        ]
 
 
 # The two-state chain ---------------------------------------------------------------------------------------------
@@ -417,7 +403,7 @@ def test_a_garnet_leads_to_the_states_of_lowest_rank(
     S: int, A: int, b: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In whatever blocks the ranks are drawn, they are those of one table (1, S, A, S), sorted whole."""
-    monkeypatch.setattr(garnet_module, "AT_ONCE", 1000)
+    monkeypatch.setattr(random_problems, "AT_ONCE", 1000)
     ranks = generator(seed, RandomPart.STRUCTURE).random((1, S, A, S)).argsort(axis=-1)[..., :b]
     problem = garnet(agents=1, seed=seed, states=S, actions=A, branching=b)
     np.testing.assert_array_equal(problem.successors, np.sort(ranks, axis=-1))
@@ -438,7 +424,7 @@ def test_a_garnet_of_twenty_thousand_states_needs_no_table_of_all_pairs_of_state
 
 def test_next_states_drawn_one_by_one_are_every_subset_equally_often() -> None:
     """Hypothesis: all 20 subsets of 3 of 6 are equally likely; chi-squared with a false-alarm rate of 1e-6."""
-    subsets = garnet_module._drawn_subsets(np.random.default_rng(3), 40_000, 6, 3)
+    subsets = random_problems._drawn_subsets(np.random.default_rng(3), 40_000, 6, 3)
     counts = Counter(map(tuple, subsets.tolist()))
     assert set(counts) == set(itertools.combinations(range(6), 3))
     assert stats.chisquare(list(counts.values())).pvalue > 1e-6

@@ -12,11 +12,11 @@ from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
 from fed_ucbvi import InputError, make_environment
-from fed_ucbvi.core.colours import BLUE
+from fed_ucbvi.core.colours import BLUE, rgb
 from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.environments.gymnasium_environments import draw_picture, draw_text, layout_of
 from fed_ucbvi.gymnasium_environments import TabularEnv, register
-from problems import OF_OTHER_PACKAGES
+from problems import OF_OTHER_PACKAGES, row_of
 
 IDS = register()
 
@@ -38,15 +38,12 @@ def test_the_environment_has_the_agents_own_tables(id: str, agent: int | None) -
     env: Any = gymnasium.make(id, agent=agent, agents=2, eps_p=0.2, seed=1).unwrapped
     federation = make_environment(id.removeprefix("fed_ucbvi/").removesuffix("-v0"), agents=2, eps_p=0.2, seed=1)
     mdp = federation.common if agent is None else federation.agent(agent)
-    dense = mdp.kernel.dense()
     assert np.array_equal(env.initial_state_distrib, mdp.initial)
     for h in {0, mdp.horizon - 1}:
         table = env.table(h)
-        for s in range(mdp.states):
-            for a in range(mdp.actions):
-                row = dense[min(h, len(dense) - 1), s, a]
-                assert {y: p for p, y, _, _ in table[s][a]} == {int(y): float(row[y]) for y in np.flatnonzero(row)}
-                assert {r for _, _, r, _ in table[s][a]} == {float(mdp.rewards[min(h, len(mdp.rewards) - 1), s, a])}
+        for s, a in np.ndindex(mdp.states, mdp.actions):
+            assert {y: p for p, y, _, _ in table[s][a]} == row_of(mdp.kernel, h, s, a)
+            assert {r for _, _, r, _ in table[s][a]} == {float(mdp.rewards[min(h, len(mdp.rewards) - 1), s, a])}
     if hasattr(env, "P"):
         assert env.P == env.table(0) == env.table(mdp.horizon - 1)
 
@@ -96,16 +93,22 @@ def test_the_text_marks_the_agents_square_and_no_other() -> None:
 
 
 def test_the_picture_has_the_agents_disc_in_its_square_and_nowhere_else() -> None:
-    blue = [int(BLUE[i : i + 2], 16) for i in (1, 3, 5)]
     drawn: list[tuple[Any, int]] = [(make_environment("gridworld").layout, 8), (layout_of(None, 47), 47)]
     for layout, states in drawn:
         for state in range(states):
             picture = draw_picture(layout, state)
             height, width = picture.shape[0] // layout["rows"], picture.shape[1] // layout["columns"]
-            rows, columns = np.nonzero((picture == blue).all(axis=2))
+            rows, columns = np.nonzero((picture == list(rgb(BLUE))).all(axis=2))
             squares = {(int(r) // height, int(c) // width) for r, c in zip(rows, columns, strict=True)}
             assert squares == {tuple(layout["cells"][state])}
             assert len(rows) > 0.2 * height * width
+
+
+def test_a_state_without_a_square_is_drawn_nowhere() -> None:
+    rooms = make_environment("n_room")
+    assert rooms.layout is not None
+    assert "[" not in draw_text(rooms.layout, rooms.states - 1)
+    assert not (draw_picture(rooms.layout, rooms.states - 1) == list(rgb(BLUE))).all(axis=2).any()
 
 
 def test_states_without_a_layout_are_drawn_row_by_row() -> None:

@@ -16,6 +16,7 @@ from fed_ucbvi.environments.gymnasium_tables import read_table
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.problem.units import Units
 from gymnasium_problems import Rows, TableEnv, corridor
+from problems import row_of
 
 CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "FrozenLake 4x4": ("FrozenLake-v1", {}, 20),
@@ -61,29 +62,19 @@ def best_return(P: Rows, initial: Any, horizon: int) -> float:
 
 
 @every_case
-def test_a_federation_has_exactly_the_probabilities_of_gymnasiums_table(case: str) -> None:
+def test_a_federation_has_exactly_the_probabilities_of_gymnasiums_table_and_back_in_gymnasium_too(case: str) -> None:
     id, kwargs, horizon = CASES[case]
     P, initial = table_of(id, kwargs)
     federation = from_gymnasium(id, agents=2, horizon=horizon, kwargs=kwargs)
+    ours = TabularEnv("from_gymnasium", agent=1, id=id, agents=2, horizon=horizon, kwargs=kwargs)
     S, A = len(P), len(P[0])
     assert (federation.states, federation.actions, federation.horizon) == (S + 1, A, horizon)
     for mdp in (federation.agent(0), federation.agent(1), federation.common):
-        dense = mdp.kernel.dense()[0]
         assert np.array_equal(mdp.initial, [*initial, 0.0])
-        assert dense[S, :, S].tolist() == [1.0] * A
-        for s in range(S):
-            for a in range(A):
-                assert {int(y): float(dense[s, a, y]) for y in np.flatnonzero(dense[s, a])} == merged(P, s, a, S)
-
-
-@every_case
-def test_back_in_gymnasium_the_table_is_the_same(case: str) -> None:
-    id, kwargs, horizon = CASES[case]
-    P, _ = table_of(id, kwargs)
-    ours = TabularEnv("from_gymnasium", agent=1, id=id, agents=2, horizon=horizon, kwargs=kwargs)
-    for s in P:
-        for a in P[s]:
-            assert {y: p for p, y, _, _ in ours.P[s][a]} == merged(P, s, a, len(P))
+        assert mdp.kernel.dense()[0, S, :, S].tolist() == [1.0] * A
+        for s, a in np.ndindex(S, A):
+            assert row_of(mdp.kernel, 0, s, a) == merged(P, s, a, S)
+            assert {y: p for p, y, _, _ in ours.P[s][a]} == merged(P, s, a, S)
 
 
 def test_our_environment_goes_through_gymnasium_and_comes_back_the_same() -> None:
@@ -122,9 +113,8 @@ def test_each_agent_has_its_own_keyword_arguments() -> None:
     lakes = from_gymnasium(agents=2, horizon=5, kwargs=[{"success_rate": 0.8}, {"success_rate": 0.5}])
     for i, success in enumerate((0.8, 0.5)):
         P, _ = table_of("FrozenLake-v1", {"success_rate": success})
-        dense = lakes.agent(i).kernel.dense()[0]
         for s, a in ((0, 2), (9, 1), (14, 2)):
-            assert {int(y): float(dense[s, a, y]) for y in np.flatnonzero(dense[s, a])} == merged(P, s, a, 16)
+            assert row_of(lakes.agent(i).kernel, 0, s, a) == merged(P, s, a, 16)
     assert lakes.rewards.shape[0] == 2
     assert lakes.eps_p == pytest.approx(0.3)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,7 +31,7 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.core.plugins import load_registered, registered
+from fed_ucbvi.core.plugins import Registry, registered
 from fed_ucbvi.engine.run import resume
 from fed_ucbvi.environments import ENVIRONMENTS, find_environment, make_environment, recorded_options
 from fed_ucbvi.environments.random_problems import synthetic
@@ -285,9 +283,9 @@ def test_two_packages_with_one_name_and_packages_that_cannot_be_loaded_are_told(
     registered.cache_clear()
     try:
         with pytest.raises(InputError, match="registered by two packages"):
-            load_registered("g", "shops")
+            Registry({}, "g")["shops"]
         with pytest.raises(InputError, match="cannot be loaded: ModuleNotFoundError"):
-            load_registered("g", "gone")
+            Registry({}, "g")["gone"]
         for command, known in (("environments", "gridworld"), ("algorithms", "fed-ucbvi")):
             listed = call(command, "--json")
             assert known in json.loads(listed.stdout)
@@ -443,22 +441,6 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp
     missing = anew("run", *both, cwd=tmp_path)
     assert missing.returncode == 2
     assert "unknown algorithm 'bold-fed-ucbvi'" in missing.stderr
-
-
-@pytest.mark.parametrize(("page", "module"), [("environments", "shops"), ("algorithms", "bold")])
-@pytest.mark.full
-def test_what_the_documents_say_of_ones_own_runs_as_written(page: str, module: str, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").partition("## Your own")[2]
-    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    (commands,) = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
-    (tmp_path / f"{module}.py").write_text(code, encoding="utf-8")
-    for command in commands.splitlines():
-        program, *arguments = shlex.split(command)
-        if program == "python":
-            env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-            subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, check=True)
-        else:
-            done(*arguments, cwd=tmp_path)
 
 
 def looks(name: str) -> tuple[str, str, str]:

@@ -223,19 +223,13 @@ def test_liars_do_not_count() -> None:
     assert price_of_sharing(lying) == price_of_sharing(honest)
 
 
-def test_brackets_print_and_serialise() -> None:
-    assert str(Bracket(301.2, 303.94)) == "[301.20, 303.94]"
-    assert str(Bracket(2.0, 2.0)) == "2.00 (exact)"
-    assert Bracket(1.0, 2.0).summary() == {"lower": 1.0, "upper": 2.0, "exact": False}
-
-
 # -------------------------------------------------------------------------------------------- ascent and floors
 
 
 @pytest.mark.slow
 def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
     for federation in small_federations(60, states=3):
-        tables = federation.agent_tables
+        tables = federation.differing_tables
         for start in starting_policies(tables, federation.common.solve().policy):
             before = values_of(federation, start[None]).mean()
             value, sweeps = ascend(tables, start, 100)
@@ -251,7 +245,8 @@ def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
 def test_the_starts_differ_and_every_agent_gives_one_where_they_are_few() -> None:
     federation = next(small_federations(1, states=3))
     starts = [
-        policy.tobytes() for policy in starting_policies(federation.agent_tables, federation.common.solve().policy)
+        policy.tobytes()
+        for policy in starting_policies(federation.differing_tables, federation.common.solve().policy)
     ]
     assert len(starts) == len(set(starts))
     for i in range(federation.agents):
@@ -263,7 +258,7 @@ def floors(
 ) -> tuple[float, float, float, FloatArray, IndexArray, FloatArray]:
     """The agents' own optima, both floors, and what the flow floor writes: costs, a policy, its regrets."""
     H, S, A = allowed.shape
-    tables = federation.agent_tables
+    tables = federation.differing_tables
     V, W = np.ones((H + 1, S, federation.agents)), np.ones((H + 1, S))
     own, overlap = own_optima(tables, tables.probabilities.min(axis=-1), allowed, V, W)
     policy, cost, regrets = np.zeros((H, S), dtype=np.int32), np.zeros((H, S, A)), np.zeros((2, H, S))
@@ -299,7 +294,7 @@ def test_the_floors_are_below_every_allowed_policys_loss_and_ruling_out_spares_t
                 assert own - sums[taking].max() >= bound - 1e-12
         known = float(rng.choice(sums[inside]))
         before = int(allowed.sum())
-        tables = federation.agent_tables
+        tables = federation.differing_tables
         shared = tables.probabilities.min(axis=-1)
         upper, _, step, state, passes = tighten(tables, shared, allowed, known, 100)
         ruled_out += before - int(allowed.sum())
@@ -333,8 +328,8 @@ def test_reachable_is_where_some_policy_takes_some_agent() -> None:
             for h in range(H):
                 seen[h] |= (d > 0).any(axis=0)
                 d = np.einsum("ms,mst->mt", d, P[:, h, np.arange(S), policy[h]])
-        assert np.array_equal(federation.agent_tables.reachable, seen)
-    world = gridworld(agents=2, eps_p=0.1).agent_tables.reachable
+        assert np.array_equal(federation.differing_tables.reachable, seen)
+    world = gridworld(agents=2, eps_p=0.1).differing_tables.reachable
     assert world[0].sum() == 1
     assert world[1].sum() == 3
 

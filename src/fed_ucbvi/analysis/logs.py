@@ -84,10 +84,9 @@ def counts_from_logs(
     Traceback (most recent call last):
     fed_ucbvi.core.errors.InputError: row 1: state is 5, expected 0 to 1.
     """
-    counts, _ = read_logs(
-        source, sizes, reward_range=reward_range, stationary=stationary, random_rewards=random_rewards
-    )
-    return counts
+    return read_logs(source, sizes, reward_range=reward_range, stationary=stationary, random_rewards=random_rewards)[
+        0
+    ]
 
 
 def read_logs(

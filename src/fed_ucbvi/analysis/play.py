@@ -110,7 +110,8 @@ def play(
         report: is called with the number of episodes played and that of all.
     """
     n, root = check_positive_integer("episodes", episodes), check_integer("seed", seed)
-    env = environment_of(policy.environment, policy.horizon, agent, render_mode, environment)
+    name, options = recorded_options(policy.environment, environment)
+    env = _environment_of(policy, name, options, agent, render_mode)
     returns, lengths = [], []
     try:
         for episode in range(n):
@@ -126,14 +127,20 @@ def play(
             report(episode + 1, n)
     finally:
         env.close()
-    return PlayedEpisodes(policy, tuple(returns), tuple(lengths), own_value(policy, agent, environment))
+    try:
+        mdp = make_environment(name, **options).agent(agent)
+    except InputError:  # it has no table
+        own_value = math.nan
+    else:
+        own_value = float(mdp.initial @ mdp.evaluate(policy.table)[0])
+    return PlayedEpisodes(policy, tuple(returns), tuple(lengths), own_value)
 
 
-def environment_of(
-    description: Mapping[str, Any], horizon: int, agent: int, render_mode: str | None, named: str | None = None
+def _environment_of(
+    policy: LearntPolicy, name: str, options: Mapping[str, Any], agent: int, render_mode: str | None
 ) -> gymnasium.Env[Any, Any]:
-    """One agent's environment, as Gymnasium has it, from the description that a run keeps."""
-    name, options = recorded_options(description, named)
+    """One agent's environment, as Gymnasium has it, from the name and the options that a run keeps."""
+    description, horizon = policy.environment, policy.horizon
     agents = check_positive_integer("agents", description.get("agents", 1))
     i = check_integer("agent", agent, at_most=agents - 1)
     if name != from_gymnasium.__name__:
@@ -142,16 +149,6 @@ def environment_of(
         return TabularEnv(name, agent=i, render_mode=render_mode, **options)
     each = kwargs_of_agents(agents, description.get("kwargs"), description.get("vary"), description.get("seed", 0))
     return make_gymnasium(str(options["id"]), each[i], max_episode_steps=horizon, render_mode=render_mode)
-
-
-def own_value(policy: LearntPolicy, agent: int, named: str | None = None) -> float:
-    """What the policy is worth in one agent's MDP; NaN if that has no table."""
-    name, options = recorded_options(policy.environment, named)
-    try:
-        mdp = make_environment(name, **options).agent(agent)
-    except InputError:
-        return math.nan
-    return float(mdp.initial @ mdp.evaluate(policy.table)[0])
 
 
 def _render(env: gymnasium.Env[Any, Any], show: Callable[[Any], None] | None) -> None:

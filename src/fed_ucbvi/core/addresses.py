@@ -8,7 +8,6 @@ from fed_ucbvi.core.errors import InputError
 
 
 def check_address(address: str) -> str:
-    """Return ``HOST:PORT``, or raise."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise InputError(f"'{address}' is not of the form HOST:PORT.")

@@ -94,8 +94,12 @@ def lighter(colour: str, share: float) -> str:
     >>> lighter("#FF8000", 0.5), lighter(BLUE, 0.0) == BLUE
     ('#FFC080', True)
     """
-    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return "#{:02X}{:02X}{:02X}".format(*(round(part + (255 - part) * share) for part in parts))
+    return "#{:02X}{:02X}{:02X}".format(*(round(part + (255 - part) * share) for part in rgb(colour)))
+
+
+def rgb(colour: str) -> bytes:
+    """Red, green and blue, each from 0 to 255."""
+    return bytes.fromhex(colour[1:])
 
 
 def on_dark(colour: str) -> str:
@@ -111,9 +115,5 @@ def on_dark(colour: str) -> str:
 
 def _luminance(colour: str) -> float:
     """Relative luminance of a colour, as WCAG 2 defines it."""
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), _linear(colour), strict=True))
-
-
-def _linear(colour: str) -> list[float]:
-    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
-    return [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = (part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in rgb(colour))
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -246,21 +246,9 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     _impl_class = _Located
 
     def __init__(self, function: Callable[..., object]) -> None:
-        self._name, self._py_func = repr(function), function
-        code_digest(Path(function.__code__.co_filename))  # now, before anybody changes the file
-        self.enable()
-
-    @functools.cached_property
-    def _impl(self) -> _Located:
-        return _Located(self._py_func)
-
-    @functools.cached_property
-    def _cache_path(self) -> str:
-        return str(self._impl.locator.get_cache_path())
-
-    @functools.cached_property
-    def _cache_file(self) -> _LockedFile:
-        return _LockedFile(self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp())
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _LockedFile(self._cache_path, self._impl.filename_base, stamp)
 
 
 def _compile(function: F, **options: Any) -> F:

@@ -101,14 +101,12 @@ def _as_float(value: object) -> float | None:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """Return ``value``, or raise unless it is true or false."""
     if not isinstance(value, bool):
         raise InputError(f"{name} must be true or false, got {value!r}.")
     return value
 
 
 def check_positive_integer(name: str, value: object, *, at_most: int | None = None) -> int:
-    """Return ``value`` as an int, or raise unless it is a whole number from 1 to ``at_most``."""
     return check_integer(name, value, at_least=1, at_most=at_most)
 
 

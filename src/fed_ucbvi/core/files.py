@@ -159,7 +159,5 @@ def check_version(name: str | Path, manifest: Mapping[str, Any], version: int) -
     if manifest.get("format_version") != version:
         known = manifest.get("version")
         wrote = f"fed-ucbvi {printable(known)}, which" if isinstance(known, str) else "the version of fed-ucbvi that"
-        raise InputError(
-            f"{name} has format version {manifest.get('format_version')}; this program reads {version}. Use {wrote} "
-            "wrote it."
-        )
+        found = printable(str(manifest.get("format_version")))
+        raise InputError(f"{name} has format version {found}; this program reads {version}. Use {wrote} wrote it.")

@@ -115,7 +115,8 @@ def converted(name: str, value: Any, hint: Any) -> Any:
     (3.0, 3)
     """
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    kinds = [_kind(one) for one in (typing.get_args(hint) if union else (hint,))]
+    plain = [_parts(one)[0] for one in (typing.get_args(hint) if union else (hint,))]
+    kinds = [str if typing.get_origin(one) is Literal else one for one in plain]  # texts stand for choices
     if bool in kinds and not isinstance(value, bool | str):
         raise InputError(f"{name} must be true or false, got {value!r}.")
     if isinstance(value, bool) or hint is None:
@@ -125,12 +126,6 @@ def converted(name: str, value: Any, hint: Any) -> Any:
             return int(value)
         return float(value) if float in kinds else value
     return _read(name, value, kinds) if isinstance(value, str) else value
-
-
-def _kind(hint: Any) -> Any:
-    """A plain type; texts stand for choices."""
-    plain = _parts(hint)[0]
-    return str if typing.get_origin(plain) is Literal else plain
 
 
 def _read(name: str, text: str, kinds: list[Any]) -> Any:

@@ -104,7 +104,7 @@ def name_of_class(kind: type[Any]) -> str:
 def registered(group: str) -> dict[str, EntryPoint]:
     """What installed packages register in a group of entry points, by name; nothing is imported yet.
 
-    Where two packages register one name, it cannot be used, and :func:`load_registered` says why.
+    Where two packages register one name, it cannot be used, and :class:`Registry` says why.
     """
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
@@ -114,23 +114,10 @@ def registered(group: str) -> dict[str, EntryPoint]:
     return found
 
 
-def load_registered(group: str, name: str) -> Any:
-    """What is registered under a name; an :class:`InputError` where it cannot be loaded."""
-    entry = registered(group)[name]
-    if "," in entry.value:
-        raise InputError(f"'{name}' is registered by two packages ({entry.value}); uninstall one of them.")
-    try:
-        return entry.load()
-    except Exception as error:
-        raise InputError(
-            f"'{name}' is registered as {entry.value}, which cannot be loaded: {type(error).__name__}: {error}."
-        ) from error
-
-
 class Registry(Mapping[str, Any]):
     """What this package knows by name together with what others register; ours go first.
 
-    Reading a name of others' imports their package. Iterating imports nothing.
+    Reading a name of others' imports their package, or raises an :class:`InputError`. Iterating imports nothing.
     """
 
     def __init__(self, own: Mapping[str, Any], group: str) -> None:
@@ -139,16 +126,21 @@ class Registry(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in self._own:
             return self._own[name]
-        if name in registered(self._group):
-            return load_registered(self._group, name)
-        raise KeyError(name)
+        entry = registered(self._group)[name]
+        if "," in entry.value:
+            raise InputError(f"'{name}' is registered by two packages ({entry.value}); uninstall one of them.")
+        try:
+            return entry.load()
+        except Exception as error:
+            raise InputError(
+                f"'{name}' is registered as {entry.value}, which cannot be loaded: {type(error).__name__}: {error}."
+            ) from error
 
     def __contains__(self, name: object) -> bool:
         return name in self._own or name in registered(self._group)
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._own
-        yield from (name for name in registered(self._group) if name not in self._own)
+        return iter({**self._own, **registered(self._group)})
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

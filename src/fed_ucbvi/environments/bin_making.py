@@ -122,22 +122,16 @@ def random_episodes(env: gymnasium.Env[Any, Any], episodes: int, horizon: int, s
     check_positive_integer("episodes", episodes)
     env.action_space.seed(check_integer("seed", seed))
     for number in range(episodes):
+        terminated = truncated = False
         with BlamedOn(0, "a random episode"):
-            episode = _episode(env, horizon, seed if number == 0 else None)
-        yield episode
-
-
-def _episode(env: gymnasium.Env[Any, Any], horizon: int, seed: int | None) -> Episode:
-    episode = Episode([env.reset(seed=seed)[0]], [], [], terminated=False)
-    for _ in range(horizon):
-        action = env.action_space.sample()
-        observation, reward, terminated, truncated, _ = env.step(action)
-        episode.observations.append(observation)
-        episode.actions.append(action)
-        episode.rewards.append(float(reward))
-        if terminated or truncated:
-            return episode._replace(terminated=bool(terminated))
-    return episode
+            episode = Episode([env.reset(seed=seed if number == 0 else None)[0]], [], [], terminated=False)
+            while not (terminated or truncated) and len(episode.actions) < horizon:
+                action = env.action_space.sample()
+                observation, reward, terminated, truncated, _ = env.step(action)
+                episode.observations.append(observation)
+                episode.actions.append(action)
+                episode.rewards.append(float(reward))
+        yield episode._replace(terminated=bool(terminated))
 
 
 def learn_bins(

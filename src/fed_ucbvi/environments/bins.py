@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, printable
-from fed_ucbvi.core.files import new_file
+from fed_ucbvi.core.files import check_version, new_file
 
 FORMAT = "fed-ucbvi/bins"
 FORMAT_VERSION = 1
@@ -194,11 +194,7 @@ class Bins:
             raise InputError(f"{name} is no JSON: {error}.") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise InputError(f"{name} does not hold bins that fed-ucbvi wrote.")
-        if content.get("format_version") != FORMAT_VERSION:
-            raise InputError(
-                f"{name} has format version {printable(str(content.get('format_version')))}; this program reads "
-                f"{FORMAT_VERSION}."
-            )
+        check_version(name, content, FORMAT_VERSION)
         try:
             low_high = content["reward_range"]
             return cls(

@@ -211,7 +211,6 @@ def two_state_chain(
     ``eps_p H^2 / 4`` for ``eps_p < 2/H``.
 
     Args:
-        eps_p: weight of the individual kernels (Assumption 1).
         seed: of the agents' p where ``spread`` is above zero; agent i's depends on ``(seed, i)`` alone.
         spread: how far p differs between agents: its odds are ``e^x`` times those of ``leave``.
         leave: p of the common kernel.
@@ -279,7 +278,13 @@ def hard_instance(
     nodes, leaves = (A**d - 1) // (A - 1), A ** (d - 1)
     rng = family.generator(seed, family.RandomPart.STRUCTURE)
     drawn = [int(rng.integers(low, high)) for low, high in ((d, last + d), (0, leaves), (0, A))]
-    step, leaf, action = _place(drawn if best is None else best, d, last, leaves, A)
+    try:
+        step, leaf, action = drawn if best is None else best
+    except (TypeError, ValueError) as error:
+        raise InputError(f"best must be a step, a leaf and an action, as [3, 0, 1]; got {best!r}.") from error
+    step = check_integer("best: the step", step, at_least=d, at_most=last + d - 1)
+    leaf = check_integer("best: the leaf", leaf, at_most=leaves - 1)
+    action = check_integer("best: the action", action, at_most=A - 1)
     good, bad = nodes + 1, nodes + 2
     rewards = np.zeros((H, nodes + 3, A))
     rewards[last + d :, good] = 1.0
@@ -299,15 +304,3 @@ def hard_instance(
         return kernel_of(*(table(h, edge) for h in range(H)))
 
     return Family(kernel, rewards, varies="twice the gap", resolved={"waiting": last, "best": [step, leaf, action]})
-
-
-def _place(best: Sequence[int], depth: int, waiting: int, leaves: int, actions: int) -> tuple[int, int, int]:
-    try:
-        step, leaf, action = best
-    except (TypeError, ValueError) as error:
-        raise InputError(f"best must be a step, a leaf and an action, as [3, 0, 1]; got {best!r}.") from error
-    return (
-        check_integer("best: the step", step, at_least=depth, at_most=waiting + depth - 1),
-        check_integer("best: the leaf", leaf, at_most=leaves - 1),
-        check_integer("best: the action", action, at_most=actions - 1),
-    )

@@ -39,7 +39,10 @@ LABEL = "environment_label"
 """Attribute that :func:`known_as` sets on the function."""
 USUAL_HELP = {
     "agents": "M.",
+    "eps_p": "weight of the individual kernels (Assumption 1).",
     "seed": "of the differences between agents; those of agent i depend only on ``(seed, i)``.",
+    "states": "S.",
+    "actions": "A.",
     "horizon": "H.",
     "bernoulli_rewards": "whether every reward is 1 or 0, with the same mean.",
 }
@@ -184,7 +187,11 @@ def _federation(
     own = [made.individual(published, i, rng) for i, rng in enumerate(rngs)]
     tables: dict[str, Any] = {"rewards": made.rewards, "initial": made.initial, "horizon": H}
     federation = Federation.mixture(published, own, eps_p, **tables, layout=made.layout)
-    return federation if eps_p > 0 else federation.repeated(agents)
+    if eps_p > 0:
+        return federation
+    one = (federation.probabilities, federation.initial)  # all agents have the same tables in memory
+    probabilities, initial = (np.broadcast_to(table, (agents, *table.shape[1:])) for table in one)
+    return replace(federation, probabilities=probabilities, initial=initial)
 
 
 def shifted(probability: float, x: npt.ArrayLike) -> float:

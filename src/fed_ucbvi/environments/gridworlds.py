@@ -16,9 +16,8 @@ from fed_ucbvi.environments.family import Cell, EpsP, Family, Spread, environmen
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.units import Units
 
-ACTIONS = ("left", "right", "down", "up")
 MOVES: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
-DOWN = ACTIONS.index("down")
+"""Left, right, down and up."""
 
 ROOMS_IN_A_ROW = 5
 FIRST, START, LAST = 0.1, 0.01, 1.0
@@ -84,7 +83,6 @@ def gridworld(
     every (square, action). Every step spent in a goal pays 1; goals are not terminal.
 
     Args:
-        eps_p: weight of the individual kernels (Assumption 1).
         seed: of the individual kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor on
             eps_p.
         rows: height of the grid.
@@ -265,7 +263,7 @@ def _ends(cell: Cell, rows: int) -> bool:
 
 def _moves(rows: int, columns: int, blown: float) -> family.Rows:
     """Where every action leads from every square; squares are numbered row by row."""
-    table = []
+    table, kept = [], 1.0 - blown
     for r in range(rows):
         for c in range(columns):
             below = min(r + 1, rows - 1) * columns + c
@@ -273,10 +271,9 @@ def _moves(rows: int, columns: int, blown: float) -> family.Rows:
                 table.append([{(rows - 1) * columns: 1.0}] * len(MOVES))
                 continue
             here = []
-            for action, (dr, dc) in enumerate(MOVES):
+            for dr, dc in MOVES:
                 aim = min(max(r + dr, 0), rows - 1) * columns + min(max(c + dc, 0), columns - 1)
-                share = 1.0 if action == DOWN else 1.0 - blown
-                here.append({aim: 1.0} if aim == below else {aim: share, below: 1.0 - share})
+                here.append({aim: 1.0} if aim == below else {aim: kept, below: 1.0 - kept})
             table.append(here)
     return table
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.colours import BLUE, DARK_GREY, GREEN, LIGHT_GREY, ORANGE
+from fed_ucbvi.core.colours import BLUE, DARK_GREY, GREEN, LIGHT_GREY, ORANGE, WHITE, rgb
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
 from fed_ucbvi.environments.gymnasium_making import gymnasium_package
@@ -38,6 +38,9 @@ ROW = 20
 """States without a layout are drawn in rows of this length."""
 LARGEST = 480
 """Pixels along the longer side of a picture, about."""
+WALL = "#"
+FILLS = {WALL: DARK_GREY, ".": WHITE, "G": GREEN, "S": ORANGE}
+"""Signs for squares, and their colours."""
 
 
 class TabularEnv(gymnasium.Env[Any, Any]):
@@ -173,43 +176,36 @@ def draw_text(layout: Mapping[str, Any], state: int) -> str:
     >>> print(draw_text({"rows": 1, "columns": 3, "cells": [[0, 0], [0, 1], [0, 2]], "goals": [[0, 2]]}, 1))
      . [.] G
     """
-    signs = [["#"] * layout["columns"] for _ in range(layout["rows"])]
-    for kind, sign in (("cells", "."), ("goals", "G"), ("start", "S")):
-        for row, column in _cells(layout, kind):
-            signs[row][column] = sign
-    row, column = layout["cells"][state]
-    lines = []
-    for r, line in enumerate(signs):
-        padded = [f"[{sign}]" if (r, c) == (row, column) else f" {sign} " for c, sign in enumerate(line)]
-        lines.append("".join(padded).rstrip())
-    return "\n".join(lines)
+    lines = [[f" {sign} " for sign in line] for line in _signs(layout)]
+    for row, column in layout["cells"][state : state + 1]:  # a state after the last cell has no square
+        lines[row][column] = f"[{lines[row][column].strip()}]"
+    return "\n".join("".join(line).rstrip() for line in lines)
 
 
 def draw_picture(layout: Mapping[str, Any], state: int) -> Frame:
     """The states as squares ``(height, width, 3)``: walls dark, start orange, goals green, the agent a blue disc."""
-    rows, columns = int(layout["rows"]), int(layout["columns"])
-    size = max(8, LARGEST // max(rows, columns))
-    picture = np.empty((rows * size, columns * size, 3), dtype=np.uint8)
-    picture[:] = _rgb(DARK_GREY)
-    for kind, colour in (("cells", "#FFFFFF"), ("goals", GREEN), ("start", ORANGE)):
-        for row, column in _cells(layout, kind):
-            square = picture[row * size : (row + 1) * size, column * size : (column + 1) * size]
-            square[:] = _rgb(LIGHT_GREY)
-            square[1:-1, 1:-1] = _rgb(colour)
-    row, column = layout["cells"][state]
+    signs = _signs(layout)
+    size = max(8, LARGEST // max(signs.shape))
     across = np.arange(size) - (size - 1) / 2
     disc = across[:, None] ** 2 + across[None, :] ** 2 <= (0.33 * size) ** 2
-    picture[row * size : (row + 1) * size, column * size : (column + 1) * size][disc] = _rgb(BLUE)
-    return picture
+    picture = np.empty((*signs.shape, size, size, 3), dtype=np.uint8)
+    for sign, colour in FILLS.items():
+        picture[signs == sign] = list(rgb(DARK_GREY if sign == WALL else LIGHT_GREY))
+        picture[:, :, 1:-1, 1:-1][signs == sign] = list(rgb(colour))
+    for row, column in layout["cells"][state : state + 1]:
+        picture[row, column][disc] = list(rgb(BLUE))
+    rows, columns = signs.shape
+    return picture.swapaxes(1, 2).reshape(rows * size, columns * size, 3)
 
 
-def _cells(layout: Mapping[str, Any], kind: str) -> list[tuple[int, int]]:
-    found = layout.get(kind, [])
-    return [tuple(found)] if kind == "start" and len(found) else [tuple(cell) for cell in found]
-
-
-def _rgb(colour: str) -> list[int]:
-    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+def _signs(layout: Mapping[str, Any]) -> npt.NDArray[np.str_]:
+    """A sign for each square, one of :data:`FILLS`."""
+    signs = np.full((layout["rows"], layout["columns"]), WALL)
+    start = layout.get("start")
+    for sign, cells in ((".", layout["cells"]), ("G", layout.get("goals", [])), ("S", [start] if start else [])):
+        for cell in cells:
+            signs[tuple(cell)] = sign
+    return signs
 
 
 register()

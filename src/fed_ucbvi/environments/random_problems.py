@@ -40,10 +40,7 @@ def synthetic(
     the simplex (normalised exponentials), and episodes begin in a uniform state.
 
     Args:
-        eps_p: weight of the individual kernels (Assumption 1).
         seed: of rewards and kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor eps_p.
-        states: S.
-        actions: A.
         eps_r: how far agents' rewards may differ (Assumption 2): agent i's reward is
             ``(1 - eps_r) r + eps_r u^i`` with ``u^i`` uniform on [0,1]; the paper has 0.
 
@@ -90,8 +87,6 @@ def garnet(
         seed: of everything; agent i's part depends on ``(seed, i)`` alone.
         spread: how far rows differ between agents: the weight of every next state is multiplied by ``e^x``, with x
             drawn for each (s,a,s'), and the row normalised.
-        states: S.
-        actions: A.
         branching: number of next states of every (s,a), at most S.
 
     >>> garnet(agents=2, spread=0.3).probabilities.shape
@@ -178,7 +173,6 @@ def random_mdps(
         spread: how far rows differ between agents: the weight of every next state is multiplied by ``e^x``, with x
             drawn for each (s,a,s'), and the row normalised.
         states: S, at least 2.
-        actions: A.
         variant: overlapping or disjoint.
 
     >>> random_mdps(agents=3, eps_p=0.4).probabilities.shape

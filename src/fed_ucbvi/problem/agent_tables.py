@@ -10,7 +10,6 @@ from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.problem.dynamic_programming import may_play, tied, weight
-from fed_ucbvi.problem.kernel import frozen_floats
 
 
 class AgentTables(NamedTuple):
@@ -44,27 +43,6 @@ class AgentTables(NamedTuple):
         pairs = np.unique((successors.reshape((steps, S, -1)) + first) * S + np.arange(S)[:, None])
         begin = np.searchsorted(pairs, S * np.arange(steps * S + 1))
         return cls(successors, probabilities, rewards, initial, reachable, begin, pairs % S)
-
-
-def agent_tables(
-    successors: IndexArray,
-    probabilities: FloatArray,
-    rewards: FloatArray,
-    initial: FloatArray,
-    horizon: int,
-    chosen: CountArray,
-) -> AgentTables:
-    """The tables of the agents ``chosen``, from arrays with a leading agent axis (rewards may have one for all)."""
-    own, starts = probabilities[chosen], initial[chosen]
-    possible, begins = np.asarray((own > 0).any(axis=0)), np.asarray((starts > 0).any(axis=0))
-    table = rewards[chosen] if len(rewards) > 1 else np.broadcast_to(rewards, (len(chosen), *rewards.shape[1:]))
-    return AgentTables.of(
-        successors,
-        frozen_floats(np.moveaxis(own, 0, -1)),
-        frozen_floats(np.moveaxis(table, 0, -1)),
-        frozen_floats(starts.T),
-        reachable_states(successors, possible, begins, horizon),
-    )
 
 
 def reachable_states(successors: IndexArray, possible: MaskArray, starts: MaskArray, horizon: int) -> MaskArray:

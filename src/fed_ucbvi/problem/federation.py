@@ -16,12 +16,12 @@ from fed_ucbvi.core.errors import InputError, check_choice, check_flag, check_nu
 from fed_ucbvi.core.numbers import Bracket, number_text
 from fed_ucbvi.core.text import html_table, shortened
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.problem.heterogeneity import overlap, reward_gap
-from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, frozen_indices, real_numbers
+from fed_ucbvi.problem.heterogeneity import overlap
+from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, real_numbers
 from fed_ucbvi.problem.liars import Liars, choose_liars
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
-from fed_ucbvi.problem.reward_law import BERNOULLI, Payments, check_variances, pay_alike, payments
-from fed_ucbvi.problem.saving import VARIANCES, common_mdp, read_tables, write_tables
+from fed_ucbvi.problem.reward_law import Payments, check_variances, none_if_zero, payments
+from fed_ucbvi.problem.saving import VARIANCES, read_tables, write_tables
 
 if TYPE_CHECKING:
     from fed_ucbvi.problem.agent_tables import AgentTables
@@ -91,16 +91,6 @@ class Federation:
         return np.delete(np.arange(self.agents), [] if self.liars is None else list(self.liars.agents))
 
     @cached_property
-    def agent_tables(self) -> AgentTables:
-        """The honest agents' tables with the agent axis last."""
-        return self._tables_of(self.honest)
-
-    def _tables_of(self, chosen: CountArray) -> AgentTables:
-        from fed_ucbvi.problem.agent_tables import agent_tables
-
-        return agent_tables(self.successors, self.probabilities, self.rewards, self.initial, self.horizon, chosen)
-
-    @cached_property
     def kinds(self) -> tuple[CountArray, CountArray]:
         """The first honest agent of every kind of MDP, and the kind of each honest agent."""
         own = [self.probabilities, self.initial, *([self.rewards] if len(self.rewards) > 1 else [])]
@@ -123,10 +113,19 @@ class Federation:
         """The tables of one agent of every kind."""
         return self._tables_of(self.kinds[0])
 
-    @property
+    @cached_property
     def differing_tables(self) -> AgentTables:
         """The tables of all honest agents, or of one where all are alike."""
-        return self.kind_tables if self.alike else self.agent_tables
+        return self.kind_tables if self.alike else self._tables_of(self.honest)
+
+    def _tables_of(self, chosen: CountArray) -> AgentTables:
+        from fed_ucbvi.problem.agent_tables import AgentTables, reachable_states
+
+        rewards = np.broadcast_to(self.rewards, (self.agents, *self.rewards.shape[1:]))
+        own = (np.moveaxis(table[chosen], 0, -1) for table in (self.probabilities, rewards, self.initial))
+        P, r, mu = map(frozen_floats, own)
+        reachable = reachable_states(self.successors, np.any(P > 0, axis=-1), np.any(mu > 0, axis=-1), self.horizon)
+        return AgentTables.of(self.successors, P, r, mu, reachable)
 
     @cached_property
     def mean_initial(self) -> FloatArray:
@@ -159,8 +158,11 @@ class Federation:
 
     @property
     def pay_alike(self) -> bool:
-        """Whether rewards are not random, or are 0 or one amount that is the same for all agents."""
-        return self.payments is None or pay_alike(self.payments)
+        """Whether rewards are not random, or are 0 or one amount, the same for all agents that can be paid it."""
+        if self.payments is None:
+            return True
+        amounts, chances = self.payments
+        return bool(((amounts == amounts.max(axis=0)) | (chances == 0.0)).all())
 
     def with_bernoulli_rewards(self, wanted: bool = True) -> Federation:
         """The same federation in which every reward is 1 or 0, with the same means; itself if not ``wanted``.
@@ -171,12 +173,9 @@ class Federation:
         """
         if not check_flag(BERNOULLI_REWARDS, wanted):
             return self
-        checked = [check_variances(BERNOULLI, rewards) for rewards in self.rewards]
-        random = any(table is not None for table in checked)
-        variances = np.stack([np.zeros(self.rewards.shape[1:]) if table is None else table for table in checked])
         return replace(
             self,
-            reward_variances=frozen_floats(variances) if random else None,
+            reward_variances=none_if_zero(self.rewards * (1.0 - self.rewards)),
             description={**self.description, BERNOULLI_REWARDS: True},
         )
 
@@ -204,13 +203,6 @@ class Federation:
         options = {name: value for name, value in self.description.items() if name not in (*figures, "name", "liars")}
         rows += [(name, shortened(str(value))) for name, value in options.items()]
         return html_table(f"Federation {self.description.get('name', 'custom')}", rows)
-
-    def repeated(self, agents: int) -> Federation:
-        """So many agents like the only one of this federation, all with the same tables in memory."""
-        kernels, initial = (
-            np.broadcast_to(table, (agents, *table.shape[1:])) for table in (self.probabilities, self.initial)
-        )
-        return replace(self, probabilities=kernels, initial=initial)
 
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
         """The same federation in which a fraction of the agents, chosen from the seed, lies.
@@ -260,11 +252,11 @@ class Federation:
     @classmethod
     def load(cls, path: str | Path) -> Federation:
         """Read back what :meth:`save` wrote, to the last bit; a damaged or foreign file is refused."""
-        tables, about = read_tables(Path(path))
+        tables, about, common = read_tables(Path(path))
         liars = about["liars"]
         return cls(
             **{name: tables[name] for name in OWN_TABLES},
-            common=common_mdp(tables, about),
+            common=common,
             eps_p=float(about["eps_p"]),
             eps_r=float(about["eps_r"]),
             description=about["description"],
@@ -309,10 +301,8 @@ class Federation:
         successors, stacked = align(kernels)
         probabilities = (1.0 - eps) * stacked[0] + eps * stacked[1:]
         probabilities /= probabilities.sum(axis=-1, keepdims=True)
-        kernel, about = Kernel(successors, stacked[0]), (description, layout)
-        return cls._assemble(
-            successors, probabilities, kernel, eps, rewards, initial, horizon, reward_variances, *about
-        )
+        given = rewards, initial, horizon, reward_variances
+        return cls._assemble(probabilities, Kernel(successors, stacked[0]), eps, *given, description, layout)
 
     @classmethod
     def from_mdps(
@@ -351,12 +341,11 @@ class Federation:
         spreads = [mdp.reward_variances for mdp in mdps]
         variances = _stacked([np.zeros((1, *rewards.shape[2:])) if one is None else one for one in spreads])
         given = rewards, np.stack([mdp.initial for mdp in mdps]), horizons.pop(), variances
-        return cls._assemble(successors, probabilities, common, shared.eps_p, *given, description, layout)
+        return cls._assemble(probabilities, common, shared.eps_p, *given, description, layout)
 
     @classmethod
     def _assemble(
         cls,
-        successors: IndexArray,
         probabilities: FloatArray,
         common: Kernel,
         eps_p: float,
@@ -367,9 +356,9 @@ class Federation:
         description: Mapping[str, object] | None,
         layout: Mapping[str, object] | None,
     ) -> Federation:
+        """Agents with the successors of the common kernel; their rewards and first states are checked."""
         agents, steps, states, actions, _ = probabilities.shape
-        tables = _by_agent("rewards", rewards, agents)
-        checked = np.stack([check_rewards(one, states, actions) for one in tables])
+        checked = np.stack([check_rewards(one, states, actions) for one in _by_agent("rewards", rewards, agents)])
         variances = None if reward_variances is None else _variances(reward_variances, checked, agents)
         if variances is not None:
             checked = np.broadcast_to(checked, (len(checked), *variances.shape[1:]))
@@ -380,16 +369,16 @@ class Federation:
         mu = np.stack([check_initial(row, states) for row in rows])
         H = horizon_of(steps, checked.shape[1], horizon)
         return cls(
-            successors=frozen_indices(successors),
+            successors=common.successors,
             probabilities=frozen_floats(probabilities),
             rewards=frozen_floats(checked),
             initial=frozen_floats(mu),
             common=MDP(common, checked.mean(axis=0), mu.mean(axis=0), H),
             eps_p=eps_p,
-            eps_r=reward_gap(checked),
+            eps_r=float(np.ptp(checked, axis=0).max()),  # max_{i,j} ||r^i - r^j||_inf
             description=dict(description or {"name": "custom"}),
             layout=layout,
-            reward_variances=None if variances is None else frozen_floats(variances),
+            reward_variances=variances,
         )
 
 
@@ -407,11 +396,8 @@ def _variances(given: npt.ArrayLike | str, rewards: FloatArray, agents: int) -> 
     tables: list[FloatArray] | list[str]
     tables = [given] if isinstance(given, str) else list(_by_agent("reward_variances", given, agents))
     rows = max(len(tables), len(rewards))
-    pairs = [(tables[i % len(tables)], rewards[i % len(rewards)]) for i in range(rows)]
-    checked = [check_variances(table, means) for table, means in pairs]
-    if all(one is None for one in checked):
-        return None
-    return _stacked([np.zeros(rewards.shape[1:]) if one is None else one for one in checked])
+    checked = [check_variances(tables[i % len(tables)], rewards[i % len(rewards)]) for i in range(rows)]
+    return none_if_zero(_stacked(checked))
 
 
 def _stacked(tables: Sequence[FloatArray]) -> FloatArray:

@@ -1,4 +1,4 @@
-"""How different the agents are: eps_p of Assumption 1, eps_r of Assumption 2, L1 distances; and eps_p from counts."""
+"""How different the agents are: eps_p of Assumption 1, L1 distances; and eps_p from counts."""
 
 from __future__ import annotations
 
@@ -50,24 +50,17 @@ def overlap(probabilities: FloatArray) -> Overlap:
     return Overlap(minimum, minimum.sum(axis=-1))
 
 
-def reward_gap(rewards: FloatArray) -> float:
-    """eps_r of Assumption 2: ``max_{i,j} ||r^i - r^j||_inf`` of ``rewards[M,steps,S,A]``."""
-    return float((rewards.max(axis=0) - rewards.min(axis=0)).max())
-
-
 class Distances(NamedTuple):
     """How far kernels are apart, in L1; total variation is half of it.
 
     Attributes:
         worst: ``(M, M)``, ``max_{h,s,a} ||P^i - P^j||_1``.
         mean: ``(M, M)``, the mean of the same over (h,s,a).
-        pairwise: ``(steps, S, A)``, ``max_{i,j} ||P^i - P^j||_1``.
         to_common: ``(steps, S, A)``, ``max_i ||P^i - P^c||_1``, at most ``2 eps_p`` under Assumption 1.
     """
 
     worst: FloatArray
     mean: FloatArray
-    pairwise: FloatArray
     to_common: FloatArray
 
 
@@ -82,14 +75,13 @@ def distances(probabilities: FloatArray, common: FloatArray) -> Distances:
     """
     M = probabilities.shape[0]
     worst, mean = np.zeros((M, M)), np.zeros((M, M))
-    pairwise, to_common = np.zeros(common.shape[:-1]), np.zeros(common.shape[:-1])
+    to_common = np.zeros(common.shape[:-1])
     for i in range(M):
         np.maximum(to_common, np.abs(probabilities[i] - common).sum(axis=-1), out=to_common)
         gaps = np.abs(probabilities[i:] - probabilities[i]).sum(axis=-1)
         worst[i, i:] = worst[i:, i] = gaps.max(axis=(1, 2, 3))
         mean[i, i:] = mean[i:, i] = gaps.mean(axis=(1, 2, 3))
-        np.maximum(pairwise, gaps.max(axis=0), out=pairwise)
-    return Distances(worst, mean, pairwise, to_common)
+    return Distances(worst, mean, to_common)
 
 
 class EpsEstimate(NamedTuple):

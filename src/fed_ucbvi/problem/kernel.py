@@ -45,13 +45,6 @@ def frozen_floats(array: npt.ArrayLike) -> FloatArray:
     return copy
 
 
-def frozen_indices(array: npt.ArrayLike) -> IndexArray:
-    """A contiguous read-only copy as int32."""
-    copy = np.array(array, dtype=np.int32, order="C", copy=True)
-    copy.setflags(write=False)
-    return copy
-
-
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """``P_h(s'|s,a)`` as ``successors`` and ``probabilities``, both of shape ``(steps, S, A, K)``.
@@ -79,8 +72,9 @@ class Kernel:
         step = np.diff(successors, axis=3)
         if (step < 0).any() or ((step == 0) & (probabilities[..., 1:] > 0)).any():
             raise InputError("the successors of a row must ascend, without repeats except in the padding.")
-        object.__setattr__(self, "successors", frozen_indices(successors))
-        object.__setattr__(self, "probabilities", frozen_floats(_checked_rows(probabilities)))
+        stored = successors.astype(np.int32, order="C")
+        stored.setflags(write=False)
+        vars(self).update(successors=stored, probabilities=frozen_floats(_checked_rows(probabilities)))
 
     def __repr__(self) -> str:
         steps, states, actions, most = self.successors.shape

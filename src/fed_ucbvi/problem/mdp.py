@@ -13,7 +13,7 @@ from fed_ucbvi.core.errors import InputError, check_integer, check_positive_inte
 from fed_ucbvi.core.text import html_table
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
-from fed_ucbvi.problem.reward_law import check_variances
+from fed_ucbvi.problem.reward_law import check_variances, none_if_zero
 
 
 class Solution(NamedTuple):
@@ -58,7 +58,7 @@ class MDP:
     ) -> None:
         stored = kernel if isinstance(kernel, Kernel) else Kernel.from_dense(kernel)
         table = check_rewards(rewards, stored.states, stored.actions)
-        variances = None if reward_variances is None else check_variances(reward_variances, table)
+        variances = None if reward_variances is None else none_if_zero(check_variances(reward_variances, table))
         if variances is not None:
             table = frozen_floats(np.broadcast_to(table, variances.shape))
         steps = horizon_of(stored.steps, table.shape[0], horizon)

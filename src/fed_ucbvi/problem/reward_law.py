@@ -5,9 +5,8 @@ variance ``v``, agents are paid by the one with two outcomes of which one is 0:
 
     ``y = (mu^2 + v)/mu`` with probability ``q = mu^2/(mu^2 + v)``, otherwise 0.
 
-This law stays in [0, 1] for every ``v <= mu (1 - mu)``, and no law in [0, 1] has a larger
-variance. Where ``v = mu (1 - mu)``
-the reward is Bernoulli, ``y = 1`` and ``q = mu``; where ``v = 0`` it is ``mu`` for certain.
+This law stays in [0, 1] for every ``v <= mu (1 - mu)``, and no law in [0, 1] has a larger variance. Where ``v = mu (1
+- mu)`` the reward is Bernoulli, ``y = 1`` and ``q = mu``; where ``v = 0`` it is ``mu`` for certain.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ class Payments(NamedTuple):
     chances: FloatArray
 
 
-def check_variances(variances: npt.ArrayLike | str, rewards: FloatArray) -> FloatArray | None:
-    """Variances of rewards whose means are ``rewards[steps,S,A]``, as a read-only table; None where all are 0.
+def check_variances(variances: npt.ArrayLike | str, rewards: FloatArray) -> FloatArray:
+    """Variances of rewards whose means are ``rewards[steps,S,A]``, as a table.
 
     The table has as many steps as the means, or H if only the variances depend on the step.
     """
     if isinstance(variances, str):
         if variances != BERNOULLI:
             raise InputError(f"reward_variances must be a table or '{BERNOULLI}', got '{variances}'.")
-        return _none_if_zero(rewards * (1.0 - rewards))
+        return rewards * (1.0 - rewards)
     table = real_numbers("reward_variances", variances)
     table = table[None] if table.ndim == 2 else table
     states, actions = rewards.shape[1:]
@@ -65,11 +64,12 @@ def check_variances(variances: npt.ArrayLike | str, rewards: FloatArray) -> Floa
             f"{mean:.6g} has one from 0 to {mean:.6g} (1 - {mean:.6g}) = {mean * (1 - mean):.6g}. Where rewards were "
             "rescaled, divide variances by the square of the scale."
         )
-    return _none_if_zero(np.clip(table, 0.0, most))
+    return np.clip(table, 0.0, most)
 
 
-def _none_if_zero(table: FloatArray) -> FloatArray | None:
-    return frozen_floats(table) if table.any() else None
+def none_if_zero(variances: FloatArray) -> FloatArray | None:
+    """Variances as a read-only table; None if nothing is random."""
+    return frozen_floats(variances) if variances.any() else None
 
 
 def payments(means: FloatArray, variances: FloatArray) -> Payments:
@@ -84,9 +84,3 @@ def payments(means: FloatArray, variances: FloatArray) -> Payments:
     amounts = np.where(bernoulli & (variances > 0.0), 1.0, np.minimum(means + variances / safe, 1.0))
     chances = np.where(means > 0.0, np.minimum(means / np.where(amounts > 0.0, amounts, 1.0), 1.0), 0.0)
     return Payments(frozen_floats(amounts), frozen_floats(chances))
-
-
-def pay_alike(paid: Payments) -> bool:
-    """Whether all agents (the first axis) have the same amounts, wherever the amounts can be paid at all."""
-    most = paid.amounts.max(axis=0)
-    return bool(((paid.amounts == most) | (paid.chances == 0.0)).all())

@@ -48,18 +48,18 @@ def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mappi
         np.savez_compressed(file, about=np.array(about), **tables)  # type: ignore[arg-type]
 
 
-def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """Read back what :func:`write_tables` wrote, to the last bit; a damaged or foreign file is refused."""
+def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], MDP]:
+    """What :func:`write_tables` wrote, to the last bit, and the common MDP; a damaged or foreign file is refused."""
     what = f"a federation that fed-ucbvi saved as one {SUFFIX} file (Federation.save)"
     with reading_npz(path, FORMAT, what) as (about, data):
         check_version(path, about, FORMAT_VERSION)
         kinds = {**TABLES, VARIANCES: TABLES["rewards"]} if VARIANCES in data else TABLES
         tables = {name: data[name] for name in kinds}
         _check_shapes(path, tables, kinds, int(about["horizon"]))
-        _check_values(tables, about)
+        common = _check_values(tables, about)
     for table in tables.values():
         table.setflags(write=False)
-    return tables, about
+    return tables, about, common
 
 
 def _check_shapes(
@@ -81,21 +81,17 @@ def _check_shapes(
             )
 
 
-def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> None:
-    """Check kernel, rewards and initial distribution of every agent and of the common MDP, as for an MDP."""
-    rewards, variances = tables["rewards"], tables.get(VARIANCES)
+def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> MDP:
+    """Check kernel, rewards and initial distribution of every agent and of the common MDP, which is returned."""
+    rewards, variances, horizon = tables["rewards"], tables.get(VARIANCES), int(about["horizon"])
     if variances is not None and variances.shape[1:] != rewards.shape[1:]:
         raise InputError(f"rewards have shape {rewards.shape}, their variances {variances.shape}.")
     for i, probabilities in enumerate(tables["probabilities"]):
         kernel = Kernel(tables["successors"], probabilities)
         own = None if variances is None else variances[i % len(variances)]
-        MDP(kernel, rewards[i % len(rewards)], tables["initial"][i], int(about["horizon"]), own)
-    common_mdp(tables, about)
+        MDP(kernel, rewards[i % len(rewards)], tables["initial"][i], horizon, own)
     for name in ("eps_p", "eps_r"):
         if not (math.isfinite(about[name]) and 0.0 <= about[name] <= 1.0):
             raise InputError(f"{name} is {about[name]}, not a number in [0, 1].")
-
-
-def common_mdp(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> MDP:
     kernel = Kernel(tables["common_successors"], tables["common_probabilities"])
-    return MDP(kernel, tables["common_rewards"], tables["common_initial"], int(about["horizon"]))
+    return MDP(kernel, tables["common_rewards"], tables["common_initial"], horizon)

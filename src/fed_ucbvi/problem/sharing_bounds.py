@@ -47,17 +47,10 @@ AllowedArray = npt.NDArray[np.bool_]
 def own_optima(
     tables: AgentTables, shared: FloatArray, allowed: AllowedArray, V: FloatArray, W: FloatArray
 ) -> tuple[float, float]:
-    """Every agent's own optimum and the overlap floor, among the allowed actions.
+    """Every agent's own optimum and the overlap floor among the allowed actions, with ``min_i P^i`` as ``shared``.
 
-    Args:
-        tables: the agents.
-        shared: ``min_i P^i``, ``(steps, S, A, K)``.
-        allowed: actions.
-        V: ``(H+1, S, m)``, receives the agents' optimal values.
-        W: ``(H+1, S)``, receives the floor.
-
-    Returns:
-        ``sum_i V^i_1(mu^i)`` and ``sum_s min_i mu^i(s) W_1(s)``.
+    Writes the agents' optimal values to ``V (H+1, S, m)`` and the floor to ``W (H+1, S)``; returns ``sum_i
+    V^i_1(mu^i)`` and ``sum_s min_i mu^i(s) W_1(s)``.
     """
     successors, probabilities, rewards, initial, _, _, _ = tables
     steps, S, A, K, m = probabilities.shape
@@ -148,14 +141,8 @@ def flow_floor(
 ) -> float:
     """The flow floor among the allowed actions, from the V and W of :func:`own_optima`.
 
-    Args:
-        tables: the agents.
-        allowed: actions.
-        V: the agents' optimal values.
-        W: the overlap floor.
-        cost: ``(H, S, A)``, receives ``c_h(s,a)``.
-        policy: ``(H, S)``, receives the minimisers.
-        regrets: ``(2, H, S)``, receives ``sum_i d^i_h(s) g^i_h(s, policy)`` and ``sum_i d^i_h(s)`` of that policy.
+    Writes ``c_h(s,a)`` to ``cost (H, S, A)``, the minimisers to ``policy (H, S)``, and ``sum_i d^i_h(s) g^i_h(s,
+    policy)`` and ``sum_i d^i_h(s)`` of that policy to ``regrets (2, H, S)``.
     """
     successors, probabilities, rewards, initial, _, _, _ = tables
     steps, S, A, K, m = probabilities.shape
@@ -217,17 +204,10 @@ def tighten(
 ) -> tuple[float, IndexArray, int, int, int]:
     """Rule out, in place, the actions of policies that are worse than ``known``, until no more can be ruled out.
 
-    Args:
-        tables: the agents.
-        shared: ``min_i P^i``.
-        allowed: actions; some are ruled out.
-        known: a sum of values over agents that some policy attains, plus the tolerance.
-        most: passes over the tables at most.
-
-    Returns:
-        ``(upper, policy, h, s, passes)``: no allowed policy has a larger sum of values than ``max(upper, known)``;
-        the policy that minimises the flow floor; the decision to branch on (the open one where that policy loses
-        most; -1 if none is open); passes made.
+    ``known`` is a sum of values over agents that some policy attains, plus the tolerance, and ``most`` the number of
+    passes over the tables. Returns ``(upper, policy, h, s, passes)``: no allowed policy has a larger sum of values
+    than ``max(upper, known)``; the policy that minimises the flow floor; the decision to branch on (the open one
+    where that policy loses most; -1 if none is open); passes made.
     """
     _, S, A, _, m = tables.probabilities.shape
     H = allowed.shape[0]
