@@ -485,14 +485,14 @@ def test_all_ends_of_a_rest_are_seen() -> None:
 def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes only, counts only, episodes first and counts for the rest."""
     monkeypatch.setattr(auto, "EPISODES_PER_STATE", 1)
-    ways: Counter[tuple[str, ...]] = Counter()
-    calls: list[str] = []
+    ways: Counter[tuple[type, ...]] = Counter()
+    calls: list[type] = []
 
     def noting(kind: type[EpisodesDriver] | type[CountsDriver]) -> None:
         plain = kind.extend
 
         def extend(self: Any, *arguments: Any) -> Any:
-            calls.append(kind.name)
+            calls.append(kind)
             return plain(self, *arguments)
 
         monkeypatch.setattr(kind, "extend", extend)
@@ -505,7 +505,7 @@ def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pyt
             calls.clear()
             collect(driver, situation.policy, situation.budgets_at(0), k * situation.most, situation.most)
             ways[tuple(calls)] += 1
-    assert set(ways) == {("episodes",), ("counts",), ("episodes", "counts")}
+    assert set(ways) == {(EpisodesDriver,), (CountsDriver,), (EpisodesDriver, CountsDriver)}
     assert min(ways.values()) >= 25
 
 

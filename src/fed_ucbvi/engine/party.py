@@ -63,7 +63,7 @@ from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.rounds import Paid, PlayedRound
-from fed_ucbvi.engine.state_store import named, put_back, restore
+from fed_ucbvi.engine.state_store import named, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
@@ -206,8 +206,8 @@ class Party(ABC):
         self._contract = Contract(algorithm, setting, len(driver.visits))
         self._tamper: Callable[[CountArray], None] | None = None
         """What agents that lie do to their budgets."""
-        self.rewards: SimulatedRewards | None = None
-        """Where random rewards are drawn with transitions."""
+        self.seen: LiveTables | SimulatedRewards | None = None
+        """What was seen of the problem, where it is not known: in simulation random rewards."""
         self._summed: VisitedCells | None = None
         """Where the visits of all agents are added up."""
         self.played, self.asked = 0, False
@@ -275,8 +275,8 @@ class Party(ABC):
     def _count(self, end: RoundEnd) -> PlayedRound:
         """Add a round to the agents' counts, and say what was played."""
         transitions, visits = self.driver.transitions, self.driver.visits
-        if self.rewards is not None:
-            transitions = self.rewards.take(self.policy, transitions, visits)
+        if isinstance(self.seen, SimulatedRewards):
+            transitions = self.seen.take(self.policy, transitions, visits)
         self.algorithm.absorb(self.agents, self.policy, transitions, visits)
         if self._summed is not None:
             visits = self._summed.all_visits
@@ -319,12 +319,12 @@ class Party(ABC):
 
     def state(self) -> dict[str, Array]:
         """All that has changed since the beginning, but for the buffers of the round, by name; not copied."""
-        arrays = {AGENTS + name: array for name, array in self.agents.arrays().items()}
-        return arrays | {SEEN + name: array for name, array in self._observed().items()}
+        parts = {AGENTS: self.agents.arrays(), SEEN: {} if self.seen is None else self.seen.arrays()}
+        return {prefix + name: array for prefix, part in parts.items() for name, array in part.items()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Go back to what :meth:`state` said, with empty buffers."""
-        self._restore_observed(named(SEEN, arrays))
+        self._restore_seen(arrays)
         self._make_room()
         restore(self.agents, arrays, AGENTS)
         self.driver.clear()
@@ -349,7 +349,7 @@ class Party(ABC):
             counts: what :meth:`counts` gave then.
             played: the length of the round.
         """
-        self._restore_observed(named(SEEN, arrays))
+        self._restore_seen(arrays)
         self.driver.recall(counts)
         self.played, self.asked = played, played >= self.budgets.min_length(self.first)
         self.asked = self.asked and self.driver.anyone(self.budgets.limits)
@@ -375,19 +375,14 @@ class Party(ABC):
     def _move_to(self, length: int) -> None:
         """Play more episodes or take some back, so that the round has that many."""
 
-    @abstractmethod
-    def _observed(self) -> dict[str, Array]:
-        """What was seen of the problem, where it is not known."""
-
     def _make_room(self) -> None:  # noqa: B027
         """Have agents with room for what was seen."""
 
-    def _restore_observed(self, seen: Mapping[str, Array]) -> None:
-        mine = self._observed()
-        if seen.keys() != mine.keys():
+    def _restore_seen(self, arrays: Mapping[str, Array]) -> None:
+        if named(SEEN, arrays).keys() != named(SEEN, self.state()).keys():
             raise InputError("the saved state does not fit this run: what was seen of the problem is something else.")
-        for name, array in mine.items():
-            put_back(SEEN + name, array, seen[name])
+        if self.seen is not None:
+            restore(self.seen, arrays, SEEN)
 
 
 class SimulatedParty(Party):
@@ -415,11 +410,8 @@ class SimulatedParty(Party):
             stationary = counting is Counting.STATIONARY
             counted["counters"] = counter_type(setting, stationary=stationary, rows=federation.agents)
         fleet = Fleet.of(federation, setting.seed, first_agent, random_rewards=random, **counted)
-        gpu = on_gpu(fleet, algorithm, federation, setting) if driver == CUDA else None
-        made: Driver = make_driver(driver, fleet) if gpu is None else gpu
-        agents, touched = len(made.visits), fleet.touched if pooled else None
-        if gpu is not None:
-            touched = gpu.touched
+        made = on_gpu(fleet, algorithm, federation, setting) if driver == CUDA else make_driver(driver, fleet)
+        agents, touched = len(made.visits), made.fleet.touched if pooled else None
         rewards: SimulatedRewards | None = None
         tables = FleetTables(agents, federation.successors, federation.rewards, first_agent, touched)
         if random:
@@ -430,7 +422,7 @@ class SimulatedParty(Party):
         each = [] if algorithm.stops_jointly else [fleet.agent(i) for i in range(federation.agents)]
         apart = [make_driver(driver, one) for one in each]
         super().__init__(algorithm, setting, made, tables, first_agent, apart)
-        self.federation, self._fleet, self.rewards = federation, fleet, rewards
+        self.federation, self._fleet, self.seen = federation, fleet, rewards
         self._summed = touched if len(federation.rewards) == 1 else None
         if federation.liars is not None:
             self._tamper = federation.liars.tamper_budgets
@@ -484,9 +476,6 @@ class SimulatedParty(Party):
             driver.rewind(self.policy, limits, self.first + length, played - length)
         self.played = length
 
-    def _observed(self) -> dict[str, Array]:
-        return {} if self.rewards is None else self.rewards.arrays()
-
 
 class LiveParty(Party):
     """Agents that call ``env.step`` on environments whose kernels nobody knows; supports grow with what they see.
@@ -505,18 +494,15 @@ class LiveParty(Party):
     ) -> None:
         m, H, S, A = len(agents), setting.horizon, setting.states, setting.actions
         grid = algorithm.reward_grid(setting)
-        self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, grid)
+        tables = self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, grid)
         if algorithm.keeps_experience:
-            self.tables.rewards.remember_all()
-
-        def driver(who: range) -> LiveDriver:
-            return LiveDriver(self.tables, who, make, vectorisation, units, setting.seed)
-
-        apart = [] if algorithm.stops_jointly else [driver(range(i, i + 1)) for i in agents]
-        everyone = driver(agents)
-        self._drivers = [everyone, *apart]
-        super().__init__(algorithm, setting, everyone, self.tables.for_agents(), agents.start, apart)
-        self._width = self.tables.width
+            tables.rewards.remember_all()
+        each = [] if algorithm.stops_jointly else [range(i, i + 1) for i in agents]
+        everyone, *apart = self._drivers = [
+            LiveDriver(tables, who, make, vectorisation, units, setting.seed) for who in (agents, *each)
+        ]
+        super().__init__(algorithm, setting, everyone, tables.for_agents(), agents.start, apart)
+        self.seen, self._width = tables, tables.width
 
     def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
         super().start(broadcast, first, asking=asking)
@@ -550,9 +536,6 @@ class LiveParty(Party):
             "environments cannot play them again. Start the node with the state folder it had."
         )
 
-    def _observed(self) -> dict[str, Array]:
-        return self.tables.arrays()
-
     def counts(self) -> dict[str, Array]:
         paid = np.array([self.tables.paid, self.tables.paid_squares])
         return {**super().counts(), "paid": paid, "returns": self.tables.returns}
@@ -562,11 +545,6 @@ class LiveParty(Party):
         self.tables.begun -= counts["starts"]  # they are counted once more, with the round
         self.tables.paid, self.tables.paid_squares = counts["paid"].tolist()
         self.tables.returns = counts["returns"].copy()
-
-    def _restore_observed(self, seen: Mapping[str, Array]) -> None:
-        if "successors" in seen:
-            self.tables.set_width(seen["successors"].shape[3])
-        super()._restore_observed(seen)
 
     def _make_room(self) -> None:
         if self.tables.width != self._width:

@@ -55,8 +55,6 @@ def world_of(fleet: Fleet) -> World:
 class EpisodesDriver(FleetDriver):
     """Plays every trajectory. Exact, and the reference for the other drivers."""
 
-    name = "episodes"
-
     def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
         super().__init__(fleet)
         self._agents = m = len(fleet.probabilities)
