@@ -63,7 +63,7 @@ from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.rounds import Paid, PlayedRound
-from fed_ucbvi.engine.state_store import named, restore
+from fed_ucbvi.engine.state_store import named, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
@@ -337,22 +337,20 @@ class Party(ABC):
         return OwnCounts.of(self.algorithm, self.agents, agent, H, starts, law_known=law_known)
 
     def counts(self) -> dict[str, Array]:
-        """What was counted in the round, for :meth:`recall`; not copied."""
-        driver = self.driver
-        return {"visits": driver.visits, "transitions": driver.transitions, "starts": driver.starts}
+        """What was counted in the round and cannot be played again, for :meth:`recall`; not copied."""
+        return {}
 
     def recall(self, arrays: Mapping[str, Array], counts: Mapping[str, Array], played: int) -> None:
-        """The round that was just started has been played before: put back what was seen and counted in it.
+        """The round that was just started has been played before: play it again, or put back what it brought.
 
         Args:
             arrays: what :meth:`state` gave after the round.
             counts: what :meth:`counts` gave then.
             played: the length of the round.
         """
-        self._restore_seen(arrays)
-        self.driver.recall(counts)
-        self.played, self.asked = played, played >= self.budgets.min_length(self.first)
-        self.asked = self.asked and self.driver.anyone(self.budgets.limits)
+        if played != self.played:
+            self._move_to(played)
+        self.asked = played >= self.budgets.min_length(self.first) and self.driver.anyone(self.budgets.limits)
 
     def close(self) -> None:  # noqa: B027
         """Leave what they play in; it is made anew if there is more to play."""
@@ -510,8 +508,8 @@ class LiveParty(Party):
         self.tables.forget_payments()
 
     def paid(self) -> Paid:
-        tables, starts = self.tables, self.tables.starts.sum(axis=0)
-        return Paid(int(starts.sum()), tables.paid, starts, tables.paid_squares)
+        starts, (total, squares) = self.tables.starts.sum(axis=0), self.tables.paid.tolist()
+        return Paid(int(starts.sum()), total, starts, squares)
 
     def returns(self) -> CountArray:
         return self.tables.returns
@@ -537,14 +535,15 @@ class LiveParty(Party):
         )
 
     def counts(self) -> dict[str, Array]:
-        paid = np.array([self.tables.paid, self.tables.paid_squares])
-        return {**super().counts(), "paid": paid, "returns": self.tables.returns}
+        return self.tables.of_round()
 
     def recall(self, arrays: Mapping[str, Array], counts: Mapping[str, Array], played: int) -> None:
-        super().recall(arrays, counts, played)
+        self._restore_seen(arrays)
+        for name, array in self.tables.of_round().items():
+            put_back(name, array, counts.get(name))
         self.tables.begun -= counts["starts"]  # they are counted once more, with the round
-        self.tables.paid, self.tables.paid_squares = counts["paid"].tolist()
-        self.tables.returns = counts["returns"].copy()
+        self.played = played
+        super().recall(arrays, counts, played)
 
     def _make_room(self) -> None:
         if self.tables.width != self._width:

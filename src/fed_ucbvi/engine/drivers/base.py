@@ -9,14 +9,13 @@ first at which any agent made a request. Drivers differ only in how they produce
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Budgets, Counting, VisitedCells
+from fed_ucbvi.algorithms.base import Budgets, Counting, VisitedCells
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
@@ -91,11 +90,6 @@ class Driver(ABC):
     def _end_round(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
         """``(requesters, agent, cell)`` as of :func:`find_requester`, if agents may make requests."""
         return find_requester(self.visits, limits) if asking else (0, -1, -1)
-
-    def recall(self, counts: Mapping[str, Array]) -> None:
-        """Put the counts of an earlier round into the buffers."""
-        self.visits[...], self.transitions[...] = counts["visits"], counts["transitions"]
-        self.starts[...] = counts["starts"]
 
 
 def play_until(
@@ -282,10 +276,6 @@ class FleetDriver(Driver):
         fleet, by_cell = self.fleet, limits.reshape((len(limits), -1))
         return _end_round(fleet.flat[1], by_cell, asking, *fleet.touched, fleet.pooled)
 
-    def recall(self, counts: Mapping[str, Array]) -> None:
-        super().recall(counts)
-        _recount(self.fleet.flat[1], self.fleet.touched)
-
 
 @inner
 def touch(i: int, cell: int | np.int64, touched: VisitedCells) -> None:
@@ -306,16 +296,6 @@ def drop_untouched(low: int, high: int, visits: CountArray, cells: IndexArray, n
                 cells[i, kept] = cell
                 kept += 1
         numbers[i] = kept
-
-
-@compiled
-def _recount(visits: CountArray, touched: VisitedCells) -> None:
-    m, P = visits.shape
-    for i in range(m):
-        touched.numbers[i] = 0
-        for cell in range(P):
-            if visits[i, cell] > 0:
-                touch(i, cell, touched)
 
 
 @compiled

@@ -75,10 +75,8 @@ class LiveTables:
         return int(self.successors.shape[3])
 
     def forget_payments(self) -> None:
-        self.paid = 0.0
-        """The rewards of the round, added up over agents."""
-        self.paid_squares = 0.0
-        """The squares of what each of its episodes paid, likewise."""
+        self.paid: FloatArray = np.zeros(2)
+        """What the round's episodes paid, added up over agents, and the squares of what each paid."""
         self.returns = new_histogram()
         """What each of them paid, likewise; see :mod:`fed_ucbvi.algorithms.return_bounds`."""
 
@@ -90,6 +88,11 @@ class LiveTables:
         """What has been seen since the beginning; the buffers of the round aside."""
         seen: dict[str, Array] = {"known": self.known, "successors": self.successors, "begun": self.begun}
         return {**seen, **self.rewards.arrays()}
+
+    def of_round(self) -> dict[str, Array]:
+        """What was seen in the round."""
+        buffers: dict[str, Array] = {"visits": self.visits, "transitions": self.transitions, "starts": self.starts}
+        return {**buffers, "paid": self.paid, "returns": self.returns}
 
     def make_room(self, arrays: Mapping[str, Array]) -> None:
         """Have as many slots for next states as tables that were saved; the buffers of the round are emptied."""
@@ -176,8 +179,7 @@ class LiveDriver(Driver):
                 rewards.sums.of(part),
                 rewards.bits,
             )
-            tables.paid += paid
-            tables.paid_squares += float(returns @ returns)
+            tables.paid += paid, returns @ returns
             add_returns(tables.returns, returns, high, low)
             length += 1
         return length, asked
