@@ -197,11 +197,9 @@ class Party(ABC):
         setting: Setting,
         driver: Driver,
         tables: FleetTables,
-        first_agent: int = 0,
         apart: Sequence[Driver] = (),
     ) -> None:
-        self.algorithm, self.setting, self.driver, self.first_agent = algorithm, setting, driver, first_agent
-        self._apart = apart
+        self.algorithm, self.setting, self.driver, self._apart = algorithm, setting, driver, apart
         self.agents: Any = algorithm.new_agents(setting, tables)
         self._contract = Contract(algorithm, setting, len(driver.visits))
         self._tamper: Callable[[CountArray], None] | None = None
@@ -289,7 +287,7 @@ class Party(ABC):
         for i in range(len(visits)):
             requesters, _, cell = find_requester(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
             if requesters:
-                end = stop_at(self.played, 1, self.first_agent + i, cell, self.policy, self.algorithm.counting)
+                end = stop_at(self.played, 1, self.driver.first_agent + i, cell, self.policy, self.algorithm.counting)
                 found.append((end, rule_at(end, self.budgets)))
         return found
 
@@ -419,7 +417,7 @@ class SimulatedParty(Party):
                 rewards.remember_all()
         each = [] if algorithm.stops_jointly else [fleet.agent(i) for i in range(federation.agents)]
         apart = [make_driver(driver, one) for one in each]
-        super().__init__(algorithm, setting, made, tables, first_agent, apart)
+        super().__init__(algorithm, setting, made, tables, apart)
         self.federation, self._fleet, self.seen = federation, fleet, rewards
         self._summed = touched if len(federation.rewards) == 1 else None
         if federation.liars is not None:
@@ -499,7 +497,7 @@ class LiveParty(Party):
         everyone, *apart = self._drivers = [
             LiveDriver(tables, who, make, vectorisation, units, setting.seed) for who in (agents, *each)
         ]
-        super().__init__(algorithm, setting, everyone, tables.for_agents(), agents.start, apart)
+        super().__init__(algorithm, setting, everyone, tables.for_agents(), apart)
         self.seen, self._width = tables, tables.width
 
     def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,31 +38,47 @@ class RoundEnd(NamedTuple):
     action: int
 
 
-class Driver(ABC):
-    """Collects the data of a round for the agents of one fleet; drivers differ in how they continue a round.
+class Buffers(Protocol):
+    """What agents count in a round.
 
-    They do so in buffers: transitions by slot of the support ``(m or 1, *cell, K)``, visits ``(m, *cell)`` and where
-    episodes began ``(m, S)``. ``first_agent`` is the number of the fleet's first agent.
+    Transitions by slot of the support ``(m or 1, *cell, K)``, visits ``(m, *cell)``, where episodes began ``(m, S)``.
     """
 
     counting: Counting
     first_agent: int
 
     @property
-    @abstractmethod
     def transitions(self) -> CountArray: ...
     @property
-    @abstractmethod
     def visits(self) -> CountArray: ...
     @property
-    @abstractmethod
     def starts(self) -> CountArray: ...
-    @abstractmethod
+
+
+class Driver(ABC):
+    """Collects the data of a round for some agents, in their rows of the buffers; drivers differ in how."""
+
+    def __init__(self, buffers: Buffers, rows: slice = slice(None)) -> None:
+        self._buffers, self._rows, self.counting = buffers, rows, buffers.counting
+        self.first_agent = buffers.first_agent + (rows.start or 0)
+
+    @property
+    def transitions(self) -> CountArray:
+        return self._buffers.transitions[self._rows]
+
+    @property
+    def visits(self) -> CountArray:
+        return self._buffers.visits[self._rows]
+
+    @property
+    def starts(self) -> CountArray:
+        return self._buffers.starts[self._rows]
+
     def clear(self) -> None:
-        """Empty the buffers."""
+        for table in (self.transitions, self.visits, self.starts):
+            table.fill(0)
 
     def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
-        """Empty the buffers for a round in which ``policy`` is played."""
         self.clear()
 
     @abstractmethod
@@ -84,10 +100,10 @@ class Driver(ABC):
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
         """How the round ended after ``length`` episodes."""
-        requesters, agent, cell = self._end_round(budgets.limits, length >= budgets.min_length(first))
+        requesters, agent, cell = self._requester(budgets.limits, length >= budgets.min_length(first))
         return stop_at(length, requesters, agent + self.first_agent, cell, policy, self.counting)
 
-    def _end_round(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
+    def _requester(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
         """``(requesters, agent, cell)`` as of :func:`find_requester`, if agents may make requests."""
         return find_requester(self.visits, limits) if asking else (0, -1, -1)
 
@@ -253,26 +269,15 @@ class FleetDriver(Driver):
     """What the drivers of a simulated fleet have in common."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.fleet, self.counting, self.first_agent = fleet, fleet.counting, fleet.first_agent
-
-    @property
-    def transitions(self) -> CountArray:
-        return self.fleet.transitions
-
-    @property
-    def visits(self) -> CountArray:
-        return self.fleet.visits
-
-    @property
-    def starts(self) -> CountArray:
-        return self.fleet.starts
+        super().__init__(fleet)
+        self.fleet = fleet
 
     def clear(self) -> None:
         transitions, visits = self.fleet.flat
         _clear(transitions, visits, *self.fleet.touched)
         self.fleet.counted_starts.fill(0)
 
-    def _end_round(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
+    def _requester(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
         fleet, by_cell = self.fleet, limits.reshape((len(limits), -1))
         return _end_round(fleet.flat[1], by_cell, asking, *fleet.touched, fleet.pooled)
 

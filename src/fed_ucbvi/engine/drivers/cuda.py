@@ -166,10 +166,7 @@ class CudaDriver(FleetDriver):
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        """Continue the round; its number of episodes, and whether there was a request.
-
-        Where agents may make requests, the round is finished in the same go.
-        """
+        """Where agents may make requests, the round is finished in the same go."""
         played, kernels = 0, self._kernels
         while played < most:
             now = min(max(1, played // GROWTH), self._most, most - played)

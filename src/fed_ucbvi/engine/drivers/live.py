@@ -123,36 +123,18 @@ class LiveDriver(Driver):
         units: Units,
         seed: int,
     ) -> None:
+        super().__init__(tables, slice(agents.start - tables.first_agent, agents.stop - tables.first_agent))
         self.tables, self.units = tables, units
         self._agents, self._make, self._vectorisation, self._seed = agents, make, vectorisation, seed
-        start = agents.start - tables.first_agent
-        self.counting, self.first_agent, self._part = tables.counting, agents.start, slice(start, start + len(agents))
         self._vector: VectorEnv[Any, Any, Any] | None = None
         m, H = len(agents), tables.horizon
         self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
         self._pays: FloatArray = np.zeros((m, H))
 
-    @property
-    def transitions(self) -> CountArray:
-        return self.tables.transitions[self._part]
-
-    @property
-    def visits(self) -> CountArray:
-        return self.tables.visits[self._part]
-
-    @property
-    def starts(self) -> CountArray:
-        return self.tables.starts[self._part]
-
-    def clear(self) -> None:
-        self.visits.fill(0)
-        self.transitions.fill(0)
-        self.starts.fill(0)
-
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        tables, rewards, part = self.tables, self.tables.rewards, self._part
+        tables, rewards, rows = self.tables, self.tables.rewards, self._rows
         m, H = self._pays.shape
         length, asked = 0, False
         while length < most and not asked:
@@ -161,7 +143,6 @@ class LiveDriver(Driver):
             if tables.within is not None:
                 check_returns(returns, tables.within, self.units, H)
             tables.discover(self._states, self._actions)
-            transitions, K = tables.transitions[part], tables.width
             asked, paid = _count(
                 policy.ndim == 3,
                 self._states,
@@ -171,12 +152,12 @@ class LiveDriver(Driver):
                 tables.known,
                 limits.reshape((len(limits), -1)),
                 asking,
-                tables.visits[part].reshape((m, -1)),
-                transitions.reshape((m, -1, K)),
-                tables.starts[part],
-                rewards.means[part],
-                rewards.times[part],
-                rewards.sums.of(part),
+                self.visits.reshape((m, -1)),
+                self.transitions.reshape((m, -1, tables.width)),
+                self.starts,
+                rewards.means[rows],
+                rewards.times[rows],
+                rewards.sums.of(rows),
                 rewards.bits,
             )
             tables.paid += paid, returns @ returns
