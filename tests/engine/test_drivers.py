@@ -512,14 +512,6 @@ def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pyt
 # ------------------------------------------------------------------------------- two drivers on the same problem
 
 
-def grid_budgets(federation: Federation, budget: int, *, start: bool) -> CountArray:
-    """Flat budgets; at the start state, where all agents come in every episode, only if said."""
-    budgets = np.full((federation.agents, federation.horizon, federation.states), budget, dtype=np.int64)
-    if not start:
-        budgets[:, 0] = NEVER
-    return budgets
-
-
 TWO_SAMPLES: dict[str, tuple[Federation, int, bool]] = {
     "grid, budget 3": (gridworld(agents=3, eps_p=0.3), 3, True),
     "grid, budget 10": (gridworld(agents=3, eps_p=0.3), 10, True),
@@ -541,7 +533,9 @@ def test_competing_agents_stop_and_count_alike_under_two_drivers(driver: str, na
     federation, budget, start = TWO_SAMPLES[name]
     rng = np.random.default_rng(200)
     policy = rng.integers(federation.actions, size=(federation.horizon, federation.states), dtype=np.int32)
-    budgets = grid_budgets(federation, budget, start=start)
+    budgets = np.full((federation.agents, federation.horizon, federation.states), budget, dtype=np.int64)
+    if not start:  # where all agents come in every episode
+        budgets[:, 0] = NEVER
     samples = []
     for kind, seed in ((driver, 1), ("episodes", 2)):
         party = make_driver(kind, Fleet.of(federation, seed))

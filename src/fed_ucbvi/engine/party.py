@@ -202,8 +202,6 @@ class Party(ABC):
         self.algorithm, self.setting, self.driver, self._apart = algorithm, setting, driver, apart
         self.agents: Any = algorithm.new_agents(setting, tables)
         self._contract = Contract(algorithm, setting, len(driver.visits))
-        self._tamper: Callable[[CountArray], None] | None = None
-        """What agents that lie do to their budgets."""
         self.seen: LiveTables | SimulatedRewards | None = None
         """What was seen of the problem, where it is not known: in simulation random rewards."""
         self._summed: VisitedCells | None = None
@@ -220,8 +218,6 @@ class Party(ABC):
         self.budgets = self._contract.budgets(self.agents, broadcast)
         if not asking:
             self.budgets = self.budgets._replace(limits=np.full_like(self.budgets.limits, MAX_COUNT))
-        if self._tamper is not None:
-            self._tamper(self.budgets.limits)
         self.played, self.asked = 0, False
         self.driver.begin(self.policy, self.budgets)
 
@@ -420,8 +416,11 @@ class SimulatedParty(Party):
         super().__init__(algorithm, setting, made, tables, apart)
         self.federation, self._fleet, self.seen = federation, fleet, rewards
         self._summed = touched if len(federation.rewards) == 1 else None
-        if federation.liars is not None:
-            self._tamper = federation.liars.tamper_budgets
+
+    def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
+        super().start(broadcast, first, asking=asking)
+        if self.federation.liars is not None:
+            self.federation.liars.tamper_budgets(self.budgets.limits)
 
     def paid(self) -> Paid:
         """``sum_{i,h,s,a} visits^i_h(s,a) r^i_h(s,a)``, the sum that a simulation has on record."""
