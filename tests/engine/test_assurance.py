@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from typer.testing import CliRunner
 
+from commands import call
 from fed_ucbvi import (
     MDP,
     FastFedKLUCBVI,
@@ -18,6 +18,7 @@ from fed_ucbvi import (
     FedKLUCBVI,
     FedUCBVI,
     InputError,
+    Interrupted,
     LiveFederation,
     RoundRecord,
     Run,
@@ -29,14 +30,13 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms.contract import check_actions
 from fed_ucbvi.algorithms.kl_bound import pessimistic_values
-from fed_ucbvi.command_line import app
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
-from runs import finished
+from runs import finished, interrupt_after
 
 AGENTS, EPISODES = 4, 400
 
@@ -167,19 +167,11 @@ def test_a_run_that_is_resumed_keeps_its_promises_bit_for_bit(tmp_path: Path) ->
     world = problem(5)
     options: dict[str, Any] = {"incumbent": incumbent_of(world, 5), "loss": 0.1, "until_gap": 0.2}
     whole = run(FedKLUCBVI(), world, EPISODES, seed=2, progress=False, **options)
-
-    class StopError(Exception):
-        pass
-
-    def stop(record: RoundRecord) -> None:
-        if record.round == 60:
-            raise StopError
-
-    folder = tmp_path / "state"
-    with pytest.raises(StopError):
-        run(FedKLUCBVI(), world, EPISODES, seed=2, progress=False, checkpoint=folder, checkpoint_every=7,
-            on_round=stop, **options)  # fmt: skip
-    assert resume(folder, progress=False).same_outcome(whole)
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "state", "checkpoint_every": 7}
+    stop = interrupt_after(episodes=EPISODES // 2)
+    with pytest.raises(Interrupted):
+        run(FedKLUCBVI(), world, EPISODES, seed=2, progress=False, on_round=stop, **kept, **options)
+    assert resume(tmp_path / "state", progress=False).same_outcome(whole)
 
 
 def test_live_environments_keep_the_promise_and_units_are_their_own() -> None:
@@ -275,27 +267,19 @@ def test_pessimistic_values_are_those_of_the_worst_kernel() -> None:
     assert (found <= world.common.evaluate(policy) + 1e-9).all()
 
 
-def invoke(*words: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    return result.exit_code, result.output
-
-
 def test_the_command_line_takes_an_incumbent_and_prints_certificates(tmp_path: Path) -> None:
     grid = ("--env", "gridworld", "--agents", 5, "--algorithm", "fed-kl-ucbvi", "--option", "stationary=true")
-    code, text = invoke("run", *grid, "--episodes", 2000, "--until-gap", 1, "--out", tmp_path / "run", "--json")
-    certificate = json.loads(text)["certificates"][-1]
-    assert code == 0
+    done = call("run", *grid, "--episodes", 2000, "--until-gap", 1, "--out", tmp_path / "run", "--json")
+    certificate = json.loads(done.output)["certificates"][-1]
     assert certificate["compared_with"] - certificate["at_least"] <= 1
-    code, text = invoke("act", tmp_path / "run", "--step", 0, "--state", 0, "--json")
-    assert json.loads(text)["guarantee"] == certificate
-    code, text = invoke("play", tmp_path / "run", "--episodes", 2, "--json")
-    assert json.loads(text)["guarantee"] == certificate
-    code, text = invoke("run", *grid, "--episodes", 100, "--incumbent", tmp_path / "run", "--loss", 0.2)
-    assert code == 0
-    assert "exploring cost" in text
-    code, text = invoke("run", *grid, "--episodes", 100, "--incumbent", "operator:add")
-    assert code == 2
-    assert "the incumbent takes actions from" in text
+    for words in (("act", tmp_path / "run", "--step", 0, "--state", 0), ("play", tmp_path / "run", "--episodes", 2)):
+        assert json.loads(call(*words, "--json").output)["guarantee"] == certificate
+    done = call("run", *grid, "--episodes", 100, "--incumbent", tmp_path / "run", "--loss", 0.2)
+    assert done.exit_code == 0
+    assert "exploring cost" in done.output
+    done = call("run", *grid, "--episodes", 100, "--incumbent", "operator:add")
+    assert done.exit_code == 2
+    assert "the incumbent takes actions from" in done.output
 
 
 def test_the_page_shows_what_is_played_and_what_was_certified() -> None:

@@ -38,15 +38,12 @@ def federation_called(name: str) -> Federation:
     return random_federation(rng, stationary=True, own_starts=True)
 
 
-def algorithm_for(driver: str) -> FedUCBVI:
-    """Both rules at work, and random ties, which depend on the number of updates."""
-    return FedUCBVI(nu=200.0, ties="random", bonus_scale=0.5 if driver == "auto" else 1.0)
-
-
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_a_resumed_run_equals_one_that_never_stopped(driver: str, name: str, tmp_path: Path) -> None:
-    federation, algorithm = federation_called(name), algorithm_for(driver)
+    """Both rules are at work, and random ties, which depend on the number of updates."""
+    algorithm = FedUCBVI(nu=200.0, ties="random", bonus_scale=0.5 if driver == "auto" else 1.0)
+    federation = federation_called(name)
     whole = run(algorithm, federation, EPISODES, seed=4, driver=driver)
     rng = np.random.default_rng([2, DRIVERS.index(driver)])
     for attempt, stop in enumerate(rng.integers(1, whole.rounds, size=3).tolist()):

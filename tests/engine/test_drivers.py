@@ -485,14 +485,14 @@ def test_all_ends_of_a_rest_are_seen() -> None:
 def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes only, counts only, episodes first and counts for the rest."""
     monkeypatch.setattr(auto, "EPISODES_PER_STATE", 1)
-    ways: Counter[tuple[str, ...]] = Counter()
-    calls: list[str] = []
+    ways: Counter[tuple[type, ...]] = Counter()
+    calls: list[type] = []
 
     def noting(kind: type[EpisodesDriver] | type[CountsDriver]) -> None:
         plain = kind.extend
 
         def extend(self: Any, *arguments: Any) -> Any:
-            calls.append(kind.name)
+            calls.append(kind)
             return plain(self, *arguments)
 
         monkeypatch.setattr(kind, "extend", extend)
@@ -505,19 +505,11 @@ def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pyt
             calls.clear()
             collect(driver, situation.policy, situation.budgets_at(0), k * situation.most, situation.most)
             ways[tuple(calls)] += 1
-    assert set(ways) == {("episodes",), ("counts",), ("episodes", "counts")}
+    assert set(ways) == {(EpisodesDriver,), (CountsDriver,), (EpisodesDriver, CountsDriver)}
     assert min(ways.values()) >= 25
 
 
 # ------------------------------------------------------------------------------- two drivers on the same problem
-
-
-def grid_budgets(federation: Federation, budget: int, *, start: bool) -> CountArray:
-    """Flat budgets; at the start state, where all agents come in every episode, only if said."""
-    budgets = np.full((federation.agents, federation.horizon, federation.states), budget, dtype=np.int64)
-    if not start:
-        budgets[:, 0] = NEVER
-    return budgets
 
 
 TWO_SAMPLES: dict[str, tuple[Federation, int, bool]] = {
@@ -541,7 +533,9 @@ def test_competing_agents_stop_and_count_alike_under_two_drivers(driver: str, na
     federation, budget, start = TWO_SAMPLES[name]
     rng = np.random.default_rng(200)
     policy = rng.integers(federation.actions, size=(federation.horizon, federation.states), dtype=np.int32)
-    budgets = grid_budgets(federation, budget, start=start)
+    budgets = np.full((federation.agents, federation.horizon, federation.states), budget, dtype=np.int64)
+    if not start:  # where all agents come in every episode
+        budgets[:, 0] = NEVER
     samples = []
     for kind, seed in ((driver, 1), ("episodes", 2)):
         party = make_driver(kind, Fleet.of(federation, seed))

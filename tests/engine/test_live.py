@@ -31,7 +31,7 @@ from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
-from gymnasium_problems import ExpectedReward, Failing, TableEnv, corridor
+from gymnasium_problems import Corridors, ExpectedReward, Failing, TableEnv, corridor
 from runs import finished, without_cautions
 
 pytestmark = without_cautions
@@ -89,41 +89,17 @@ def test_agents_whose_supports_widen_lose_nothing(variant: str, monkeypatch: pyt
     assert narrow.same_outcome(wide)
 
 
-class Fleet:
-    """Corridors with noisy rewards that remember what happened in them."""
-
-    def __init__(self, agents: int = 3, noise: float = 0.5, **options: Any) -> None:
-        self.made: dict[int, TableEnv] = {}
-        self.agents, self.noise, self.options = agents, noise, options
-
-    def make(self, i: int) -> TableEnv:
-        self.made[i] = TableEnv(noise=self.noise, initial=(0.5, 0.5, 0.0), **self.options)
-        return self.made[i]
-
-    def live(self, **options: Any) -> LiveFederation:
-        return LiveFederation(self.make, self.agents, **{"horizon": 4, "reward_range": (-2.0, 4.0), **options})
-
-    def observed(self, horizon: int) -> dict[tuple[int, int, int, int], list[tuple[float, int]]]:
-        """Rewards (rescaled) and next states by agent, step, state and action, with the absorbing state 3."""
-        found: dict[tuple[int, int, int, int], list[tuple[float, int]]] = {}
-        for i, env in self.made.items():
-            for episode in env.log:
-                for h, (s, a, reward, y, over) in enumerate(episode[:horizon]):
-                    found.setdefault((i, h, s, a), []).append(((reward + 2.0) / 6.0, 3 if over else y))
-        return found
-
-
 def tables_of(simulation: Simulation) -> Any:
     assert isinstance(simulation.party, LiveParty)
     return simulation.party.tables
 
 
 def test_agents_count_exactly_what_their_environments_did_and_average_all_rewards() -> None:
-    fleet = Fleet()
-    simulation = finished(Simulation(FedUCBVI(), fleet.live(), 40, 1))
+    corridors = Corridors()
+    simulation = finished(Simulation(FedUCBVI(), corridors.live(), 40, 1))
     experience, known = simulation.agents.experience, tables_of(simulation).known
-    observed = fleet.observed(4)
-    assert all(len(env.log) == 40 for env in fleet.made.values())
+    observed = corridors.observed()
+    assert all(len(env.log) == 40 for env in corridors.made.values())
     for i, h, s, a in np.ndindex(3, 4, 3, 2):
         seen = observed.get((i, h, s, a), [])
         assert experience.visits[i, h, s, a] == len(seen)
@@ -139,18 +115,18 @@ def test_agents_count_exactly_what_their_environments_did_and_average_all_reward
 
 
 def test_agents_that_forget_report_the_rewards_of_the_round_and_no_others() -> None:
-    fleet = Fleet()
-    simulation = finished(Simulation(make_algorithm("concurrent-ucbvi", {}), fleet.live(), 40, 1))
-    observed = fleet.observed(4)
+    corridors = Corridors()
+    simulation = finished(Simulation(make_algorithm("concurrent-ucbvi", {}), corridors.live(), 40, 1))
+    observed = corridors.observed()
     for h, s, a in np.ndindex(4, 3, 2):
         rewards = [reward for i in range(3) for reward, _ in observed.get((i, h, s, a), [])]
         assert simulation.server.estimates.reward_sums[h, s, a] == pytest.approx(sum(rewards), abs=1e-12)
 
 
 def test_the_reward_on_record_is_the_one_that_was_paid() -> None:
-    fleet = Fleet()
-    result = finished(Simulation(FedUCBVI(), fleet.live(), 40, 1)).result()
-    paid = sum(reward for env in fleet.made.values() for episode in env.log for _, _, reward, _, _ in episode)
+    corridors = Corridors()
+    result = finished(Simulation(FedUCBVI(), corridors.live(), 40, 1)).result()
+    paid = sum(reward for env in corridors.made.values() for episode in env.log for _, _, reward, _, _ in episode)
     assert result.original_units["average_reward"] == pytest.approx(paid / (3 * 40), abs=1e-12)
 
 
@@ -248,28 +224,28 @@ def test_unusable_environments_are_refused_before_the_first_step(options: dict[s
 
 
 @pytest.mark.parametrize(
-    ("fleet", "options", "message"),
+    ("corridors", "options", "message"),
     [
-        (Fleet(), {"reward_range": (-1.0, 3.0)}, r"was paid .* outside reward_range \(-1, 3\)"),
-        (Fleet(noise=0.0), {"reward_range": (-1.0, -0.5)}, "and 0 if episodes can terminate"),
+        (Corridors(), {"reward_range": (-1.0, 3.0)}, r"was paid .* outside reward_range \(-1, 3\)"),
+        (Corridors(noise=0.0), {"reward_range": (-1.0, -0.5)}, "and 0 if episodes can terminate"),
         (
-            Fleet(cut_after=3),
+            Corridors(cut_after=3),
             {},
             "cut an episode off after 3 steps, before the horizon 4: make it with max_episode_steps=4",
         ),
-        (Fleet(stray=3), {}, r"is in state 3, but its observation space says 0\.\.2"),
-        (Fleet(stray=-1), {}, "is in state -1"),
-        (Fleet(stray=0.7), {}, "is in state 0.7, but its observation space says .*whole numbers"),
-        (Fleet(stray=float("nan")), {}, "of agent 0 failed in step: ValueError: cannot convert float NaN"),
-        (Fleet(P={**corridor(), 1: {a: [(1.0, 2, float("nan"), True)] for a in (0, 1)}}), {}, "was paid nan"),
-        (Fleet(), {"vectorisation": "threads"}, "unknown vectorisation 'threads'"),
+        (Corridors(stray=3), {}, r"is in state 3, but its observation space says 0\.\.2"),
+        (Corridors(stray=-1), {}, "is in state -1"),
+        (Corridors(stray=0.7), {}, "is in state 0.7, but its observation space says .*whole numbers"),
+        (Corridors(stray=float("nan")), {}, "of agent 0 failed in step: ValueError: cannot convert float NaN"),
+        (Corridors(P={**corridor(), 1: {a: [(1.0, 2, float("nan"), True)] for a in (0, 1)}}), {}, "was paid nan"),
+        (Corridors(), {"vectorisation": "threads"}, "unknown vectorisation 'threads'"),
     ],
 )
 def test_an_environment_that_breaks_its_word_is_found_out(
-    fleet: Fleet, options: dict[str, Any], message: str
+    corridors: Corridors, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        run(FedUCBVI(), fleet.live(**options), 50, progress=False)
+        run(FedUCBVI(), corridors.live(**options), 50, progress=False)
 
 
 @pytest.mark.filterwarnings("ignore:.*(Worker|Traceback|last exception):UserWarning")
@@ -327,7 +303,7 @@ def test_a_reward_outside_its_range_is_printed_with_the_digits_that_show_it() ->
 
 
 def test_a_cut_at_the_horizon_is_no_cut() -> None:
-    assert run(FedUCBVI(), Fleet(cut_after=4).live(), 5, progress=False).complete
+    assert run(FedUCBVI(), Corridors(cut_after=4).live(), 5, progress=False).complete
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ ALGORITHM = FedUCBVI(synchronisation="global")
 RESTING = FedKLUCBVI(min_round_growth=0.5)
 
 
-def simulated(algorithm: Any = ALGORITHM) -> SimulatedParty:
-    setting = Setting(WORLD.states, WORLD.actions, WORLD.horizon, 3, 500, eps_p=0.0, seed=7)
-    return SimulatedParty(algorithm, setting, WORLD, pooled=False)
+def simulated(algorithm: Any = ALGORITHM, *, random_rewards: bool = False) -> SimulatedParty:
+    world = WORLD.with_bernoulli_rewards() if random_rewards else WORLD
+    sizes = world.states, world.actions, world.horizon
+    setting = Setting(*sizes, 3, 500, eps_p=0.0, seed=7, random_rewards=random_rewards)
+    return SimulatedParty(algorithm, setting, world, pooled=False)
 
 
 def live() -> LiveParty:
@@ -61,7 +64,7 @@ def test_a_round_in_pieces_by_messages_or_taken_back_is_the_round_at_once(algori
         assert np.array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("make", [simulated, live])
+@pytest.mark.parametrize("make", [simulated, partial(simulated, random_rewards=True), live])
 def test_a_round_that_was_kept_is_recalled_with_requests_and_payments(make: Any) -> None:
     party, again = make(), make()
     broadcast = ALGORITHM.broadcast(ALGORITHM.new_server(party.setting))

@@ -364,8 +364,8 @@ def test_other_algorithms_read_means_of_what_was_paid(name: str) -> None:
     watched = Observed(simulation)
     keeps = hasattr(simulation.agents, "experience")
     assert isinstance(simulation.party, SimulatedParty)
-    rewards = simulation.party.rewards
-    assert rewards is not None
+    rewards = simulation.party.seen
+    assert isinstance(rewards, SimulatedRewards)
     assert rewards.sums.by_slot.size == 0
     while not simulation.done:
         watched.advance()

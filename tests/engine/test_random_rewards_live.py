@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,55 +14,20 @@ from scipy.stats import binomtest
 from shops import HIGH, LOW, shops, variance_of_money
 
 import fed_ucbvi.gymnasium_environments  # noqa: F401 (registers)
-from commands import Result
+from commands import call
 from fed_ucbvi import FedUCBVI, Interrupted, LiveFederation, resume, run
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.sources import LiveSource
-from gymnasium_problems import TableEnv
-from naive_random_rewards import Visit, Visits, no_visits, plan
+from gymnasium_problems import Corridors
+from naive_random_rewards import Visit, no_visits, plan
 from network import federate, make_nodes
 from runs import finished, interrupt_after, without_cautions
 from saved_states import saved_in
 
 pytestmark = without_cautions
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # Typer imports names that Click has deprecated
-    from typer.testing import CliRunner
-
-    from fed_ucbvi.command_line import app
-
-
-class Corridors:
-    """Corridors with noisy rewards that remember what happened in them."""
-
-    def __init__(self, agents: int = 3) -> None:
-        self.made: dict[int, TableEnv] = {}
-        self.agents = agents
-
-    def make(self, i: int) -> TableEnv:
-        self.made[i] = TableEnv(noise=0.5, initial=(0.5, 0.5, 0.0))
-        return self.made[i]
-
-    def live(self, *, random_rewards: bool = True) -> LiveFederation:
-        return LiveFederation(
-            self.make, self.agents, horizon=4, reward_range=(-2.0, 4.0), random_rewards=random_rewards
-        )
-
-    def visits(self) -> Visits:
-        """What every visit brought, state 3 being where nothing happens any more."""
-        found = no_visits()
-        for i, env in self.made.items():
-            for episode in env.log:
-                steps = list(episode[:4])
-                for h in range(4):
-                    if h < len(steps):
-                        s, a, reward, following, over = steps[h]
-                        found[i, h, s, a].append(Visit(Fraction((reward + 2.0) / 6.0), 3 if over else following))
-        return found
 
 
 def played(algorithm: Any, live: LiveFederation, episodes: int) -> Simulation:
@@ -76,9 +40,11 @@ def played(algorithm: Any, live: LiveFederation, episodes: int) -> Simulation:
 def test_a_live_server_knows_what_a_naive_one_does_that_sees_every_visit() -> None:
     """Where an episode is over the log has nothing, so only states of the environment are compared."""
     corridors = Corridors()
-    simulation = played(FedUCBVI(), corridors.live(), 60)
+    simulation = played(FedUCBVI(), corridors.live(random_rewards=True), 60)
     simulation.algorithm.synchronise(simulation.server, simulation.agents, simulation.setting)
-    visits = corridors.visits()
+    visits = no_visits()
+    for place, seen in corridors.observed().items():
+        visits[place] = [Visit(Fraction(reward), following) for reward, following in seen]
     ended = simulation.agents.experience.visits[:, :, 3]
     for i, h, a in np.argwhere(ended):
         visits[i, h, 3, a] += [Visit(Fraction(2.0 / 6.0), 3)] * int(ended[i, h, a])
@@ -99,9 +65,9 @@ def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path) -> None:
     """The environments here begin anew; supports, sums and means are those of the checkpoint."""
     kept = {"checkpoint": tmp_path / "kept", "checkpoint_every": 1}
     with pytest.raises(Interrupted):
-        run(FedUCBVI(), Corridors().live(), 60, on_round=interrupt_after(rounds=5), **kept)  # type: ignore[arg-type]
+        run(FedUCBVI(), Corridors().live(random_rewards=True), 60, on_round=interrupt_after(rounds=5), **kept)  # type: ignore[arg-type]
     assert saved_in(tmp_path / "kept").arrays["seen.reward_sums"].sum() > 0
-    assert resume(tmp_path / "kept", Corridors().live(), progress=False).complete
+    assert resume(tmp_path / "kept", Corridors().live(random_rewards=True), progress=False).complete
     with pytest.raises(Exception, match="random_rewards"):
         resume(tmp_path / "kept", Corridors().live(random_rewards=False), progress=False)
 
@@ -110,7 +76,7 @@ def test_a_node_with_a_live_environment_learns_what_a_live_run_does() -> None:
     setting = Setting(4, 2, 4, 1, 40, 0.0, 1, random_rewards=True)
     source = LiveSource(Corridors(1).make, (-2.0, 4.0), 4, "corridors")
     outcome = federate(RunPlan(FedKLUCBVI(), setting, collection="live"), make_nodes(source, [1]))
-    alone = run(FedKLUCBVI(), Corridors(1).live(), 40, seed=1, progress=False)
+    alone = run(FedKLUCBVI(), Corridors(1).live(random_rewards=True), 40, seed=1, progress=False)
     assert np.array_equal(outcome.run.policy, alone.policy)
     assert np.array_equal(outcome.run.V, alone.V)
     assert outcome.run.about.random_rewards
@@ -132,16 +98,11 @@ def test_gymnasium_environments_pay_by_the_law() -> None:
     assert sum(row[0] * row[2] for row in rows) == pytest.approx(mean)
 
 
-def invoke(*arguments: str) -> Result:
-    result: Result = CliRunner().invoke(app, list(arguments), prog_name="fed-ucbvi")
-    return result
-
-
 def test_the_command_line_takes_random_rewards_and_says_so() -> None:
     told = ["run", "--env", "synthetic", "--env-option", "bernoulli_rewards=true", "--episodes", "30"]
-    assert json.loads(invoke(*told, "--json").stdout)["environment"]["bernoulli_rewards"] is True
-    assert "random rewards" in invoke(*told).stdout
-    refused = invoke("serve", "--insecure", "--env", "synthetic", "--random-rewards")
+    assert json.loads(call(*told, "--json").stdout)["environment"]["bernoulli_rewards"] is True
+    assert "random rewards" in call(*told).stdout
+    refused = call("serve", "--insecure", "--env", "synthetic", "--random-rewards")
     assert refused.exit_code == 2
     assert "--sizes" in refused.stderr
 

@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from fed_ucbvi import LiveFederation
+
 Rows = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 
 
@@ -58,6 +60,30 @@ class TableEnv(gymnasium.Env[Any, Any]):
         self.s = y
         cut = self.cut_after is not None and len(self.log[-1]) >= self.cut_after
         return (y if self.stray is None else self.stray), reward, over, cut, {}
+
+
+class Corridors:
+    """Corridors with noisy rewards, one for each agent, that remember what happened in them."""
+
+    def __init__(self, agents: int = 3, noise: float = 0.5, **options: Any) -> None:
+        self.made: dict[int, TableEnv] = {}
+        self.agents, self.noise, self.options = agents, noise, options
+
+    def make(self, i: int) -> TableEnv:
+        self.made[i] = TableEnv(noise=self.noise, initial=(0.5, 0.5, 0.0), **self.options)
+        return self.made[i]
+
+    def live(self, **options: Any) -> LiveFederation:
+        return LiveFederation(self.make, self.agents, **{"horizon": 4, "reward_range": (-2.0, 4.0), **options})
+
+    def observed(self) -> dict[tuple[int, int, int, int], list[tuple[float, int]]]:
+        """Rewards (rescaled) and next states by agent, step, state and action, with the absorbing state 3."""
+        found: dict[tuple[int, int, int, int], list[tuple[float, int]]] = defaultdict(list)
+        for i, env in self.made.items():
+            for episode in env.log:
+                for h, (s, a, reward, y, over) in enumerate(episode[:4]):
+                    found[i, h, s, a].append(((reward + 2.0) / 6.0, 3 if over else y))
+        return found
 
 
 class Failing(TableEnv):

@@ -87,7 +87,9 @@ def open_checkpoint(
             algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
             problem = live or Federation.load(_checked(folder / FEDERATION, manifest["federation"]))
             same = {"seed": manifest["seed"], "driver": manifest["driver"], "score_with": score_with}
-            same["counts"] = _counts_in(folder, manifest)
+            same["counts"] = None
+            if "counts" in manifest:
+                same["counts"] = CountTable.load(_checked(folder / COUNTS, manifest["counts"]))
             if "promises" in manifest:
                 same["promises"] = Promises.from_data(manifest["promises"])
             plan = saved.about["planned"]
@@ -108,12 +110,6 @@ def open_checkpoint(
         store.close()
         raise
     return store, simulation
-
-
-def _counts_in(folder: Path, manifest: Mapping[str, Any]) -> CountTable | None:
-    if "counts" not in manifest:
-        return None
-    return CountTable.load(_checked(folder / COUNTS, manifest["counts"]))
 
 
 def _checked(path: Path, expected: str) -> Path:

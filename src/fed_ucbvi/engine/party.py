@@ -197,17 +197,13 @@ class Party(ABC):
         setting: Setting,
         driver: Driver,
         tables: FleetTables,
-        first_agent: int = 0,
         apart: Sequence[Driver] = (),
     ) -> None:
-        self.algorithm, self.setting, self.driver, self.first_agent = algorithm, setting, driver, first_agent
-        self._apart = apart
+        self.algorithm, self.setting, self.driver, self._apart = algorithm, setting, driver, apart
         self.agents: Any = algorithm.new_agents(setting, tables)
         self._contract = Contract(algorithm, setting, len(driver.visits))
-        self._tamper: Callable[[CountArray], None] | None = None
-        """What agents that lie do to their budgets."""
-        self.rewards: SimulatedRewards | None = None
-        """Where random rewards are drawn with transitions."""
+        self.seen: LiveTables | SimulatedRewards | None = None
+        """What was seen of the problem, where it is not known: in simulation random rewards."""
         self._summed: VisitedCells | None = None
         """Where the visits of all agents are added up."""
         self.played, self.asked = 0, False
@@ -222,8 +218,6 @@ class Party(ABC):
         self.budgets = self._contract.budgets(self.agents, broadcast)
         if not asking:
             self.budgets = self.budgets._replace(limits=np.full_like(self.budgets.limits, MAX_COUNT))
-        if self._tamper is not None:
-            self._tamper(self.budgets.limits)
         self.played, self.asked = 0, False
         self.driver.begin(self.policy, self.budgets)
 
@@ -275,8 +269,8 @@ class Party(ABC):
     def _count(self, end: RoundEnd) -> PlayedRound:
         """Add a round to the agents' counts, and say what was played."""
         transitions, visits = self.driver.transitions, self.driver.visits
-        if self.rewards is not None:
-            transitions = self.rewards.take(self.policy, transitions, visits)
+        if isinstance(self.seen, SimulatedRewards):
+            transitions = self.seen.take(self.policy, transitions, visits)
         self.algorithm.absorb(self.agents, self.policy, transitions, visits)
         if self._summed is not None:
             visits = self._summed.all_visits
@@ -289,7 +283,7 @@ class Party(ABC):
         for i in range(len(visits)):
             requesters, _, cell = find_requester(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
             if requesters:
-                end = stop_at(self.played, 1, self.first_agent + i, cell, self.policy, self.algorithm.counting)
+                end = stop_at(self.played, 1, self.driver.first_agent + i, cell, self.policy, self.algorithm.counting)
                 found.append((end, rule_at(end, self.budgets)))
         return found
 
@@ -319,12 +313,12 @@ class Party(ABC):
 
     def state(self) -> dict[str, Array]:
         """All that has changed since the beginning, but for the buffers of the round, by name; not copied."""
-        arrays = {AGENTS + name: array for name, array in self.agents.arrays().items()}
-        return arrays | {SEEN + name: array for name, array in self._observed().items()}
+        parts = {AGENTS: self.agents.arrays(), SEEN: {} if self.seen is None else self.seen.arrays()}
+        return {prefix + name: array for prefix, part in parts.items() for name, array in part.items()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Go back to what :meth:`state` said, with empty buffers."""
-        self._restore_observed(named(SEEN, arrays))
+        self._restore_seen(arrays)
         self._make_room()
         restore(self.agents, arrays, AGENTS)
         self.driver.clear()
@@ -337,22 +331,20 @@ class Party(ABC):
         return OwnCounts.of(self.algorithm, self.agents, agent, H, starts, law_known=law_known)
 
     def counts(self) -> dict[str, Array]:
-        """What was counted in the round, for :meth:`recall`; not copied."""
-        driver = self.driver
-        return {"visits": driver.visits, "transitions": driver.transitions, "starts": driver.starts}
+        """What was counted in the round and cannot be played again, for :meth:`recall`; not copied."""
+        return {}
 
     def recall(self, arrays: Mapping[str, Array], counts: Mapping[str, Array], played: int) -> None:
-        """The round that was just started has been played before: put back what was seen and counted in it.
+        """The round that was just started has been played before: play it again, or put back what it brought.
 
         Args:
             arrays: what :meth:`state` gave after the round.
             counts: what :meth:`counts` gave then.
             played: the length of the round.
         """
-        self._restore_observed(named(SEEN, arrays))
-        self.driver.recall(counts)
-        self.played, self.asked = played, played >= self.budgets.min_length(self.first)
-        self.asked = self.asked and self.driver.anyone(self.budgets.limits)
+        if played != self.played:
+            self._move_to(played)
+        self.asked = played >= self.budgets.min_length(self.first) and self.driver.anyone(self.budgets.limits)
 
     def close(self) -> None:  # noqa: B027
         """Leave what they play in; it is made anew if there is more to play."""
@@ -375,19 +367,14 @@ class Party(ABC):
     def _move_to(self, length: int) -> None:
         """Play more episodes or take some back, so that the round has that many."""
 
-    @abstractmethod
-    def _observed(self) -> dict[str, Array]:
-        """What was seen of the problem, where it is not known."""
-
     def _make_room(self) -> None:  # noqa: B027
         """Have agents with room for what was seen."""
 
-    def _restore_observed(self, seen: Mapping[str, Array]) -> None:
-        mine = self._observed()
-        if seen.keys() != mine.keys():
+    def _restore_seen(self, arrays: Mapping[str, Array]) -> None:
+        if named(SEEN, arrays).keys() != named(SEEN, self.state()).keys():
             raise InputError("the saved state does not fit this run: what was seen of the problem is something else.")
-        for name, array in mine.items():
-            put_back(SEEN + name, array, seen[name])
+        if self.seen is not None:
+            restore(self.seen, arrays, SEEN)
 
 
 class SimulatedParty(Party):
@@ -415,11 +402,8 @@ class SimulatedParty(Party):
             stationary = counting is Counting.STATIONARY
             counted["counters"] = counter_type(setting, stationary=stationary, rows=federation.agents)
         fleet = Fleet.of(federation, setting.seed, first_agent, random_rewards=random, **counted)
-        gpu = on_gpu(fleet, algorithm, federation, setting) if driver == CUDA else None
-        made: Driver = make_driver(driver, fleet) if gpu is None else gpu
-        agents, touched = len(made.visits), fleet.touched if pooled else None
-        if gpu is not None:
-            touched = gpu.touched
+        made = on_gpu(fleet, algorithm, federation, setting) if driver == CUDA else make_driver(driver, fleet)
+        agents, touched = len(made.visits), made.fleet.touched if pooled else None
         rewards: SimulatedRewards | None = None
         tables = FleetTables(agents, federation.successors, federation.rewards, first_agent, touched)
         if random:
@@ -429,11 +413,14 @@ class SimulatedParty(Party):
                 rewards.remember_all()
         each = [] if algorithm.stops_jointly else [fleet.agent(i) for i in range(federation.agents)]
         apart = [make_driver(driver, one) for one in each]
-        super().__init__(algorithm, setting, made, tables, first_agent, apart)
-        self.federation, self._fleet, self.rewards = federation, fleet, rewards
+        super().__init__(algorithm, setting, made, tables, apart)
+        self.federation, self._fleet, self.seen = federation, fleet, rewards
         self._summed = touched if len(federation.rewards) == 1 else None
-        if federation.liars is not None:
-            self._tamper = federation.liars.tamper_budgets
+
+    def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
+        super().start(broadcast, first, asking=asking)
+        if self.federation.liars is not None:
+            self.federation.liars.tamper_budgets(self.budgets.limits)
 
     def paid(self) -> Paid:
         """``sum_{i,h,s,a} visits^i_h(s,a) r^i_h(s,a)``, the sum that a simulation has on record."""
@@ -484,9 +471,6 @@ class SimulatedParty(Party):
             driver.rewind(self.policy, limits, self.first + length, played - length)
         self.played = length
 
-    def _observed(self) -> dict[str, Array]:
-        return {} if self.rewards is None else self.rewards.arrays()
-
 
 class LiveParty(Party):
     """Agents that call ``env.step`` on environments whose kernels nobody knows; supports grow with what they see.
@@ -505,18 +489,15 @@ class LiveParty(Party):
     ) -> None:
         m, H, S, A = len(agents), setting.horizon, setting.states, setting.actions
         grid = algorithm.reward_grid(setting)
-        self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, grid)
+        tables = self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, grid)
         if algorithm.keeps_experience:
-            self.tables.rewards.remember_all()
-
-        def driver(who: range) -> LiveDriver:
-            return LiveDriver(self.tables, who, make, vectorisation, units, setting.seed)
-
-        apart = [] if algorithm.stops_jointly else [driver(range(i, i + 1)) for i in agents]
-        everyone = driver(agents)
-        self._drivers = [everyone, *apart]
-        super().__init__(algorithm, setting, everyone, self.tables.for_agents(), agents.start, apart)
-        self._width = self.tables.width
+            tables.rewards.remember_all()
+        each = [] if algorithm.stops_jointly else [range(i, i + 1) for i in agents]
+        everyone, *apart = self._drivers = [
+            LiveDriver(tables, who, make, vectorisation, units, setting.seed) for who in (agents, *each)
+        ]
+        super().__init__(algorithm, setting, everyone, tables.for_agents(), apart)
+        self.seen, self._width = tables, tables.width
 
     def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
         super().start(broadcast, first, asking=asking)
@@ -524,8 +505,8 @@ class LiveParty(Party):
         self.tables.forget_payments()
 
     def paid(self) -> Paid:
-        tables, starts = self.tables, self.tables.starts.sum(axis=0)
-        return Paid(int(starts.sum()), tables.paid, starts, tables.paid_squares)
+        starts, (total, squares) = self.tables.starts.sum(axis=0), self.tables.paid.tolist()
+        return Paid(int(starts.sum()), total, starts, squares)
 
     def returns(self) -> CountArray:
         return self.tables.returns
@@ -550,23 +531,16 @@ class LiveParty(Party):
             "environments cannot play them again. Start the node with the state folder it had."
         )
 
-    def _observed(self) -> dict[str, Array]:
-        return self.tables.arrays()
-
     def counts(self) -> dict[str, Array]:
-        paid = np.array([self.tables.paid, self.tables.paid_squares])
-        return {**super().counts(), "paid": paid, "returns": self.tables.returns}
+        return self.tables.of_round()
 
     def recall(self, arrays: Mapping[str, Array], counts: Mapping[str, Array], played: int) -> None:
-        super().recall(arrays, counts, played)
+        self._restore_seen(arrays)
+        for name, array in self.tables.of_round().items():
+            put_back(name, array, counts.get(name))
         self.tables.begun -= counts["starts"]  # they are counted once more, with the round
-        self.tables.paid, self.tables.paid_squares = counts["paid"].tolist()
-        self.tables.returns = counts["returns"].copy()
-
-    def _restore_observed(self, seen: Mapping[str, Array]) -> None:
-        if "successors" in seen:
-            self.tables.set_width(seen["successors"].shape[3])
-        super()._restore_observed(seen)
+        self.played = played
+        super().recall(arrays, counts, played)
 
     def _make_room(self) -> None:
         if self.tables.width != self._width:

@@ -198,8 +198,6 @@ class Engine:
         self.recommendations: list[RecommendationRow] = []
         self.recommended: Recommended | None = None
         """The policy recommended last."""
-        self._expected: dict[int, tuple[PolicyArray, MaskArray, FloatArray, float]] = {}
-        """By what was played: the policy, who took part, what an episode is expected to lose, and its value."""
         self.starts: CountArray = np.zeros(setting.states, dtype=np.int64)
         """How many episodes have begun in each state, where their law is unknown and someone has counted them."""
         self.present: MaskArray = np.ones(setting.agents, dtype=np.bool_)
@@ -352,26 +350,21 @@ class Engine:
         Regret is exact where every agent always starts in one state, and otherwise in expectation over the starts.
         """
         federation, counts = scorer.federation, np.zeros_like(self.present)
-        counts[scorer.federation.honest] = True
+        counts[federation.honest] = True
         counts &= self.present
         each = played.stop.length if played.lengths is None else played.lengths
         lengths: CountArray = np.where(counts, each, 0)
         law = federation.initial
         fixed = bool((law.max(axis=1) == 1.0).all())
-        known = None if fixed else self._expected.get(playing)
-        if known is None or not (np.array_equal(known[0], policy) and np.array_equal(known[1], self.present)):
-            begun: CountArray = lengths[:, None] * law.astype(np.int64) * fixed
-            if self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1:
-                begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
-            shape = (federation.horizon, federation.states, *policy.shape[2:])
-            visits = np.zeros((len(begun), *shape), dtype=np.int64)
-            some = None if self.present.all() else self.present
-            regret, _, value = scorer.score(policy, visits, begun, some, playing)
-            if fixed or not counts.any():
-                return regret, math.nan, value
-            known = self._expected[playing] = policy, self.present.copy(), law @ scorer.gap(playing), value
-        _, _, lost, value = known
-        return float(lengths @ lost) / int(np.count_nonzero(counts)), math.nan, value
+        begun: CountArray = lengths[:, None] * law.astype(np.int64) * fixed
+        if self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1:
+            begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
+        visits = np.zeros((len(begun), *policy.shape), dtype=np.int64)
+        some = None if self.present.all() else self.present
+        regret, _, value = scorer.score(policy, visits, begun, some, playing)
+        if not fixed and counts.any():
+            regret = float(lengths @ (law @ scorer.gap(playing))) / int(np.count_nonzero(counts))
+        return regret, math.nan, value
 
     # -------------------------------------------------------------------------------------------------- recommending
 

@@ -20,7 +20,6 @@ from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histog
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
-from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.assurance import Promises, checked_range, stated_range
 from fed_ucbvi.engine.checkpoint import create_checkpoint, load_counts, open_checkpoint
 from fed_ucbvi.engine.drivers.base import Fleet
@@ -232,7 +231,12 @@ def evaluate(
     within = None if stated is None else stated_range(stated, units, H)
     played = policy_sets(policy, H, place.states, place.actions, name="the policy", ends=live)
     if isinstance(place, LiveFederation):
-        histogram = _live_returns(played, place, n, root, within)
+        agents, counting = range(place.agents), Counting.PAIRS if played.ndim == 3 else Counting.POLICY
+        tables = LiveTables(len(agents), H, place.states, place.actions, counting=counting)
+        tables.within, never = within, np.ones((1, *tables.visits.shape[1:]), dtype=np.int64)
+        with closing(LiveDriver(tables, agents, place.make, place.vectorisation, units, root)) as driver:
+            driver.extend(played, never, 0, n, asking=False)
+        histogram = tables.returns
     else:
         histogram = new_histogram()
         fleet = Fleet.of(place, root, random_rewards=place.reward_variances is not None)
@@ -241,17 +245,3 @@ def evaluate(
     interval = interval_of(histogram, high, delta, low)
     lower, upper, mean = (units.original_return(value, H) for value in interval[:3])
     return Interval(lower, upper, mean, *interval[3:])
-
-
-def _live_returns(
-    policy: PolicyArray, live: LiveFederation, episodes: int, seed: int, within: tuple[float, float] | None
-) -> CountArray:
-    """The histogram of what live environments pay."""
-    H, S, A = int(live.horizon or 0), live.states, live.actions
-    counting = Counting.PAIRS if policy.ndim == 3 else Counting.POLICY
-    tables = LiveTables(live.agents, H, S, A, counting=counting)
-    tables.within = within
-    driver = LiveDriver(tables, range(live.agents), live.make, live.vectorisation, live.units, seed)
-    with closing(driver):
-        driver.extend(policy, np.ones((1, *tables.visits.shape[1:]), dtype=np.int64), 0, episodes, asking=False)
-    return tables.returns

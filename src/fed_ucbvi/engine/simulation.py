@@ -47,15 +47,10 @@ class Simulation(Engine):
     """A run in progress that this process leads: the server, and one party with all M agents.
 
     Args:
-        algorithm: parameters.
         problem: a federation, or live environments; what cannot be computed without their kernels is NaN.
-        episodes: T.
-        seed: of the run.
         driver: by name; live environments have one of their own.
         score_with: the federation to measure live environments on.
         grid_bits: of exact sums, where a run is extended.
-        counts: of an earlier run, to start from.
-        promises: to keep while it learns.
         apart: count every agent by itself also where one table for all would do; the result is the same.
         make_party: where the agents are not in this process: what reaches them as a party would.
     """

@@ -30,6 +30,7 @@ import socket
 import struct
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
@@ -283,10 +284,9 @@ class StateStore:
     """
 
     manifest: Mapping[str, Any] = {}
-    _lock: FolderLock | None = None
 
     def __init__(self, folder: Path, run: str, *, durable: bool = False, kept: int | None = KEPT) -> None:
-        self.folder, self._run, self._durable, self._kept = folder, run, durable, kept
+        self.folder, self._run, self._durable, self._kept, self._held = folder, run, durable, kept, ExitStack()
         self._writing = False
         """Whether this process has begun a generation."""
         self._full_bytes = self._change_bytes = 0
@@ -315,19 +315,15 @@ class StateStore:
         """The store in a folder whose manifest is of this kind; with ``lock`` this process's own until closed."""
         manifest = read_manifest(folder, kind)
         check_version(folder, manifest, version)
-        owned = FolderLock(folder) if lock else None
-        try:
+        with ExitStack() as stack:
+            if lock:
+                stack.enter_context(FolderLock(folder))
             store = cls(folder, manifest_digest(folder), durable=durable, **options)
-        except BaseException:
-            if owned is not None:
-                owned.close()
-            raise
-        store.manifest, store._lock = manifest, owned
+            store.manifest, store._held = manifest, stack.pop_all()
         return store
 
     def close(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self

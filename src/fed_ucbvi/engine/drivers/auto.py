@@ -26,8 +26,6 @@ EPISODES_PER_STATE = 16
 class AutoDriver(FleetDriver):
     """Episodes or counts, whichever is cheaper for the round; see the module's text."""
 
-    name = "auto"
-
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
         self._episodes, self._counts = EpisodesDriver(fleet), CountsDriver(fleet)

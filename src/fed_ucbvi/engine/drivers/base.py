@@ -9,14 +9,13 @@ first at which any agent made a request. Drivers differ only in how they produce
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Budgets, Counting, VisitedCells
+from fed_ucbvi.algorithms.base import Budgets, Counting, VisitedCells
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
@@ -39,16 +38,14 @@ class RoundEnd(NamedTuple):
     action: int
 
 
-class Driver(Protocol):
-    """Collects the data of a round for the agents of one fleet.
+class Buffers(Protocol):
+    """What agents count in a round.
 
-    It does so in buffers: transitions by slot of the support ``(m or 1, *cell, K)``, visits ``(m, *cell)`` and where
-    episodes began ``(m, S)``. ``begin`` empties them before a round in which ``policy`` is played. ``extend``
-    continues the round by at most ``most`` episodes, from number ``first`` on, until there is a request if
-    ``asking``; it gives the number of episodes, and whether there was a request. ``rewind`` takes back ``count``
-    episodes from number ``first`` on. ``anyone`` says whether some agent has reached its limit of visits, ``stopped``
-    how a round of ``length`` episodes ended. ``recall`` puts the counts of an earlier round into the buffers.
+    Transitions by slot of the support ``(m or 1, *cell, K)``, visits ``(m, *cell)``, where episodes began ``(m, S)``.
     """
+
+    counting: Counting
+    first_agent: int
 
     @property
     def transitions(self) -> CountArray: ...
@@ -56,15 +53,59 @@ class Driver(Protocol):
     def visits(self) -> CountArray: ...
     @property
     def starts(self) -> CountArray: ...
-    def clear(self) -> None: ...
-    def begin(self, policy: PolicyArray, budgets: Budgets) -> None: ...
+
+
+class Driver(ABC):
+    """Collects the data of a round for some agents, in their rows of the buffers; drivers differ in how."""
+
+    def __init__(self, buffers: Buffers, rows: slice = slice(None)) -> None:
+        self._buffers, self._rows, self.counting = buffers, rows, buffers.counting
+        self.first_agent = buffers.first_agent + (rows.start or 0)
+
+    @property
+    def transitions(self) -> CountArray:
+        return self._buffers.transitions[self._rows]
+
+    @property
+    def visits(self) -> CountArray:
+        return self._buffers.visits[self._rows]
+
+    @property
+    def starts(self) -> CountArray:
+        return self._buffers.starts[self._rows]
+
+    def clear(self) -> None:
+        for table in (self.transitions, self.visits, self.starts):
+            table.fill(0)
+
+    def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
+        self.clear()
+
+    @abstractmethod
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]: ...
-    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None: ...
-    def anyone(self, limits: CountArray) -> bool: ...
-    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd: ...
-    def recall(self, counts: Mapping[str, Array]) -> None: ...
+    ) -> tuple[int, bool]:
+        """Continue the round by at most ``most`` episodes, from number ``first`` on, until a request if ``asking``.
+
+        The number of episodes, and whether there was a request.
+        """
+
+    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
+        """Take back ``count`` episodes from number ``first`` on."""
+        raise NotImplementedError("only simulated trajectories can be taken back")
+
+    def anyone(self, limits: CountArray) -> bool:
+        """Whether some agent has reached its limit of visits."""
+        return find_requester(self.visits, limits)[0] > 0
+
+    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
+        """How the round ended after ``length`` episodes."""
+        requesters, agent, cell = self._requester(budgets.limits, length >= budgets.min_length(first))
+        return stop_at(length, requesters, agent + self.first_agent, cell, policy, self.counting)
+
+    def _requester(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
+        """``(requesters, agent, cell)`` as of :func:`find_requester`, if agents may make requests."""
+        return find_requester(self.visits, limits) if asking else (0, -1, -1)
 
 
 def play_until(
@@ -224,48 +265,21 @@ def rule_at(stop: RoundEnd, budgets: Budgets) -> int:
     return int(rule[max(stop.step, 0), stop.state, stop.action])
 
 
-class FleetDriver(ABC):
-    """What the drivers of a simulated fleet have in common; they differ in how they continue a round."""
+class FleetDriver(Driver):
+    """What the drivers of a simulated fleet have in common."""
 
     def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet)
         self.fleet = fleet
-        self.transitions, self.visits = fleet.transitions, fleet.visits
-
-    @property
-    def starts(self) -> CountArray:
-        return self.fleet.starts
 
     def clear(self) -> None:
-        fleet, (transitions, visits) = self.fleet, self.fleet.flat
-        _clear(transitions, visits, *fleet.touched)
-        if fleet.counted_starts.size:
-            fleet.counted_starts.fill(0)
+        transitions, visits = self.fleet.flat
+        _clear(transitions, visits, *self.fleet.touched)
+        self.fleet.counted_starts.fill(0)
 
-    def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
-        self.clear()
-
-    @abstractmethod
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]: ...
-
-    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
-        raise NotImplementedError("only trajectories can be taken back")
-
-    def anyone(self, limits: CountArray) -> bool:
-        return find_requester(self.visits, limits)[0] > 0
-
-    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
-        fleet, limits = self.fleet, budgets.limits.reshape((len(budgets.limits), -1))
-        asking = length >= budgets.min_length(first)
-        requesters, agent, cell = _end_round(fleet.flat[1], limits, asking, *fleet.touched, fleet.pooled)
-        return stop_at(length, requesters, agent + fleet.first_agent, cell, policy, fleet.counting)
-
-    def recall(self, counts: Mapping[str, Array]) -> None:
-        self.visits[...], self.transitions[...] = counts["visits"], counts["transitions"]
-        if self.fleet.counted_starts.size:
-            self.fleet.counted_starts[...] = counts["starts"]
-        _recount(self.fleet.flat[1], self.fleet.touched)
+    def _requester(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
+        fleet, by_cell = self.fleet, limits.reshape((len(limits), -1))
+        return _end_round(fleet.flat[1], by_cell, asking, *fleet.touched, fleet.pooled)
 
 
 @inner
@@ -287,16 +301,6 @@ def drop_untouched(low: int, high: int, visits: CountArray, cells: IndexArray, n
                 cells[i, kept] = cell
                 kept += 1
         numbers[i] = kept
-
-
-@compiled
-def _recount(visits: CountArray, touched: VisitedCells) -> None:
-    m, P = visits.shape
-    for i in range(m):
-        touched.numbers[i] = 0
-        for cell in range(P):
-            if visits[i, cell] > 0:
-                touch(i, cell, touched)
 
 
 @compiled

@@ -81,8 +81,6 @@ _SCRATCH = 3
 class CountsDriver(FleetDriver):
     """Draws whole blocks of episodes at once; see the module's text."""
 
-    name = "counts"
-
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
         self._shares = conditional_shares(one_if_shared(fleet.probabilities))

@@ -13,16 +13,16 @@ them.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Budgets, Counting, Setting, VisitedCells
+from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting, Setting
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet, RoundEnd, stop_at
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, RoundEnd, stop_at
 from fed_ucbvi.engine.drivers.episodes import cumulative, listed
 from fed_ucbvi.problem.federation import Federation
 
@@ -89,33 +89,28 @@ def _agents_last(tables: FloatArray) -> tuple[FloatArray, np.uint64]:
     return np.ascontiguousarray(rows.reshape((len(rows), -1)).T).reshape(-1), np.uint64(len(rows))
 
 
-class CudaDriver:
+class CudaDriver(FleetDriver):
     """Plays every trajectory on a GPU; see the module's text.
 
     To the simulation it is a fleet of one row: sums over all agents, in ``transitions``, ``starts`` and ``touched``.
     """
 
-    name = CUDA
-
     def __init__(self, fleet: Fleet, rule: SynchronisationRule, agents: int) -> None:
         self._kernels = kernels = _kernels()
         from numba import cuda
 
+        super().__init__(replace(fleet, probabilities=fleet.probabilities[:1], initial=fleet.initial[:1]))
         m, (S, A, K) = len(fleet.probabilities), fleet.successors.shape[1:]
-        self._shape, self._counting, self._sizes = fleet.shape, fleet.counting, fleet.sizes
+        self._sizes = fleet.sizes
         self._shared = rule.shared
         self._rule = (rule if isinstance(rule, DoublingRule) else DoublingRule()).numbers(agents)
         sets = fleet.counting is not Counting.POLICY
-        cells = int(np.prod(self._shape))
+        cells = int(np.prod(fleet.shape))
         pairs = 0 if rule.shared else cells * (1 if sets else A)
         kernel, kernel_stride = _agents_last(fleet.probabilities)
         initial, initial_stride = _agents_last(fleet.initial)
         own = kernel.nbytes * (kernel_stride > 1) + initial.nbytes * (initial_stride > 1)
         _check_memory(m, int(own) // m + 4 * (cells + pairs + 1), cuda.current_context())
-        self.touched = VisitedCells.empty(1, self._shape)
-        self.visits = np.zeros((1, *self._shape), dtype=np.int64)
-        self.transitions = np.zeros((1, *self._shape, K), dtype=np.int64)
-        self.starts = np.zeros((1, S), dtype=np.int64)
         self._size = cells * K + (S if self._sizes.stationary else 0)
         """Of what is counted."""
         decisions = fleet.horizon * S
@@ -144,9 +139,6 @@ class CudaDriver:
         self._blocks, self._width = -(-m // width), width
         self._most = max(1, min(STEPS_PER_LAUNCH // (m * fleet.horizon), STEPS_PER_THREAD // fleet.horizon))
 
-    def clear(self) -> None:
-        """Empty the buffers: the end of a round does so."""
-
     def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
         limits = budgets.limits[0].copy()
         if not self._shared:
@@ -169,15 +161,12 @@ class CudaDriver:
             self._board.copy_to_host(self._now)
         self._read()
         agent, cell = divmod(int(self._now[kernels.FIRST]), self.visits.size)
-        return stop_at(length, int(self._now[kernels.REQUESTERS]), agent, cell, policy, self._counting)
+        return stop_at(length, int(self._now[kernels.REQUESTERS]), agent, cell, policy, self.counting)
 
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        """Continue the round; its number of episodes, and whether there was a request.
-
-        Where agents may make requests, the round is finished in the same go.
-        """
+        """Where agents may make requests, the round is finished in the same go."""
         played, kernels = 0, self._kernels
         while played < most:
             now = min(max(1, played // GROWTH), self._most, most - played)
@@ -213,22 +202,16 @@ class CudaDriver:
             self._signals.copy_to_device(self._fresh[: len(self._signals)])
         return asked
 
-    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
-        raise NotImplementedError("these are all agents of a run, which take back what they must")
-
-    def recall(self, counts: Mapping[str, Array]) -> None:
-        raise NotImplementedError("what agents know stays on the GPU")
-
     def _read(self) -> None:
         """Write the round's counts to where the simulation reads them."""
-        counts, touched = self._now[-self._size :], self.touched
+        counts, touched = self._now[-self._size :], self.fleet.touched
         self.transitions.reshape(-1)[:] = counts[: self.transitions.size]
         touched.all_visits[...] = self.transitions.sum(axis=-1)
         cells = np.flatnonzero(touched.all_visits)
         touched.all_cells[: len(cells)] = cells
         touched.number[0] = len(cells)
         if self._sizes.stationary:
-            self.starts[0] = counts[self.transitions.size :]
+            self.fleet.counted_starts[0] = counts[self.transitions.size :]
 
 
 def _zeros(cuda: Any, shape: tuple[int, int]) -> Any:

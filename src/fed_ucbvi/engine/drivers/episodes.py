@@ -55,8 +55,6 @@ def world_of(fleet: Fleet) -> World:
 class EpisodesDriver(FleetDriver):
     """Plays every trajectory. Exact, and the reference for the other drivers."""
 
-    name = "episodes"
-
     def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
         super().__init__(fleet)
         self._agents = m = len(fleet.probabilities)
@@ -83,7 +81,6 @@ class EpisodesDriver(FleetDriver):
         return played, asked
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
-        """Take the ``count`` episodes from number ``first`` on out of the buffers again, by replaying them."""
         who = (*self._world, actions_of(policy), limits.reshape(-1), True)
         _play(*who, 0, self._agents, first, count, -1, self._counts)
         _, visits, _, cells, numbers = self._counts

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables, RewardSums
+from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, RewardSums
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
 from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns, new_histogram
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import RoundEnd, find_requester, stop_at
+from fed_ucbvi.engine.drivers.base import Driver
 from fed_ucbvi.engine.drivers.episodes import choose_tied, listed
 from fed_ucbvi.engine.drivers.rewards import ObservedRewards, add_reward, updated_mean
 from fed_ucbvi.problem.units import Units
@@ -75,10 +75,8 @@ class LiveTables:
         return int(self.successors.shape[3])
 
     def forget_payments(self) -> None:
-        self.paid = 0.0
-        """The rewards of the round, added up over agents."""
-        self.paid_squares = 0.0
-        """The squares of what each of its episodes paid, likewise."""
+        self.paid: FloatArray = np.zeros(2)
+        """What the round's episodes paid, added up over agents, and the squares of what each paid."""
         self.returns = new_histogram()
         """What each of them paid, likewise; see :mod:`fed_ucbvi.algorithms.return_bounds`."""
 
@@ -91,9 +89,14 @@ class LiveTables:
         seen: dict[str, Array] = {"known": self.known, "successors": self.successors, "begun": self.begun}
         return {**seen, **self.rewards.arrays()}
 
-    def set_width(self, width: int) -> None:
+    def of_round(self) -> dict[str, Array]:
+        """What was seen in the round."""
+        buffers: dict[str, Array] = {"visits": self.visits, "transitions": self.transitions, "starts": self.starts}
+        return {**buffers, "paid": self.paid, "returns": self.returns}
+
+    def make_room(self, arrays: Mapping[str, Array]) -> None:
         """Have as many slots for next states as tables that were saved; the buffers of the round are emptied."""
-        if width != self.width:
+        if (width := arrays["successors"].shape[3]) != self.width:
             self.successors = np.zeros((*self.successors.shape[:3], width), dtype=np.int32)
             self.transitions = np.zeros((*self.visits.shape, width), dtype=np.int64)
             self.rewards.set_width(width)
@@ -106,8 +109,8 @@ class LiveTables:
             self.rewards.set_width(self.width)
 
 
-class LiveDriver:
-    """A :class:`~fed_ucbvi.engine.drivers.base.Driver` that plays some agents, in step, episode by episode."""
+class LiveDriver(Driver):
+    """Plays some agents, in step, episode by episode; their random generators go on from round to round."""
 
     name = "live"
 
@@ -120,54 +123,18 @@ class LiveDriver:
         units: Units,
         seed: int,
     ) -> None:
+        super().__init__(tables, slice(agents.start - tables.first_agent, agents.stop - tables.first_agent))
         self.tables, self.units = tables, units
         self._agents, self._make, self._vectorisation, self._seed = agents, make, vectorisation, seed
-        start = agents.start - tables.first_agent
-        self._first, self._part = agents.start, slice(start, start + len(agents))
         self._vector: VectorEnv[Any, Any, Any] | None = None
         m, H = len(agents), tables.horizon
         self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
         self._pays: FloatArray = np.zeros((m, H))
 
-    @property
-    def transitions(self) -> CountArray:
-        return self.tables.transitions[self._part]
-
-    @property
-    def visits(self) -> CountArray:
-        return self.tables.visits[self._part]
-
-    @property
-    def starts(self) -> CountArray:
-        return self.tables.starts[self._part]
-
-    def clear(self) -> None:
-        self.visits.fill(0)
-        self.transitions.fill(0)
-        self.starts.fill(0)
-
-    def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
-        self.clear()  # the environments' random generators continue where they were
-
-    def anyone(self, limits: CountArray) -> bool:
-        return find_requester(self.visits, limits)[0] > 0
-
-    def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
-        asking = length >= budgets.min_length(first)
-        requesters, agent, cell = find_requester(self.visits, budgets.limits) if asking else (0, -1, -1)
-        return stop_at(length, requesters, agent + self._first, cell, policy, self.tables.counting)
-
-    def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
-        raise NotImplementedError("what was played cannot be played again")
-
-    def recall(self, counts: Mapping[str, Array]) -> None:
-        self.visits[...], self.transitions[...] = counts["visits"], counts["transitions"]
-        self.starts[...] = counts["starts"]
-
     def extend(
         self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
     ) -> tuple[int, bool]:
-        tables, rewards, part = self.tables, self.tables.rewards, self._part
+        tables, rewards, rows = self.tables, self.tables.rewards, self._rows
         m, H = self._pays.shape
         length, asked = 0, False
         while length < most and not asked:
@@ -176,7 +143,6 @@ class LiveDriver:
             if tables.within is not None:
                 check_returns(returns, tables.within, self.units, H)
             tables.discover(self._states, self._actions)
-            transitions, K = tables.transitions[part], tables.width
             asked, paid = _count(
                 policy.ndim == 3,
                 self._states,
@@ -186,16 +152,15 @@ class LiveDriver:
                 tables.known,
                 limits.reshape((len(limits), -1)),
                 asking,
-                tables.visits[part].reshape((m, -1)),
-                transitions.reshape((m, -1, K)),
-                tables.starts[part],
-                rewards.means[part],
-                rewards.times[part],
-                rewards.sums.of(part),
+                self.visits.reshape((m, -1)),
+                self.transitions.reshape((m, -1, tables.width)),
+                self.starts,
+                rewards.means[rows],
+                rewards.times[rows],
+                rewards.sums.of(rows),
                 rewards.bits,
             )
-            tables.paid += paid
-            tables.paid_squares += float(returns @ returns)
+            tables.paid += paid, returns @ returns
             add_returns(tables.returns, returns, high, low)
             length += 1
         return length, asked
@@ -208,7 +173,7 @@ class LiveDriver:
     def _play(self, lists: IndexArray, ties: IndexArray, episode: int) -> None:
         """One episode of every agent: its states, its actions and its rewards in our units."""
         states, actions, pays = self._states, self._actions, self._pays
-        H, end, who = pays.shape[1], ties.shape[1] - 1, (np.uint64(self._seed), self._first, episode)
+        H, end, who = pays.shape[1], ties.shape[1] - 1, (np.uint64(self._seed), self.first_agent, episode)
         if self._vector is None:
             from fed_ucbvi.engine.drivers.live_environments import vector_of
 
@@ -228,9 +193,9 @@ class LiveDriver:
             now, pays[:, h], _, truncated, _ = self._vector.step(actions[:, h])
             if h + 1 < H and truncated.any():
                 raise InputError(
-                    f"the environment of agent {self._first + int(np.argmax(truncated))} cut an episode off after "
-                    f"{h + 1} steps, before the horizon {H}: make it with max_episode_steps={H}, or use a horizon "
-                    f"of at most {h + 1}."
+                    f"the environment of agent {self.first_agent + int(np.argmax(truncated))} cut an episode off "
+                    f"after {h + 1} steps, before the horizon {H}: make it with max_episode_steps={H}, or "
+                    f"use a horizon of at most {h + 1}."
                 )
             states[:, h + 1] = now
         np.subtract(pays, self.units.offset, out=pays)
@@ -245,9 +210,9 @@ class LiveDriver:
             i, h = (int(x) for x in np.argwhere(outside)[0])
             low, high = self.units.offset, self.units.offset + self.units.scale
             raise InputError(
-                f"agent {self._first + i} was paid {low + pays[i, h] * self.units.scale:.12g} at step {h}, outside "
-                f"reward_range ({low:.12g}, {high:.12g}). Give a range that holds all rewards, and 0 if episodes can "
-                "terminate, for nothing is paid after that."
+                f"agent {self.first_agent + i} was paid {low + pays[i, h] * self.units.scale:.12g} at step {h}, "
+                f"outside reward_range ({low:.12g}, {high:.12g}). Give a range that holds all rewards, and 0 "
+                "if episodes can terminate, for nothing is paid after that."
             )
         np.clip(pays, 0.0, 1.0, out=pays)
 
