@@ -20,6 +20,7 @@ from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Syn
 from fed_ucbvi.engine.state_store import SavedState
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeStatus
+from fed_ucbvi.network.messages import COUNTS
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.registry import NodeRegistry
 from fed_ucbvi.network.roster import Authority
@@ -148,7 +149,7 @@ class Coordinator:
         now.limit(0)
         await now.play()
         await now.synchronise(self.engine.server)
-        steps = sum(self.registry.members[name].new_logs for name in now.used)
+        steps = sum(self.registry.members[name].new_logs for name in now.used[COUNTS])
         log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
         await self._keep(self._close(now))
 

@@ -31,7 +31,7 @@ SHOWN = frozenset({"version", "node", "run", "reason", "name"})
 MAX_CHARACTERS = 500
 REWARDS_ALONE = (1 << 32) - 1
 """The number of a query that asks for nothing but rewards; it comes before the others of its round."""
-COUNTS, REWARDS = "counts", "rewards"
+COUNTS, REWARDS = PARTS = "counts", "rewards"
 """The parts of a report under secure sums."""
 PART_BYTES = 64 << 10
 """Longer messages of a node travel in parts, so that nobody can send more than this before it is known who it is."""

@@ -26,7 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import Array, Message, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Array, Message
 from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
 from fed_ucbvi.core.errors import InputError
@@ -152,7 +152,6 @@ class Node:
         self.secret = logs is not None
         """Whether the server is to learn nothing of this node alone, not even from its errors."""
         self._round: RoundInPlay | None = None
-        self._live = False
         self.transcript = NOBODY
 
     def recorded(self) -> closing[Transcript]:
@@ -170,10 +169,18 @@ class Node:
         return self._party.agents
 
     @property
+    def _algorithm(self) -> Algorithm[Any, Any]:
+        return self._plan.algorithm
+
+    @property
+    def _live(self) -> bool:
+        return self._plan.collection == LIVE
+
+    @property
     def playing(self) -> bool:
         """Whether a live round is under way, in which the node plays without further messages."""
         now = self._round
-        return self._live and now is not None and not now.told and now.length is None
+        return now is not None and self._live and not now.told and now.length is None
 
     @property
     def rounds(self) -> int:
@@ -201,9 +208,7 @@ class Node:
         spec = read_spec(welcome.spec, self._only_name)
         if self.welcome is None:
             self._build(welcome, spec)
-        elif changed := self._changed(welcome, spec):
-            if not self._is_extended(spec, changed):
-                raise InputError("the server has changed the run since this node joined; start the node again.")
+        elif self._is_extended(welcome, spec):
             self._grow(welcome, spec)
         self._generations.meet(welcome.epoch)
         self.welcome, self._spec = welcome, spec
@@ -223,25 +228,23 @@ class Node:
         if self.welcome is not None:
             self._party.close()
 
-    def _changed(self, welcome: messages.Welcome, spec: RunSpec) -> set[str]:
-        """What of the run is not as the server said before, the epoch aside."""
-        told = {name for name in messages.Welcome.__struct_fields__ if name not in ("spec", "epoch")}
-        changed = {name for name in told if getattr(welcome, name) != getattr(self.welcome, name)}
-        fields = (field.name for field in dataclasses.fields(spec))
-        return changed | {name for name in fields if getattr(spec, name) != getattr(self._spec, name)}
-
-    def _is_extended(self, spec: RunSpec, changed: set[str]) -> bool:
-        """Whether a server goes on with the same run, with more episodes or agents."""
-        fewer = spec.episodes < self._spec.episodes or (spec.agents or 0) < (self._spec.agents or 0)
+    def _is_extended(self, welcome: messages.Welcome, spec: RunSpec) -> bool:
+        """Whether a server goes on with the same run, with more episodes or agents; raises if it is another one."""
+        before, now = self._spec.to_data(), spec.to_data()
+        changed = {name for name in now if now[name] != before[name]}
+        fewer = any(now[name] < before[name] for name in changed & {"episodes", "agents"})
         more = not changed.isdisjoint(("episodes", "agents"))
-        return more and not fewer and changed <= {*PLANNED, "support"}
+        for name in set(messages.Welcome.__struct_fields__) - {"spec", "epoch"}:
+            changed |= {name} if getattr(welcome, name) != getattr(self.welcome, name) else set()
+        if changed and (fewer or not more or not changed <= {*PLANNED, "support"}):
+            raise InputError("the server has changed the run since this node joined; start the node again.")
+        return bool(changed)
 
     def _build(self, welcome: messages.Welcome, spec: RunSpec) -> None:
-        self._live = spec.collection == LIVE
         self._check_company(spec)
         self.secret = self.secret or spec.secure_sums  # before environments are made
-        self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
-        if not self._live:
+        algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
+        if spec.collection != LIVE:
             check_room(spec.agents or 0, whose="agents of the server's run")
         hosted = self._hosted = self._host(welcome, spec)
         if hosted.sizes != spec.sizes:
@@ -256,8 +259,8 @@ class Node:
             )
         S, A, H = hosted.sizes
         check_room(self.agents, 8 * S * A * H)
-        setting = self._make_party(welcome, spec)
-        self._learn_forms(setting)
+        self._make_party(welcome, spec, algorithm)
+        self._learn_forms()
         if self._source_of_logs is not None:
             self._logs, self._logged = read_reported_logs(self._source_of_logs, hosted, self._plan)
         identity = {
@@ -276,7 +279,7 @@ class Node:
         source, who = self._source, (self.first_agent, self.agents)
         if not isinstance(source, LiveSource):
             return host(source(spec.agents or 0), *who)
-        if not self._live:
+        if spec.collection != LIVE:
             raise InputError(
                 "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
                 "lockstep needs it; serve the run with --collection live."
@@ -285,17 +288,14 @@ class Node:
             return source.host(*who, Bins.parse(welcome.bins.decode(errors="replace"), "what the server calls bins"))
         return self._environments or source.host(*who)
 
-    def _make_party(self, welcome: messages.Welcome, spec: RunSpec) -> Setting:
-        """The agents, which have seen nothing, and the setting of the run."""
-        hosted, self._plan = self._hosted, RunPlan.told_by(welcome, spec, self._algorithm)
-        self._algorithm, setting = self._plan.algorithm, self._plan.setting
+    def _make_party(self, welcome: messages.Welcome, spec: RunSpec, algorithm: Algorithm[Any, Any]) -> None:
+        """The plan of the run, and the agents, which have seen nothing."""
+        hosted, plan = self._hosted, RunPlan.told_by(welcome, spec, algorithm)
         if welcome.support and hosted.federation is not None:
-            self._plan.support.check_has(hosted.federation.successors)
-        self._party = hosted.party(self._algorithm, setting)
-        self._grid = RewardGrid.of(setting)
+            plan.support.check_has(hosted.federation.successors)
+        self._plan, self._party = plan, hosted.party(plan.algorithm, plan.setting)
         if spec.return_range is not None:
-            self._party.within = stated_range(spec.return_range, self.units, setting.horizon)
-        return setting
+            self._party.within = stated_range(spec.return_range, self.units, plan.setting.horizon)
 
     def _grow(self, welcome: messages.Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
@@ -305,7 +305,8 @@ class Node:
             "%s: the run continues with %d agents and %d episodes each", self.name, spec.agents, spec.episodes
         )
         self._party.close()
-        self._questions.change(self._make_party(welcome, spec))
+        self._make_party(welcome, spec, self._algorithm)
+        self._questions.change(self._plan.setting)
         self._generations.change(self._party)
         self._round = None
 
@@ -328,14 +329,12 @@ class Node:
                 "serve it with --secure-sums."
             )
 
-    def _learn_forms(self, setting: Setting) -> None:
+    def _learn_forms(self) -> None:
         """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""
+        setting = self._plan.setting
         server = self._algorithm.new_server(setting)
-        self._actions = setting.actions
-        broadcast = Contract(self._algorithm, setting, self.agents).broadcast(server)
-        self._broadcast = _forms(broadcast)
-        queries = [self._algorithm.query(server, e) for e in range(self._plan.exchanges)]
-        self._queries = [_forms(query) for query in queries]
+        self._broadcast = _forms(Contract(self._algorithm, setting, self.agents).broadcast(server))
+        self._queries = [_forms(self._algorithm.query(server, e)) for e in range(self._plan.exchanges)]
         self._questions = QueryGuard(self._algorithm, setting)
         if self._algorithm.sends_trajectories and not self._trajectories:
             raise InputError(
@@ -385,7 +384,7 @@ class Node:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
         if len(start.judged) not in (0, 2) or (start.playing and judged_in(start) == 0):
             raise InputError(f"the server's start of round {start.round} does not say which policy is judged.")
-        check_actions("the server's policy", start.arrays[0], self._actions)
+        check_actions("the server's policy", start.arrays[0], self._plan.setting.actions)
         self._questions.check_start(start.round, start.arrays)
         now = self._round = (self._begun(start) if self._live else None) or self._begin(start)
         now.told = False
@@ -519,7 +518,8 @@ class Node:
 
     def _told(self, now: RoundInPlay, *, tell: bool) -> Array:
         """What episodes paid that no confirmed report has, on the grid."""
-        return self._grid._replace(judged=now.start.judged).report(now.owed_by_now, tell=tell)
+        grid = RewardGrid.of(self._plan.setting)._replace(judged=now.start.judged)
+        return grid.report(now.owed_by_now, tell=tell)
 
     def _stopped(self, number: int) -> RoundInPlay:
         now = self._in_play(number)
@@ -572,11 +572,11 @@ class Node:
     def _recommended(self, end: messages.End) -> LearntPolicy:
         """The policy that the server sends with the end, if it is one of this run and signed where it can be."""
         authority = None if self._tls_files is None else self._tls_files.read()[0]
-        H, S = self._broadcast[0][0][:2]
-        name = "the server's recommended policy"
-        policy = policy_of_bytes(end.policy, name, authority=authority, server=self._server, sizes=(H, S))
-        if (policy.actions, policy.run, policy.final) != (self._actions, self.run, True):
-            raise InputError("the server's recommended policy does not fit the run.")
+        setting, name = self._plan.setting, "the server's recommended policy"
+        sizes = setting.horizon, setting.states
+        policy = policy_of_bytes(end.policy, name, authority=authority, server=self._server, sizes=sizes)
+        if (policy.actions, policy.run, policy.final) != (setting.actions, self.run, True):
+            raise InputError(f"{name} does not fit the run.")
         return policy
 
 

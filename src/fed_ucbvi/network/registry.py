@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fed_ucbvi.network.checks import ReportSchema
 from fed_ucbvi.network.failures import (
@@ -16,7 +16,7 @@ from fed_ucbvi.network.failures import (
     ViolationError,
 )
 from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Answer, Member, NodeStream
-from fed_ucbvi.network.messages import Continue, Denial, Down, Played, ToMany
+from fed_ucbvi.network.messages import Denial, Down, Played, ToMany
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.transcript import NOBODY, Transcript
@@ -27,24 +27,23 @@ log = logging.getLogger("fed_ucbvi.federation")
 MAX_ENDS = 5
 """If a process ends this many streams in place of one answer, gRPC has cut off its messages: a violation."""
 
-AnswerT = TypeVar("AnswerT", covariant=True)
+AnswerT = TypeVar("AnswerT")
 Tasks = dict[asyncio.Task[AnswerT | None], Member]
 
 
-class Call(Protocol[AnswerT]):
-    """One question to all nodes. It neither sends nor waits.
+class Call(NamedTuple, Generic[AnswerT]):
+    """One question to all nodes.
 
-    ``halt`` is what the others are told once one node's agents have requested a synchronisation. The question may
-    then take as long as it likes while the connection lives; the deadline counts from there.
+    Attributes:
+        script: what a node's stream must carry, the question last; nothing if this node cannot be asked now.
+        read: what an answer says, None if it is none; raises :class:`ViolationError` where it cannot be one.
+        halt: what the others are told once one node's agents have requested a synchronisation. The question may then
+            take as long as it likes while the connection lives; the deadline counts from there.
     """
 
-    halt: Continue | None = None
-
-    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
-        """What this stream must carry, the question last; nothing if this node cannot be asked now."""
-
-    def read(self, member: Member, answer: Any) -> AnswerT | None:
-        """What an answer says, None if it is none; raises :class:`ViolationError` where it cannot be one."""
+    script: Callable[[Member, NodeStream], list[Down | ToMany]]
+    read: Callable[[Member, Any], AnswerT | None]
+    halt: Down | None = None
 
 
 class NodeRegistry:

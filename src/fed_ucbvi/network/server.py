@@ -21,7 +21,7 @@ from fed_ucbvi.network import messages
 from fed_ucbvi.network.certificates import Certified, TLSFiles, check_name
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import ConnectionLostError, FederationStoppedError, RejectedError, ViolationError
-from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, NodeStream, describe_agents
+from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, NodeStream, Used, describe_agents
 from fed_ucbvi.network.roster import Authority, der_of
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint, played_again
@@ -435,10 +435,11 @@ class FederationServer:
             member = Member(
                 *(hello.node, hello.first_agent, hello.agents, joining.digest, units),
                 status=NEW if run.begun else HERE,
-                confirmed=-1 if joining.logged_steps else 0,
                 logged_episodes=joining.logged_episodes,
                 logged_steps=joining.logged_steps,
             )
+            if joining.logged_steps:
+                member.used[messages.COUNTS] = Used(-1)
             self._check_logs(member)
         if member.digest != joining.digest:
             raise RejectedError(f"'{hello.node}' came with another problem before")

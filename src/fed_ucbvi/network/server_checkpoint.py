@@ -28,13 +28,13 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free, manifest_digest, new_folder, reading, write_manifest
 from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.checkpoint import COUNTS
+from fed_ucbvi.engine.checkpoint import COUNTS as COUNTS_FILE
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, answered
 from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named, restore
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import Continue, Down, Start, Stop
+from fed_ucbvi.network.messages import COUNTS, REWARDS, Continue, Down, Start, Stop
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.registry import NodeRegistry
 from fed_ucbvi.network.rounds import NetworkRound
@@ -46,7 +46,7 @@ from fed_ucbvi.results.round_record import columns_of
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 REPORT = "report."
 HISTORY = "history"
 NOTHING_YET: dict[str, Any] = {"new": True}
@@ -68,8 +68,8 @@ def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
     """
     plan, paid = now.plan, now.paid
     about: dict[str, Any] = {
-        **{"first": now.first, "length": now.end.length, "confirmed": now.confirmed, "credited": now.credited_before},
-        **{"playing": now.playing, "judged": list(now.grid.judged)},
+        **{"first": now.first, "length": now.end.length, "playing": now.playing, "judged": list(now.grid.judged)},
+        "used_before": now.used_before,
     }
     arrays = {str(place): array for place, array in enumerate(now.broadcast)}
     if plan.algorithm.server_counts:
@@ -79,7 +79,7 @@ def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
             "rule": int(now.rule),
             "paid": None if paid is None else [paid.episodes, paid.total, squares],
             "planned": planned(plan.setting),
-            "used": [*(now.credited | now.used)],
+            "used": [*(now.used[REWARDS] | now.used[COUNTS])],
         }
         arrays["lengths"] = np.array(now.played.lengths)
         arrays["present"] = np.zeros((SENDS, plan.setting.agents), dtype=np.bool_)
@@ -96,9 +96,10 @@ def played_again(past: SavedState, plan: RunPlan) -> list[Down]:
     """What a node that has lost its state is told of a round in the history, to play it again as it was."""
     number, about = past.round, past.about
     broadcast = tuple(np.array(array) for name, array in past.arrays.items() if name.isdigit())
-    confirmed = about["confirmed"] if plan.algorithm.server_counts else number - 1
+    before = about["used_before"]
+    confirmed = before[COUNTS] if plan.algorithm.server_counts else number - 1
     where = number, number - 1, about["first"], plan.setting.episodes - about["first"], 0
-    what = about["playing"], tuple(about["judged"]), about["credited"]
+    what = about["playing"], tuple(about["judged"]), before[REWARDS]
     start = Start(*where, broadcast, confirmed, b"", 0, b"", *what)
     return [start, Stop(number, about["length"]), Continue(number, about["length"])]
 
@@ -149,7 +150,7 @@ class ServerCheckpoint:
             about = {"format": FORMAT, "format_version": FORMAT_VERSION, "version": __version__}
             with new_folder(self.folder, FORMAT) as draft:
                 if plan.counts is not None:
-                    plan.counts.save(draft / COUNTS)
+                    plan.counts.save(draft / COUNTS_FILE)
                 write_manifest(draft, {**about, "run": plan.run, "task": _task(plan)})
                 StateStore(draft, manifest_digest(draft)).write(SavedState(0, NOTHING_YET, {}, {}))
         self._log = StateStore.open(self.folder, FORMAT, FORMAT_VERSION, durable=True)
@@ -258,7 +259,7 @@ class ServerCheckpoint:
 
 def kept_counts(folder: Path) -> CountTable | None:
     """The counts that a run was started from, if it was."""
-    path = folder / COUNTS
+    path = folder / COUNTS_FILE
     return CountTable.load(path) if path.exists() else None
 
 
