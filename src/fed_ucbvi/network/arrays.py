@@ -65,6 +65,11 @@ class PackedArray(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
         return np.frombuffer(self.data, dtype=dtype).copy().reshape(self.shape)
 
 
+def forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shapes and types."""
+    return [(array.shape, array.dtype) for array in arrays]
+
+
 def packed_bytes(array: Array) -> int:
     """How many bytes the numbers of an array take by themselves."""
     return _length(array.size, array.dtype)

@@ -181,7 +181,6 @@ class Expected:
         return self.schema.forms[self.exchange]
 
     def check_forms(self, report: Message, member: Member) -> None:
-        """Raise unless a report has the arrays that belong there."""
         if len(report) != len(self.forms):
             raise _violation(member, f"{len(report)} arrays, expected {len(self.forms)}")
         rows = member.agents if self.schema.grid is None else 1
@@ -283,7 +282,6 @@ class _Rows:
         raise ViolationError(f"{who}: {said}{reason}", node=owner)
 
     def _by_cell(self, transitions: CountArray) -> CountArray:
-        """Added up over next states."""
         return self.expected.schema.plan.support.by_cell(transitions)
 
     # ------------------------------------------------------------------------------------------- arrays by themselves

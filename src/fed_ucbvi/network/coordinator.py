@@ -87,7 +87,6 @@ class Coordinator:
         return self.engine.done
 
     async def run(self) -> None:
-        """Wait for the nodes, then play to the end."""
         registry, gathering = self.registry, self.plan.gathering
         self.begun = self.round > 0
         resuming = self.begun and not self.done
@@ -186,7 +185,6 @@ class Coordinator:
         return self._close(now)
 
     def _close(self, now: NetworkRound) -> SavedState:
-        """What is to be kept of a round that is over."""
         past = past_round(now, self._presents)
         now.close()
         return past

@@ -59,7 +59,6 @@ class NodeStream:
         return self._connection.certificate
 
     def close(self, reason: str = "") -> None:
-        """Close the stream; what waits on it is woken."""
         self.farewell = self.farewell or reason
         self.closed.set()
 
@@ -274,7 +273,6 @@ class Member:
 
     @property
     def about(self) -> dict[str, str]:
-        """For the log."""
         return {"node": self.name}
 
     @property

@@ -35,6 +35,7 @@ from fed_ucbvi.engine.extension import PLANNED
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network import messages
+from fed_ucbvi.network.arrays import forms
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import COUNTS, REWARDS
@@ -333,8 +334,8 @@ class Node:
         """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""
         setting = self._plan.setting
         server = self._algorithm.new_server(setting)
-        self._broadcast = _forms(Contract(self._algorithm, setting, self.agents).broadcast(server))
-        self._queries = [_forms(self._algorithm.query(server, e)) for e in range(self._plan.exchanges)]
+        self._broadcast = forms(Contract(self._algorithm, setting, self.agents).broadcast(server))
+        self._queries = [forms(self._algorithm.query(server, e)) for e in range(self._plan.exchanges)]
         self._questions = QueryGuard(self._algorithm, setting)
         if self._algorithm.sends_trajectories and not self._trajectories:
             raise InputError(
@@ -379,8 +380,8 @@ class Node:
     def _start(self, start: messages.Start) -> messages.Played | None:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
         policy, *others = self._broadcast
-        forms = [self._broadcast, [(policy[0], np.dtype(np.int8)), *others]][: 1 + bool(start.playing)]
-        if _forms(start.arrays) not in forms or start.first + start.most > self._plan.setting.episodes:
+        fitting = [self._broadcast, [(policy[0], np.dtype(np.int8)), *others]][: 1 + bool(start.playing)]
+        if forms(start.arrays) not in fitting or start.first + start.most > self._plan.setting.episodes:
             raise InputError(f"the server's start of round {start.round} does not fit the run.")
         if len(start.judged) not in (0, 2) or (start.playing and judged_in(start) == 0):
             raise InputError(f"the server's start of round {start.round} does not say which policy is judged.")
@@ -531,7 +532,7 @@ class Node:
         """The agents' answer to a query, rewards aside, if it fits the run."""
         E = len(self._queries)
         known, exchange = 2 * E if self._algorithm.asks_to_plan else E, query.exchange % E
-        if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
+        if query.exchange >= known or forms(query.arrays) != self._queries[exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
         return self._own_report(query.arrays, exchange)
 
@@ -578,7 +579,3 @@ class Node:
         if (policy.actions, policy.run, policy.final) != (setting.actions, self.run, True):
             raise InputError(f"{name} does not fit the run.")
         return policy
-
-
-def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    return [(array.shape, array.dtype) for array in arrays]

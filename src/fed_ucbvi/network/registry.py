@@ -27,7 +27,7 @@ log = logging.getLogger("fed_ucbvi.federation")
 MAX_ENDS = 5
 """If a process ends this many streams in place of one answer, gRPC has cut off its messages: a violation."""
 
-AnswerT = TypeVar("AnswerT")
+AnswerT = TypeVar("AnswerT", covariant=True)
 Tasks = dict[asyncio.Task[AnswerT | None], Member]
 
 
@@ -114,7 +114,6 @@ class NodeRegistry:
         return True
 
     async def give_up(self, member: Member, stream: NodeStream, reason: str) -> None:
-        """Close a stream that is of no use any more."""
         stream.close(reason)
         if member.stream is stream:
             member.stream = None

@@ -112,7 +112,6 @@ class Authority:
         self._check_signed(entry.name, entry.certificate, entry.ready.signature, said, at)
 
     def check_denial(self, denial: Denial, run: str, at: datetime.datetime | None = None) -> None:
-        """Raise unless a denial is signed by the node that it names."""
         said = _denial(run, denial.name, denial.round, denial.roster)
         self._check_signed(denial.name, denial.certificate, denial.signature, said, at)
 
@@ -172,7 +171,6 @@ def certificate_fingerprint(data: bytes) -> str:
 
 
 def der_of(pem: bytes) -> bytes:
-    """A certificate as rosters have it."""
     return x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
 
 

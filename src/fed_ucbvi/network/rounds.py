@@ -218,7 +218,6 @@ class NetworkRound:
                 plan.algorithm.aggregate(server, everyone, exchange)
 
     def _add(self, server: Any, new: CountTable, *, planning: bool) -> None:
-        """Add what is new to what a server, or a planner, knows."""
         self.sums[planning] = new
         self.plan.algorithm.add_counts(server, new)
 
@@ -420,7 +419,6 @@ class NetworkRound:
 
     @property
     def played(self) -> PlayedRound:
-        """What the engine is told of it."""
         lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
         for member in self._registry.everyone:
             lengths[member.span] = member.before + self.lengths.get(member.name, 0)

@@ -128,7 +128,6 @@ class RunPlan(FederationRules):
             )
 
     def _check_secure(self) -> None:
-        """Raise where sums cannot be all that the server learns."""
         if self.most_nodes < self.least_members:
             raise InputError(
                 f"secure sums need at least {self.least_members} nodes, each with an agent or more: from the sum of "
@@ -207,7 +206,6 @@ class RunPlan(FederationRules):
 
     @property
     def exchanges(self) -> int:
-        """How many queries one synchronisation sends down."""
         return self.algorithm.exchanges(self.setting)
 
     def welcome(self) -> Welcome:
@@ -269,7 +267,6 @@ def read_spec(data: bytes, only: str | None = None) -> RunSpec:
 def plan_for(
     algorithm: Algorithm[Any, Any], federation: Federation, episodes: int, *, seed: int = 0, **rest: Any
 ) -> RunPlan:
-    """The plan of a run whose problem the server knows."""
     setting = RunSpec(episodes=episodes, seed=seed).setting(federation)
     return RunPlan(algorithm, setting, federation=federation, **rest)
 

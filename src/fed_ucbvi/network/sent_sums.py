@@ -218,5 +218,4 @@ def _is_again(before: dict[str, Any] | None, now: dict[str, Any]) -> bool:
 
 
 def _episodes(sent: dict[str, Any]) -> Counter[str]:
-    """The episodes of each node in a sum."""
     return Counter({name: episodes for name, _, _, episodes, _ in sent["members"]})

@@ -11,8 +11,8 @@ import logging
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, NodeStream,
 from fed_ucbvi.network.roster import Authority, der_of
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint, played_again
-from fed_ucbvi.network.sources import DIGEST_BYTES, host
+from fed_ucbvi.network.sources import host
 from fed_ucbvi.network.transport import Connection, Listener, WireCount
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy
@@ -127,7 +127,6 @@ class FederationServer:
         self.port = 0 if self._listener is None else self._listener.port
 
     async def run(self) -> Outcome:
-        """Listen, play to the end, stop listening."""
         if self._listener is not None:
             await self._listener.start()
         watching = asyncio.ensure_future(self._watch())
@@ -172,9 +171,10 @@ class FederationServer:
 
     # ----------------------------------------------------------------------------------------------------- the policy
 
-    def _policy(self, *, final: bool) -> LearntPolicy:
+    def _last_policy(self) -> LearntPolicy:
         """The policy recommended last, signed where the server has a certificate."""
-        policy = replace(LearntPolicy.of(self.coordinator.engine.result()), run=self.plan.run, final=final)
+        made = LearntPolicy.of(self.coordinator.engine.result())
+        policy = replace(made, run=self.plan.run, final=self.coordinator.done)
         return policy if self._tls_files is None else policy.signed(*self._tls_files.read()[1:])
 
     def _end_with(self, policy: LearntPolicy) -> messages.End:
@@ -187,7 +187,7 @@ class FederationServer:
         if not planned:
             raise RejectedError("no policy has been recommended yet; the first round is not over", retry=True)
         if self._told[0] != planned:
-            self._told = planned, self._policy(final=self.coordinator.done).to_bytes()
+            self._told = planned, self._last_policy().to_bytes()
         return self._told[1]
 
     async def _tell_all(self) -> None:
@@ -195,7 +195,7 @@ class FederationServer:
 
         Nodes that are just reconnecting hear of it, too. Wait until all have left.
         """
-        registry, policy = self.registry, self._policy(final=True)
+        registry, policy = self.registry, self._last_policy()
         if self._server_checkpoint is not None:
             try:
                 policy.save(self._server_checkpoint.folder / POLICY_FILE)
@@ -224,7 +224,6 @@ class FederationServer:
     # ---------------------------------------------------------------------------------------------------- the streams
 
     async def session(self, connection: Connection) -> None:
-        """Handle one stream from its first message to its end."""
         if self._closed:
             return
         peer, stream = connection.peer, NodeStream(connection, self.registry.wire, self.registry.transcript)
@@ -234,8 +233,7 @@ class FederationServer:
             if stream.certified is not None:
                 stream.conversation.peer = stream.certified.name
                 peer = f"{peer} ({stream.certified.name})"
-            async with self._handshake(stream):
-                member = await self._admit(stream)
+            member = await self._let_in(stream)
             largest = self.registry.report_schema.largest(self.plan.setting.agents)
             stream.most_bytes = max(messages.PART_BYTES, 2 * largest)
             stream.counts.append(member.wire)
@@ -287,15 +285,14 @@ class FederationServer:
         if certified.revocations & set(self._revoked()):
             raise RejectedError(_revoked(certified))
 
-    @asynccontextmanager
-    async def _handshake(self, stream: NodeStream) -> AsyncIterator[None]:
-        """Hold a handshake, within the limits on its time and on the number of streams."""
+    async def _let_in(self, stream: NodeStream) -> Member:
+        """Hold the handshake, within the limits on its time and on the number of streams."""
         self._check_room(stream.certified)
         self._streams.add(stream)
         self._handshakes += 1
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                yield
+                return await self._admit(stream)
         except TimeoutError:
             raise RejectedError("the handshake took too long", retry=True) from None
         except ViolationError as violation:
@@ -365,7 +362,7 @@ class FederationServer:
         if not await self.registry.wait_until(lambda: member.kept, LEAVING_SECONDS):
             raise RejectedError("the round without the node is not over yet; ask again", retry=True)
         if run.engine.recommended is not None:
-            await stream.send(self._end_with(self._policy(final=run.done)))
+            await stream.send(self._end_with(self._last_policy()))
         raise RejectedError(messages.has_left(hello.node))
 
     def _check_name(self, hello: messages.Hello, certified: Certified | None) -> None:
@@ -385,8 +382,6 @@ class FederationServer:
 
     def _check_hello(self, hello: messages.Hello, certified: Certified | None) -> None:
         self._check_name(hello, certified)
-        if len(hello.incarnation) != 16:
-            raise RejectedError("an incarnation has 16 bytes")
         M, own = self.plan.setting.agents, range(hello.first_agent, hello.first_agent + hello.agents)
         if not own or own.stop > M:
             raise RejectedError(f"agents {own.start} to {own.stop - 1} are not all among this run's 0 to {M - 1}")
@@ -430,8 +425,6 @@ class FederationServer:
             )
         member = self.registry.members.get(hello.node)
         if member is None:
-            if len(joining.digest) != DIGEST_BYTES:
-                raise RejectedError(f"a digest has {DIGEST_BYTES} bytes")
             member = Member(
                 *(hello.node, hello.first_agent, hello.agents, joining.digest, units),
                 status=NEW if run.begun else HERE,
@@ -458,7 +451,6 @@ class FederationServer:
         return member
 
     def _check_logs(self, member: Member) -> None:
-        """Raise where a node's logs cannot be counted."""
         algorithm, setting = self.plan.algorithm, self.plan.setting
         if not member.logged_steps:
             return

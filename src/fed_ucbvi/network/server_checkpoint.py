@@ -258,7 +258,6 @@ class ServerCheckpoint:
 
 
 def kept_counts(folder: Path) -> CountTable | None:
-    """The counts that a run was started from, if it was."""
     path = folder / COUNTS_FILE
     return CountTable.load(path) if path.exists() else None
 
@@ -363,7 +362,6 @@ def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
 
 
 def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool) -> None:
-    """What the reports of a round add up to, if there were any."""
     listed = named(f"sum.{planning:d}.", state.arrays)
     if listed:
         plan.algorithm.add_counts(server, plan.table_of(listed))

@@ -29,7 +29,6 @@ from fed_ucbvi.problem.units import Units
 if TYPE_CHECKING:
     import gymnasium
 
-DIGEST_BYTES = 32
 AGENT_BYTES = 1024
 """What an agent takes at least, whatever it plays in."""
 
@@ -64,7 +63,6 @@ class Hosted:
         return self.federation is not None and self.federation.reward_variances is not None
 
     def party(self, algorithm: Algorithm[Any, Any], setting: Setting) -> Party:
-        """The agents, which have seen nothing."""
         if self.federation is not None:
             return SimulatedParty(algorithm, setting, self.federation, "episodes", self.first_agent, pooled=False)
         assert self.make is not None

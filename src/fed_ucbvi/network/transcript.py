@@ -380,7 +380,6 @@ def _agreed(sender: Path, sent: _Ways, receiver: Path, received: _Ways) -> tuple
 
 
 def in_words(lines: Iterable[Line]) -> Iterator[str]:
-    """A line for people for each."""
     arrows = {IN: "<- ", OUT: "-> "}
     for number, line in enumerate(lines, 1):
         parts = [
@@ -400,5 +399,4 @@ def in_words(lines: Iterable[Line]) -> Iterator[str]:
 
 
 def as_data(lines: Iterable[Line]) -> dict[str, Any]:
-    """Ready for JSON."""
     return {"lines": [msgspec.to_builtins(line) for line in lines]}

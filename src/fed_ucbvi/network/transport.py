@@ -271,7 +271,6 @@ class Listener:
         await self._server.start()
 
     async def end(self) -> None:
-        """From now on: not serving."""
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:
