@@ -155,13 +155,8 @@ def make_certificates(
     """Write ``NAME.crt`` and ``NAME.key`` for server and nodes, and the authority too if there is none yet.
 
     ``ca.crt`` is what everyone needs, ``ca.key`` what nobody else may have. Nodes reach the server at ``hosts``,
-    names or addresses. Certificates are good for so many ``days``; negative: they have expired already.
-
-    Returns:
-        The files written.
-
-    Raises:
-        InputError: if a certificate of that name is there already.
+    names or addresses. Certificates are good for so many ``days``; negative: they have expired already. Returns the
+    files written.
     """
     check_number("days", days)
     names = [check_name(name) for name in (*([] if server is None else [server]), *nodes)]

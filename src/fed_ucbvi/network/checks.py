@@ -163,8 +163,6 @@ class Expected:
     """What the server knows about the reports it waits for.
 
     Attributes:
-        schema: of the run's reports.
-        policy: of the round.
         query: what was sent down.
         exchange: its number.
         requesters: agents that requested the synchronisation.

@@ -1,9 +1,7 @@
 """The server of a run over the network: it asks its nodes for what the engine's rounds need, and keeps each round.
 
-The server uses only what the paper's server knows. Nodes play ahead in chunks of episodes. The earliest episode after
-which any agent requests a synchronisation ends the round for all of them, and nodes that went past it take back what
-they played. So no node waits for another after each episode: a round takes one exchange of messages for its episodes
-(two or more if it is long) and those of the synchronisation.
+The server uses only what the paper's server knows. As nodes play ahead, no node waits for another after each episode:
+a round takes one exchange of messages for its episodes (two or more if it is long) and those of the synchronisation.
 """
 
 from __future__ import annotations

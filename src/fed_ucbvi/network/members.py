@@ -210,11 +210,7 @@ class Member:
     """A node as the server knows it.
 
     Attributes:
-        name: as in its certificate.
-        first_agent: the number of its first agent.
-        agents: how many it hosts.
         digest: of its problem, pinned when it first came.
-        units: of its rewards.
         incarnation: identifies the node's process that is connected now.
         base: the last round in which its reports were used.
         episodes: how many episodes its agents have played in such rounds.
@@ -223,11 +219,9 @@ class Member:
         status: taking part, away (the others continue, it may come back), excluded, joining (it takes part from the
             next round on), or left (for good, by its own or the operator's wish).
         reports: the arrays of its last synchronisation, by exchange.
-        stream: its open stream, if it has one.
-        certificate: that its stream bears, under secure sums.
-        ready: what it has signed for this round, likewise.
+        certificate: under secure sums, that its stream bears.
+        ready: likewise, what it has signed for this round.
         before: episodes that it says it has counted in rounds that closed without it.
-        logged_episodes, logged_steps: of its logs.
         latency: seconds from the last question to its answer; NaN before the first.
         kept: whether its status is on disk, where that matters to it.
         heard_end: whether it has been told that the run is over.
@@ -330,7 +324,6 @@ class FederationStatus(NamedTuple):
     """A federation, likewise.
 
     Attributes:
-        run: its identifier.
         secure_sums: whether summands are secret; then nothing about single nodes should be told to others.
         nodes: in the order of their agents.
         wire: what all streams have carried since this server was started.

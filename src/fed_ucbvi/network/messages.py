@@ -46,6 +46,9 @@ else:  # what the arrays of a message are on the wire
 ItemT = TypeVar("ItemT")
 MessageT = TypeVar("MessageT")
 Items = Annotated[tuple[ItemT, ...], Meta(max_length=MAX_ITEMS)]
+Bytes32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Signed = Annotated[bytes, Meta(max_length=8192)]
+"""A certificate or a signature."""
 
 
 class _Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True):
@@ -107,7 +110,7 @@ class Joining(_Message, frozen=True):
     states: Natural
     actions: Natural
     horizon: Natural
-    digest: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    digest: Bytes32
     rounds: Items[Natural]
     reward_offset: float = 0.0
     reward_scale: float = 1.0
@@ -194,9 +197,9 @@ class Ready(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     uncredited: Natural
     since: tuple[Annotated[int, Meta(ge=-1)], Natural]
     rewards: bool
-    key: bytes
-    signature: bytes
-    denial: bytes = b""
+    key: Bytes32
+    signature: Signed
+    denial: Signed = b""
 
 
 class Played(_Message, frozen=True):
@@ -231,7 +234,7 @@ class RosterEntry(_Message, frozen=True, tag=False):
     name: str
     first_agent: Natural
     agents: Natural
-    certificate: bytes
+    certificate: Signed
     ready: Ready
 
 
@@ -241,8 +244,8 @@ class Denial(_Message, frozen=True, tag=False):
     name: str
     round: Natural
     roster: bytes
-    signature: bytes
-    certificate: bytes
+    signature: Signed
+    certificate: Signed
 
 
 class Roster(_Message, frozen=True):

@@ -92,6 +92,7 @@ def key_of(start: messages.Start) -> str:
     return hashlib.sha256(messages.encode(bare)).hexdigest()
 
 
+@dataclasses.dataclass(eq=False)
 class Node:
     """One node of the federation.
 
@@ -113,46 +114,40 @@ class Node:
         logs: episodes that were recorded before the run, as :func:`~fed_ucbvi.counts_from_logs` takes them.
     """
 
-    def __init__(
-        self,
-        name: str,
-        source: Source | LiveSource,
-        first_agent: int,
-        agents: int,
-        folder: Path | None = None,
-        *,
-        trajectories: bool = False,
-        algorithm: str | None = None,
-        require_secure_sums: bool = False,
-        least_episodes: int = 1,
-        least_members: int = MIN_NODES,
-        members: Collection[str] | None = None,
-        most_failures: int = 3,
-        rewards: bool = True,
-        logs: Any = None,
-    ) -> None:
-        check_room(agents)
-        self._rewards, self._source_of_logs = rewards, logs
-        self._logs: Message = ()
-        self._logged = 0, 0
-        self._company, self._most_failures = Company(least_episodes, least_members, members), most_failures
-        self.name, self.first_agent, self.agents = name, first_agent, agents
-        self._require_secure_sums = require_secure_sums
+    name: str
+    source: Source | LiveSource
+    first_agent: int
+    agents: int
+    folder: Path | None = None
+    _: dataclasses.KW_ONLY
+    trajectories: bool = False
+    algorithm: str | None = None
+    require_secure_sums: bool = False
+    least_episodes: int = 1
+    least_members: int = MIN_NODES
+    members: Collection[str] | None = None
+    most_failures: int = 3
+    rewards: bool = True
+    logs: Any = None
+
+    def __post_init__(self) -> None:
+        check_room(self.agents)
+        self._environments = (
+            self.source.check(self.first_agent, self.agents) if isinstance(self.source, LiveSource) else None
+        )
+        self._only_name = None if self.algorithm is None else algorithm_name(class_of(self.algorithm))
         self._tls_files: TLSFiles | None = None
         self._server = ""
         self._credentials: Credentials | None = None
-        self._only = algorithm
-        self._only_name = None if algorithm is None else algorithm_name(class_of(algorithm))
-        self.folder, self._trajectories = folder, trajectories
-        self._source = source
-        self._environments = source.check(first_agent, agents) if isinstance(source, LiveSource) else None
+        self._logs: Message = ()
+        self._logged = 0, 0
+        self._round: RoundInPlay | None = None
         self.welcome: messages.Welcome | None = None
         self.finished = False
         self.policy: LearntPolicy | None = None
         """The policy to deploy, once the server has sent it with the end of the run."""
-        self.secret = logs is not None
+        self.secret = self.logs is not None
         """Whether the server is to learn nothing of this node alone, not even from its errors."""
-        self._round: RoundInPlay | None = None
         self.transcript = NOBODY
 
     def recorded(self) -> closing[Transcript]:
@@ -244,7 +239,7 @@ class Node:
     def _build(self, welcome: messages.Welcome, spec: RunSpec) -> None:
         self._check_company(spec)
         self.secret = self.secret or spec.secure_sums  # before environments are made
-        algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
+        algorithm = make_algorithm(self.algorithm or spec.algorithm, dict(spec.parameters))
         if spec.collection != LIVE:
             check_room(spec.agents or 0, whose="agents of the server's run")
         hosted = self._hosted = self._host(welcome, spec)
@@ -262,8 +257,8 @@ class Node:
         check_room(self.agents, 8 * S * A * H)
         self._make_party(welcome, spec, algorithm)
         self._learn_forms()
-        if self._source_of_logs is not None:
-            self._logs, self._logged = read_reported_logs(self._source_of_logs, hosted, self._plan)
+        if self.logs is not None:
+            self._logs, self._logged = read_reported_logs(self.logs, hosted, self._plan)
         identity = {
             "run": welcome.run,
             "node": self.name,
@@ -272,12 +267,12 @@ class Node:
             "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
-        self._company = Company(spec.least_episodes, spec.least_members, self._company.members)
-        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures, self._company)
+        self._company = Company(spec.least_episodes, spec.least_members, self.members)
+        self._sent = SentSums(self._generations, self.name, welcome.run, self.most_failures, self._company)
 
     def _host(self, welcome: messages.Welcome, spec: RunSpec) -> Hosted:
         """What the agents play in, finite by the server's bins if it has some."""
-        source, who = self._source, (self.first_agent, self.agents)
+        source, who = self.source, (self.first_agent, self.agents)
         if not isinstance(source, LiveSource):
             return host(source(spec.agents or 0), *who)
         if spec.collection != LIVE:
@@ -317,14 +312,14 @@ class Node:
             if self._tls_files is None:
                 raise InputError("secure sums need certificates; an insecure federation cannot have them.")
             for name in ("least_episodes", "least_members"):
-                if getattr(spec, name) < (least := getattr(self._company, name)):
+                if getattr(spec, name) < (least := getattr(self, name)):
                     flag = f"--{name.replace('_', '-')}"
                     raise InputError(
                         f"the server's run has {flag} {getattr(spec, name)}, this node wants {least} or more; serve "
                         f"it with {flag} {least}."
                     )
             return
-        if self._require_secure_sums:
+        if self.require_secure_sums:
             raise InputError(
                 "this node takes part in runs with secure sums only (--require-secure-sums), and this one has none; "
                 "serve it with --secure-sums."
@@ -337,7 +332,7 @@ class Node:
         self._broadcast = forms(Contract(self._algorithm, setting, self.agents).broadcast(server))
         self._queries = [forms(self._algorithm.query(server, e)) for e in range(self._plan.exchanges)]
         self._questions = QueryGuard(self._algorithm, setting)
-        if self._algorithm.sends_trajectories and not self._trajectories:
+        if self._algorithm.sends_trajectories and not self.trajectories:
             raise InputError(
                 f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, pass "
                 "--send-trajectories."
@@ -473,7 +468,7 @@ class Node:
         episodes = counted, int(owed.starts.sum()) // self.agents
         if now.ready is None or (now.ready.episodes, now.ready.uncredited) != episodes:
             since = now.since[COUNTS], now.since[REWARDS]
-            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=self._rewards)
+            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=self.rewards)
             if start.missed and self._sent.may_deny(start.missed, start.missed_roster):
                 ready = replace(ready, denial=self._credentials.denial(start.missed, start.missed_roster))
             now.ready = ready
@@ -511,7 +506,7 @@ class Node:
         now = self._stopped(query.round)
         if self._plan.secure_sums:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
-        rewards = (self._told(now, tell=self._rewards),) if query.rewards else ()
+        rewards = (self._told(now, tell=self.rewards),) if query.rewards else ()
         alone = query.rewards and query.exchange == messages.REWARDS_ALONE and not query.arrays
         own = rewards if alone else (*self._answer_of(query), *rewards)
         self._questions.check(query.round, query.exchange, query.arrays, own)
@@ -557,12 +552,12 @@ class Node:
             if roster.counts:
                 own[COUNTS] = self._own_report((), 0)
             if roster.rewards:
-                tell = self._rewards and self._company.tells_rewards(roster)
+                tell = self.rewards and self._company.tells_rewards(roster)
                 own[REWARDS] = (self._told(now, tell=tell),)
             failures = self._sent.failures
             self._sent.check(roster, own, self._credentials.authority)
             if self._sent.failures > failures:
-                what = f"failure {self._sent.failures} of {self._most_failures}: sent again without a denial"
+                what = f"failure {self._sent.failures} of {self.most_failures}: sent again without a denial"
                 self.transcript.add("failed", round=roster.round, note=what)
         except DeclinedError as declined:
             log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})

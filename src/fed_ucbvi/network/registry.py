@@ -47,14 +47,7 @@ class Call(NamedTuple, Generic[AnswerT]):
 
 
 class NodeRegistry:
-    """All members; asks those that take part, all at once, and tells those who wait when nodes come or go.
-
-    Args:
-        plan: the run, with the rules for nodes that are away or break the rules.
-        engine: of the run, which keeps the events.
-        on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
-        transcript: in which events are noted.
-    """
+    """All members; asks those that take part, all at once, and tells those who wait when nodes come or go."""
 
     def __init__(
         self,

@@ -158,7 +158,7 @@ class NetworkRound:
             if member.missed and ready.denial:
                 what = member.missed, bytes.fromhex(member.missed_roster)
                 denial = messages.Denial(member.name, *what, ready.denial, member.certificate)
-                self._authority.check_denial(denial, self.plan.run)
+                self._authority.check(denial, self.plan.run, self.number)
                 self._registry.denials.append(denial)
                 member.missed, member.missed_roster = 0, ""
         except InputError as error:

@@ -53,10 +53,7 @@ class RunPlan(FederationRules):
     """A run over the network, with its rules.
 
     Args:
-        algorithm: parameters.
-        setting: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
         federation: the problem, where the server knows it; then regret is on record.
-        run: identifies the run.
         counts: of an earlier run, to start from.
         epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
         bins: by which all nodes make their real environments finite; part of what the run is.

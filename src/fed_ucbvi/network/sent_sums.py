@@ -191,7 +191,7 @@ class SentSums:
             member = denial.name, certificate_fingerprint(denial.certificate)
             about = denial.round, denial.roster.hex()
             if member in certified and about == (before["round"], before["roster"]):
-                authority.check_denial(denial, self._run)
+                authority.check(denial, self._run, roster.round)
                 deniers |= {denial.name} if self._company.counts(denial) else set()
         now, others = new_episodes(roster)[part], then.keys() - deniers
         since = {one.name: one.ready.since[(COUNTS, REWARDS).index(part)] for one in roster.entries}

@@ -85,7 +85,6 @@ class FederationServer:
     """A server; to be made inside a running event loop.
 
     Args:
-        plan: the run.
         address: ``HOST:PORT`` to listen on; port 0 is a free one. None: it does not listen.
         tls_files: the server's certificate; none: insecure, on this machine only, and a node is who it says it is.
         server_checkpoint: where finished rounds are kept, if anywhere.

@@ -12,7 +12,6 @@ and ``fed-ucbvi replay`` recomputes the run.
 from __future__ import annotations
 
 import logging
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -37,6 +36,7 @@ from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Continue, Down, Start, Stop
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.registry import NodeRegistry
+from fed_ucbvi.network.rewards import listed, paid_of
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
 from fed_ucbvi.network.transcript import NOBODY, Transcript
@@ -51,8 +51,6 @@ REPORT = "report."
 HISTORY = "history"
 NOTHING_YET: dict[str, Any] = {"new": True}
 """What the first entry of a log says, before the server has a state."""
-SENDS = 4
-"""The most answers to one round of the engine: played, synchronised, planned, and one to spare."""
 NOT_RECOMPUTED = ("regret", "value")
 """Columns that take the problem, which the log does not have."""
 
@@ -73,19 +71,14 @@ def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
     }
     arrays = {str(place): array for place, array in enumerate(now.broadcast)}
     if plan.algorithm.server_counts:
-        squares = None if paid is None or math.isnan(paid.squares) else paid.squares
         about |= {
             "end": [int(part) for part in now.end],
             "rule": int(now.rule),
-            "paid": None if paid is None else [paid.episodes, paid.total, squares],
+            "paid": None if paid is None else listed(paid),
             "planned": planned(plan.setting),
             "used": [*(now.used[REWARDS] | now.used[COUNTS])],
         }
-        arrays["lengths"] = np.array(now.played.lengths)
-        arrays["present"] = np.zeros((SENDS, plan.setting.agents), dtype=np.bool_)
-        for row, mask in zip(arrays["present"], present, strict=False):
-            row[:] = mask
-        arrays["starts"] = np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts)
+        arrays |= {"lengths": np.array(now.played.lengths), "present": np.array(present)}
         for planning, new in now.sums.items():  # what was visited, so that it can be read without the problem
             for name, array in new.listed().items():
                 arrays[f"sum.{planning:d}.{name}"] = array
@@ -330,7 +323,7 @@ def replay(folder: Path) -> Replayed:
                 plan = RunPlan(algorithm, setting, collection=task["collection"], counts=kept_counts(folder))
                 before, engine = engine, NetworkEngine(plan)
                 if before is not None:
-                    engine.restore(_copied(before.saved()))
+                    engine.restore(before.saved())
             if state.round == 0:
                 _aggregate(plan, engine.server, state, planning=False)
                 continue
@@ -339,17 +332,11 @@ def replay(folder: Path) -> Replayed:
     return Replayed(kept.round, reports, [] if engine is None else _differences(engine.saved(), kept))
 
 
-def _copied(saved: SavedState) -> SavedState:
-    return saved._replace(arrays={name: np.array(array) for name, array in saved.arrays.items()})
-
-
 def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
     """One round of the engine, answered from the log."""
-    about, arrays, presents, paid = state.about, state.arrays, iter(state.arrays["present"]), None
-    if about["paid"] is not None:
-        episodes, total, squares = about["paid"]
-        paid = Paid(episodes, total, np.array(arrays["starts"]), math.nan if squares is None else squares)
-    played = PlayedRound(RoundEnd(*about["end"]), about["rule"], lengths=np.array(arrays["lengths"]), paid=paid)
+    about, presents = state.about, iter(state.arrays["present"])
+    paid, lengths = about["paid"] and paid_of(about["paid"]), np.array(state.arrays["lengths"])
+    played = PlayedRound(RoundEnd(*about["end"]), about["rule"], lengths=lengths, paid=paid)
 
     def answer(request: Request) -> PlayedRound | Paid | None:
         engine.present[:] = next(presents)
@@ -362,9 +349,9 @@ def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
 
 
 def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool) -> None:
-    listed = named(f"sum.{planning:d}.", state.arrays)
-    if listed:
-        plan.algorithm.add_counts(server, plan.table_of(listed))
+    new = named(f"sum.{planning:d}.", state.arrays)
+    if new:
+        plan.algorithm.add_counts(server, plan.table_of(new))
 
 
 def _differences(now: SavedState, kept: SavedState) -> list[str]:

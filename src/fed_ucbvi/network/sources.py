@@ -41,9 +41,7 @@ class Hosted:
     """A node's agents and what they play in: MDPs, or environments that are made when they are needed.
 
     Attributes:
-        first_agent, agents: who they are.
         sizes: ``(S, A, H)``.
-        units: of rewards.
         digest: a fingerprint, by which the server knows that a node comes back with the same.
         federation: of these agents only; its common MDP is not used.
         make: gives the environment of an agent, where there is no federation.

@@ -46,22 +46,17 @@ class Line(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One line; what does not apply is left out.
 
     Attributes:
-        time: UTC.
         kind: the message's name; or ``opened`` (a process has begun to write), ``certificate``, ``roster`` (what
             follows refers to it), ``doubt`` (the message with this digest may not have left), or what has happened.
         way: ``in`` or ``out``.
         peer: the node, in a server's transcript; ``server`` in a node's; in an ``opened`` line who writes.
         stream: the first digits of the digest of the hello that began the stream.
-        round: its number.
         digest: SHA-256 of the message as it was sent, of a certificate, or of a roster.
-        bytes: of the message.
         episodes: played, or new under secure sums (without those of this round in lockstep); of a stop, how long the
             round is.
         confirmed: the round whose report the server says it has used, under secure sums in the sum over ``roster``.
         missed: the round whose roster the server says this node has not answered.
         roster: the digest of a roster.
-        run: its id.
-        note: further words.
         signed: a Ready or a roster with everything that its signatures need, or a certificate (DER).
         before: the digest of the line before.
     """
@@ -311,10 +306,8 @@ def _check_roster(line: Line, run: str, certificates: dict[bytes, bytes], author
         raise InputError("the roster does not have the digest that stands with it")
     if authority is not None:
         at = datetime.datetime.fromisoformat(line.time)
-        for entry in roster.entries:
-            authority.check(entry, run, roster.round, at)
-        for denial in roster.denials:
-            authority.check_denial(denial, run, at)
+        for one in (*roster.entries, *roster.denials):
+            authority.check(one, run, roster.round, at)
 
 
 class Agreement(NamedTuple):
