@@ -26,7 +26,7 @@ from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member, describe_agents
 from fed_ucbvi.network.messages import COUNTS, Played
 from fed_ucbvi.network.rewards import RewardGrid
-from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.run_plan import RunPlan
 
 ROUNDING = 1e-9
 """Relative tolerance, because sums of floats are not exact."""
@@ -77,7 +77,7 @@ class ReportSchema:
         used = {form.meaning for forms in self.forms for form in forms}
         self._lasting = Meaning.VISITS_SO_FAR in used
         self.does_without = bool(used & {Meaning.VISITS_SO_FAR, Meaning.VISITS_OF_ROUND, Meaning.NEW_TRANSITIONS})
-        if plan.collection == LIVE and setting.agents > 1 and algorithm.sends_trajectories:
+        if plan.live and setting.agents > 1 and algorithm.sends_trajectories:
             raise InputError(
                 f"{algorithm.name} needs one episode of every agent in every round; in a live collection nodes stop "
                 "where they are. Use lockstep, or an algorithm that reports counts."

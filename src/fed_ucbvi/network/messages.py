@@ -267,6 +267,10 @@ class Roster(_Message, frozen=True):
         return (COUNTS,) * self.counts + (REWARDS,) * self.rewards
 
     @property
+    def signed(self) -> tuple[RosterEntry | Denial, ...]:
+        return *self.entries, *self.denials
+
+    @property
     def exchange(self) -> int:
         return 0 if self.counts else REWARDS_ALONE
 

@@ -27,7 +27,6 @@ from msgspec.structs import replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message
-from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.algorithms.experience import OwnCounts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.assurance import stated_range
@@ -35,15 +34,14 @@ from fed_ucbvi.engine.extension import PLANNED
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network import messages
-from fed_ucbvi.network.arrays import forms
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import COUNTS, REWARDS
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.query_guard import QueryGuard
-from fed_ucbvi.network.rewards import RewardGrid, added, judged_in, listed, paid_in, paid_of
+from fed_ucbvi.network.rewards import RewardGrid, added, listed, paid_in, paid_of
 from fed_ucbvi.network.roster import Company, Credentials, binding_of, fingerprint
-from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
+from fed_ucbvi.network.run_plan import RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import Hosted, LiveSource, Source, check_room, host, read_reported_logs
@@ -169,14 +167,10 @@ class Node:
         return self._plan.algorithm
 
     @property
-    def _live(self) -> bool:
-        return self._plan.collection == LIVE
-
-    @property
     def playing(self) -> bool:
         """Whether a live round is under way, in which the node plays without further messages."""
         now = self._round
-        return now is not None and self._live and not now.told and now.length is None
+        return now is not None and self._plan.live and not now.told and now.length is None
 
     @property
     def rounds(self) -> int:
@@ -240,7 +234,7 @@ class Node:
         self._check_company(spec)
         self.secret = self.secret or spec.secure_sums  # before environments are made
         algorithm = make_algorithm(self.algorithm or spec.algorithm, dict(spec.parameters))
-        if spec.collection != LIVE:
+        if not spec.live:
             check_room(spec.agents or 0, whose="agents of the server's run")
         hosted = self._hosted = self._host(welcome, spec)
         if hosted.sizes != spec.sizes:
@@ -248,7 +242,8 @@ class Node:
             raise InputError(
                 f"the server's problem has (S, A, H) = {spec.sizes}, this node's {hosted.sizes}{remark}."
             )
-        if hosted.random_rewards and not spec.random_rewards:
+        known = hosted.federation
+        if known is not None and known.reward_variances is not None and not spec.random_rewards:
             raise InputError(
                 "this node's rewards are random, and the server's run is one in which they are not; serve it with "
                 "--random-rewards."
@@ -256,7 +251,12 @@ class Node:
         S, A, H = hosted.sizes
         check_room(self.agents, 8 * S * A * H)
         self._make_party(welcome, spec, algorithm)
-        self._learn_forms()
+        self._questions = QueryGuard(self._algorithm, self._plan.setting, self.agents)
+        if self._algorithm.sends_trajectories and not self.trajectories:
+            raise InputError(
+                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, pass "
+                "--send-trajectories."
+            )
         if self.logs is not None:
             self._logs, self._logged = read_reported_logs(self.logs, hosted, self._plan)
         identity = {
@@ -275,7 +275,7 @@ class Node:
         source, who = self.source, (self.first_agent, self.agents)
         if not isinstance(source, LiveSource):
             return host(source(spec.agents or 0), *who)
-        if spec.collection != LIVE:
+        if not spec.live:
             raise InputError(
                 "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
                 "lockstep needs it; serve the run with --collection live."
@@ -325,26 +325,13 @@ class Node:
                 "serve it with --secure-sums."
             )
 
-    def _learn_forms(self) -> None:
-        """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""
-        setting = self._plan.setting
-        server = self._algorithm.new_server(setting)
-        self._broadcast = forms(Contract(self._algorithm, setting, self.agents).broadcast(server))
-        self._queries = [forms(self._algorithm.query(server, e)) for e in range(self._plan.exchanges)]
-        self._questions = QueryGuard(self._algorithm, setting)
-        if self._algorithm.sends_trajectories and not self.trajectories:
-            raise InputError(
-                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, pass "
-                "--send-trajectories."
-            )
-
     def answer(self, message: messages.Down) -> messages.Up | None:
         match message:
             case messages.Start():
                 return self._start(message)
             case messages.Continue():
                 now = self._in_play(message.round)
-                return self._end(now) if self._live else self._play(now, message.chunk)
+                return self._end(now) if self._plan.live else self._play(now, message.chunk)
             case messages.Stop():
                 self._stop(self._in_play(message.round), message.length)
             case messages.Roster():
@@ -374,15 +361,8 @@ class Node:
 
     def _start(self, start: messages.Start) -> messages.Played | None:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
-        policy, *others = self._broadcast
-        fitting = [self._broadcast, [(policy[0], np.dtype(np.int8)), *others]][: 1 + bool(start.playing)]
-        if forms(start.arrays) not in fitting or start.first + start.most > self._plan.setting.episodes:
-            raise InputError(f"the server's start of round {start.round} does not fit the run.")
-        if len(start.judged) not in (0, 2) or (start.playing and judged_in(start) == 0):
-            raise InputError(f"the server's start of round {start.round} does not say which policy is judged.")
-        check_actions("the server's policy", start.arrays[0], self._plan.setting.actions)
-        self._questions.check_start(start.round, start.arrays)
-        now = self._round = (self._begun(start) if self._live else None) or self._begin(start)
+        self._questions.check_start(start)
+        now = self._round = (self._begun(start) if self._plan.live else None) or self._begin(start)
         now.told = False
         return None if self.playing and start.chunk > 0 else self._play(now, start.chunk)
 
@@ -417,7 +397,7 @@ class Node:
 
     def _closed_without(self, start: messages.Start) -> dict[str, Any]:
         """What a live node has noted of rounds after ``base`` that the server has closed without it, if any."""
-        if not self._live or not self._algorithm.server_counts or self._latest(start) <= start.base:
+        if not self._plan.live or not self._algorithm.server_counts or self._latest(start) <= start.base:
             return {}
         note = self._generations.note(self._latest(start))
         unused = bool(note) and note["since"][COUNTS] == start.confirmed and note["clock"] > start.first
@@ -462,9 +442,9 @@ class Node:
     def _ready(self, now: RoundInPlay) -> messages.Ready:
         """What this node signs for the round; the same as before, if it is asked again."""
         assert self._credentials is not None
-        start, owed = now.start, now.owed_by_now if self._live else now.owed
+        start, owed = now.start, now.owed_by_now if self._plan.live else now.owed
         binding = binding_of(self._welcomed, start)
-        counted = now.uncounted + (now.length or 0 if self._live else 0) if start.round else self._logged[0]
+        counted = now.uncounted + (now.length or 0 if self._plan.live else 0) if start.round else self._logged[0]
         episodes = counted, int(owed.starts.sum()) // self.agents
         if now.ready is None or (now.ready.episodes, now.ready.uncredited) != episodes:
             since = now.since[COUNTS], now.since[REWARDS]
@@ -493,12 +473,12 @@ class Node:
             self._party.stop(length)
             now.paid = paid_in(self._party, now.start)
         note: dict[str, Any] = {}
-        if self._plan.secure_sums or self._live:
+        if self._plan.secure_sums or self._plan.live:
             note = {"owed": listed(now.owed_by_now), "uncounted": now.uncounted + length, "since": now.since}
-        if self._live:
+        if self._plan.live:
             clock = now.start.first + now.before + length
             note |= {"start": key_of(now.start), "played": length, "clock": clock}
-        self._generations.keep(now.start.round, note, self._party.counts() if self._live else {})
+        self._generations.keep(now.start.round, note, self._party.counts() if self._plan.live else {})
         now.length = length
 
     def _report(self, query: messages.Query) -> messages.Report:
@@ -508,9 +488,9 @@ class Node:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
         rewards = (self._told(now, tell=self.rewards),) if query.rewards else ()
         alone = query.rewards and query.exchange == messages.REWARDS_ALONE and not query.arrays
-        own = rewards if alone else (*self._answer_of(query), *rewards)
-        self._questions.check(query.round, query.exchange, query.arrays, own)
-        return messages.Report(query.round, query.exchange, own)
+        own = () if alone else self._own_report(query.arrays, self._questions.exchange_of(query))
+        self._questions.check(query, (*own, *rewards))
+        return messages.Report(query.round, query.exchange, (*own, *rewards))
 
     def _told(self, now: RoundInPlay, *, tell: bool) -> Array:
         """What episodes paid that no confirmed report has, on the grid."""
@@ -523,14 +503,6 @@ class Node:
             raise InputError(f"the server asks about round {number}, which it has not stopped.")
         return now
 
-    def _answer_of(self, query: messages.Query) -> Message:
-        """The agents' answer to a query, rewards aside, if it fits the run."""
-        E = len(self._queries)
-        known, exchange = 2 * E if self._algorithm.asks_to_plan else E, query.exchange % E
-        if query.exchange >= known or forms(query.arrays) != self._queries[exchange]:
-            raise InputError(f"the server's query {query.exchange} does not fit the run.")
-        return self._own_report(query.arrays, exchange)
-
     def _own_report(self, query: Message, exchange: int) -> Message:
         if self._algorithm.server_counts:
             new = self._plan.listed(self._algorithm.new_counts(self.state, query))
@@ -542,7 +514,7 @@ class Node:
     def _contribute(self, roster: messages.Roster) -> messages.Report | messages.Decline:
         """What is new, masked between the nodes of a roster, if the roster is right and it may be sent."""
         now = self._stopped(roster.round)
-        if self._credentials is None or roster.length != (0 if self._live else now.length):
+        if self._credentials is None or roster.length != (0 if self._plan.live else now.length):
             raise InputError("the server sent a roster that does not belong to the run, or to this round.")
         if roster.counts and now.start.playing == EVALUATING:
             raise InputError("the server asks for counts where it has a policy evaluated.")

@@ -105,7 +105,7 @@ class NodeStateStore:
                 f"as number {known}. End it, and join the new one."
             )
         if epoch > known:
-            last = max(self.memory.get("answered", {}).values(), default=0)
+            last = max((sent["round"] for sent in self.memory.get("sent", {}).values()), default=0)
             self.memorise(last, {**self.memory, "epoch": epoch})
 
     @property

@@ -33,7 +33,6 @@ from fed_ucbvi.network.members import Member, NodeStream, Used
 from fed_ucbvi.network.messages import COUNTS, PARTS, REWARDS, Played, Query, Report, Roster
 from fed_ucbvi.network.registry import Call, NodeRegistry
 from fed_ucbvi.network.roster import Authority, fingerprint, make_roster, new_episodes
-from fed_ucbvi.network.run_plan import LIVE
 from fed_ucbvi.network.secure_sums import summed
 from fed_ucbvi.results.round_record import EXPLORING
 
@@ -70,7 +69,7 @@ class NetworkRound:
         self._registry, self.plan, self._authority = registry, registry.plan, authority
         self.number, self.first = number, registry.engine.played
         self.broadcast = tuple(np.array(array) for array in broadcast)  # a synchronisation writes over the server's
-        self.live, self.grid = self.plan.collection == LIVE, registry.report_schema.rewards
+        self.live, self.grid = self.plan.live, registry.report_schema.rewards
         self._most, self.playing = self.plan.setting.episodes, EXPLORING
         self._starts: dict[tuple[Any, ...], messages.ToMany] = {}
         self.lengths: Mapping[str, int] = {}

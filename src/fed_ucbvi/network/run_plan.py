@@ -36,8 +36,6 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import PolicyLike, policy_table
 from fed_ucbvi.run_spec import AGENTS_SERVED, FederationRules, RunSpec
 
-LIVE = "live"
-"""The collection in which each node stops when the message to stop arrives."""
 TOLD = ("collection", "secure_sums", "least_episodes", "least_members")
 """Fields of the spec that nodes are told as they are."""
 MAX_NUMBERS = 1 << 22
@@ -112,7 +110,7 @@ class RunPlan(FederationRules):
                 )
 
     def _check_bins(self, bins: Bins) -> None:
-        if self.collection != LIVE:
+        if not self.live:
             raise InputError(
                 "bins are for nodes with real environments, which cannot play in lockstep; serve with --collection "
                 "live."

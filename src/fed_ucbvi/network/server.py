@@ -130,14 +130,13 @@ class FederationServer:
             await self._listener.start()
         watching = asyncio.ensure_future(self._watch())
         try:
-            try:
-                await self.coordinator.run()
-            except FederationStoppedError as stopped:
-                await self.close(f"the server has stopped: {str(stopped).rstrip('.')}")
-                raise
+            await self.coordinator.run()
             if self._listener is not None:
                 await self._listener.end()
             await self._tell_all()
+        except FederationStoppedError as stopped:
+            await self.close(f"the server has stopped: {str(stopped).rstrip('.')}")
+            raise
         finally:
             watching.cancel()
             await self.close()

@@ -55,11 +55,6 @@ class Hosted:
     federation: Federation | None = None
     make: Callable[[int], gymnasium.Env[Any, Any]] | None = None
 
-    @property
-    def random_rewards(self) -> bool:
-        """Whether rewards are known to be random; of real environments the server says so."""
-        return self.federation is not None and self.federation.reward_variances is not None
-
     def party(self, algorithm: Algorithm[Any, Any], setting: Setting) -> Party:
         if self.federation is not None:
             return SimulatedParty(algorithm, setting, self.federation, "episodes", self.first_agent, pooled=False)

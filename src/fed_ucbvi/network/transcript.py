@@ -94,7 +94,7 @@ class Transcript:
         self._file: int | None = None
         self._before, self._pending = "", bytearray()
         self._hashed: tuple[Any, str] = b"", hashlib.sha256().hexdigest()
-        self._roster: tuple[Roster | None, str] = None, ""
+        self._roster = ""
         self._shown: set[str] = set()
         self.path = None if folder is None else folder / FILE
         if self.path is None:
@@ -138,17 +138,17 @@ class Transcript:
 
     def _show(self, roster: Roster) -> str:
         """The digest of a roster, which is in the transcript once, as are its certificates."""
-        if self._roster[0] is not roster:
-            self._roster = roster, fingerprint(roster).hex()
-            signers: list[Any] = [*roster.entries, *roster.denials]
-            for one in signers:
+        whole = fingerprint(roster).hex()
+        if whole != self._roster:
+            self._roster = whole
+            for one in roster.signed:
                 digest = hashlib.sha256(one.certificate).hexdigest()
                 if digest not in self._shown:
                     self._shown.add(digest)
                     self.add(CERTIFICATE, peer=one.name, digest=digest, signed=one.certificate)
             bare = _with_certificates(roster, lambda certificate: hashlib.sha256(certificate).digest())
-            self.add(ROSTER, round=roster.round, digest=self._roster[1], signed=bare)
-        return self._roster[1]
+            self.add(ROSTER, round=roster.round, digest=whole, signed=bare)
+        return whole
 
     def flush(self) -> None:
         """Hand all lines to the operating system; what a full disk leaves out is kept for the next time."""
@@ -306,7 +306,7 @@ def _check_roster(line: Line, run: str, certificates: dict[bytes, bytes], author
         raise InputError("the roster does not have the digest that stands with it")
     if authority is not None:
         at = datetime.datetime.fromisoformat(line.time)
-        for one in (*roster.entries, *roster.denials):
+        for one in roster.signed:
             authority.check(one, run, roster.round, at)
 
 
