@@ -20,7 +20,7 @@ from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeStatus
 from fed_ucbvi.network.messages import COUNTS
 from fed_ucbvi.network.network_engine import NetworkEngine
-from fed_ucbvi.network.registry import NodeRegistry
+from fed_ucbvi.network.registry import NodeRegistry, OnExchange
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
@@ -50,7 +50,7 @@ class Coordinator:
         server_checkpoint: ServerCheckpoint | None = None,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
-        on_exchange: Callable[[float], None] | None = None,
+        on_exchange: OnExchange | None = None,
         authority: Authority | None = None,
     ) -> None:
         self._on_round, self._authority, self._report = on_round, authority, report

@@ -19,7 +19,7 @@ from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Answer, Member, Nod
 from fed_ucbvi.network.messages import Denial, Down, Played, ToMany
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.transcript import NOBODY, Transcript
+from fed_ucbvi.network.transcript import Transcript
 from fed_ucbvi.network.transport import WireCount
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -29,6 +29,8 @@ MAX_ENDS = 5
 
 AnswerT = TypeVar("AnswerT", covariant=True)
 Tasks = dict[asyncio.Task[AnswerT | None], Member]
+OnExchange = Callable[[float], None]
+"""Called after every exchange that has a deadline, with the seconds of its slowest answer."""
 
 
 class Call(NamedTuple, Generic[AnswerT]):
@@ -50,14 +52,9 @@ class NodeRegistry:
     """All members; asks those that take part, all at once, and tells those who wait when nodes come or go."""
 
     def __init__(
-        self,
-        plan: RunPlan,
-        engine: NetworkEngine,
-        on_exchange: Callable[[float], None] | None = None,
-        transcript: Transcript = NOBODY,
+        self, plan: RunPlan, engine: NetworkEngine, on_exchange: OnExchange | None, transcript: Transcript
     ) -> None:
-        self.plan, self.engine, self.transcript = plan, engine, transcript
-        self._on_exchange = on_exchange
+        self.plan, self.engine, self.transcript, self._on_exchange = plan, engine, transcript, on_exchange
         self.report_schema = ReportSchema(plan, engine.server)
         self.members: dict[str, Member] = {}
         self.wire = WireCount()

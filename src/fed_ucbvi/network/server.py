@@ -22,6 +22,7 @@ from fed_ucbvi.network.certificates import Certified, TLSFiles, check_name
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import ConnectionLostError, FederationStoppedError, RejectedError, ViolationError
 from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, NodeStream, Used, describe_agents
+from fed_ucbvi.network.registry import OnExchange
 from fed_ucbvi.network.roster import Authority, der_of
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint, played_again
@@ -92,7 +93,6 @@ class FederationServer:
             every stream, and again and again while streams are open.
         report: called after every round.
         on_round: likewise, with the record of the round.
-        on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class FederationServer:
         revoked: Callable[[], Iterable[str]] = tuple,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
-        on_exchange: Callable[[float], None] | None = None,
+        on_exchange: OnExchange | None = None,
     ) -> None:
         self.plan, self._tls_files, self._revoked = plan, tls_files, revoked
         self._server_checkpoint = server_checkpoint
@@ -169,10 +169,9 @@ class FederationServer:
 
     # ----------------------------------------------------------------------------------------------------- the policy
 
-    def _last_policy(self) -> LearntPolicy:
+    def _last_policy(self, *, final: bool) -> LearntPolicy:
         """The policy recommended last, signed where the server has a certificate."""
-        made = LearntPolicy.of(self.coordinator.engine.result())
-        policy = replace(made, run=self.plan.run, final=self.coordinator.done)
+        policy = replace(LearntPolicy.of(self.coordinator.engine.result()), run=self.plan.run, final=final)
         return policy if self._tls_files is None else policy.signed(*self._tls_files.read()[1:])
 
     def _end_with(self, policy: LearntPolicy) -> messages.End:
@@ -185,7 +184,7 @@ class FederationServer:
         if not planned:
             raise RejectedError("no policy has been recommended yet; the first round is not over", retry=True)
         if self._told[0] != planned:
-            self._told = planned, self._last_policy().to_bytes()
+            self._told = planned, self._last_policy(final=self.coordinator.done).to_bytes()
         return self._told[1]
 
     async def _tell_all(self) -> None:
@@ -193,7 +192,7 @@ class FederationServer:
 
         Nodes that are just reconnecting hear of it, too. Wait until all have left.
         """
-        registry, policy = self.registry, self._last_policy()
+        registry, policy = self.registry, self._last_policy(final=True)
         if self._server_checkpoint is not None:
             try:
                 policy.save(self._server_checkpoint.folder / POLICY_FILE)
@@ -360,7 +359,7 @@ class FederationServer:
         if not await self.registry.wait_until(lambda: member.kept, LEAVING_SECONDS):
             raise RejectedError("the round without the node is not over yet; ask again", retry=True)
         if run.engine.recommended is not None:
-            await stream.send(self._end_with(self._last_policy()))
+            await stream.send(self._end_with(self._last_policy(final=run.done)))
         raise RejectedError(messages.has_left(hello.node))
 
     def _check_name(self, hello: messages.Hello, certified: Certified | None) -> None:
