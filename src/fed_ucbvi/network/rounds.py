@@ -205,9 +205,7 @@ class NetworkRound:
                     self._reports[name][exchange] = report
             everyone = assembled(
                 [
-                    reports[member.name]
-                    if member.name in reports
-                    else schema.instead(member, query, exchange, planning=planning)
+                    reports.get(member.name) or schema.instead(member, query, exchange, planning=planning)
                     for member in self._registry.everyone
                 ]
             )

@@ -327,8 +327,7 @@ class FederationServer:
             told = f": {joining.reason}" if isinstance(joining, messages.Fault) else ""
             raise RejectedError(f"a joining was expected, got {type(joining).__name__}{told}")
         self._check_hello(hello, stream.certified)  # others may have come in the meantime
-        member = self._register(hello, joining)
-        held = max(number for number in joining.rounds if number <= member.base)
+        member, held = self._register(hello, joining)
         if held < member.base:
             what = "has lost its state after round %d; plays up to round %d again"
             log.warning(f"%s: {what}", member.name, held, member.base, extra=member.about)
@@ -397,8 +396,8 @@ class FederationServer:
             if other.name != hello.node and other.span[0] < own.stop and own.start < other.span.stop:
                 raise RejectedError(f"agents {own.start} to {own.stop - 1} overlap with those of '{other.name}'")
 
-    def _register(self, hello: messages.Hello, joining: messages.Joining) -> Member:
-        """The member of a node that has said which rounds it holds; raise unless it can resume from one of them."""
+    def _register(self, hello: messages.Hello, joining: messages.Joining) -> tuple[Member, int]:
+        """The member of a node, and the last of the rounds it holds; raise unless it can resume from there."""
         plan, run, s = self.plan, self.coordinator, self.plan.setting
         if (joining.states, joining.actions, joining.horizon) != (s.states, s.actions, s.horizon):
             raise RejectedError(
@@ -445,7 +444,7 @@ class FederationServer:
                 "server keeps a checkpoint); start it with the state folder it had"
             )
         self.registry.members[member.name] = member
-        return member
+        return member, held
 
     def _check_logs(self, member: Member) -> None:
         algorithm, setting = self.plan.algorithm, self.plan.setting
