@@ -218,6 +218,11 @@ class FederationRules:
                 object.__setattr__(self, one.name, field_value(one.name, getattr(self, one.name)))
 
     @property
+    def live(self) -> bool:
+        """Whether each node stops when the message to stop arrives, and not all after the same episode."""
+        return self.collection == "live"
+
+    @property
     def rules(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(FederationRules)}
 

@@ -13,8 +13,8 @@ from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.network.checks import Expected, ReportSchema, check_played
 from fed_ucbvi.network.failures import ViolationError
-from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import Played, Query, Report, Request, Start, Stop
+from fed_ucbvi.network.members import Member, Used
+from fed_ucbvi.network.messages import COUNTS, Played, Query, Report, Request, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from network import assert_simulated, check_report
@@ -139,11 +139,11 @@ def test_new_transitions_are_those_of_the_episodes_that_were_not_reported_and_of
 def test_what_earlier_rounds_left_unreported_may_be_where_their_policies_went(algorithm: FedKLUCBVI) -> None:
     """Two rounds in one report: the server knows the policy of the second only, and both lengths."""
     report, length, expected = reported(algorithm)
-    member = Member("node-0", 0, 3, b"", episodes=length, reported=0)
+    member = Member("node-0", 0, 3, b"", episodes=length)
     elsewhere = tuple(array[:, :, :, [2, 0, 1]] for array in report)
     both = tuple(one + other for one, other in zip(report, elsewhere, strict=True))
     check_report(listed(*both), member, length, expected)
-    member.reported = length
+    member.used[COUNTS] = Used(episodes=length)
     with pytest.raises(ViolationError, match="that were not reported yet"):
         check_report(listed(*both), member, length, expected)
     check_report(listed(*report), member, length, expected)

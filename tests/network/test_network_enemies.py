@@ -87,7 +87,7 @@ FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
         lambda _: [encode(Hello(PROTOCOL, "", "node-0", INCARNATION, 0, 1, ""))],
         "a Hello in the middle",
     ),
-    "another ready": (lambda _: [encode(Joining(3, 2, 3, b"", (0,)))], "a Joining in the middle"),
+    "another ready": (lambda _: [encode(Joining(3, 2, 3, bytes(32), (0,)))], "a Joining in the middle"),
     "an answer of a later round": (
         _as_played(round=2),
         "answered round 2, episodes when asked for round 1, episodes",

@@ -23,7 +23,7 @@ from fed_ucbvi.network import client, coordinator, transport
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.rounds import ExchangeCall
+from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
@@ -114,7 +114,7 @@ async def test_a_server_that_dies_goes_on_from_its_checkpoint(
     """The nodes live on: they find the new server at the old address and take back what it does not know of."""
     place, name = {
         "before a round": (coordinator.Coordinator, "_advance"),
-        "in the middle of a synchronisation": (ExchangeCall, "__init__"),
+        "in the middle of a synchronisation": (NetworkRound, "_to_answer"),
         "before its checkpoint": (coordinator.Coordinator, "_keep"),
     }[moment]
     calls = failing(monkeypatch, place, name, (3, 11, 12, 20), CrashError())

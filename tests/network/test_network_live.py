@@ -22,7 +22,7 @@ from fed_ucbvi.network import client
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.messages import Continue, Played, Query, Report, Start, Stop
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.rounds import ExchangeCall
+from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.sources import LiveSource
@@ -356,7 +356,7 @@ async def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nodes live on with the rounds they have told; the run is the one that it would have been."""
-    calls = failing(monkeypatch, ExchangeCall, "__init__", (3, 20), CrashError())
+    calls = failing(monkeypatch, NetworkRound, "_to_answer", (3, 20), CrashError())
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
     task, kept = plan(FedUCBVI(), LAKE, 6, 2, 30), tmp_path / "checkpoint"
     served = Served(task, kept)

@@ -154,10 +154,11 @@ class Storm:
             played, new = (
                 int(node.arrays[f"state.agents.{name}"].sum()) // H for name in ("own_visits", "table_transitions")
             )
-            unreported = 0 if member["confirmed"] == node.round else new
-            assert member["agents"] * member["reported"] + unreported == played, (member, played, new, node.round)
+            last, _, reported = member["used"]["counts"]
+            unreported = 0 if last == node.round else new
+            assert member["agents"] * reported + unreported == played, (member, played, new, node.round)
             kept += unreported
-        assert in_table == H * sum(member["agents"] * member["reported"] for member in server.about["members"])
+        assert in_table == H * sum(one["agents"] * one["used"]["counts"][2] for one in server.about["members"])
         if not self._kind.rules:
             assert_same_but_for_requests(Run.load(self._folder / "run"), simulated(secure=True))
             assert summary["events"] == []

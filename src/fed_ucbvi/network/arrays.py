@@ -1,14 +1,10 @@
 """Arrays as typed raw bytes with their shape, truth values eight to a byte; nothing that arrives is ever executed.
 
-Where both sides hold earlier arrays of the same shapes and types, only what has changed is sent. For this all arrays
-of a message are laid end to end as words of 64 bits. One bit for each word says whether it has changed. (Entries of
-pairs that an agent never visits never change, so they are left out.)
-
 A start, a query or a report mostly repeats the one before it: the start of the last round, or the query or report of
 the same exchange in the last synchronisation. Sender and receiver of a stream each remember the last message of each
-kind (``DeltaCache`` of the messages), and a message says from which earlier round it takes the differences. The first
-message of each kind on a stream is whole, so after a reconnection both sides can begin at once. A report of what is
-new repeats nothing, but most of it is zero: it says what is not.
+kind (``DeltaCache`` of the messages), and only what has changed since is sent (:class:`Changes`). The first message
+of each kind on a stream is whole, so after a reconnection both sides can begin at once. A report of what is new
+repeats nothing, but most of it is zero: it says what is not.
 """
 
 from __future__ import annotations
@@ -63,6 +59,11 @@ class PackedArray(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
             bits = np.unpackbits(np.frombuffer(self.data, dtype=np.uint8), count=size, bitorder="little")
             return bits.astype(np.bool_).reshape(self.shape)
         return np.frombuffer(self.data, dtype=dtype).copy().reshape(self.shape)
+
+
+def forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shapes and types."""
+    return [(array.shape, array.dtype) for array in arrays]
 
 
 def packed_bytes(array: Array) -> int:

@@ -72,7 +72,6 @@ class TLSFiles:
 
     @classmethod
     def of(cls, folder: Path, name: str) -> TLSFiles:
-        """The credentials of ``name`` in a folder that ``fed-ucbvi certs`` made."""
         return cls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
@@ -100,7 +99,6 @@ class Certified(NamedTuple):
 
 
 def check_pair(certificate: bytes, key: bytes) -> None:
-    """Raise unless a key is that of a certificate."""
     try:
         public = x509.load_pem_x509_certificate(certificate).public_key()
         own = serialization.load_pem_private_key(key, None).public_key()
@@ -157,13 +155,8 @@ def make_certificates(
     """Write ``NAME.crt`` and ``NAME.key`` for server and nodes, and the authority too if there is none yet.
 
     ``ca.crt`` is what everyone needs, ``ca.key`` what nobody else may have. Nodes reach the server at ``hosts``,
-    names or addresses. Certificates are good for so many ``days``; negative: they have expired already.
-
-    Returns:
-        The files written.
-
-    Raises:
-        InputError: if a certificate of that name is there already.
+    names or addresses. Certificates are good for so many ``days``; negative: they have expired already. Returns the
+    files written.
     """
     check_number("days", days)
     names = [check_name(name) for name in (*([] if server is None else [server]), *nodes)]
@@ -260,7 +253,6 @@ def sign_request(
 def sign(
     authority: Issued, request: SigningRequest, *, days: float, server: bool = False, hosts: Sequence[str] = ()
 ) -> bytes:
-    """The certificate that a request gets, as PEM."""
     own = [*hosts, request.name, "localhost", "127.0.0.1"] if server else [request.name]
     alternatives = [alternative_name(host) if server else x509.DNSName(host) for host in dict.fromkeys(own)]
     usage = x509.ExtendedKeyUsage([FOR_SERVERS if server else FOR_NODES])
@@ -298,7 +290,6 @@ def _subject(name: str) -> x509.Name:
 
 
 def _authority(folder: Path, days: float) -> tuple[Issued, list[Path]]:
-    """The authority in a folder; if there is none yet, a new one, with the files written."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / f"{AUTHORITY}.crt").exists():
         return read_authority(folder), []

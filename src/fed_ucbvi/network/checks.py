@@ -24,9 +24,9 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member, describe_agents
-from fed_ucbvi.network.messages import Played
+from fed_ucbvi.network.messages import COUNTS, Played
 from fed_ucbvi.network.rewards import RewardGrid
-from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.run_plan import RunPlan
 
 ROUNDING = 1e-9
 """Relative tolerance, because sums of floats are not exact."""
@@ -77,7 +77,7 @@ class ReportSchema:
         used = {form.meaning for forms in self.forms for form in forms}
         self._lasting = Meaning.VISITS_SO_FAR in used
         self.does_without = bool(used & {Meaning.VISITS_SO_FAR, Meaning.VISITS_OF_ROUND, Meaning.NEW_TRANSITIONS})
-        if plan.collection == LIVE and setting.agents > 1 and algorithm.sends_trajectories:
+        if plan.live and setting.agents > 1 and algorithm.sends_trajectories:
             raise InputError(
                 f"{algorithm.name} needs one episode of every agent in every round; in a live collection nodes stop "
                 "where they are. Use lockstep, or an algorithm that reports counts."
@@ -163,8 +163,6 @@ class Expected:
     """What the server knows about the reports it waits for.
 
     Attributes:
-        schema: of the run's reports.
-        policy: of the round.
         query: what was sent down.
         exchange: its number.
         requesters: agents that requested the synchronisation.
@@ -181,7 +179,6 @@ class Expected:
         return self.schema.forms[self.exchange]
 
     def check_forms(self, report: Message, member: Member) -> None:
-        """Raise unless a report has the arrays that belong there."""
         if len(report) != len(self.forms):
             raise _violation(member, f"{len(report)} arrays, expected {len(self.forms)}")
         rows = member.agents if self.schema.grid is None else 1
@@ -205,7 +202,7 @@ class Expected:
         length = np.array([lengths[name] for name in reports])
         agents = np.array([member.agents for member in owners])
         played = np.array([member.episodes + member.before for member in owners]) + length
-        new = played - np.array([member.reported for member in owners])
+        new = played - np.array([member.used[COUNTS].episodes for member in owners])
         names, spans = list(reports), [member.span for member in owners]
         logged = np.array([member.new_logs for member in owners])
         if self.schema.grid is None:  # a row for each agent
@@ -283,7 +280,6 @@ class _Rows:
         raise ViolationError(f"{who}: {said}{reason}", node=owner)
 
     def _by_cell(self, transitions: CountArray) -> CountArray:
-        """Added up over next states."""
         return self.expected.schema.plan.support.by_cell(transitions)
 
     # ------------------------------------------------------------------------------------------- arrays by themselves

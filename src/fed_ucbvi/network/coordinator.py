@@ -1,9 +1,7 @@
 """The server of a run over the network: it asks its nodes for what the engine's rounds need, and keeps each round.
 
-The server uses only what the paper's server knows. Nodes play ahead in chunks of episodes. The earliest episode after
-which any agent requests a synchronisation ends the round for all of them, and nodes that went past it take back what
-they played. So no node waits for another after each episode: a round takes one exchange of messages for its episodes
-(two or more if it is long) and those of the synchronisation.
+The server uses only what the paper's server knows. As nodes play ahead, no node waits for another after each episode:
+a round takes one exchange of messages for its episodes (two or more if it is long) and those of the synchronisation.
 """
 
 from __future__ import annotations
@@ -20,8 +18,9 @@ from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Syn
 from fed_ucbvi.engine.state_store import SavedState
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeStatus
+from fed_ucbvi.network.messages import COUNTS
 from fed_ucbvi.network.network_engine import NetworkEngine
-from fed_ucbvi.network.registry import NodeRegistry
+from fed_ucbvi.network.registry import NodeRegistry, OnExchange
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
@@ -51,7 +50,7 @@ class Coordinator:
         server_checkpoint: ServerCheckpoint | None = None,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
-        on_exchange: Callable[[float], None] | None = None,
+        on_exchange: OnExchange | None = None,
         authority: Authority | None = None,
     ) -> None:
         self._on_round, self._authority, self._report = on_round, authority, report
@@ -86,7 +85,6 @@ class Coordinator:
         return self.engine.done
 
     async def run(self) -> None:
-        """Wait for the nodes, then play to the end."""
         registry, gathering = self.registry, self.plan.gathering
         self.begun = self.round > 0
         resuming = self.begun and not self.done
@@ -148,7 +146,7 @@ class Coordinator:
         now.limit(0)
         await now.play()
         await now.synchronise(self.engine.server)
-        steps = sum(self.registry.members[name].new_logs for name in now.used)
+        steps = sum(self.registry.members[name].new_logs for name in now.used[COUNTS])
         log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
         await self._keep(self._close(now))
 
@@ -185,7 +183,6 @@ class Coordinator:
         return self._close(now)
 
     def _close(self, now: NetworkRound) -> SavedState:
-        """What is to be kept of a round that is over."""
         past = past_round(now, self._presents)
         now.close()
         return past

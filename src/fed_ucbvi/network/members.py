@@ -59,7 +59,6 @@ class NodeStream:
         return self._connection.certificate
 
     def close(self, reason: str = "") -> None:
-        """Close the stream; what waits on it is woken."""
         self.farewell = self.farewell or reason
         self.closed.set()
 
@@ -185,10 +184,23 @@ def _describe(round_number: int, exchange: int) -> str:
     return f"round {round_number}, {'episodes' if exchange == EPISODES else f'exchange {exchange}'}"
 
 
+class Used(NamedTuple):
+    """Up to where a node's counts, or under secure sums its rewards, have been used.
+
+    Attributes:
+        round: the last one whose report was used; -1 if the node has logs that no report has brought yet.
+        roster: under secure sums the digest of the roster of that sum.
+        episodes: of each of its agents, up to there.
+    """
+
+    round: int = 0
+    roster: str = ""
+    episodes: int = 0
+
+
 RECORDED = (
-    *("name", "first_agent", "agents", "base", "episodes", "reported", "status"),
-    *("confirmed", "roster", "missed", "missed_roster", "logged_episodes", "logged_steps"),
-    *("credited", "credited_roster", "credited_episodes"),
+    *("name", "first_agent", "agents", "base", "episodes", "status", "used"),
+    *("missed", "missed_roster", "logged_episodes", "logged_steps"),
 )
 """What a checkpoint keeps of a member as it is."""
 
@@ -198,28 +210,18 @@ class Member:
     """A node as the server knows it.
 
     Attributes:
-        name: as in its certificate.
-        first_agent: the number of its first agent.
-        agents: how many it hosts.
         digest: of its problem, pinned when it first came.
-        units: of its rewards.
         incarnation: identifies the node's process that is connected now.
         base: the last round in which its reports were used.
         episodes: how many episodes its agents have played in such rounds.
-        reported: how many of them were in reports that were used.
-        confirmed: the last round in which its report was used, under secure sums with the digest of its roster; -1 if
-            it has logs that no report has brought yet.
-        credited: under secure sums the last round in which its rewards were used, likewise; and how many of its
-            episodes paid them.
+        used: what of it has been used, by part of a report.
         missed: a round in which it did not answer a roster, with the digest, until it has been asked for a denial.
         status: taking part, away (the others continue, it may come back), excluded, joining (it takes part from the
             next round on), or left (for good, by its own or the operator's wish).
         reports: the arrays of its last synchronisation, by exchange.
-        stream: its open stream, if it has one.
-        certificate: that its stream bears, under secure sums.
-        ready: what it has signed for this round, likewise.
+        certificate: under secure sums, that its stream bears.
+        ready: likewise, what it has signed for this round.
         before: episodes that it says it has counted in rounds that closed without it.
-        logged_episodes, logged_steps: of its logs.
         latency: seconds from the last question to its answer; NaN before the first.
         kept: whether its status is on disk, where that matters to it.
         heard_end: whether it has been told that the run is over.
@@ -234,17 +236,12 @@ class Member:
     incarnation: bytes = b""
     base: int = 0
     episodes: int = 0
-    reported: int = 0
+    used: dict[str, Used] = field(default_factory=lambda: dict.fromkeys(messages.PARTS, Used()))
     status: str = HERE
     reports: dict[int, Message] = field(default_factory=dict)
     stream: NodeStream | None = None
     certificate: bytes = b""
     ready: messages.Ready | None = None
-    confirmed: int = 0
-    roster: str = ""
-    credited: int = 0
-    credited_roster: str = ""
-    credited_episodes: int = 0
     missed: int = 0
     missed_roster: str = ""
     before: int = 0
@@ -270,13 +267,12 @@ class Member:
 
     @property
     def about(self) -> dict[str, str]:
-        """For the log."""
         return {"node": self.name}
 
     @property
     def new_logs(self) -> int:
         """Steps of its logs that are in its next report."""
-        return self.logged_steps if self.confirmed < 0 else 0
+        return self.logged_steps if self.used[messages.COUNTS].round < 0 else 0
 
     @property
     def state(self) -> str:
@@ -293,7 +289,9 @@ class Member:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Member:
-        return cls(**{**record, "digest": bytes.fromhex(record["digest"]), "units": Units(**record["units"])})
+        used = {part: Used(*one) for part, one in record["used"].items()}
+        digest, units = bytes.fromhex(record["digest"]), Units(**record["units"])
+        return cls(**{**record, "used": used, "digest": digest, "units": units})
 
 
 def describe_agents(span: range) -> str:
@@ -326,7 +324,6 @@ class FederationStatus(NamedTuple):
     """A federation, likewise.
 
     Attributes:
-        run: its identifier.
         secure_sums: whether summands are secret; then nothing about single nodes should be told to others.
         nodes: in the order of their agents.
         wire: what all streams have carried since this server was started.

@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from fed_ucbvi.algorithms.base import Array, Message
-from fed_ucbvi.network.arrays import FROM_ZEROS, Changes, Natural, PackedArray, WireError, packed_bytes
+from fed_ucbvi.network.arrays import FROM_ZEROS, Changes, Natural, PackedArray, WireError, forms, packed_bytes
 
 PROTOCOL = 13
 """Server and nodes must speak the same version."""
@@ -31,7 +31,7 @@ SHOWN = frozenset({"version", "node", "run", "reason", "name"})
 MAX_CHARACTERS = 500
 REWARDS_ALONE = (1 << 32) - 1
 """The number of a query that asks for nothing but rewards; it comes before the others of its round."""
-COUNTS, REWARDS = "counts", "rewards"
+COUNTS, REWARDS = PARTS = "counts", "rewards"
 """The parts of a report under secure sums."""
 PART_BYTES = 64 << 10
 """Longer messages of a node travel in parts, so that nobody can send more than this before it is known who it is."""
@@ -46,11 +46,14 @@ else:  # what the arrays of a message are on the wire
 ItemT = TypeVar("ItemT")
 MessageT = TypeVar("MessageT")
 Items = Annotated[tuple[ItemT, ...], Meta(max_length=MAX_ITEMS)]
+Bytes32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Signed = Annotated[bytes, Meta(max_length=8192)]
+"""A certificate or a signature."""
 
 
 class _Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True):
     def __post_init__(self) -> None:
-        for name in _SHOWN[type(self)]:
+        for name in SHOWN.intersection(self.__struct_fields__):
             force_setattr(self, name, one_line(getattr(self, name)))
 
 
@@ -67,7 +70,7 @@ class Hello(_Message, frozen=True):
     protocol: Natural
     version: str
     node: str
-    incarnation: bytes
+    incarnation: Annotated[bytes, Meta(min_length=16, max_length=16)]
     first_agent: Natural
     agents: Natural
     run: str
@@ -107,7 +110,7 @@ class Joining(_Message, frozen=True):
     states: Natural
     actions: Natural
     horizon: Natural
-    digest: bytes
+    digest: Bytes32
     rounds: Items[Natural]
     reward_offset: float = 0.0
     reward_scale: float = 1.0
@@ -194,9 +197,9 @@ class Ready(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     uncredited: Natural
     since: tuple[Annotated[int, Meta(ge=-1)], Natural]
     rewards: bool
-    key: bytes
-    signature: bytes
-    denial: bytes = b""
+    key: Bytes32
+    signature: Signed
+    denial: Signed = b""
 
 
 class Played(_Message, frozen=True):
@@ -231,7 +234,7 @@ class RosterEntry(_Message, frozen=True, tag=False):
     name: str
     first_agent: Natural
     agents: Natural
-    certificate: bytes
+    certificate: Signed
     ready: Ready
 
 
@@ -241,8 +244,8 @@ class Denial(_Message, frozen=True, tag=False):
     name: str
     round: Natural
     roster: bytes
-    signature: bytes
-    certificate: bytes
+    signature: Signed
+    certificate: Signed
 
 
 class Roster(_Message, frozen=True):
@@ -264,8 +267,11 @@ class Roster(_Message, frozen=True):
         return (COUNTS,) * self.counts + (REWARDS,) * self.rewards
 
     @property
+    def signed(self) -> tuple[RosterEntry | Denial, ...]:
+        return *self.entries, *self.denials
+
+    @property
     def exchange(self) -> int:
-        """The number of the reports that answer it."""
         return 0 if self.counts else REWARDS_ALONE
 
 
@@ -335,10 +341,6 @@ class End(_Message, frozen=True):
 WithArrays = Start | Query | Report
 Up = Hello | Joining | Played | Report | Decline | Fault | Part
 Down = Welcome | Refusal | Start | Continue | Stop | Roster | Query | End
-_SHOWN = {
-    kind: sorted(SHOWN.intersection(kind.__struct_fields__))
-    for kind in (*Up.__args__, *Down.__args__, RosterEntry, Denial)
-}
 _UP: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
 _DOWN: msgspec.msgpack.Decoder[Down] = msgspec.msgpack.Decoder(Down)
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=PackedArray.of)
@@ -396,15 +398,11 @@ def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
     if sent is not None and isinstance(message, WithArrays):
         before = sent.last(message)
         sent.keep(message)
-        if before is not None and list(map(_form, before.arrays)) == list(map(_form, message.arrays)):
+        if before is not None and forms(before.arrays) == forms(message.arrays):
             changes = Changes.of(message.arrays, before.arrays, before.round)
             if changes.size < sum([packed_bytes(array) for array in message.arrays]):
                 message = msgspec.structs.replace(message, arrays=changes)
     return _ENCODER.encode(message)
-
-
-def _form(array: Array) -> Any:
-    return array.shape, array.dtype
 
 
 class ToMany:
@@ -415,7 +413,6 @@ class ToMany:
         self._encoded: dict[int, tuple[WithArrays | None, bytes]] = {}
 
     def encode(self, sent: DeltaCache) -> bytes:
-        """The same as :func:`encode`."""
         before = sent.last(self.message)
         if id(before) not in self._encoded:
             self._encoded[id(before)] = before, encode(self.message, sent)
@@ -447,13 +444,11 @@ def _decode(decoder: msgspec.msgpack.Decoder[MessageT], data: bytes, taken: Delt
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WireError(f"{len(data)} bytes that are no message of this protocol: {one_line(str(error))}.") from error
     if isinstance(message, WithArrays):
-        force_setattr(message, "arrays", _arrays(message, message.arrays, taken))
+        sent: Any = message.arrays
+        if isinstance(sent, Changes):
+            before = (taken or DeltaCache()).base(message, sent.since)
+            arrays = sent.made_to(before) if before else ()
+        else:
+            arrays = tuple([array.unpacked() for array in sent])
+        force_setattr(message, "arrays", arrays)
     return message
-
-
-def _arrays(message: WithArrays, sent: Any, taken: DeltaCache | None) -> Message:
-    """The arrays of a message; none if it is a late copy of an earlier one, of which only the key is read."""
-    if not isinstance(sent, Changes):
-        return tuple([array.unpacked() for array in sent])
-    before = (taken or DeltaCache()).base(message, sent.since)
-    return sent.made_to(before) if before else ()

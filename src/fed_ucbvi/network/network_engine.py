@@ -12,7 +12,7 @@ from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, MaskArray
 from fed_ucbvi.engine.rounds import Engine
 from fed_ucbvi.engine.state_store import SavedState, named
-from fed_ucbvi.network.run_plan import LIVE, RunPlan
+from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.results.run import Run
 
 DRIVER = "network"
@@ -26,9 +26,8 @@ class NetworkEngine(Engine):
     """
 
     def __init__(self, plan: RunPlan) -> None:
-        together = plan.collection != LIVE
         about = plan.algorithm, plan.setting, plan.federation, DRIVER
-        super().__init__(*about, together=together, counts=plan.counts, promises=plan.promises)
+        super().__init__(*about, together=not plan.live, counts=plan.counts, promises=plan.promises)
         self.events: list[dict[str, Any]] = []
         self.joined: CountArray = np.zeros(plan.setting.agents, dtype=np.int64)
         """The number of each agent's first episode: 0, but for agents that came later to a run in lockstep."""

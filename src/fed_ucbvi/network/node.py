@@ -26,8 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import Array, Message, Setting
-from fed_ucbvi.algorithms.contract import Contract, check_actions
+from fed_ucbvi.algorithms.base import Algorithm, Array, Message
 from fed_ucbvi.algorithms.experience import OwnCounts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.assurance import stated_range
@@ -40,9 +39,9 @@ from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import COUNTS, REWARDS
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.query_guard import QueryGuard
-from fed_ucbvi.network.rewards import RewardGrid, added, judged_in, listed, paid_in, paid_of
+from fed_ucbvi.network.rewards import RewardGrid, added, listed, paid_in, paid_of
 from fed_ucbvi.network.roster import Company, Credentials, binding_of, fingerprint
-from fed_ucbvi.network.run_plan import LIVE, RunPlan, read_spec
+from fed_ucbvi.network.run_plan import RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import Hosted, LiveSource, Source, check_room, host, read_reported_logs
@@ -91,6 +90,7 @@ def key_of(start: messages.Start) -> str:
     return hashlib.sha256(messages.encode(bare)).hexdigest()
 
 
+@dataclasses.dataclass(eq=False)
 class Node:
     """One node of the federation.
 
@@ -112,47 +112,40 @@ class Node:
         logs: episodes that were recorded before the run, as :func:`~fed_ucbvi.counts_from_logs` takes them.
     """
 
-    def __init__(
-        self,
-        name: str,
-        source: Source | LiveSource,
-        first_agent: int,
-        agents: int,
-        folder: Path | None = None,
-        *,
-        trajectories: bool = False,
-        algorithm: str | None = None,
-        require_secure_sums: bool = False,
-        least_episodes: int = 1,
-        least_members: int = MIN_NODES,
-        members: Collection[str] | None = None,
-        most_failures: int = 3,
-        rewards: bool = True,
-        logs: Any = None,
-    ) -> None:
-        check_room(agents)
-        self._rewards, self._source_of_logs = rewards, logs
-        self._logs: Message = ()
-        self._logged = 0, 0
-        self._company, self._most_failures = Company(least_episodes, least_members, members), most_failures
-        self.name, self.first_agent, self.agents = name, first_agent, agents
-        self._require_secure_sums = require_secure_sums
+    name: str
+    source: Source | LiveSource
+    first_agent: int
+    agents: int
+    folder: Path | None = None
+    _: dataclasses.KW_ONLY
+    trajectories: bool = False
+    algorithm: str | None = None
+    require_secure_sums: bool = False
+    least_episodes: int = 1
+    least_members: int = MIN_NODES
+    members: Collection[str] | None = None
+    most_failures: int = 3
+    rewards: bool = True
+    logs: Any = None
+
+    def __post_init__(self) -> None:
+        check_room(self.agents)
+        self._environments = (
+            self.source.check(self.first_agent, self.agents) if isinstance(self.source, LiveSource) else None
+        )
+        self._only_name = None if self.algorithm is None else algorithm_name(class_of(self.algorithm))
         self._tls_files: TLSFiles | None = None
         self._server = ""
         self._credentials: Credentials | None = None
-        self._only = algorithm
-        self._only_name = None if algorithm is None else algorithm_name(class_of(algorithm))
-        self.folder, self._trajectories = folder, trajectories
-        self._source = source
-        self._environments = source.check(first_agent, agents) if isinstance(source, LiveSource) else None
+        self._logs: Message = ()
+        self._logged = 0, 0
+        self._round: RoundInPlay | None = None
         self.welcome: messages.Welcome | None = None
         self.finished = False
         self.policy: LearntPolicy | None = None
         """The policy to deploy, once the server has sent it with the end of the run."""
-        self.secret = logs is not None
+        self.secret = self.logs is not None
         """Whether the server is to learn nothing of this node alone, not even from its errors."""
-        self._round: RoundInPlay | None = None
-        self._live = False
         self.transcript = NOBODY
 
     def recorded(self) -> closing[Transcript]:
@@ -170,10 +163,14 @@ class Node:
         return self._party.agents
 
     @property
+    def _algorithm(self) -> Algorithm[Any, Any]:
+        return self._plan.algorithm
+
+    @property
     def playing(self) -> bool:
         """Whether a live round is under way, in which the node plays without further messages."""
         now = self._round
-        return self._live and now is not None and not now.told and now.length is None
+        return now is not None and self._plan.live and not now.told and now.length is None
 
     @property
     def rounds(self) -> int:
@@ -201,9 +198,7 @@ class Node:
         spec = read_spec(welcome.spec, self._only_name)
         if self.welcome is None:
             self._build(welcome, spec)
-        elif changed := self._changed(welcome, spec):
-            if not self._is_extended(spec, changed):
-                raise InputError("the server has changed the run since this node joined; start the node again.")
+        elif self._is_extended(welcome, spec):
             self._grow(welcome, spec)
         self._generations.meet(welcome.epoch)
         self.welcome, self._spec = welcome, spec
@@ -223,25 +218,23 @@ class Node:
         if self.welcome is not None:
             self._party.close()
 
-    def _changed(self, welcome: messages.Welcome, spec: RunSpec) -> set[str]:
-        """What of the run is not as the server said before, the epoch aside."""
-        told = {name for name in messages.Welcome.__struct_fields__ if name not in ("spec", "epoch")}
-        changed = {name for name in told if getattr(welcome, name) != getattr(self.welcome, name)}
-        fields = (field.name for field in dataclasses.fields(spec))
-        return changed | {name for name in fields if getattr(spec, name) != getattr(self._spec, name)}
-
-    def _is_extended(self, spec: RunSpec, changed: set[str]) -> bool:
-        """Whether a server goes on with the same run, with more episodes or agents."""
-        fewer = spec.episodes < self._spec.episodes or (spec.agents or 0) < (self._spec.agents or 0)
+    def _is_extended(self, welcome: messages.Welcome, spec: RunSpec) -> bool:
+        """Whether a server goes on with the same run, with more episodes or agents; raises if it is another one."""
+        before, now = self._spec.to_data(), spec.to_data()
+        changed = {name for name in now if now[name] != before[name]}
+        fewer = any(now[name] < before[name] for name in changed & {"episodes", "agents"})
         more = not changed.isdisjoint(("episodes", "agents"))
-        return more and not fewer and changed <= {*PLANNED, "support"}
+        for name in set(messages.Welcome.__struct_fields__) - {"spec", "epoch"}:
+            changed |= {name} if getattr(welcome, name) != getattr(self.welcome, name) else set()
+        if changed and (fewer or not more or not changed <= {*PLANNED, "support"}):
+            raise InputError("the server has changed the run since this node joined; start the node again.")
+        return bool(changed)
 
     def _build(self, welcome: messages.Welcome, spec: RunSpec) -> None:
-        self._live = spec.collection == LIVE
         self._check_company(spec)
         self.secret = self.secret or spec.secure_sums  # before environments are made
-        self._algorithm = make_algorithm(self._only or spec.algorithm, dict(spec.parameters))
-        if not self._live:
+        algorithm = make_algorithm(self.algorithm or spec.algorithm, dict(spec.parameters))
+        if not spec.live:
             check_room(spec.agents or 0, whose="agents of the server's run")
         hosted = self._hosted = self._host(welcome, spec)
         if hosted.sizes != spec.sizes:
@@ -249,17 +242,23 @@ class Node:
             raise InputError(
                 f"the server's problem has (S, A, H) = {spec.sizes}, this node's {hosted.sizes}{remark}."
             )
-        if hosted.random_rewards and not spec.random_rewards:
+        known = hosted.federation
+        if known is not None and known.reward_variances is not None and not spec.random_rewards:
             raise InputError(
                 "this node's rewards are random, and the server's run is one in which they are not; serve it with "
                 "--random-rewards."
             )
         S, A, H = hosted.sizes
         check_room(self.agents, 8 * S * A * H)
-        setting = self._make_party(welcome, spec)
-        self._learn_forms(setting)
-        if self._source_of_logs is not None:
-            self._logs, self._logged = read_reported_logs(self._source_of_logs, hosted, self._plan)
+        self._make_party(welcome, spec, algorithm)
+        self._questions = QueryGuard(self._algorithm, self._plan.setting, self.agents)
+        if self._algorithm.sends_trajectories and not self.trajectories:
+            raise InputError(
+                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, pass "
+                "--send-trajectories."
+            )
+        if self.logs is not None:
+            self._logs, self._logged = read_reported_logs(self.logs, hosted, self._plan)
         identity = {
             "run": welcome.run,
             "node": self.name,
@@ -268,15 +267,15 @@ class Node:
             "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
-        self._company = Company(spec.least_episodes, spec.least_members, self._company.members)
-        self._sent = SentSums(self._generations, self.name, welcome.run, self._most_failures, self._company)
+        self._company = Company(spec.least_episodes, spec.least_members, self.members)
+        self._sent = SentSums(self._generations, self.name, welcome.run, self.most_failures, self._company)
 
     def _host(self, welcome: messages.Welcome, spec: RunSpec) -> Hosted:
         """What the agents play in, finite by the server's bins if it has some."""
-        source, who = self._source, (self.first_agent, self.agents)
+        source, who = self.source, (self.first_agent, self.agents)
         if not isinstance(source, LiveSource):
             return host(source(spec.agents or 0), *who)
-        if not self._live:
+        if not spec.live:
             raise InputError(
                 "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
                 "lockstep needs it; serve the run with --collection live."
@@ -285,17 +284,14 @@ class Node:
             return source.host(*who, Bins.parse(welcome.bins.decode(errors="replace"), "what the server calls bins"))
         return self._environments or source.host(*who)
 
-    def _make_party(self, welcome: messages.Welcome, spec: RunSpec) -> Setting:
-        """The agents, which have seen nothing, and the setting of the run."""
-        hosted, self._plan = self._hosted, RunPlan.told_by(welcome, spec, self._algorithm)
-        self._algorithm, setting = self._plan.algorithm, self._plan.setting
+    def _make_party(self, welcome: messages.Welcome, spec: RunSpec, algorithm: Algorithm[Any, Any]) -> None:
+        """The plan of the run, and the agents, which have seen nothing."""
+        hosted, plan = self._hosted, RunPlan.told_by(welcome, spec, algorithm)
         if welcome.support and hosted.federation is not None:
-            self._plan.support.check_has(hosted.federation.successors)
-        self._party = hosted.party(self._algorithm, setting)
-        self._grid = RewardGrid.of(setting)
+            plan.support.check_has(hosted.federation.successors)
+        self._plan, self._party = plan, hosted.party(plan.algorithm, plan.setting)
         if spec.return_range is not None:
-            self._party.within = stated_range(spec.return_range, self.units, setting.horizon)
-        return setting
+            self._party.within = stated_range(spec.return_range, self.units, plan.setting.horizon)
 
     def _grow(self, welcome: messages.Welcome, spec: RunSpec) -> None:
         """Go on in a run that has more episodes or agents by now, with the same counts."""
@@ -305,7 +301,8 @@ class Node:
             "%s: the run continues with %d agents and %d episodes each", self.name, spec.agents, spec.episodes
         )
         self._party.close()
-        self._questions.change(self._make_party(welcome, spec))
+        self._make_party(welcome, spec, self._algorithm)
+        self._questions.change(self._plan.setting)
         self._generations.change(self._party)
         self._round = None
 
@@ -315,32 +312,17 @@ class Node:
             if self._tls_files is None:
                 raise InputError("secure sums need certificates; an insecure federation cannot have them.")
             for name in ("least_episodes", "least_members"):
-                if getattr(spec, name) < (least := getattr(self._company, name)):
+                if getattr(spec, name) < (least := getattr(self, name)):
                     flag = f"--{name.replace('_', '-')}"
                     raise InputError(
                         f"the server's run has {flag} {getattr(spec, name)}, this node wants {least} or more; serve "
                         f"it with {flag} {least}."
                     )
             return
-        if self._require_secure_sums:
+        if self.require_secure_sums:
             raise InputError(
                 "this node takes part in runs with secure sums only (--require-secure-sums), and this one has none; "
                 "serve it with --secure-sums."
-            )
-
-    def _learn_forms(self, setting: Setting) -> None:
-        """Learn what messages look like from a server made here; refuse to send trajectories unless agreed to."""
-        server = self._algorithm.new_server(setting)
-        self._actions = setting.actions
-        broadcast = Contract(self._algorithm, setting, self.agents).broadcast(server)
-        self._broadcast = _forms(broadcast)
-        queries = [self._algorithm.query(server, e) for e in range(self._plan.exchanges)]
-        self._queries = [_forms(query) for query in queries]
-        self._questions = QueryGuard(self._algorithm, setting)
-        if self._algorithm.sends_trajectories and not self._trajectories:
-            raise InputError(
-                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, pass "
-                "--send-trajectories."
             )
 
     def answer(self, message: messages.Down) -> messages.Up | None:
@@ -349,7 +331,7 @@ class Node:
                 return self._start(message)
             case messages.Continue():
                 now = self._in_play(message.round)
-                return self._end(now) if self._live else self._play(now, message.chunk)
+                return self._end(now) if self._plan.live else self._play(now, message.chunk)
             case messages.Stop():
                 self._stop(self._in_play(message.round), message.length)
             case messages.Roster():
@@ -379,15 +361,8 @@ class Node:
 
     def _start(self, start: messages.Start) -> messages.Played | None:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
-        policy, *others = self._broadcast
-        forms = [self._broadcast, [(policy[0], np.dtype(np.int8)), *others]][: 1 + bool(start.playing)]
-        if _forms(start.arrays) not in forms or start.first + start.most > self._plan.setting.episodes:
-            raise InputError(f"the server's start of round {start.round} does not fit the run.")
-        if len(start.judged) not in (0, 2) or (start.playing and judged_in(start) == 0):
-            raise InputError(f"the server's start of round {start.round} does not say which policy is judged.")
-        check_actions("the server's policy", start.arrays[0], self._actions)
-        self._questions.check_start(start.round, start.arrays)
-        now = self._round = (self._begun(start) if self._live else None) or self._begin(start)
+        self._questions.check_start(start)
+        now = self._round = (self._begun(start) if self._plan.live else None) or self._begin(start)
         now.told = False
         return None if self.playing and start.chunk > 0 else self._play(now, start.chunk)
 
@@ -422,7 +397,7 @@ class Node:
 
     def _closed_without(self, start: messages.Start) -> dict[str, Any]:
         """What a live node has noted of rounds after ``base`` that the server has closed without it, if any."""
-        if not self._live or not self._algorithm.server_counts or self._latest(start) <= start.base:
+        if not self._plan.live or not self._algorithm.server_counts or self._latest(start) <= start.base:
             return {}
         note = self._generations.note(self._latest(start))
         unused = bool(note) and note["since"][COUNTS] == start.confirmed and note["clock"] > start.first
@@ -467,13 +442,13 @@ class Node:
     def _ready(self, now: RoundInPlay) -> messages.Ready:
         """What this node signs for the round; the same as before, if it is asked again."""
         assert self._credentials is not None
-        start, owed = now.start, now.owed_by_now if self._live else now.owed
+        start, owed = now.start, now.owed_by_now if self._plan.live else now.owed
         binding = binding_of(self._welcomed, start)
-        counted = now.uncounted + (now.length or 0 if self._live else 0) if start.round else self._logged[0]
+        counted = now.uncounted + (now.length or 0 if self._plan.live else 0) if start.round else self._logged[0]
         episodes = counted, int(owed.starts.sum()) // self.agents
         if now.ready is None or (now.ready.episodes, now.ready.uncredited) != episodes:
             since = now.since[COUNTS], now.since[REWARDS]
-            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=self._rewards)
+            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=self.rewards)
             if start.missed and self._sent.may_deny(start.missed, start.missed_roster):
                 ready = replace(ready, denial=self._credentials.denial(start.missed, start.missed_roster))
             now.ready = ready
@@ -498,12 +473,12 @@ class Node:
             self._party.stop(length)
             now.paid = paid_in(self._party, now.start)
         note: dict[str, Any] = {}
-        if self._plan.secure_sums or self._live:
+        if self._plan.secure_sums or self._plan.live:
             note = {"owed": listed(now.owed_by_now), "uncounted": now.uncounted + length, "since": now.since}
-        if self._live:
+        if self._plan.live:
             clock = now.start.first + now.before + length
             note |= {"start": key_of(now.start), "played": length, "clock": clock}
-        self._generations.keep(now.start.round, note, self._party.counts() if self._live else {})
+        self._generations.keep(now.start.round, note, self._party.counts() if self._plan.live else {})
         now.length = length
 
     def _report(self, query: messages.Query) -> messages.Report:
@@ -511,29 +486,22 @@ class Node:
         now = self._stopped(query.round)
         if self._plan.secure_sums:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
-        rewards = (self._told(now, tell=self._rewards),) if query.rewards else ()
+        rewards = (self._told(now, tell=self.rewards),) if query.rewards else ()
         alone = query.rewards and query.exchange == messages.REWARDS_ALONE and not query.arrays
-        own = rewards if alone else (*self._answer_of(query), *rewards)
-        self._questions.check(query.round, query.exchange, query.arrays, own)
-        return messages.Report(query.round, query.exchange, own)
+        own = () if alone else self._own_report(query.arrays, self._questions.exchange_of(query))
+        self._questions.check(query, (*own, *rewards))
+        return messages.Report(query.round, query.exchange, (*own, *rewards))
 
     def _told(self, now: RoundInPlay, *, tell: bool) -> Array:
         """What episodes paid that no confirmed report has, on the grid."""
-        return self._grid._replace(judged=now.start.judged).report(now.owed_by_now, tell=tell)
+        grid = RewardGrid.of(self._plan.setting)._replace(judged=now.start.judged)
+        return grid.report(now.owed_by_now, tell=tell)
 
     def _stopped(self, number: int) -> RoundInPlay:
         now = self._in_play(number)
         if now.length is None:
             raise InputError(f"the server asks about round {number}, which it has not stopped.")
         return now
-
-    def _answer_of(self, query: messages.Query) -> Message:
-        """The agents' answer to a query, rewards aside, if it fits the run."""
-        E = len(self._queries)
-        known, exchange = 2 * E if self._algorithm.asks_to_plan else E, query.exchange % E
-        if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
-            raise InputError(f"the server's query {query.exchange} does not fit the run.")
-        return self._own_report(query.arrays, exchange)
 
     def _own_report(self, query: Message, exchange: int) -> Message:
         if self._algorithm.server_counts:
@@ -546,7 +514,7 @@ class Node:
     def _contribute(self, roster: messages.Roster) -> messages.Report | messages.Decline:
         """What is new, masked between the nodes of a roster, if the roster is right and it may be sent."""
         now = self._stopped(roster.round)
-        if self._credentials is None or roster.length != (0 if self._live else now.length):
+        if self._credentials is None or roster.length != (0 if self._plan.live else now.length):
             raise InputError("the server sent a roster that does not belong to the run, or to this round.")
         if roster.counts and now.start.playing == EVALUATING:
             raise InputError("the server asks for counts where it has a policy evaluated.")
@@ -556,12 +524,12 @@ class Node:
             if roster.counts:
                 own[COUNTS] = self._own_report((), 0)
             if roster.rewards:
-                tell = self._rewards and self._company.tells_rewards(roster)
+                tell = self.rewards and self._company.tells_rewards(roster)
                 own[REWARDS] = (self._told(now, tell=tell),)
             failures = self._sent.failures
             self._sent.check(roster, own, self._credentials.authority)
             if self._sent.failures > failures:
-                what = f"failure {self._sent.failures} of {self._most_failures}: sent again without a denial"
+                what = f"failure {self._sent.failures} of {self.most_failures}: sent again without a denial"
                 self.transcript.add("failed", round=roster.round, note=what)
         except DeclinedError as declined:
             log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})
@@ -572,13 +540,9 @@ class Node:
     def _recommended(self, end: messages.End) -> LearntPolicy:
         """The policy that the server sends with the end, if it is one of this run and signed where it can be."""
         authority = None if self._tls_files is None else self._tls_files.read()[0]
-        H, S = self._broadcast[0][0][:2]
-        name = "the server's recommended policy"
-        policy = policy_of_bytes(end.policy, name, authority=authority, server=self._server, sizes=(H, S))
-        if (policy.actions, policy.run, policy.final) != (self._actions, self.run, True):
-            raise InputError("the server's recommended policy does not fit the run.")
+        setting, name = self._plan.setting, "the server's recommended policy"
+        sizes = setting.horizon, setting.states
+        policy = policy_of_bytes(end.policy, name, authority=authority, server=self._server, sizes=sizes)
+        if (policy.actions, policy.run, policy.final) != (setting.actions, self.run, True):
+            raise InputError(f"{name} does not fit the run.")
         return policy
-
-
-def _forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    return [(array.shape, array.dtype) for array in arrays]

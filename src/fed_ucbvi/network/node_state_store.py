@@ -60,16 +60,15 @@ class NodeStateStore:
     def _open(self, folder: Path, identity: Mapping[str, object]) -> StateStore:
         """The log that an earlier process left, or a new one; another run's is refused."""
         folder.mkdir(parents=True, exist_ok=True)
-        about = {"format": FORMAT, "format_version": FORMAT_VERSION, **identity}
         if not (folder / MANIFEST).exists():
-            new = {**about, "version": __version__}
+            new = {"format": FORMAT, "format_version": FORMAT_VERSION, **identity, "version": __version__}
             first = StateStore(folder, manifest_digest(new), durable=True)
             if first.empty:  # the state before the manifest, so that a kill never leaves one without the other
                 first.write(self._fresh)
             write_manifest(folder, new)
         store = StateStore.open(folder, FORMAT, FORMAT_VERSION, durable=True, lock=False)
         manifest = store.manifest
-        if {name: manifest.get(name) for name in about} != about:
+        if {name: manifest.get(name) for name in identity} != identity:
             raise InputError(
                 f"{folder} holds the state of another run or node ({manifest.get('node')}, run "
                 f"{manifest.get('run')}); use another folder or remove it."
@@ -105,7 +104,7 @@ class NodeStateStore:
                 f"as number {known}. End it, and join the new one."
             )
         if epoch > known:
-            last = max(self.memory.get("answered", {}).values(), default=0)
+            last = max((sent["round"] for sent in self.memory.get("sent", {}).values()), default=0)
             self.memorise(last, {**self.memory, "epoch": epoch})
 
     @property

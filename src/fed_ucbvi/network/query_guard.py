@@ -14,7 +14,11 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
+from fed_ucbvi.algorithms.contract import Contract, check_actions
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network.arrays import forms
+from fed_ucbvi.network.messages import Query, Start
+from fed_ucbvi.network.rewards import judged_in
 
 MAX_EPOCHS = 1000
 """How many epochs of the server one process of a node accepts."""
@@ -23,11 +27,14 @@ MAX_REPEATS = 1000
 
 
 class QueryGuard:
-    """The questions of a run, as one node sees them."""
+    """The questions of a run, as one node with so many ``agents`` sees them."""
 
-    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting) -> None:
-        self._algorithm, self._setting = algorithm, setting
-        self._grid = algorithm.grid(setting)
+    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, agents: int) -> None:
+        self._algorithm = algorithm
+        self.change(setting)
+        server = algorithm.new_server(setting)  # what it sends looks like what the run's server sends
+        self._broadcast = forms(Contract(algorithm, setting, agents).broadcast(server))
+        self._queries = [forms(algorithm.query(server, e)) for e in range(algorithm.exchanges(setting))]
         self._values: tuple[int, Array] | None = None
         self._epochs: set[int] = set()
         self._round, self._answers = -1, 0
@@ -49,9 +56,17 @@ class QueryGuard:
         self._epochs.add(epoch)
         self._round = -1
 
-    def check_start(self, number: int, arrays: Message) -> None:
-        """Raise if the values in the start of a round cannot be those of its algorithm."""
-        V = self._algorithm.broadcast_values(arrays)
+    def check_start(self, start: Start) -> None:
+        """Raise if the start of a round does not fit the run, or its values cannot be those of its algorithm."""
+        number, setting = start.round, self._setting
+        policy, *others = self._broadcast
+        fitting = [self._broadcast, [(policy[0], np.dtype(np.int8)), *others]][: 1 + bool(start.playing)]
+        if forms(start.arrays) not in fitting or start.first + start.most > setting.episodes:
+            raise InputError(f"the server's start of round {number} does not fit the run.")
+        if len(start.judged) not in (0, 2) or (start.playing and judged_in(start) == 0):
+            raise InputError(f"the server's start of round {number} does not say which policy is judged.")
+        check_actions("the server's policy", start.arrays[0], setting.actions)
+        V = self._algorithm.broadcast_values(start.arrays)
         if V is None:
             return
         for step, row in enumerate(V):
@@ -63,9 +78,17 @@ class QueryGuard:
             )
         self._values = number, V
 
-    def check(self, number: int, exchange: int, query: Message, answer: Message) -> None:
-        """Raise unless a query in a round may be answered in this way; the same question must get the same answer."""
-        exchanges = self._algorithm.exchanges(self._setting)
+    def exchange_of(self, query: Query) -> int:
+        """Which exchange of a synchronisation a query begins; raise if it does not fit the run."""
+        E = len(self._queries)
+        known, exchange = 2 * E if self._algorithm.asks_to_plan else E, query.exchange % E
+        if query.exchange >= known or forms(query.arrays) != self._queries[exchange]:
+            raise InputError(f"the server's query {query.exchange} does not fit the run.")
+        return exchange
+
+    def check(self, asked: Query, answer: Message) -> None:
+        """Raise unless a query may be answered in this way; the same question must get the same answer."""
+        number, exchange, query, exchanges = asked.round, asked.exchange, asked.arrays, len(self._queries)
         V = self._algorithm.query_values(query) if query else None
         if V is not None:
             self._check_values(V, self._setting.horizon - exchange % exchanges, 0.0)

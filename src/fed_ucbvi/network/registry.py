@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fed_ucbvi.network.checks import ReportSchema
 from fed_ucbvi.network.failures import (
@@ -16,10 +16,10 @@ from fed_ucbvi.network.failures import (
     ViolationError,
 )
 from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Answer, Member, NodeStream
-from fed_ucbvi.network.messages import Continue, Denial, Down, Played, ToMany
+from fed_ucbvi.network.messages import Denial, Down, Played, ToMany
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.transcript import NOBODY, Transcript
+from fed_ucbvi.network.transcript import Transcript
 from fed_ucbvi.network.transport import WireCount
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -29,43 +29,32 @@ MAX_ENDS = 5
 
 AnswerT = TypeVar("AnswerT", covariant=True)
 Tasks = dict[asyncio.Task[AnswerT | None], Member]
+OnExchange = Callable[[float], None]
+"""Called after every exchange that has a deadline, with the seconds of its slowest answer."""
 
 
-class Call(Protocol[AnswerT]):
-    """One question to all nodes. It neither sends nor waits.
+class Call(NamedTuple, Generic[AnswerT]):
+    """One question to all nodes.
 
-    ``halt`` is what the others are told once one node's agents have requested a synchronisation. The question may
-    then take as long as it likes while the connection lives; the deadline counts from there.
+    Attributes:
+        script: what a node's stream must carry, the question last; nothing if this node cannot be asked now.
+        read: what an answer says, None if it is none; raises :class:`ViolationError` where it cannot be one.
+        halt: what the others are told once one node's agents have requested a synchronisation. The question may then
+            take as long as it likes while the connection lives; the deadline counts from there.
     """
 
-    halt: Continue | None = None
-
-    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
-        """What this stream must carry, the question last; nothing if this node cannot be asked now."""
-
-    def read(self, member: Member, answer: Any) -> AnswerT | None:
-        """What an answer says, None if it is none; raises :class:`ViolationError` where it cannot be one."""
+    script: Callable[[Member, NodeStream], list[Down | ToMany]]
+    read: Callable[[Member, Any], AnswerT | None]
+    halt: Down | None = None
 
 
 class NodeRegistry:
-    """All members; asks those that take part, all at once, and tells those who wait when nodes come or go.
-
-    Args:
-        plan: the run, with the rules for nodes that are away or break the rules.
-        engine: of the run, which keeps the events.
-        on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
-        transcript: in which events are noted.
-    """
+    """All members; asks those that take part, all at once, and tells those who wait when nodes come or go."""
 
     def __init__(
-        self,
-        plan: RunPlan,
-        engine: NetworkEngine,
-        on_exchange: Callable[[float], None] | None = None,
-        transcript: Transcript = NOBODY,
+        self, plan: RunPlan, engine: NetworkEngine, on_exchange: OnExchange | None, transcript: Transcript
     ) -> None:
-        self.plan, self.engine, self.transcript = plan, engine, transcript
-        self._on_exchange = on_exchange
+        self.plan, self.engine, self.transcript, self._on_exchange = plan, engine, transcript, on_exchange
         self.report_schema = ReportSchema(plan, engine.server)
         self.members: dict[str, Member] = {}
         self.wire = WireCount()
@@ -115,7 +104,6 @@ class NodeRegistry:
         return True
 
     async def give_up(self, member: Member, stream: NodeStream, reason: str) -> None:
-        """Close a stream that is of no use any more."""
         stream.close(reason)
         if member.stream is stream:
             member.stream = None

@@ -26,11 +26,9 @@ from fed_ucbvi.core.signatures import issued_by
 from fed_ucbvi.network.certificates import TLSFiles, check_name
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Denial, Ready, Roster, RosterEntry, Start, encode
-from fed_ucbvi.network.secure_sums import KEY_BYTES, VERSION, framed, pair_key
+from fed_ucbvi.network.secure_sums import VERSION, framed, pair_key
 from fed_ucbvi.run_spec import MIN_NODES
 
-MAX_BYTES = 8192
-"""Of a certificate or a signature in a roster."""
 _SIGNATURE = ec.ECDSA(hashes.SHA256())
 
 
@@ -104,25 +102,14 @@ class Authority:
         self._certificates = x509.load_pem_x509_certificates(data)
         self._key_of = lru_cache(1024)(self._read_key)
 
-    def check(self, entry: RosterEntry, run: str, number: int, at: datetime.datetime | None = None) -> None:
-        """Raise unless an entry is signed for this round of this run by a node certified now, or ``at`` a time."""
-        if len(entry.ready.key) != KEY_BYTES:
-            raise InputError(f"'{check_name(entry.name)}' has no key for secure sums.")
-        said = _statement(entry, run, number)
-        self._check_signed(entry.name, entry.certificate, entry.ready.signature, said, at)
-
-    def check_denial(self, denial: Denial, run: str, at: datetime.datetime | None = None) -> None:
-        """Raise unless a denial is signed by the node that it names."""
-        said = _denial(run, denial.name, denial.round, denial.roster)
-        self._check_signed(denial.name, denial.certificate, denial.signature, said, at)
-
-    def _check_signed(
-        self, name: str, certificate: bytes, signature: bytes, said: bytes, at: datetime.datetime | None
-    ) -> None:
-        check_name(name)
-        if max(len(certificate), len(signature)) > MAX_BYTES:
-            raise InputError(f"'{name}' has too long a certificate or signature.")
-        key, begins, ends = self._key_of(name, certificate)
+    def check(self, one: RosterEntry | Denial, run: str, number: int, at: datetime.datetime | None = None) -> None:
+        """Raise unless a node certified now, or ``at`` a time, has signed an entry for this round, or a denial."""
+        name = check_name(one.name)
+        if isinstance(one, Denial):
+            said, signature = _denial(run, name, one.round, one.roster), one.signature
+        else:
+            said, signature = _statement(one, run, number), one.ready.signature
+        key, begins, ends = self._key_of(name, one.certificate)
         if not begins <= (at or datetime.datetime.now(datetime.UTC)) <= ends:
             raise InputError(f"the certificate of '{name}' in the server's roster is out of date.")
         try:
@@ -172,7 +159,6 @@ def certificate_fingerprint(data: bytes) -> str:
 
 
 def der_of(pem: bytes) -> bytes:
-    """A certificate as rosters have it."""
     return x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
 
 

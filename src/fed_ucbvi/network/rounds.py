@@ -20,36 +20,19 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from fed_ucbvi.algorithms.base import Array, Message, added_up
+from fed_ucbvi.algorithms.base import Message, added_up
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.party import first_chunk, growing
 from fed_ucbvi.engine.rounds import Paid, PlayedRound
+from fed_ucbvi.network import messages
 from fed_ucbvi.network.checks import Expected, assembled, check_played
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
-from fed_ucbvi.network.members import Member, NodeStream
-from fed_ucbvi.network.messages import (
-    COUNTS,
-    REWARDS,
-    REWARDS_ALONE,
-    Continue,
-    Decline,
-    Denial,
-    Down,
-    Played,
-    Query,
-    Ready,
-    Report,
-    Roster,
-    RosterEntry,
-    Start,
-    Stop,
-    ToMany,
-)
+from fed_ucbvi.network.members import Member, NodeStream, Used
+from fed_ucbvi.network.messages import COUNTS, PARTS, REWARDS, Played, Query, Report, Roster
 from fed_ucbvi.network.registry import Call, NodeRegistry
 from fed_ucbvi.network.roster import Authority, fingerprint, make_roster, new_episodes
-from fed_ucbvi.network.run_plan import LIVE
 from fed_ucbvi.network.secure_sums import summed
 from fed_ucbvi.results.round_record import EXPLORING
 
@@ -76,10 +59,8 @@ class NetworkRound:
         requesters: the agents that requested a synchronisation; under secure sums :data:`UNNAMED_AGENT`, if any did.
         paid: what it paid, as far as nodes have said, and where its episodes began.
         sums: what reports add up to, where they are what is new: to the server, and to a planner.
-        used: the nodes whose reports were used, with the digest of their roster.
-        credited: under secure sums likewise those whose rewards were used.
-        confirmed: the last round before it whose reports were used.
-        credited_before: the last round before it whose rewards were used.
+        used: by part of a report the nodes of whom it was used, with the digest of their roster.
+        used_before: likewise the last round before this one in which it was.
     """
 
     def __init__(
@@ -88,19 +69,19 @@ class NetworkRound:
         self._registry, self.plan, self._authority = registry, registry.plan, authority
         self.number, self.first = number, registry.engine.played
         self.broadcast = tuple(np.array(array) for array in broadcast)  # a synchronisation writes over the server's
-        self.live, self.grid = self.plan.collection == LIVE, registry.report_schema.rewards
+        self.live, self.grid = self.plan.live, registry.report_schema.rewards
         self._most, self.playing = self.plan.setting.episodes, EXPLORING
-        self._starts: dict[tuple[Any, ...], ToMany] = {}
+        self._starts: dict[tuple[Any, ...], messages.ToMany] = {}
         self.lengths: Mapping[str, int] = {}
         self.end, self.rule = RoundEnd(0, 0, -1, -1, -1, -1), -1
         self.requesters: frozenset[int] = frozenset()
         self.paid: Paid | None = None
         self.sums: dict[bool, CountTable] = {}
-        self.used: dict[str, str] = {}
-        self.credited: dict[str, str] = {}
+        self.used: dict[str, dict[str, str]] = {part: {} for part in PARTS}
         self._reports = defaultdict[str, dict[int, Message]](dict)
-        self.confirmed = max(member.confirmed for member in registry.everyone)
-        self.credited_before = max(member.credited for member in registry.everyone)
+        self._declined: set[str] = set()
+        """Nodes that do not answer the roster that they were sent last."""
+        self.used_before = {part: max(one.used[part].round for one in registry.everyone) for part in PARTS}
 
     @property
     def about(self) -> dict[str, int]:
@@ -126,7 +107,7 @@ class NetworkRound:
         chunk = first_chunk(steps, registry.engine.last_length)
         answers: dict[str, Played] = {}
         for until in [self._most] if self.live else growing(chunk, self.left_after(self.first), horizon):
-            answers = await registry.ask_all(EpisodesCall(self, until))
+            answers = await registry.ask_all(self._to_play(until))
             asked = [played.played for played in answers.values() if played.asked]
             if asked:
                 break
@@ -145,16 +126,17 @@ class NetworkRound:
             self.end = RoundEnd(longest, len(requests), one.agent, step, one.state, one.action)
             self.rule, self.requesters = one.rule, frozenset(request.agent for request in requests)
 
-    def start(self, member: Member, chunk: int) -> ToMany:
+    def start(self, member: Member, chunk: int) -> messages.ToMany:
         """What begins the round for a node; the same bytes for all nodes that are as far."""
         first = member.episodes if self.live else self.first
-        confirmed = member.confirmed if self.plan.algorithm.server_counts else member.base
+        counts, rewards = member.used[COUNTS], member.used[REWARDS]
+        confirmed = counts.round if self.plan.algorithm.server_counts else member.base
         where = member.base, first, self.left_after(first), chunk
-        what = confirmed, bytes.fromhex(member.roster), member.missed, bytes.fromhex(member.missed_roster)
-        told = self.playing, self.grid.judged, member.credited, bytes.fromhex(member.credited_roster)
+        what = confirmed, bytes.fromhex(counts.roster), member.missed, bytes.fromhex(member.missed_roster)
+        told = self.playing, self.grid.judged, rewards.round, bytes.fromhex(rewards.roster)
         key = where, what, told
         if key not in self._starts:
-            self._starts[key] = ToMany(Start(self.number, *where, self.broadcast, *what, *told))
+            self._starts[key] = messages.ToMany(messages.Start(self.number, *where, self.broadcast, *what, *told))
         return self._starts[key]
 
     def take_ready(self, member: Member, played: Played) -> None:
@@ -174,8 +156,8 @@ class NetworkRound:
             self._authority.check(self.entry(member, ready), self.plan.run, self.number)
             if member.missed and ready.denial:
                 what = member.missed, bytes.fromhex(member.missed_roster)
-                denial = Denial(member.name, *what, ready.denial, member.certificate)
-                self._authority.check_denial(denial, self.plan.run)
+                denial = messages.Denial(member.name, *what, ready.denial, member.certificate)
+                self._authority.check(denial, self.plan.run, self.number)
                 self._registry.denials.append(denial)
                 member.missed, member.missed_roster = 0, ""
         except InputError as error:
@@ -184,14 +166,13 @@ class NetworkRound:
 
     def _new_episodes(self, member: Member, part: str) -> int:
         """Episodes before this round that no used sum has; before the first one, those of the logs."""
-        played = member.episodes + member.before
-        if part == REWARDS:
-            return played - member.credited_episodes
-        return played - member.reported if self.number else member.logged_episodes
+        if part == COUNTS and self.number == 0:
+            return member.logged_episodes
+        return member.episodes + member.before - member.used[part].episodes
 
-    def entry(self, member: Member, ready: Ready) -> RosterEntry:
+    def entry(self, member: Member, ready: messages.Ready) -> messages.RosterEntry:
         bare = replace(ready, denial=b"")
-        return RosterEntry(member.name, member.first_agent, member.agents, member.certificate, bare)
+        return messages.RosterEntry(member.name, member.first_agent, member.agents, member.certificate, bare)
 
     # ------------------------------------------------------------------------------------------------ synchronisation
 
@@ -203,8 +184,8 @@ class NetworkRound:
         if self.plan.secure_sums:
             await self._sum_of_nodes(None, counts=False)
             return
-        query = Query(self.number, REWARDS_ALONE, (), rewards=True)
-        self._take_rewards(await self._registry.ask_all(ExchangeCall(self, query, None)))
+        query = Query(self.number, messages.REWARDS_ALONE, (), rewards=True)
+        self._take_rewards(await self._registry.ask_all(self._to_answer(query, None)))
 
     async def synchronise(self, server: Any, *, planning: bool = False) -> None:
         """All exchanges with a server, or with a planner, to which nodes that are away have seen nothing.
@@ -219,14 +200,12 @@ class NetworkRound:
             query = tuple(np.array(array) for array in plan.algorithm.query(server, exchange))
             reports = await self._exchange(query, exchange, planning=planning)
             if not planning:
-                self.used |= dict.fromkeys(reports, "")
+                self.used[COUNTS] |= dict.fromkeys(reports, "")
                 for name, report in reports.items():
                     self._reports[name][exchange] = report
             everyone = assembled(
                 [
-                    reports[member.name]
-                    if member.name in reports
-                    else schema.instead(member, query, exchange, planning=planning)
+                    reports.get(member.name) or schema.instead(member, query, exchange, planning=planning)
                     for member in self._registry.everyone
                 ]
             )
@@ -236,7 +215,6 @@ class NetworkRound:
                 plan.algorithm.aggregate(server, everyone, exchange)
 
     def _add(self, server: Any, new: CountTable, *, planning: bool) -> None:
-        """Add what is new to what a server, or a planner, knows."""
         self.sums[planning] = new
         self.plan.algorithm.add_counts(server, new)
 
@@ -246,7 +224,7 @@ class NetworkRound:
         expected = Expected(registry.report_schema, self.broadcast[0], query, exchange, self.requesters)
         rewards = exchange == 0 and not planning
         sent = Query(self.number, exchange + (self.plan.exchanges if planning else 0), query, rewards)
-        reports = await registry.ask_all(ExchangeCall(self, sent, expected))
+        reports = await registry.ask_all(self._to_answer(sent, expected))
         while True:
             checked = {name: report[:-1] if rewards else report for name, report in reports.items()}
             try:
@@ -288,19 +266,17 @@ class NetworkRound:
         while (roster := await self._roster(asked)) is not None:
             if before not in (None, new_episodes(roster)):
                 break
-            before, call = new_episodes(roster), RosterCall(self, roster, expected)
-            reports = await registry.ask_all(call)
+            before, self._declined = new_episodes(roster), set()
+            reports = await registry.ask_all(self._to_answer(roster, expected))
             if len(reports) == len(roster.entries):
                 registry.denials = []
-                used = dict.fromkeys(reports, fingerprint(roster).hex())
-                self.used = used if roster.counts else self.used
-                self.credited = used if roster.rewards else self.credited
+                self.used |= dict.fromkeys(roster.parts, dict.fromkeys(reports, fingerprint(roster).hex()))
                 return self._checked_sum(roster, reports, expected)
-            silent = {entry.name for entry in roster.entries} - set(reports) - call.declined
+            silent = {entry.name for entry in roster.entries} - set(reports) - self._declined
             for name in silent:
                 member = registry.members[name]
                 member.missed, member.missed_roster = self.number, fingerprint(roster).hex()
-            if call.declined or not silent <= {member.name for member in registry.present}:
+            if self._declined or not silent <= {member.name for member in registry.present}:
                 break
             what = "a node has come back; the same nodes are asked again"
             log.warning("round %d: %s", self.number, what, extra=self.about)
@@ -325,7 +301,7 @@ class NetworkRound:
             few = sum(episodes >= plan.least_episodes for episodes in new) < plan.least_members
             if asked.get(part, True) and few:
                 return None
-        await registry.ask_all(ReadyCall(self))
+        await registry.ask_all(self._to_be_ready())
         entries = [self.entry(one, one.ready) for one in registry.present if one.ready is not None]
         length = 0 if self.live else max(self.lengths.values())
         return make_roster(self.number, length, entries, registry.denials, **asked)
@@ -351,11 +327,95 @@ class NetworkRound:
             self.paid = self.grid.read(total[-1])
         return counts
 
+    # -------------------------------------------------------------------------------------------------- what is asked
+
+    def _to_play(self, until: int) -> Call[Played]:
+        """Play until so many episodes of the round have been played or an agent requests a synchronisation.
+
+        In a live collection nodes play on until one of them reports a request; then the others stop where they are.
+        """
+
+        def script(member: Member, stream: NodeStream) -> list[messages.Down | messages.ToMany]:
+            begun = stream.prepared == self.number
+            return [messages.Continue(self.number, until) if begun else self.start(member, until)]
+
+        def read(member: Member, answer: Played) -> Played:
+            return self._checked(member, answer, until)
+
+        return Call(script, read, messages.Continue(self.number, 0) if self.live else None)
+
+    def _to_be_ready(self) -> Call[Played]:
+        """Under secure sums: nodes that have come back since they played say once more that they are ready."""
+
+        def script(member: Member, stream: NodeStream) -> list[messages.Down | messages.ToMany]:
+            return [] if stream.prepared == self.number else [self.start(member, 0)]
+
+        def read(member: Member, answer: Played) -> Played:
+            if self.live and answer.played != self.lengths[member.name]:
+                raise ViolationError(f"it played {answer.played} episodes, after {self.lengths[member.name]}")
+            return self._checked(member, answer, 0)
+
+        return Call(script, read)
+
+    def _checked(self, member: Member, answer: Played, until: int) -> Played:
+        """What a node says that it has played, if it can be true."""
+        plan, before = self.plan, answer.before
+        unknown = plan.setting.episodes - member.episodes
+        if before and (before > unknown or not (self.live and plan.algorithm.server_counts)):
+            raise ViolationError(f"it says that it has counted {before} episodes that nobody knows of")
+        member.before = before
+        most = self.left_after(member.episodes + before) if self.live else until
+        options = {"early": self.live, "secret": plan.secure_sums}
+        check_played(answer, member, self.broadcast[0], plan.algorithm, most, **options)
+        self.take_ready(member, answer)
+        return answer
+
+    def _to_answer(self, question: Query | Roster, expected: Expected | None) -> Call[Message]:
+        """One exchange, after the end of the round; a node that has answered has counted the round.
+
+        If the question asks for rewards, they are the last array of each report; ``expected`` is None where it asks
+        for nothing else. A node may decline to answer a roster.
+        """
+        entries = {entry.name: entry for entry in question.entries} if isinstance(question, Roster) else None
+        to_all = messages.ToMany(question)
+
+        def script(member: Member, stream: NodeStream) -> list[messages.Down | messages.ToMany]:
+            begun = stream.prepared == self.number
+            if entries is not None:
+                signed = None if member.ready is None else self.entry(member, member.ready)
+                if not begun or entries.get(member.name) != signed:
+                    return []  # it has come back since, and must say again that it is ready
+            start: list[messages.Down | messages.ToMany] = [] if begun else [self.start(member, 0)]
+            stop = [] if begun and stream.stopped else [messages.Stop(self.number, self.lengths[member.name])]
+            return [*start, *stop, to_all]
+
+        def read(member: Member, answer: Report | messages.Decline) -> Message | None:
+            if isinstance(answer, messages.Decline):
+                if entries is None:
+                    raise ViolationError(f"it declines to report: {answer.reason}")
+                log.warning("%s: round %d: %s", member.name, answer.round, answer.reason, extra=member.about)
+                self._declined.add(member.name)
+                return None
+            if not answer.arrays:
+                raise ViolationError("its report is empty")
+            report = answer.arrays[:-1] if question.rewards else answer.arrays
+            if expected is not None:
+                expected.check_forms(report, member)
+            elif report:
+                raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
+            if question.rewards and entries is not None:
+                self.grid.check_form(answer.arrays[-1])
+            elif question.rewards:
+                episodes = member.before + self.lengths[member.name]
+                self.grid.check(answer.arrays[-1], member.agents * episodes)
+            return answer.arrays
+
+        return Call(script, read)
+
     # -------------------------------------------------------------------------------------------------------- the end
 
     @property
     def played(self) -> PlayedRound:
-        """What the engine is told of it."""
         lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
         for member in self._registry.everyone:
             lengths[member.span] = member.before + self.lengths.get(member.name, 0)
@@ -368,121 +428,9 @@ class NetworkRound:
             member.before = 0
             if not self.plan.algorithm.server_counts:
                 member.reports.update(self._reports[member.name])
-            if member.name in self.used:
-                member.reported, member.confirmed = member.episodes, self.number
-                member.roster = self.used[member.name]
-            if member.name in self.credited:
-                member.credited, member.credited_episodes = self.number, member.episodes
-                member.credited_roster = self.credited[member.name]
+            for part, used in self.used.items():
+                if member.name in used:
+                    member.used[part] = Used(self.number, used[member.name], member.episodes)
         if self.plan.secure_sums and self.number:
-            for roster in dict.fromkeys([*self.credited.values(), *self.used.values()]):
+            for roster in dict.fromkeys([*self.used[REWARDS].values(), *self.used[COUNTS].values()]):
                 self._registry.transcript.add("used", round=self.number, roster=roster)
-
-
-# ------------------------------------------------------------------------------------------------------ what is asked
-
-
-class EpisodesCall(Call[Played]):
-    """Play until ``chunk`` episodes of the round have been played or an agent requests a synchronisation.
-
-    In a live collection nodes play on until one of them reports a request; then the others stop where they are.
-    """
-
-    def __init__(self, now: NetworkRound, chunk: int) -> None:
-        self._now, self._chunk = now, chunk
-        self.halt = Continue(now.number, 0) if now.live else None
-
-    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
-        if stream.prepared == self._now.number:
-            return [Continue(self._now.number, self._chunk)]
-        return [self._now.start(member, self._chunk)]
-
-    def read(self, member: Member, answer: Played) -> Played:
-        now, plan = self._now, self._now.plan
-        unknown = plan.setting.episodes - member.episodes
-        if answer.before and (answer.before > unknown or not (now.live and plan.algorithm.server_counts)):
-            raise ViolationError(f"it says that it has counted {answer.before} episodes that nobody knows of")
-        member.before = answer.before
-        most = now.left_after(member.episodes + member.before) if now.live else self._chunk
-        options = {"early": now.live, "secret": plan.secure_sums}
-        check_played(answer, member, now.broadcast[0], plan.algorithm, most, **options)
-        now.take_ready(member, answer)
-        return answer
-
-
-class ReadyCall(EpisodesCall):
-    """Under secure sums: have nodes that have come back since they played say once more that they are ready."""
-
-    def __init__(self, now: NetworkRound) -> None:
-        super().__init__(now, 0)
-        self.halt = None
-
-    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
-        return [] if stream.prepared == self._now.number else super().script(member, stream)
-
-    def read(self, member: Member, answer: Played) -> Played:
-        if self._now.live and answer.played != self._now.lengths[member.name]:
-            raise ViolationError(f"it played {answer.played} episodes, after {self._now.lengths[member.name]}")
-        return super().read(member, answer)
-
-
-class ExchangeCall(Call[Message]):
-    """One exchange of a round's synchronisation, in the open.
-
-    If the question asks for rewards, they are the last array of each report; ``expected`` is None where it asks for
-    nothing else. A node that has answered has counted the round.
-    """
-
-    def __init__(self, now: NetworkRound, question: Query | Roster, expected: Expected | None) -> None:
-        self._now, self._question, self._expected = now, ToMany(question), expected
-        self._rewards = question.rewards
-
-    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
-        now, script = self._now, list[Down | ToMany]()
-        if stream.prepared != now.number:
-            script.append(now.start(member, 0))
-        if stream.prepared != now.number or not stream.stopped:
-            script.append(Stop(now.number, now.lengths[member.name]))
-        return [*script, self._question]
-
-    def read(self, member: Member, answer: Report | Decline) -> Message | None:
-        if isinstance(answer, Decline):
-            raise ViolationError(f"it declines to report: {answer.reason}")
-        if not answer.arrays:
-            raise ViolationError("its report is empty")
-        report = answer.arrays[:-1] if self._rewards else answer.arrays
-        if self._expected is not None:
-            self._expected.check_forms(report, member)
-        elif report:
-            raise ViolationError(f"it sent {len(report)} arrays where rewards alone were asked for")
-        if self._rewards:
-            self._check_rewards(member, answer.arrays[-1])
-        return answer.arrays
-
-    def _check_rewards(self, member: Member, numbers: Array) -> None:
-        self._now.grid.check(numbers, member.agents * (member.before + self._now.lengths[member.name]))
-
-
-class RosterCall(ExchangeCall):
-    """Ask for what is new, masked between the nodes of a roster, of which some may decline."""
-
-    def __init__(self, now: NetworkRound, roster: Roster, expected: Expected | None) -> None:
-        super().__init__(now, roster, expected)
-        self._entries = {entry.name: entry for entry in roster.entries}
-        self.declined: set[str] = set()
-
-    def script(self, member: Member, stream: NodeStream) -> list[Down | ToMany]:
-        signed = None if member.ready is None else self._now.entry(member, member.ready)
-        if stream.prepared != self._now.number or self._entries.get(member.name) != signed:
-            return []  # it has come back since, and must say again that it is ready
-        return super().script(member, stream)
-
-    def read(self, member: Member, answer: Report | Decline) -> Message | None:
-        if not isinstance(answer, Decline):
-            return super().read(member, answer)
-        log.warning("%s: round %d: %s", member.name, answer.round, answer.reason, extra=member.about)
-        self.declined.add(member.name)
-        return None
-
-    def _check_rewards(self, member: Member, numbers: Array) -> None:
-        self._now.grid.check_form(numbers)

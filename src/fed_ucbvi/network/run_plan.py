@@ -36,8 +36,6 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import PolicyLike, policy_table
 from fed_ucbvi.run_spec import AGENTS_SERVED, FederationRules, RunSpec
 
-LIVE = "live"
-"""The collection in which each node stops when the message to stop arrives."""
 TOLD = ("collection", "secure_sums", "least_episodes", "least_members")
 """Fields of the spec that nodes are told as they are."""
 MAX_NUMBERS = 1 << 22
@@ -53,10 +51,7 @@ class RunPlan(FederationRules):
     """A run over the network, with its rules.
 
     Args:
-        algorithm: parameters.
-        setting: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
         federation: the problem, where the server knows it; then regret is on record.
-        run: identifies the run.
         counts: of an earlier run, to start from.
         epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
         bins: by which all nodes make their real environments finite; part of what the run is.
@@ -115,7 +110,7 @@ class RunPlan(FederationRules):
                 )
 
     def _check_bins(self, bins: Bins) -> None:
-        if self.collection != LIVE:
+        if not self.live:
             raise InputError(
                 "bins are for nodes with real environments, which cannot play in lockstep; serve with --collection "
                 "live."
@@ -128,7 +123,6 @@ class RunPlan(FederationRules):
             )
 
     def _check_secure(self) -> None:
-        """Raise where sums cannot be all that the server learns."""
         if self.most_nodes < self.least_members:
             raise InputError(
                 f"secure sums need at least {self.least_members} nodes, each with an agent or more: from the sum of "
@@ -207,7 +201,6 @@ class RunPlan(FederationRules):
 
     @property
     def exchanges(self) -> int:
-        """How many queries one synchronisation sends down."""
         return self.algorithm.exchanges(self.setting)
 
     def welcome(self) -> Welcome:
@@ -269,7 +262,6 @@ def read_spec(data: bytes, only: str | None = None) -> RunSpec:
 def plan_for(
     algorithm: Algorithm[Any, Any], federation: Federation, episodes: int, *, seed: int = 0, **rest: Any
 ) -> RunPlan:
-    """The plan of a run whose problem the server knows."""
     setting = RunSpec(episodes=episodes, seed=seed).setting(federation)
     return RunPlan(algorithm, setting, federation=federation, **rest)
 

@@ -32,7 +32,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.network.failures import DeclinedError
-from fed_ucbvi.network.messages import COUNTS, REWARDS, Roster
+from fed_ucbvi.network.messages import COUNTS, PARTS, REWARDS, Roster
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.roster import ANYONE, Authority, Company, certificate_fingerprint, fingerprint, new_episodes
 from fed_ucbvi.network.secure_sums import framed
@@ -65,7 +65,7 @@ class SentSums:
 
     def _answered(self, part: str) -> int:
         """The last round in which this part was sent, or -1."""
-        return int(self._by("answered").get(part, -1))
+        return int(self._by("sent").get(part, {"round": -1})["round"])
 
     def begin(self, number: int, confirmed: Mapping[str, tuple[int, bytes]], since: Mapping[str, int]) -> None:
         """A round begins: what was reported in the rounds ``confirmed``, in sums over these rosters, has been used.
@@ -93,7 +93,7 @@ class SentSums:
 
     def may_deny(self, number: int, roster: bytes) -> bool:
         """Whether this node has certainly not answered that roster of this round."""
-        last = max(self._answered(COUNTS), self._answered(REWARDS))
+        last = max(map(self._answered, PARTS))
         return number > last or (number == last and roster.hex() not in self._store.memory["rosters"])
 
     def check(self, roster: Roster, own: Mapping[str, Message], authority: Authority) -> None:
@@ -120,11 +120,9 @@ class SentSums:
                 "failed, start the node with more."
             )
         if all(number >= self._answered(part) for part in now):
-            answered = self._by("answered")
-            rosters = memory["rosters"] if number in answered.values() else []
-            about = {"sent": sent, "failures": failures, "answered": answered | dict.fromkeys(now, number)}
-            digest = fingerprint(roster).hex()
-            self._store.memorise(number, {**memory, **about, "rosters": [*rosters, digest]})
+            again = number in map(self._answered, PARTS)
+            rosters = [*(memory["rosters"] if again else ()), fingerprint(roster).hex()]
+            self._store.memorise(number, {**memory, "sent": sent, "failures": failures, "rosters": rosters})
 
     def _record(self, roster: Roster, part: str, report: Message) -> dict[str, Any]:
         """What is remembered of a part that is sent: in which company, and what."""
@@ -191,10 +189,10 @@ class SentSums:
             member = denial.name, certificate_fingerprint(denial.certificate)
             about = denial.round, denial.roster.hex()
             if member in certified and about == (before["round"], before["roster"]):
-                authority.check_denial(denial, self._run)
+                authority.check(denial, self._run, roster.round)
                 deniers |= {denial.name} if self._company.counts(denial) else set()
         now, others = new_episodes(roster)[part], then.keys() - deniers
-        since = {one.name: one.ready.since[(COUNTS, REWARDS).index(part)] for one in roster.entries}
+        since = {one.name: one.ready.since[PARTS.index(part)] for one in roster.entries}
         if not deniers or not others <= now.keys() or any(since[name] >= before["round"] for name in others):
             return False
         new = [episodes - then[name] for name, episodes in now.items()]
@@ -218,5 +216,4 @@ def _is_again(before: dict[str, Any] | None, now: dict[str, Any]) -> bool:
 
 
 def _episodes(sent: dict[str, Any]) -> Counter[str]:
-    """The episodes of each node in a sum."""
     return Counter({name: episodes for name, _, _, episodes, _ in sent["members"]})

@@ -11,8 +11,8 @@ import logging
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +21,12 @@ from fed_ucbvi.network import messages
 from fed_ucbvi.network.certificates import Certified, TLSFiles, check_name
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import ConnectionLostError, FederationStoppedError, RejectedError, ViolationError
-from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, NodeStream, describe_agents
+from fed_ucbvi.network.members import GONE, HERE, LEFT, NEW, Member, NodeStream, Used, describe_agents
+from fed_ucbvi.network.registry import OnExchange
 from fed_ucbvi.network.roster import Authority, der_of
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE, ServerCheckpoint, played_again
-from fed_ucbvi.network.sources import DIGEST_BYTES, host
+from fed_ucbvi.network.sources import host
 from fed_ucbvi.network.transport import Connection, Listener, WireCount
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy
@@ -85,7 +86,6 @@ class FederationServer:
     """A server; to be made inside a running event loop.
 
     Args:
-        plan: the run.
         address: ``HOST:PORT`` to listen on; port 0 is a free one. None: it does not listen.
         tls_files: the server's certificate; none: insecure, on this machine only, and a node is who it says it is.
         server_checkpoint: where finished rounds are kept, if anywhere.
@@ -93,7 +93,6 @@ class FederationServer:
             every stream, and again and again while streams are open.
         report: called after every round.
         on_round: likewise, with the record of the round.
-        on_exchange: called after every exchange that has a deadline, with the seconds of its slowest answer.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class FederationServer:
         revoked: Callable[[], Iterable[str]] = tuple,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
-        on_exchange: Callable[[float], None] | None = None,
+        on_exchange: OnExchange | None = None,
     ) -> None:
         self.plan, self._tls_files, self._revoked = plan, tls_files, revoked
         self._server_checkpoint = server_checkpoint
@@ -127,19 +126,17 @@ class FederationServer:
         self.port = 0 if self._listener is None else self._listener.port
 
     async def run(self) -> Outcome:
-        """Listen, play to the end, stop listening."""
         if self._listener is not None:
             await self._listener.start()
         watching = asyncio.ensure_future(self._watch())
         try:
-            try:
-                await self.coordinator.run()
-            except FederationStoppedError as stopped:
-                await self.close(f"the server has stopped: {str(stopped).rstrip('.')}")
-                raise
+            await self.coordinator.run()
             if self._listener is not None:
                 await self._listener.end()
             await self._tell_all()
+        except FederationStoppedError as stopped:
+            await self.close(f"the server has stopped: {str(stopped).rstrip('.')}")
+            raise
         finally:
             watching.cancel()
             await self.close()
@@ -172,7 +169,7 @@ class FederationServer:
 
     # ----------------------------------------------------------------------------------------------------- the policy
 
-    def _policy(self, *, final: bool) -> LearntPolicy:
+    def _last_policy(self, *, final: bool) -> LearntPolicy:
         """The policy recommended last, signed where the server has a certificate."""
         policy = replace(LearntPolicy.of(self.coordinator.engine.result()), run=self.plan.run, final=final)
         return policy if self._tls_files is None else policy.signed(*self._tls_files.read()[1:])
@@ -187,7 +184,7 @@ class FederationServer:
         if not planned:
             raise RejectedError("no policy has been recommended yet; the first round is not over", retry=True)
         if self._told[0] != planned:
-            self._told = planned, self._policy(final=self.coordinator.done).to_bytes()
+            self._told = planned, self._last_policy(final=self.coordinator.done).to_bytes()
         return self._told[1]
 
     async def _tell_all(self) -> None:
@@ -195,7 +192,7 @@ class FederationServer:
 
         Nodes that are just reconnecting hear of it, too. Wait until all have left.
         """
-        registry, policy = self.registry, self._policy(final=True)
+        registry, policy = self.registry, self._last_policy(final=True)
         if self._server_checkpoint is not None:
             try:
                 policy.save(self._server_checkpoint.folder / POLICY_FILE)
@@ -224,7 +221,6 @@ class FederationServer:
     # ---------------------------------------------------------------------------------------------------- the streams
 
     async def session(self, connection: Connection) -> None:
-        """Handle one stream from its first message to its end."""
         if self._closed:
             return
         peer, stream = connection.peer, NodeStream(connection, self.registry.wire, self.registry.transcript)
@@ -234,8 +230,7 @@ class FederationServer:
             if stream.certified is not None:
                 stream.conversation.peer = stream.certified.name
                 peer = f"{peer} ({stream.certified.name})"
-            async with self._handshake(stream):
-                member = await self._admit(stream)
+            member = await self._let_in(stream)
             largest = self.registry.report_schema.largest(self.plan.setting.agents)
             stream.most_bytes = max(messages.PART_BYTES, 2 * largest)
             stream.counts.append(member.wire)
@@ -287,15 +282,14 @@ class FederationServer:
         if certified.revocations & set(self._revoked()):
             raise RejectedError(_revoked(certified))
 
-    @asynccontextmanager
-    async def _handshake(self, stream: NodeStream) -> AsyncIterator[None]:
-        """Hold a handshake, within the limits on its time and on the number of streams."""
+    async def _let_in(self, stream: NodeStream) -> Member:
+        """Hold the handshake, within the limits on its time and on the number of streams."""
         self._check_room(stream.certified)
         self._streams.add(stream)
         self._handshakes += 1
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                yield
+                return await self._admit(stream)
         except TimeoutError:
             raise RejectedError("the handshake took too long", retry=True) from None
         except ViolationError as violation:
@@ -333,8 +327,7 @@ class FederationServer:
             told = f": {joining.reason}" if isinstance(joining, messages.Fault) else ""
             raise RejectedError(f"a joining was expected, got {type(joining).__name__}{told}")
         self._check_hello(hello, stream.certified)  # others may have come in the meantime
-        member = self._register(hello, joining)
-        held = max(number for number in joining.rounds if number <= member.base)
+        member, held = self._register(hello, joining)
         if held < member.base:
             what = "has lost its state after round %d; plays up to round %d again"
             log.warning(f"%s: {what}", member.name, held, member.base, extra=member.about)
@@ -365,7 +358,7 @@ class FederationServer:
         if not await self.registry.wait_until(lambda: member.kept, LEAVING_SECONDS):
             raise RejectedError("the round without the node is not over yet; ask again", retry=True)
         if run.engine.recommended is not None:
-            await stream.send(self._end_with(self._policy(final=run.done)))
+            await stream.send(self._end_with(self._last_policy(final=run.done)))
         raise RejectedError(messages.has_left(hello.node))
 
     def _check_name(self, hello: messages.Hello, certified: Certified | None) -> None:
@@ -385,8 +378,6 @@ class FederationServer:
 
     def _check_hello(self, hello: messages.Hello, certified: Certified | None) -> None:
         self._check_name(hello, certified)
-        if len(hello.incarnation) != 16:
-            raise RejectedError("an incarnation has 16 bytes")
         M, own = self.plan.setting.agents, range(hello.first_agent, hello.first_agent + hello.agents)
         if not own or own.stop > M:
             raise RejectedError(f"agents {own.start} to {own.stop - 1} are not all among this run's 0 to {M - 1}")
@@ -405,8 +396,8 @@ class FederationServer:
             if other.name != hello.node and other.span[0] < own.stop and own.start < other.span.stop:
                 raise RejectedError(f"agents {own.start} to {own.stop - 1} overlap with those of '{other.name}'")
 
-    def _register(self, hello: messages.Hello, joining: messages.Joining) -> Member:
-        """The member of a node that has said which rounds it holds; raise unless it can resume from one of them."""
+    def _register(self, hello: messages.Hello, joining: messages.Joining) -> tuple[Member, int]:
+        """The member of a node, and the last of the rounds it holds; raise unless it can resume from there."""
         plan, run, s = self.plan, self.coordinator, self.plan.setting
         if (joining.states, joining.actions, joining.horizon) != (s.states, s.actions, s.horizon):
             raise RejectedError(
@@ -430,15 +421,14 @@ class FederationServer:
             )
         member = self.registry.members.get(hello.node)
         if member is None:
-            if len(joining.digest) != DIGEST_BYTES:
-                raise RejectedError(f"a digest has {DIGEST_BYTES} bytes")
             member = Member(
                 *(hello.node, hello.first_agent, hello.agents, joining.digest, units),
                 status=NEW if run.begun else HERE,
-                confirmed=-1 if joining.logged_steps else 0,
                 logged_episodes=joining.logged_episodes,
                 logged_steps=joining.logged_steps,
             )
+            if joining.logged_steps:
+                member.used[messages.COUNTS] = Used(-1)
             self._check_logs(member)
         if member.digest != joining.digest:
             raise RejectedError(f"'{hello.node}' came with another problem before")
@@ -454,10 +444,9 @@ class FederationServer:
                 "server keeps a checkpoint); start it with the state folder it had"
             )
         self.registry.members[member.name] = member
-        return member
+        return member, held
 
     def _check_logs(self, member: Member) -> None:
-        """Raise where a node's logs cannot be counted."""
         algorithm, setting = self.plan.algorithm, self.plan.setting
         if not member.logged_steps:
             return

@@ -12,7 +12,6 @@ and ``fed-ucbvi replay`` recomputes the run.
 from __future__ import annotations
 
 import logging
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -28,15 +27,16 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free, manifest_digest, new_folder, reading, write_manifest
 from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.checkpoint import COUNTS
+from fed_ucbvi.engine.checkpoint import COUNTS as COUNTS_FILE
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, answered
 from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named, restore
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import Continue, Down, Start, Stop
+from fed_ucbvi.network.messages import COUNTS, REWARDS, Continue, Down, Start, Stop
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.registry import NodeRegistry
+from fed_ucbvi.network.rewards import listed, paid_of
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
 from fed_ucbvi.network.transcript import NOBODY, Transcript
@@ -46,13 +46,11 @@ from fed_ucbvi.results.round_record import columns_of
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 REPORT = "report."
 HISTORY = "history"
 NOTHING_YET: dict[str, Any] = {"new": True}
 """What the first entry of a log says, before the server has a state."""
-SENDS = 4
-"""The most answers to one round of the engine: played, synchronised, planned, and one to spare."""
 NOT_RECOMPUTED = ("regret", "value")
 """Columns that take the problem, which the log does not have."""
 
@@ -68,24 +66,19 @@ def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
     """
     plan, paid = now.plan, now.paid
     about: dict[str, Any] = {
-        **{"first": now.first, "length": now.end.length, "confirmed": now.confirmed, "credited": now.credited_before},
-        **{"playing": now.playing, "judged": list(now.grid.judged)},
+        **{"first": now.first, "length": now.end.length, "playing": now.playing, "judged": list(now.grid.judged)},
+        "used_before": now.used_before,
     }
     arrays = {str(place): array for place, array in enumerate(now.broadcast)}
     if plan.algorithm.server_counts:
-        squares = None if paid is None or math.isnan(paid.squares) else paid.squares
         about |= {
             "end": [int(part) for part in now.end],
             "rule": int(now.rule),
-            "paid": None if paid is None else [paid.episodes, paid.total, squares],
+            "paid": None if paid is None else listed(paid),
             "planned": planned(plan.setting),
-            "used": [*(now.credited | now.used)],
+            "used": [*(now.used[REWARDS] | now.used[COUNTS])],
         }
-        arrays["lengths"] = np.array(now.played.lengths)
-        arrays["present"] = np.zeros((SENDS, plan.setting.agents), dtype=np.bool_)
-        for row, mask in zip(arrays["present"], present, strict=False):
-            row[:] = mask
-        arrays["starts"] = np.zeros(plan.setting.states, dtype=np.int64) if paid is None else np.array(paid.starts)
+        arrays |= {"lengths": np.array(now.played.lengths), "present": np.array(present)}
         for planning, new in now.sums.items():  # what was visited, so that it can be read without the problem
             for name, array in new.listed().items():
                 arrays[f"sum.{planning:d}.{name}"] = array
@@ -96,9 +89,10 @@ def played_again(past: SavedState, plan: RunPlan) -> list[Down]:
     """What a node that has lost its state is told of a round in the history, to play it again as it was."""
     number, about = past.round, past.about
     broadcast = tuple(np.array(array) for name, array in past.arrays.items() if name.isdigit())
-    confirmed = about["confirmed"] if plan.algorithm.server_counts else number - 1
+    before = about["used_before"]
+    confirmed = before[COUNTS] if plan.algorithm.server_counts else number - 1
     where = number, number - 1, about["first"], plan.setting.episodes - about["first"], 0
-    what = about["playing"], tuple(about["judged"]), about["credited"]
+    what = about["playing"], tuple(about["judged"]), before[REWARDS]
     start = Start(*where, broadcast, confirmed, b"", 0, b"", *what)
     return [start, Stop(number, about["length"]), Continue(number, about["length"])]
 
@@ -149,7 +143,7 @@ class ServerCheckpoint:
             about = {"format": FORMAT, "format_version": FORMAT_VERSION, "version": __version__}
             with new_folder(self.folder, FORMAT) as draft:
                 if plan.counts is not None:
-                    plan.counts.save(draft / COUNTS)
+                    plan.counts.save(draft / COUNTS_FILE)
                 write_manifest(draft, {**about, "run": plan.run, "task": _task(plan)})
                 StateStore(draft, manifest_digest(draft)).write(SavedState(0, NOTHING_YET, {}, {}))
         self._log = StateStore.open(self.folder, FORMAT, FORMAT_VERSION, durable=True)
@@ -257,8 +251,7 @@ class ServerCheckpoint:
 
 
 def kept_counts(folder: Path) -> CountTable | None:
-    """The counts that a run was started from, if it was."""
-    path = folder / COUNTS
+    path = folder / COUNTS_FILE
     return CountTable.load(path) if path.exists() else None
 
 
@@ -330,7 +323,7 @@ def replay(folder: Path) -> Replayed:
                 plan = RunPlan(algorithm, setting, collection=task["collection"], counts=kept_counts(folder))
                 before, engine = engine, NetworkEngine(plan)
                 if before is not None:
-                    engine.restore(_copied(before.saved()))
+                    engine.restore(before.saved())
             if state.round == 0:
                 _aggregate(plan, engine.server, state, planning=False)
                 continue
@@ -339,17 +332,11 @@ def replay(folder: Path) -> Replayed:
     return Replayed(kept.round, reports, [] if engine is None else _differences(engine.saved(), kept))
 
 
-def _copied(saved: SavedState) -> SavedState:
-    return saved._replace(arrays={name: np.array(array) for name, array in saved.arrays.items()})
-
-
 def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
     """One round of the engine, answered from the log."""
-    about, arrays, presents, paid = state.about, state.arrays, iter(state.arrays["present"]), None
-    if about["paid"] is not None:
-        episodes, total, squares = about["paid"]
-        paid = Paid(episodes, total, np.array(arrays["starts"]), math.nan if squares is None else squares)
-    played = PlayedRound(RoundEnd(*about["end"]), about["rule"], lengths=np.array(arrays["lengths"]), paid=paid)
+    about, presents = state.about, iter(state.arrays["present"])
+    paid, lengths = about["paid"] and paid_of(about["paid"]), np.array(state.arrays["lengths"])
+    played = PlayedRound(RoundEnd(*about["end"]), about["rule"], lengths=lengths, paid=paid)
 
     def answer(request: Request) -> PlayedRound | Paid | None:
         engine.present[:] = next(presents)
@@ -362,10 +349,9 @@ def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
 
 
 def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool) -> None:
-    """What the reports of a round add up to, if there were any."""
-    listed = named(f"sum.{planning:d}.", state.arrays)
-    if listed:
-        plan.algorithm.add_counts(server, plan.table_of(listed))
+    new = named(f"sum.{planning:d}.", state.arrays)
+    if new:
+        plan.algorithm.add_counts(server, plan.table_of(new))
 
 
 def _differences(now: SavedState, kept: SavedState) -> list[str]:

@@ -29,7 +29,6 @@ from fed_ucbvi.problem.units import Units
 if TYPE_CHECKING:
     import gymnasium
 
-DIGEST_BYTES = 32
 AGENT_BYTES = 1024
 """What an agent takes at least, whatever it plays in."""
 
@@ -42,9 +41,7 @@ class Hosted:
     """A node's agents and what they play in: MDPs, or environments that are made when they are needed.
 
     Attributes:
-        first_agent, agents: who they are.
         sizes: ``(S, A, H)``.
-        units: of rewards.
         digest: a fingerprint, by which the server knows that a node comes back with the same.
         federation: of these agents only; its common MDP is not used.
         make: gives the environment of an agent, where there is no federation.
@@ -58,13 +55,7 @@ class Hosted:
     federation: Federation | None = None
     make: Callable[[int], gymnasium.Env[Any, Any]] | None = None
 
-    @property
-    def random_rewards(self) -> bool:
-        """Whether rewards are known to be random; of real environments the server says so."""
-        return self.federation is not None and self.federation.reward_variances is not None
-
     def party(self, algorithm: Algorithm[Any, Any], setting: Setting) -> Party:
-        """The agents, which have seen nothing."""
         if self.federation is not None:
             return SimulatedParty(algorithm, setting, self.federation, "episodes", self.first_agent, pooled=False)
         assert self.make is not None

@@ -46,22 +46,17 @@ class Line(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One line; what does not apply is left out.
 
     Attributes:
-        time: UTC.
         kind: the message's name; or ``opened`` (a process has begun to write), ``certificate``, ``roster`` (what
             follows refers to it), ``doubt`` (the message with this digest may not have left), or what has happened.
         way: ``in`` or ``out``.
         peer: the node, in a server's transcript; ``server`` in a node's; in an ``opened`` line who writes.
         stream: the first digits of the digest of the hello that began the stream.
-        round: its number.
         digest: SHA-256 of the message as it was sent, of a certificate, or of a roster.
-        bytes: of the message.
         episodes: played, or new under secure sums (without those of this round in lockstep); of a stop, how long the
             round is.
         confirmed: the round whose report the server says it has used, under secure sums in the sum over ``roster``.
         missed: the round whose roster the server says this node has not answered.
         roster: the digest of a roster.
-        run: its id.
-        note: further words.
         signed: a Ready or a roster with everything that its signatures need, or a certificate (DER).
         before: the digest of the line before.
     """
@@ -99,7 +94,7 @@ class Transcript:
         self._file: int | None = None
         self._before, self._pending = "", bytearray()
         self._hashed: tuple[Any, str] = b"", hashlib.sha256().hexdigest()
-        self._roster: tuple[Roster | None, str] = None, ""
+        self._roster = ""
         self._shown: set[str] = set()
         self.path = None if folder is None else folder / FILE
         if self.path is None:
@@ -143,17 +138,17 @@ class Transcript:
 
     def _show(self, roster: Roster) -> str:
         """The digest of a roster, which is in the transcript once, as are its certificates."""
-        if self._roster[0] is not roster:
-            self._roster = roster, fingerprint(roster).hex()
-            signers: list[Any] = [*roster.entries, *roster.denials]
-            for one in signers:
+        whole = fingerprint(roster).hex()
+        if whole != self._roster:
+            self._roster = whole
+            for one in roster.signed:
                 digest = hashlib.sha256(one.certificate).hexdigest()
                 if digest not in self._shown:
                     self._shown.add(digest)
                     self.add(CERTIFICATE, peer=one.name, digest=digest, signed=one.certificate)
             bare = _with_certificates(roster, lambda certificate: hashlib.sha256(certificate).digest())
-            self.add(ROSTER, round=roster.round, digest=self._roster[1], signed=bare)
-        return self._roster[1]
+            self.add(ROSTER, round=roster.round, digest=whole, signed=bare)
+        return whole
 
     def flush(self) -> None:
         """Hand all lines to the operating system; what a full disk leaves out is kept for the next time."""
@@ -311,10 +306,8 @@ def _check_roster(line: Line, run: str, certificates: dict[bytes, bytes], author
         raise InputError("the roster does not have the digest that stands with it")
     if authority is not None:
         at = datetime.datetime.fromisoformat(line.time)
-        for entry in roster.entries:
-            authority.check(entry, run, roster.round, at)
-        for denial in roster.denials:
-            authority.check_denial(denial, run, at)
+        for one in roster.signed:
+            authority.check(one, run, roster.round, at)
 
 
 class Agreement(NamedTuple):
@@ -380,7 +373,6 @@ def _agreed(sender: Path, sent: _Ways, receiver: Path, received: _Ways) -> tuple
 
 
 def in_words(lines: Iterable[Line]) -> Iterator[str]:
-    """A line for people for each."""
     arrows = {IN: "<- ", OUT: "-> "}
     for number, line in enumerate(lines, 1):
         parts = [
@@ -400,5 +392,4 @@ def in_words(lines: Iterable[Line]) -> Iterator[str]:
 
 
 def as_data(lines: Iterable[Line]) -> dict[str, Any]:
-    """Ready for JSON."""
     return {"lines": [msgspec.to_builtins(line) for line in lines]}

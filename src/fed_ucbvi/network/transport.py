@@ -195,52 +195,28 @@ class _Health(health.HealthServicer):  # type: ignore[misc]
             await super().Watch(request, context)
 
 
-class _ServerFiles:
-    """A server's TLS files, read again for every new connection."""
-
-    def __init__(self, tls_files: TLSFiles) -> None:
-        self._files = tls_files
-        self.content = self._seen = tls_files.read()
-        check_pair(*self.content[1:])
-
-    def configuration(self) -> Any:
-        authority, certificate, key = self.content
-        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
-
-    def renewed(self) -> Any:
-        """The configuration, if other files have taken the place of those before; ones that do not fit do not."""
-        try:
-            content = self._files.read()
-            if content == self._seen:
-                return None
-            self._seen = content
-            check_pair(*content[1:])
-        except (InputError, OSError) as error:
-            log.warning("the server keeps the certificate it has: %s", error)
-            return None
-        self.content = content
-        log.warning("the server's certificate was reloaded")
-        return self.configuration()
-
-
 class Listener:
     """A gRPC server in front of a handler, not yet started; without ``tls_files`` insecure, on this machine only.
 
-    It also says how it is, by gRPC's health service, to everyone who gets past TLS.
+    It reads its files again for every new connection. It also says how it is, by gRPC's health service, to everyone
+    who gets past TLS.
     """
 
     def __init__(self, handler: StreamHandler, address: str, tls_files: TLSFiles | None) -> None:
         check_address(address)
-        self._handler, self._health = handler, _Health()
-        self._files = None if tls_files is None else _ServerFiles(tls_files)
+        self._handler, self._health, self._tls_files = handler, _Health(), tls_files
+        self._content = self._seen = b"", b"", b""
+        """Authority, certificate and key: those in use, and those in the files when they were read last."""
+        if tls_files is None:
+            _check_insecure(address)
+        else:
+            self._content = self._seen = tls_files.read()
+            check_pair(*self._content[1:])
         handlers = {
             METHOD: grpc.stream_stream_rpc_method_handler(self._session),
             POLICY: grpc.unary_unary_rpc_method_handler(self._policy),
+            CERTIFICATE: grpc.unary_unary_rpc_method_handler(self._certificate),
         }
-        if self._files is None:
-            _check_insecure(address)
-        else:
-            handlers[CERTIFICATE] = grpc.unary_unary_rpc_method_handler(self._certificate)
         options = (
             *_KEEP_ALIVE,
             ("grpc.http2.min_ping_interval_without_data_ms", 500 * KEEP_ALIVE_SECONDS),
@@ -257,21 +233,39 @@ class Listener:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         try:
-            if self._files is None:
+            if tls_files is None:
                 self.port = int(self._server.add_insecure_port(address))
             else:
-                files = self._files
-                credentials = grpc.dynamic_ssl_server_credentials(files.configuration(), files.renewed, True)
+                credentials = grpc.dynamic_ssl_server_credentials(self._configuration(), self._renewed, True)
                 self.port = int(self._server.add_secure_port(address, credentials))
         except RuntimeError as error:
             raise InputError(f"cannot listen on {address}: {error}.") from error
+
+    def _configuration(self) -> Any:
+        authority, certificate, key = self._content
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def _renewed(self) -> Any:
+        """The configuration, if other files have taken the place of those before; ones that do not fit do not."""
+        assert self._tls_files is not None
+        try:
+            content = self._tls_files.read()
+            if content == self._seen:
+                return None
+            self._seen = content
+            check_pair(*content[1:])
+        except (InputError, OSError) as error:
+            log.warning("the server keeps the certificate it has: %s", error)
+            return None
+        self._content = content
+        log.warning("the server's certificate was reloaded")
+        return self._configuration()
 
     async def start(self) -> None:
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
 
     async def end(self) -> None:
-        """From now on: not serving."""
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:
@@ -282,8 +276,7 @@ class Listener:
         await self._handler.session(_ServerEnd(context))
 
     async def _certificate(self, _: Any, context: Any) -> bytes:
-        assert self._files is not None
-        return self._files.content[1]
+        return self._content[1]
 
     async def _policy(self, _: Any, context: Any) -> bytes:
         try:
