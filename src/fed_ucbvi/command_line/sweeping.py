@@ -45,17 +45,18 @@ def sweep(
     from fed_ucbvi.dashboard.sweep import SweepPage
 
     described = fed_ucbvi.Sweep.from_toml(file, code=code or ())
-    watched = SweepPage(described, out)
-    with live_page(output, watched.state) as page:
+    page = None if output.dashboard is None else SweepPage(described, out)
 
-        def stopped(outcome: SweepOutcome) -> str:
-            _print(outcome, output.as_json)
-            where = f"{shlex.quote(str(file))} --out {shlex.quote(str(out))}"
-            return f"finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume"
+    def stopped(outcome: SweepOutcome) -> str:
+        _print(outcome, output.as_json)
+        where = f"{shlex.quote(str(file))} --out {shlex.quote(str(out))}"
+        return f"finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume"
 
-        look = None if page is None else watched.look
+    with live_page(output, page):
+        look = None if page is None else page.look
         outcome = _run(described, out, stopped, look, jobs=jobs, executor=executor, address=address, resume=resume)
-        watched.state.end()
+        if page is not None:
+            page.end()
     _print(outcome, output.as_json)
     if outcome.failed:
         raise typer.Exit(FAILED)

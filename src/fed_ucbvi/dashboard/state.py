@@ -237,10 +237,6 @@ class LiveState(Subscriber):
         arrows = [[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]
         self._put(policy=[[int(part) for part in arrow] for arrow in arrows])
 
-    def take_sweep(self, sweep: Mapping[str, Any]) -> None:
-        """Take how a sweep stands, ready for JSON."""
-        self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
-
     def end(self, text: str = "", *, complete: bool = True) -> None:
         """Say that there is nothing more to come, and why."""
         with self._lock:
