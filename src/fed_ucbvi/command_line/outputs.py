@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
     """Raise unless ``folder`` can be written once the work is done, and holds nothing but what it may replace."""
     check_free(folder, kind, overwrite=overwrite)
-    above = folder.absolute().parent
-    while not above.exists():
-        above = above.parent
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not above.is_dir():
         raise InputError(f"cannot write {folder}: {above} is not a folder.")
     if not os.access(above, os.W_OK | os.X_OK):
@@ -63,7 +61,7 @@ def check_kept(spec: RunSpec, *, new_checkpoint: bool = False) -> None:
             ) from error
     if out is not None and checkpoint is not None:
         one, other = out.resolve(), checkpoint.resolve()
-        if one == other or one in other.parents or other in one.parents:
+        if one.is_relative_to(other) or other.is_relative_to(one):
             raise InputError(
                 f"--out {out} and --checkpoint {checkpoint} must be two folders, neither inside the other."
             )
@@ -100,9 +98,8 @@ def print_result(as_json: bool, content: Mapping[str, object], *lines: str) -> N
     """One JSON object for programs, or lines for people."""
     if as_json:
         print_json(content)
-    else:
-        for line in lines:
-            typer.echo(line)
+    elif lines:
+        typer.echo("\n".join(lines))
 
 
 def print_table(as_json: bool, content: Mapping[str, object], title: str, rows: Iterable[tuple[str, ...]]) -> None:
@@ -124,7 +121,7 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
     for row in rows:
         while len(table.columns) < len(row):
             table.add_column(no_wrap=len(table.columns) < len(row) - 1, overflow="fold")
-        table.add_row(*(Text(text) for text in row))
+        table.add_row(*map(Text, row))
     console = Console(highlight=False)
     console.print(Text(title, style="bold"))
     console.print(Padding(table, (0, 0, 0, 2), expand=False))

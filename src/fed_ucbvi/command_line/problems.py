@@ -33,9 +33,7 @@ def environments(names: list[str] | None = argument("NAME", "Only these.", None)
     """List the environments and their options, which --env-option sets."""
     from fed_ucbvi.environments import REGISTRY, find_environment
 
-    def find(name: str) -> Any:
-        return find_environment(name).made if names else REGISTRY[name]
-
+    find = (lambda name: find_environment(name).made) if names else REGISTRY.__getitem__
     _list(names or environment_names(), find, as_json)
 
 
@@ -127,7 +125,7 @@ def inspect(
         ("price of sharing", f"{cost}: own optima less the best policy that all can share"),
         *([("picture", str(plot))] if plot is not None else []),
     ]
-    sizes = f"S = {figures['states']:,}, A = {figures['actions']:,}, H = {figures['horizon']:,}"
+    sizes = "S = {states:,}, A = {actions:,}, H = {horizon:,}".format_map(figures)
     print_table(as_json, figures, f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)
 
 
@@ -257,8 +255,10 @@ def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
         below = f"the regret bound is below it from T = {_large(made.nontrivial_from)} on"
     yield "trivial bound", f"H T = {_large(made.trivial)}; {below}"
     order = f"; an order only, because it asks for {made.lower.unmet[0]}" if made.lower.unmet else ""
-    lower = f"{_large(made.lower.value)} on the hardest MDP of these sizes, whatever the algorithm{order}"
-    yield "lower bound", lower
+    yield (
+        "lower bound",
+        f"{_large(made.lower.value)} on the hardest MDP of these sizes, whatever the algorithm{order}",
+    )
     yield "Fed-KL-UCBVI", _promise(made.kl, made.delta)
     yield "the same, stationary", _promise(made.kl_stationary, made.delta)
     if M == 1:
@@ -277,7 +277,6 @@ def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
 
 
 def _promise(made: Promise, delta: float) -> str:
-    """What is proved of Fed-KL-UCBVI."""
     rounds, bound = made
     if bound is None:
         return f"at most {rounds:,} rounds; a bound on its regret is proved for agents that are all alike"

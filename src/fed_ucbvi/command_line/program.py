@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -147,15 +147,6 @@ def interruptible() -> Iterator[Interruption]:
             signal.signal(number, signal.SIG_IGN if ignored else handler)
 
 
-@runtime_checkable
-class UsageError(Protocol):
-    """What Typer raises about a command line; which class it is depends on Typer's version."""
-
-    exit_code: int
-
-    def format_message(self) -> str: ...
-
-
 class Program(TyperGroup):
     """The group of all commands; ends with one of :data:`EXIT_CODES`."""
 
@@ -183,7 +174,7 @@ class Program(TyperGroup):
         except MemoryError as error:
             _fail(f"there is not enough memory for this ({error}). Use a smaller problem.")
         except Exception as error:
-            if not isinstance(error, UsageError):
+            if not hasattr(error, "format_message"):  # which class Typer raises depends on its version
                 raise
             context = getattr(error, "ctx", None)
             where = f" See '{context.command_path} --help'." if context else ""

@@ -51,10 +51,7 @@ def _page_of_run(
     return live_page(output, LiveState(Subject.of_run(algorithm, federation, **settings)))
 
 
-def run(
-    spec: RunSpec = SIMULATION,
-    output: Output = fields(f"track track_every {PAGE} as_json quiet"),
-) -> None:
+def run(spec: RunSpec = SIMULATION, output: Output = fields(f"track track_every {PAGE} as_json quiet")) -> None:
     """Run a federated algorithm and print its regret and communication.
 
     With --fleets ray the agents are on a Ray cluster; the result is that of --driver episodes, bit for bit.

@@ -11,6 +11,7 @@ looks, or every so many rounds.
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections import Counter, deque
@@ -64,6 +65,8 @@ MAX_EVENTS = 100
 """The latest of them."""
 SECONDS_BETWEEN = 0.25
 """Between two looks at a federation. Nodes come and go also while no round is played."""
+GRID = ("rows", "columns", "cells", "goals", "start")
+"""What the page is told of a grid."""
 MAX_SQUARES = 2_500
 """Grids with more squares are not drawn: arrows would be too small to see."""
 
@@ -72,7 +75,7 @@ class Subject(NamedTuple):
     """What is shown: of a sweep only a title.
 
     Attributes:
-        layout: of the grid that the states live on, if they do; see :mod:`fed_ucbvi.results.grid`.
+        layout: of the grid that the states live on, if it can be drawn; see :mod:`fed_ucbvi.results.grid`.
         nodes: those that are expected, where their names are known before they connect.
         units: of rewards, as far as they are known.
         settings: of the run, by name.
@@ -103,6 +106,8 @@ class Subject(NamedTuple):
         sizes = sizes or problem
         name, described = algorithm_name(algorithm), {} if problem is None else problem.description
         place = "over the network" if problem is None else f"on {described.get('name', 'custom')}"
+        layout: Any = problem.layout if isinstance(problem, Federation) else None
+        too_fine = layout is not None and layout["rows"] * layout["columns"] > MAX_SQUARES
         return cls(
             f"{name} {place}",
             {"name": name, **parameters_of(algorithm)},
@@ -111,7 +116,7 @@ class Subject(NamedTuple):
             states=sizes.states,
             actions=sizes.actions,
             horizon=sizes.horizon or 0,
-            layout=problem.layout if isinstance(problem, Federation) else None,
+            layout=None if too_fine else layout,
             nodes=nodes,
             units=Units.of(described),
             settings=settings,
@@ -124,19 +129,20 @@ class Subject(NamedTuple):
         return cls.of_run(plan.algorithm, plan.federation, plan.setting, tuple(plan.nodes or ()), **settings)
 
     def content(self) -> dict[str, Any]:
-        """Ready for JSON; a grid that is too fine to be drawn is left out."""
+        """Ready for JSON."""
         content = self._asdict()
         layout = content.pop("layout")
+        content["grid"] = None if layout is None else _integers({name: layout[name] for name in GRID})
         for name in ("algorithm", "environment", "settings"):
             content[name] = {key: shortened(str(value)) for key, value in content[name].items() if value is not None}
         content["nodes"] = list(self.nodes)
         content["units"] = None if self.units == Units() else str(self.units)
-        content["grid"] = None
-        if layout is not None and layout["rows"] * layout["columns"] <= MAX_SQUARES:
-            grid: dict[str, Any] = {name: int(layout[name]) for name in ("rows", "columns")}
-            grid |= {name: [[int(part) for part in cell] for cell in layout[name]] for name in ("cells", "goals")}
-            content["grid"] = {**grid, "start": [int(part) for part in layout["start"]]}
         return content
+
+
+def _integers(numbers: Any) -> Any:
+    """The same in lists and mappings, with Python's own integers, ready for JSON."""
+    return json.loads(json.dumps(numbers, default=int))
 
 
 class Position(NamedTuple):
@@ -231,11 +237,8 @@ class LiveState(Subscriber):
 
     def take_policy(self, policy: IndexArray) -> None:
         """Take the recommended policy, ``(H, S)``; it is drawn where there is a grid."""
-        layout = self.subject.layout
-        if layout is None or layout["rows"] * layout["columns"] > MAX_SQUARES:
-            return
-        arrows = [[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]
-        self._put(policy=[[int(part) for part in arrow] for arrow in arrows])
+        if (layout := self.subject.layout) is not None:
+            self._put(policy=_integers([[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]))
 
     def end(self, text: str = "", *, complete: bool = True) -> None:
         """Say that there is nothing more to come, and why."""

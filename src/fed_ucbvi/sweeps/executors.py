@@ -65,7 +65,7 @@ class Worker:
 
 
 def run_locally(jobs: Sequence[Job], processes: int) -> Results:
-    """Make the runs in the order given, ``processes`` at a time; yields each when it ends."""
+    """Make the runs in the order given, ``processes`` at a time."""
     waiting = deque(jobs)
     workers: dict[Connection, Worker] = {}
     try:
@@ -112,7 +112,7 @@ def _signals_kept_from_children() -> Iterator[None]:
 
 
 def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) -> Results:
-    """Make the runs, at most ``at_once`` at a time if that is given; yields each run when it ends."""
+    """Make the runs, at most ``at_once`` at a time if that is given."""
     from fed_ucbvi.core.ray_connection import connected_to_ray
 
     if not jobs:
