@@ -101,7 +101,7 @@ def serve(
         nonlocal service
         async with AsyncExitStack() as stack:
             render = None if counted is None else counted.render
-            page = stack.enter_context(live_page(output, LiveState(Subject.of_plan(plan)), render))
+            page = stack.enter_context(live_page(output, lambda: LiveState(Subject.of_plan(plan)), render))
             display = stack.enter_context(show_federation(quiet=output.quiet))
             service = FederationServer(
                 plan if checkpoint is None else checkpoint.adopt(plan),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from fed_ucbvi.network.server import Outcome
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.trackers import Tracking
+
+StateT = TypeVar("StateT", bound="LiveState")
 
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
@@ -308,10 +310,10 @@ def others_on_standard_error() -> Iterator[None]:
 
 @contextmanager
 def live_page(
-    output: Output, state: LiveState | None, metrics: Callable[[], bytes] | None = None
-) -> Iterator[LiveState | None]:
-    """Serve the page of a state, if it is wanted, until the block ends, and say where; gives None without a page."""
-    if output.dashboard is None or state is None:
+    output: Output, make: Callable[[], StateT], metrics: Callable[[], bytes] | None = None
+) -> Iterator[StateT | None]:
+    """Serve the page of a state until the block ends, and say where; if none is wanted, the state is not made."""
+    if output.dashboard is None:
         if output.dashboard_cert is not None or output.dashboard_token is not None:
             raise InputError(
                 "--dashboard-cert and --dashboard-token are for the page; pass --dashboard HOST:PORT as well."
@@ -321,6 +323,7 @@ def live_page(
     from fed_ucbvi.dashboard.server import Access, PageServer
 
     access = Access.parse(output.dashboard, output.dashboard_cert, output.dashboard_token)
+    state = make()
     with PageServer(state, access, metrics) as page:
         say(f"page: {page.url}")
         yield state

@@ -47,7 +47,6 @@ def sweep(
     from fed_ucbvi.dashboard.sweep import SweepPage
 
     described = fed_ucbvi.Sweep.from_toml(file, code=code or ())
-    page = None if output.dashboard is None else SweepPage(described, out)
 
     def stopped(outcome: SweepOutcome) -> str:
         _print(outcome, output.as_json)
@@ -55,7 +54,7 @@ def sweep(
         return f"finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume"
 
     how: dict[str, Any] = {"jobs": jobs, "executor": executor, "address": address, "resume": resume}
-    with live_page(output, page):
+    with live_page(output, lambda: SweepPage(described, out)) as page:
         with _making_runs(stopped) as show:
 
             def report(done: int, total: int, failed: int) -> None:
