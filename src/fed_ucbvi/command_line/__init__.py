@@ -141,7 +141,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _named(function: Callable[..., None]) -> Callable[[], None]:
-    """A command without options, to be listed."""
 
     def listed() -> None: ...
 

@@ -254,7 +254,6 @@ def advise_node(node: Node, folder: Path) -> dict[str, Any]:
 
 
 def advice_lines(found: dict[str, Any]) -> Iterator[str]:
-    """The advice in words, a line for each agent."""
     for one in found["agents"]:
         shared = one["together"]
         gains = ", ".join(

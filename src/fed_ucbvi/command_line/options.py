@@ -90,7 +90,6 @@ def _written(name: str, flag: Flag) -> str:
 
 
 def _parameter(name: str, hint: Any, flag: Flag) -> inspect.Parameter:
-    """One option or argument in Typer's terms."""
     value = flag.value
     kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
     more: dict[str, Any] = {"help": flag.help, "metavar": flag.metavar or None, "autocompletion": flag.names}
@@ -204,7 +203,6 @@ class ConnectionOptions:
     insecure: bool = flag(False, "", "No TLS; on this machine only.", NETWORK)
 
     def server(self, address: str) -> RemoteServer:
-        """The server at an address, as this node reaches it."""
         from fed_ucbvi.network.certificates import TLSFiles
         from fed_ucbvi.network.transport import RemoteServer
 

@@ -213,7 +213,6 @@ def _bracket(lower: float, upper: float, digits: str) -> str:
 
 
 def _own_units(run: Run) -> list[str]:
-    """The figures in the environment's own units, if these differ."""
     if Units.of(run.about.environment) == Units():
         return []
     own, lines = run.original_units, []

@@ -51,7 +51,6 @@ class JsonLines(logging.Formatter):
     """One JSON object a record: ``time`` (UTC), ``level``, ``logger``, ``message`` and what is known of FIELDS."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, in ASCII; long messages are cut."""
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         line = {
             "time": time.isoformat(timespec="milliseconds"),
@@ -151,7 +150,6 @@ class Program(TyperGroup):
     """The group of all commands; ends with one of :data:`EXIT_CODES`."""
 
     def main(self, *args: Any, **given: Any) -> Any:
-        """Run a command and turn what it raises into a message and an exit code."""
         if os.environ.get("COLUMNS") == "0":
             del os.environ["COLUMNS"]  # Rich would print lines of no width; others take 0 as "not known"
         try:

@@ -336,7 +336,6 @@ def leaderboard(
 
 
 def _rows(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
-    """Make the runs that are missing and return the rows of all."""
     from fed_ucbvi.paper.leaderboard import Row
 
     again = "nothing is saved" if store is None else "finished runs are kept; run the command again"

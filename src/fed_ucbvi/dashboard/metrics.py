@@ -68,7 +68,6 @@ class Metrics(Subscriber, Collector):
         self._record = record
 
     def on_exchange(self, seconds: float) -> None:
-        """To be called after every exchange, with the time of its slowest answer."""
         self._exchanges.observe(seconds)
 
     def render(self) -> bytes:

@@ -230,7 +230,6 @@ def _json(content: dict[str, Any]) -> str:
 
 
 def guarded(app: ASGIApp, access: Access) -> ASGIApp:
-    """The application, for those who may look."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await (_refusal(Request(scope), access) or app)(scope, receive, send)

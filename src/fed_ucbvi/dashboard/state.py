@@ -124,7 +124,6 @@ class Subject(NamedTuple):
 
     @classmethod
     def of_plan(cls, plan: RunPlan) -> Subject:
-        """A run over the network."""
         settings = {"seed": plan.setting.seed, "collection": plan.collection, "secure sums": plan.secure_sums}
         return cls.of_run(plan.algorithm, plan.federation, plan.setting, tuple(plan.nodes or ()), **settings)
 
@@ -189,7 +188,6 @@ class LiveState(Subscriber):
                 self._absorb()
 
     def take_earlier(self, engine: Engine) -> None:
-        """Take the rounds of a run that is resumed."""
         for record in replay(
             engine.records(),
             table_of(engine.recommendations),
@@ -262,7 +260,6 @@ class LiveState(Subscriber):
 
     @property
     def phase(self) -> str:
-        """Waiting, running, over or stopped."""
         return str(self._parts["status"][1]["phase"])
 
     def increment(self, position: Position) -> tuple[dict[str, Any], Position]:

@@ -41,7 +41,6 @@ LONGEST_VALUE = 500
 
 
 def results_of(run: RunData) -> dict[str, float]:
-    """The figures of a whole run that are known."""
     own = run.original_units
     return _known({f"final_{name}": float(own[name] if name in own else getattr(run, name)) for name in RESULTS})
 
@@ -86,7 +85,6 @@ class Tracker(Subscriber, ABC):
         self._waiting: RoundRecord | None = None
 
     def __call__(self, record: RoundRecord) -> None:
-        """Keep a round, if it is its turn."""
         self._waiting = record
         if (record.round - 1) % self._every == 0:
             self._write_waiting()
