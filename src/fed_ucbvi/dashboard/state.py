@@ -153,18 +153,11 @@ class Position(NamedTuple):
 
 
 class LiveState(Subscriber):
-    """What there is to see of a run.
-
-    Attributes:
-        subject: what is shown.
-        last_record: the last round that was taken in.
-        last_status: how the federation stood when it was asked last; None for other runs.
-    """
+    """What there is to see of a run."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.last_record: RoundRecord | None = None
-        self.last_status: FederationStatus | None = None
+        self._last_status: FederationStatus | None = None
         self._waiting: deque[RoundRecord] = deque()
         self._lock = threading.RLock()
         self._series = RoundSeries()
@@ -229,8 +222,9 @@ class LiveState(Subscriber):
 
     def take_status(self, status: FederationStatus) -> None:
         with self._lock:
+            self._absorb()
             self._note_events(status)
-            self.last_status = status
+            self._last_status = status
             self._put(**_federation_parts(status, self.subject.nodes), events=[*self._events])
 
     def take_policy(self, policy: IndexArray) -> None:
@@ -286,8 +280,7 @@ class LiveState(Subscriber):
         if not records:
             return
         self._series.extend(records)
-        self._recent.extend(records[-RECENT:])
-        self.last_record = records[-1]
+        self._recent.extend(records)
         asked = [record for record in records if record.requests]
         self._rules.update(record.rule or "unknown" for record in asked)
         if self.subject.agents <= MAX_COUNTED:
@@ -307,10 +300,9 @@ class LiveState(Subscriber):
 
     def _note_events(self, status: FederationStatus) -> None:
         """Add what is new: changes of nodes, and the server's own events; those of an earlier server have no time."""
-        last, now = self.last_status, time.time()
+        last, now = self._last_status, time.time()
         before = {} if last is None else {node.name: node.state for node in last.nodes}
-        record = self._waiting[-1] if self._waiting else self.last_record
-        played = 0 if record is None else record.round
+        played = self._recent[-1].round if self._recent else 0
         for node in status.nodes:
             begun = last is not None or node.state == PRESENT  # others were absent before this server began
             if begun and node.state != before.get(node.name) and node.state in CHANGES:
@@ -318,8 +310,7 @@ class LiveState(Subscriber):
                 what = CHANGES[node.state] + again
                 self._events.append({"time": now, "round": played, "node": node.name, "what": what, "done": ""})
         old = 0 if last is None else len(last.events)
-        for event in status.events[old:]:
-            self._events.append({"time": None if last is None else now, **event})
+        self._events.extend({"time": None if last is None else now, **event} for event in status.events[old:])
 
     def _put(self, **parts: Any) -> None:
         """Set parts; those that are as they were keep their version."""
@@ -335,26 +326,20 @@ def _federation_parts(status: FederationStatus, expected: Sequence[str]) -> dict
     Under secure sums a node has a name and a state, and nothing else.
     """
     come = {node.name for node in status.nodes}
-    rows: list[dict[str, Any]] = []
-    for node in status.nodes:
-        row: dict[str, Any] = {"name": node.name, "state": node.state}
-        if not status.secure_sums:
-            row |= {name: none_for_nan(getattr(node, name)) for name in OF_NODE}
-            row |= {name: getattr(node.wire, name) for name in ("bytes_up", "bytes_down")}
-        rows.append(row)
+    rows: list[dict[str, Any]] = [{"name": node.name, "state": node.state} for node in status.nodes]
+    for row, node in () if status.secure_sums else zip(rows, status.nodes, strict=True):
+        row |= {name: none_for_nan(getattr(node, name)) for name in OF_NODE}
+        row |= {name: getattr(node.wire, name) for name in ("bytes_up", "bytes_down")}
     rows += [{"name": name, "state": EXPECTED} for name in expected if name not in come]
     counts = {state: sum(row["state"] == state for row in rows) for state in (*STATES, EXPECTED)}
     if len(rows) > MAX_NODES:
         rows = sorted(rows, key=lambda row: row["state"] in (PRESENT, FINISHED))[:MAX_NODES]
     latencies = [node.latency for node in status.nodes if node.connected and node.latency == node.latency]
     network = {
-        "run": status.run,
-        "secure_sums": status.secure_sums,
+        **{name: getattr(status, name) for name in ("run", "secure_sums", "violations")},
+        **{name: getattr(status.wire, name) for name in ("bytes_up", "bytes_down")},
         "nodes": counts,
-        "bytes_up": status.wire.bytes_up,
-        "bytes_down": status.wire.bytes_down,
         "messages": status.wire.messages_up + status.wire.messages_down,
         "latency": sum(latencies) / len(latencies) if latencies else None,
-        "violations": status.violations,
     }
     return {"nodes": rows, "network": network}
