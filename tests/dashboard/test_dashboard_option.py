@@ -15,7 +15,7 @@ from fed_ucbvi import FedUCBVI, RoundRecord, Run, Sweep, run, synthetic
 from fed_ucbvi.dashboard.server import PageServer
 from fed_ucbvi.dashboard.sweep import SweepPage
 from fed_ucbvi.sweeps.store import Store
-from fed_ucbvi.sweeps.worker import Failure
+from fed_ucbvi.sweeps.worker import Made
 from sweeps import made_sweep
 
 HERE = ("--dashboard", "127.0.0.1:0")
@@ -105,7 +105,7 @@ def test_a_sweep_is_shown_while_it_is_made(
     store = Store.open(folder)
     lost = store.sweep.jobs()[0]
     store.path(lost).unlink()
-    store.write_failure(lost, Failure("ValueError: no"))
+    store.write_failure(lost, Made(error="ValueError: no"))
     page = SweepPage(store.sweep, folder)
     page.look()
     sweep = page.snapshot()["sweep"]

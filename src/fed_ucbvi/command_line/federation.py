@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from fed_ucbvi.network.members import FederationStatus
     from fed_ucbvi.network.server import FederationServer
 
-SECONDS_BETWEEN = 0.2
 SERVED = fields(
     f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap "
     f"return_range evaluate {' '.join(FederationRules.__annotations__)} checkpoint out overwrite",
@@ -262,15 +260,9 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
     console = Console(stderr=True)
     root = logging.getLogger()
     root.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False)]
-    due = 0.0
     with Status("waiting for nodes", console=console) as status:
 
         def report(run: Coordinator) -> None:
-            nonlocal due
-            now = time.monotonic()
-            if now < due:
-                return
-            due = now + SECONDS_BETWEEN
             last, wire = run.engine.last_round(), run.registry.wire
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
             asked = f"agent {last.agent} asked" if last.agent >= 0 else nobody

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import re
 import secrets
 import socket
 import ssl
@@ -135,8 +136,7 @@ class Access:
         Without a token the page is for this machine alone. A page from elsewhere can make a browser call this
         machine by a name of its own (DNS rebinding); that name is in ``Host``, and is refused.
         """
-        host = host_header.rpartition(":")[0] if not host_header.endswith("]") else ""
-        return self.token is not None or is_loopback((host or host_header).strip("[]"))
+        return self.token is not None or is_loopback(re.sub(r":\d*$", "", host_header).strip("[]"))
 
     def allows(self, given: str | None, session: str | None = None) -> bool:
         """Whether somebody who has shown this token, or keeps this session, may look."""

@@ -14,12 +14,8 @@ from fed_ucbvi.sweeps.executors import run_locally, run_on_ray, usable_cores
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store
-from fed_ucbvi.sweeps.worker import Failure
 
 EXECUTORS = ("local", "ray")
-
-Report = Callable[[int, int, int], None]
-"""Called with the number of finished runs, of all runs, and of failures so far."""
 
 
 @dataclass
@@ -72,7 +68,7 @@ def run_sweep(
     executor: str = "local",
     address: str | None = None,
     resume: bool = False,
-    report: Report | None = None,
+    report: Callable[[int, int, int], None] | None = None,
 ) -> SweepOutcome:
     """Make every run of ``sweep`` that ``out`` does not hold yet.
 
@@ -85,7 +81,7 @@ def run_sweep(
         executor: ``local`` processes or ``ray``.
         address: of a Ray cluster; by default Ray is started on this machine.
         resume: continue the same sweep in ``out``, if it was started before, and skip its finished runs.
-        report: see :data:`Report`.
+        report: called with the number of finished runs, of all runs, and of failures so far.
 
     Returns:
         The :class:`SweepOutcome`; runs that failed are on record in ``out``.
@@ -120,11 +116,11 @@ def run_sweep(
             made_by = run_locally(order, jobs or usable_cores()) if here else run_on_ray(order, jobs, address)
             with closing(made_by) as results:
                 for job, made in results:
-                    if isinstance(made.outcome, Failure):
-                        store.write_failure(job, made.outcome)
-                        outcome.failed[job.id] = made.outcome.error
+                    if made.error:
+                        store.write_failure(job, made)
+                        outcome.failed[job.id] = made.error
                     else:
-                        store.write(job, made.outcome, made.seconds)
+                        store.write(job, made.content, made.seconds)
                         outcome.done += 1
                     tell()
         except KeyboardInterrupt as error:

@@ -37,7 +37,7 @@ from fed_ucbvi.results.about import versions
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
-from fed_ucbvi.sweeps.worker import Failure
+from fed_ucbvi.sweeps.worker import Made
 
 FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 2
@@ -167,8 +167,8 @@ class Store(NamedTuple):
                 found[entry["id"]] = float(entry["seconds"])
         return found
 
-    def write_failure(self, job: Job, failure: Failure) -> None:
-        what = {"error": failure.error, "traceback": failure.traceback.splitlines()}
+    def write_failure(self, job: Job, made: Made) -> None:
+        what = {"error": made.error, "traceback": made.traceback.splitlines()}
         content = {"id": job.id, "job": job.content(), **what, "when": datetime.now(UTC).isoformat()}
         with new_file(self._failure(job)) as draft:
             draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
