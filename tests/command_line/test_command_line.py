@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from commands import PROGRAM, SMALL, call, executed, refusal
+from commands import PROGRAM, SMALL, Terminal, call, executed, refusal
 from fed_ucbvi import (
     UCBVI,
     FedUCBVI,
@@ -51,11 +51,6 @@ with warnings.catch_warnings():
 
     from fed_ucbvi.command_line.program import PATIENCE, Interruption
     from fed_ucbvi.engine.progress import progress_bar
-
-
-def start(*arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROGRAM, *(str(argument) for argument in arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 # ------------------------------------------------------------------------------------------- what it prints
@@ -377,10 +372,6 @@ def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:
 
 
 def test_a_bar_appears_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setattr("fed_ucbvi.engine.progress.PATIENCE", -1.0)
     monkeypatch.setenv("TERM", "xterm")
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
@@ -413,10 +404,9 @@ def wait_until_running(process: subprocess.Popen[str], checkpoint: Path) -> None
 )
 def test_an_interrupted_run_saves_what_it_has(tmp_path: Path, signals: Sequence[signal.Signals]) -> None:
     out, kept = tmp_path / "saved", tmp_path / "kept"
-    process = start(
-        *("run", "--env", "synthetic", "--agents", "2", "--episodes", "1e9", "--driver", "episodes", "--json"),
-        *("--out", out, "--checkpoint", kept, "--checkpoint-every", "1"),
-    )
+    words = ("run", "--env", "synthetic", "--agents", "2", "--episodes", "1e9", "--driver", "episodes", "--json")
+    command = [sys.executable, "-c", PROGRAM, *words, "--out", out, "--checkpoint", kept, "--checkpoint-every", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until_running(process, kept)
     for number in signals:
         process.send_signal(number)

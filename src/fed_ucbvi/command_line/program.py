@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from fed_ucbvi.core import own_process
 from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
 from fed_ucbvi.core.text import one_line, shortened
 
@@ -101,15 +102,6 @@ def _log_exception(kind: type[BaseException], error: BaseException, trace: Trace
     log.critical("the program has failed: %s", error, exc_info=(kind, error, trace))
 
 
-_whole_process = False
-
-
-def ignore_late_signals() -> None:
-    """Say that the process ends with the command: once it has been told to stop, further signals are ignored."""
-    global _whole_process
-    _whole_process = True
-
-
 class Interruption:
     """Turns signals into ``KeyboardInterrupt`` until told that results are being saved."""
 
@@ -131,7 +123,10 @@ class Interruption:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """SIGINT and SIGTERM alike stop the block; a signal that the process was started to ignore stays ignored."""
+    """SIGINT and SIGTERM alike stop the block; a signal that the process was started to ignore stays ignored.
+
+    In a process of our own, which ends with the command, further signals are ignored once it has been told to stop.
+    """
     interruption = Interruption()
     earlier = {}
     try:
@@ -142,7 +137,7 @@ def interruptible() -> Iterator[Interruption]:
         yield interruption
     finally:
         for number, handler in earlier.items():
-            ignored = _whole_process and interruption.stopped_at is not None
+            ignored = own_process.is_ours and interruption.stopped_at is not None
             signal.signal(number, signal.SIG_IGN if ignored else handler)
 
 
