@@ -16,7 +16,7 @@ from fed_ucbvi.command_line import options
 from fed_ucbvi.command_line.options import JSON, PAGE, Output, argument, fields, option
 from fed_ucbvi.command_line.outputs import check_kept, finish, live_page, print_json, print_result, tracking, warn
 from fed_ucbvi.command_line.program import interruptible, say, write_log, writes_json
-from fed_ucbvi.command_line.running import TABLES
+from fed_ucbvi.command_line.running import TABLES, counts_at, incumbent_at
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.files import new_file
@@ -61,7 +61,6 @@ def serve(
     import asyncio
 
     write_log(output.log_format, logging.WARNING if output.quiet else logging.INFO)
-    from fed_ucbvi.command_line.running import counts_at, incumbent_at
     from fed_ucbvi.dashboard.state import LiveState, Subject
     from fed_ucbvi.network.certificates import TLSFiles, revoked_names
     from fed_ucbvi.network.run_plan import plan_of

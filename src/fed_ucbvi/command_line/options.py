@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from fed_ucbvi.network.transport import RemoteServer
 
 REAL = "Real environments"
-TEXT = "text"
 REQUIRED = ...
 
 
@@ -77,7 +76,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
     )
-    call.__annotations__ = {one.name: one.annotation for one in parameters}
     return call
 
 
@@ -150,7 +148,7 @@ class Output:
     )
     track_every: int = flag(1, "K", "With --track: one round in K.", OUTPUT)
     log_format: str = flag(
-        TEXT, "FORMAT", "On standard error: text, or json (one object a line, with time and level).", OUTPUT
+        "text", "FORMAT", "On standard error: text, or json (one object a line, with time and level).", OUTPUT
     )
     dashboard: str | None = flag(None, "HOST:PORT", "Serve a live page here; port 0 uses a free one.", OUTPUT)
     dashboard_cert: Path | None = flag(

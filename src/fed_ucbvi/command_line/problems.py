@@ -45,18 +45,7 @@ def algorithms(names: list[str] | None = argument("NAME", "Only these.", None), 
 
 
 def describe(thing: Any) -> dict[str, Any]:
-    """One line about a callable, or a federation as it is, and its parameters, from its docstring and signature.
-
-    >>> def drive(speed: float = 1.0) -> None:
-    ...     '''Drive.
-    ...
-    ...     Args:
-    ...         speed: how fast,
-    ...             in knots.
-    ...     '''
-    >>> describe(drive)["parameters"]
-    [{'name': 'speed', 'type': 'float', 'default': 1.0, 'description': 'how fast, in knots.', 'choices': ()}]
-    """
+    """One line about a callable, or a federation as it is, and its parameters, from its docstring and signature."""
     first = plain_docstring(thing).partition("\n\n")[0].replace("\n", " ")
     return {"description": first, "parameters": [parameter._asdict() for parameter in parameter_help(thing)]}
 

@@ -79,10 +79,6 @@ class Metrics(Subscriber, Collector):
         with PageServer(None, check_metrics_address(address), self.render) as server:
             yield f"{server.url}metrics"
 
-    def describe(self) -> Iterator[Metric]:
-        """Nothing before it is asked for."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily(f"{NAME}_build", "The program.", {"version": __version__})
         if self._record is not None:

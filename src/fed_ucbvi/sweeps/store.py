@@ -83,24 +83,23 @@ class Store(NamedTuple):
     def use(cls, folder: Path, sweep: Sweep, *, resume: bool) -> Iterator[Store]:
         """Lock the folder of ``sweep`` for this process; it must be new, unless the same sweep is resumed."""
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-            store = cls.create(folder, sweep)
+            cls.create(folder, sweep)
         else:
             try:
-                store = cls.open(folder)
+                held = cls.open(folder).sweep
             except InputError as error:
                 raise InputError(f"{error} Nothing in it was touched; choose another folder (--out).") from error
-            if store.sweep.digest != sweep.digest:
+            if held.digest != sweep.digest:
                 raise InputError(
-                    f"{folder} holds another sweep, '{store.sweep.name}': {differences(store.sweep, sweep)}. "
+                    f"{folder} holds another sweep, '{held.name}': {differences(held, sweep)}. "
                     "Nothing in it was touched; choose another folder (--out)."
                 )
             if not resume:
                 raise InputError(
                     f"{folder} holds this sweep already; continue it with --resume, or choose another folder (--out)."
                 )
-            store = cls(folder, sweep)
         with FolderLock(folder):
-            yield store
+            yield cls(folder, sweep)
 
     def left(self) -> tuple[list[Job], tuple[str, ...]]:
         """The jobs that have no run yet, and the ids of those whose files were damaged and have been moved away."""

@@ -40,9 +40,9 @@ def make(content: Mapping[str, Any]) -> Made:
 def one_thread() -> None:
     """Compute on one thread, because there is a process for every core."""
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    import numba
+    from fed_ucbvi.core.compiling import use_one_thread
 
-    numba.set_num_threads(1)
+    use_one_thread()
 
 
 def serve(line: Connection) -> None:

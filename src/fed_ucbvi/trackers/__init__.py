@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout, suppress
-from operator import methodcaller
 from pathlib import Path
 from queue import Full, Queue
 from typing import Any, Self
@@ -324,12 +323,12 @@ class Tracking(Subscriber):
         run = self._run
         with redirect_stdout(sys.stderr):
             if run is not None:
-                self._each(methodcaller("finish", run))
-            self._each(methodcaller("end", failed=failed))
+                self._each(lambda tracker: tracker.finish(run))
+            self._each(lambda tracker: tracker.end(failed=failed))
 
     def _hand_on(self) -> None:
         while (record := self._rounds.get()) is not None:
-            self._each(methodcaller("__call__", record))
+            self._each(lambda tracker: tracker(record))
 
     def _each(self, do: Callable[[Tracker], object]) -> None:
         for text, tracker in tuple(self._trackers.items()):
