@@ -244,10 +244,8 @@ def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
         below = f"the regret bound is below it from T = {_large(made.nontrivial_from)} on"
     yield "trivial bound", f"H T = {_large(made.trivial)}; {below}"
     order = f"; an order only, because it asks for {made.lower.unmet[0]}" if made.lower.unmet else ""
-    yield (
-        "lower bound",
-        f"{_large(made.lower.value)} on the hardest MDP of these sizes, whatever the algorithm{order}",
-    )
+    hardest = f"{_large(made.lower.value)} on the hardest MDP of these sizes"
+    yield "lower bound", f"{hardest}, whatever the algorithm{order}"
     yield "Fed-KL-UCBVI", _promise(made.kl, made.delta)
     yield "the same, stationary", _promise(made.kl_stationary, made.delta)
     if M == 1:

@@ -53,7 +53,6 @@ def sweep(
         where = f"{shlex.quote(str(file))} --out {shlex.quote(str(out))}"
         return f"finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume"
 
-    how: dict[str, Any] = {"jobs": jobs, "executor": executor, "address": address, "resume": resume}
     with live_page(output, lambda: SweepPage(described, out)) as page:
         with _making_runs(stopped) as show:
 
@@ -62,7 +61,9 @@ def sweep(
                 if page is not None:
                     page.look()
 
-            outcome = fed_ucbvi.run_sweep(described, out, report=report, **how)
+            outcome = fed_ucbvi.run_sweep(
+                described, out, jobs=jobs, executor=executor, address=address, resume=resume, report=report
+            )
         if page is not None:
             page.end()
     _print(outcome, output.as_json)
