@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from fed_ucbvi.command_line import options
+from fed_ucbvi.command_line import options, outputs
 from fed_ucbvi.command_line.options import JSON, PAGE, Output, argument, fields, option
 from fed_ucbvi.command_line.outputs import check_kept, finish, live_page, print_json, print_result, tracking, warn
 from fed_ucbvi.command_line.program import interruptible, say, write_log, writes_json
@@ -20,7 +20,6 @@ from fed_ucbvi.command_line.running import TABLES, counts_at, incumbent_at
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.files import new_file
-from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.run_spec import AGENTS_SERVED, NETWORK, OUTPUT, FederationRules, RunSpec
 
 if TYPE_CHECKING:
@@ -262,14 +261,13 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
     with Status("waiting for nodes", console=console) as status:
 
         def report(run: Coordinator) -> None:
-            last, wire = run.engine.last_round(), run.registry.wire
+            last = run.engine.last_round()
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
             asked = f"agent {last.agent} asked" if last.agent >= 0 else nobody
             known = "" if math.isnan(last.gap) else f", gap {last.gap:,.4g}"
             status.update(
                 f"{run.registry.connected} nodes, round {run.round:,}, {last.episodes:,} of "
-                f"{last.planned_episodes:,} episodes, {byte_count(wire.bytes_up)} up, "
-                f"{byte_count(wire.bytes_down)} down{known}; {asked}"
+                f"{last.planned_episodes:,} episodes, {outputs.up_and_down(run.registry.wire)}{known}; {asked}"
             )
 
         yield Display(report, lambda text: console.print(text, highlight=False, markup=False))

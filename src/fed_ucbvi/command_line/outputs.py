@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -129,6 +129,11 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
+def up_and_down(carried: Any) -> str:
+    """What has ``bytes_up`` and ``bytes_down``, in words."""
+    return f"{byte_count(carried.bytes_up)} up, {byte_count(carried.bytes_down)} down"
+
+
 def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
     """A run in a few lines: first the value to the agents; values in the common MDP are labelled as such."""
     return f"{run.about.algorithm} on {run.about.environment.get('name', 'custom')}", [*_rows(run)]
@@ -163,11 +168,9 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
     yield "federated regret", str(run.federated_regret)
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     yield "rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"
-    yield "communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"
+    yield "communication", up_and_down(run)
     if number := len(run.recommendations["round"]):
-        traffic = run.recommendation_traffic
-        cost_of_them = f"{byte_count(traffic.bytes_up)} up, {byte_count(traffic.bytes_down)} down"
-        yield "recommendations", f"{number} policies on the way, {cost_of_them} more"
+        yield "recommendations", f"{number} policies on the way, {up_and_down(run.recommendation_traffic)} more"
     for name, value in about.facts.items():
         text = f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}"
         if name == "nu" and not math.isnan(about.eps_p_assumed):
@@ -267,10 +270,10 @@ def finish(
 
 def _with_outcome(rows: list[tuple[str, str]], outcome: Outcome) -> list[tuple[str, str]]:
     """The rows of a run over the network, with what the network has carried and what went wrong."""
-    (played, planned), wire = outcome.agent_episodes, outcome.wire
+    played, planned = outcome.agent_episodes
     if outcome.ended and not outcome.run.complete:
         rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
-    rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))
+    rows.append(("on the wire", up_and_down(outcome.wire)))
     return rows + [("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events]
 
 

@@ -13,10 +13,9 @@ import typer
 
 import fed_ucbvi
 from fed_ucbvi.command_line.options import JSON, REAL, LiveOptions, argument, fields, option
-from fed_ucbvi.command_line.outputs import print_json, print_rows, print_table, warn
+from fed_ucbvi.command_line.outputs import print_json, print_rows, print_table, up_and_down, warn
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.core.parameters import parameter_help, plain_docstring, whole_number
 from fed_ucbvi.run_spec import AGENTS, OUTPUT, PROBLEM, RunSpec, algorithm_names, environment_names, pairs
 
@@ -230,9 +229,8 @@ def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
     else:
         yield "global rule", f"cannot fire: {need}; it could from T = {_large(made.global_rule_from)} on"
     yield "rounds", f"at most {made.rounds:,} (the paper's R_max, with log2: {made.rounds_max_log2:,.0f})"
-    one, every = made.one_synchronisation, made.all_rounds
-    yield "one round", f"{byte_count(one.bytes_up)} up, {byte_count(one.bytes_down)} down, {M:,} agents together"
-    yield "all rounds", f"at most {byte_count(every.bytes_up)} up, {byte_count(every.bytes_down)} down"
+    yield "one round", f"{up_and_down(made.one_synchronisation)}, {M:,} agents together"
+    yield "all rounds", f"at most {up_and_down(made.all_rounds)}"
     yield (
         "regret",
         f"at most {_large(bound.federated)} with probability {1 - made.delta:g}: exploration "
