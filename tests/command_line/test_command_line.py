@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from commands import PROGRAM, SMALL, call, executed, refusal
+from commands import PROGRAM, SMALL, Terminal, call, executed, refusal, told
 from fed_ucbvi import (
     UCBVI,
     FedUCBVI,
@@ -53,18 +53,11 @@ with warnings.catch_warnings():
     from fed_ucbvi.engine.progress import progress_bar
 
 
-def start(*arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROGRAM, *(str(argument) for argument in arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 # ------------------------------------------------------------------------------------------- what it prints
 
 
 def test_one_json_object_states_the_figures_of_the_run() -> None:
-    result = call(*SMALL, "--eps-p", "0.1", "--seed", "3", "--driver", "counts", "--json")
-    assert result.exit_code == 0
-    summary = json.loads(result.stdout)
+    summary = told(*SMALL, "--eps-p", "0.1", "--seed", "3", "--driver", "counts")
     expected = run(FedUCBVI(nu=50), synthetic(agents=3, eps_p=0.1), 60, seed=3, driver="counts").summary()
     for key in expected:
         if key != "wall_seconds":
@@ -77,7 +70,7 @@ def test_one_json_object_states_the_figures_of_the_run() -> None:
 
 
 def test_defaults_are_the_papers_gridworld() -> None:
-    summary = json.loads(call("run", "--json").stdout)
+    summary = told("run")
     expected = run(FedUCBVI(), gridworld(agents=20, eps_p=0.0, seed=0), 30_000, seed=0, driver="auto")
     assert summary["regret"] == expected.regret
     assert summary["environment"] == expected.about.environment
@@ -95,7 +88,7 @@ def test_people_get_an_aligned_summary() -> None:
 
 def test_quiet_says_nothing_but_json_which_is_on_standard_output_and_warnings_on_standard_error() -> None:
     assert call(*SMALL, "--quiet").output == ""
-    assert json.loads(call(*SMALL, "--quiet", "--json").stdout)["rounds"] > 0
+    assert told(*SMALL, "--quiet")["rounds"] > 0
     few = ("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--option", "nu=50", "--json")
     ended = executed(PROGRAM, *few)
     assert ended.returncode == 0
@@ -105,17 +98,16 @@ def test_quiet_says_nothing_but_json_which_is_on_standard_output_and_warnings_on
 
 
 def test_episodes_may_be_written_in_powers_of_ten() -> None:
-    summary = json.loads(call("run", "--agents", "5", "--episodes", "1e9", "--json").stdout)
+    summary = told("run", "--agents", "5", "--episodes", "1e9")
     assert summary["episodes"] == summary["episodes_played"] == 10**9
 
 
 def test_options_of_environment_and_algorithm_are_passed_on() -> None:
-    result = call(
+    summary = told(
         *("run", "--agents", "2", "--episodes", "1e2", "--env-seed", "4", "--env-option", "rows=4"),
         *("--env-option", "walls=[[1,1],[2,2]]", "--env-option", "horizon=6", "--option", "nu=1e1"),
-        *("--option", "bonus-scale=2", "--option", "strict=yes", "--option", "ties=random", "--json"),
+        *("--option", "bonus-scale=2", "--option", "strict=yes", "--option", "ties=random"),
     )
-    summary = json.loads(result.stdout)
     environment, parameters = summary["environment"], summary["parameters"]
     assert (environment["rows"], environment["walls"], environment["seed"]) == (4, [[1, 1], [2, 2]], 4)
     assert summary["horizon"] == 6
@@ -166,17 +158,17 @@ def test_help_and_version() -> None:
 
 
 def test_environments_and_algorithms_are_listed_with_parameters_and_defaults() -> None:
-    environments = json.loads(call("environments", "--json").stdout)
+    environments = told("environments")
     assert {"gridworld", "synthetic"} <= set(environments)
     grid = {item["name"]: item for item in environments["gridworld"]["parameters"]}
     assert (grid["rows"]["default"], grid["rows"]["type"]) == (3, "int in [1, inf)")
     assert grid["success"]["description"] == "probability of moving as intended."
-    algorithms = json.loads(call("algorithms", "--json").stdout)
+    algorithms = told("algorithms")
     fields = {item["name"]: item["default"] for item in algorithms["fed-ucbvi"]["parameters"]}
     assert fields == {name: getattr(FedUCBVI(), name) for name in fields}
     assert "horizon" in call("environments").stdout
     assert "synchronisation" in call("algorithms").stdout
-    assert list(json.loads(call("algorithms", "ucbvi", "--json").stdout)) == ["ucbvi"]
+    assert list(told("algorithms", "ucbvi")) == ["ucbvi"]
     assert "did you mean 'gridworld'?" in refusal("environments", "gridwrld")
 
 
@@ -270,7 +262,7 @@ def test_show_draws_a_saved_run_and_prints_its_summary(tmp_path: Path) -> None:
     assert "\n  regret " in result.stdout
     assert f"federated regret {Run.load(out).federated_regret}" in " ".join(result.stdout.split())
     assert (out / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    summary = json.loads(call("show", out, "--out", tmp_path / "new" / "x.pdf", "--json").stdout)
+    summary = told("show", out, "--out", tmp_path / "new" / "x.pdf")
     assert summary["regret"] == Run.load(out).regret
     assert Path(summary["picture"]).read_bytes().startswith(b"%PDF-")
 
@@ -306,7 +298,7 @@ def test_show_compares_several_runs_in_every_format(tmp_path: Path) -> None:
     assert call(*arguments).stdout == expected.to_markdown()
     assert call(*arguments, "--format", "latex").stdout == expected.to_latex()
     assert call(*arguments, "--format", "csv").stdout == expected.frame.write_csv()
-    found = json.loads(call(*arguments, "--json", "--out", tmp_path / "x.png").stdout)
+    found = told(*arguments, "--out", tmp_path / "x.png")
     assert found["groups"] == expected.frame.rows(named=True)
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert "did you mean 'latex'" in refusal(*arguments, "--format", "latx")
@@ -367,8 +359,8 @@ def test_on_a_terminal_a_comparison_is_a_table_that_fits(width: int, tmp_path: P
 
 def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:
     kept, out = tmp_path / "kept", tmp_path / "saved"
-    expected = json.loads(call(*SMALL, "--checkpoint", kept, "--checkpoint-every", "7", "--json").stdout)
-    summary = json.loads(call("resume", kept, "--out", out, "--json").stdout)
+    expected = told(*SMALL, "--checkpoint", kept, "--checkpoint-every", "7")
+    summary = told("resume", kept, "--out", out)
     assert summary["regret"] == expected["regret"]
     assert Run.load(out).rounds == expected["rounds"]
     assert "exists" in refusal("resume", kept, "--out", out)
@@ -377,10 +369,6 @@ def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:
 
 
 def test_a_bar_appears_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setattr("fed_ucbvi.engine.progress.PATIENCE", -1.0)
     monkeypatch.setenv("TERM", "xterm")
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
@@ -413,10 +401,10 @@ def wait_until_running(process: subprocess.Popen[str], checkpoint: Path) -> None
 )
 def test_an_interrupted_run_saves_what_it_has(tmp_path: Path, signals: Sequence[signal.Signals]) -> None:
     out, kept = tmp_path / "saved", tmp_path / "kept"
-    process = start(
-        *("run", "--env", "synthetic", "--agents", "2", "--episodes", "1e9", "--driver", "episodes", "--json"),
-        *("--out", out, "--checkpoint", kept, "--checkpoint-every", "1"),
-    )
+    words = ("run", "--env", "synthetic", "--agents", "2", "--episodes", "1e9", "--driver", "episodes", "--json")
+    where: tuple[str | Path, ...] = ("--out", out, "--checkpoint", kept, "--checkpoint-every", "1")
+    command = [sys.executable, "-c", PROGRAM, *words, *where]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until_running(process, kept)
     for number in signals:
         process.send_signal(number)
@@ -479,17 +467,14 @@ def test_plan_answers_in_plain_words_and_in_json() -> None:
     assert "can fire: it needs N >= nu = 2.8e+11" in text
     assert "no, the bound of one agent alone is lower" in text
     assert "at this T federation wins below eps_p = 7.39e-05" in text
-    summary = json.loads(call(*sizes, "--json").stdout)
-    assert summary == json.loads(
-        json.dumps(plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=1e-4).summary())
-    )
+    expected = plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=1e-4).summary()
+    assert told(*sizes) == json.loads(json.dumps(expected))
 
 
 def test_plan_takes_an_environment_for_its_sizes() -> None:
-    text = call("plan", "--env", "gridworld", "--eps-p", "0.1", "--env-option", "rows=4", "--json").stdout
-    assert json.loads(text) == json.loads(
-        json.dumps(plan(states=12, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).summary())
-    )
+    expected = plan(states=12, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).summary()
+    rows = ("--env-option", "rows=4")
+    assert told("plan", "--env", "gridworld", "--eps-p", "0.1", *rows) == json.loads(json.dumps(expected))
     by_hand = " ".join(call("plan", "--env", "gridworld", "--eps-p", "0.1").stdout.split())
     assert "can never fire, whatever T" in by_hand
     assert "the bounds cannot tell at this T" in by_hand
@@ -523,7 +508,7 @@ def test_inspect_prints_and_draws_the_heterogeneity_of_an_environment(tmp_path: 
     assert f"0.1 by construction; {found.eps_p_least:.4g} is the least that would do" in text
     assert f"price of sharing {found.price.lower:.4g} (exact)" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert json.loads(call(*arguments, "--json").stdout) == {**found.summary(), "picture": str(picture)}
+    assert told(*arguments) == {**found.summary(), "picture": str(picture)}
 
 
 # --------------------------------------------------------------------------------------------- being quick

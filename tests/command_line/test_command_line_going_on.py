@@ -7,11 +7,10 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from commands import SMALL, call, refusal
+from commands import SMALL, refusal, told
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, Run
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.environments import make_environment
@@ -20,14 +19,6 @@ from fed_ucbvi.network.run_plan import plan_for
 from federation_processes import Party
 from network import federate
 from repository import ROOT
-
-
-def told(*arguments: object) -> dict[str, Any]:
-    """The one object that a command prints."""
-    result = call(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    summary: dict[str, Any] = json.loads(result.stdout)
-    return summary
 
 
 def test_a_run_goes_on_and_another_starts_from_its_counts(tmp_path: Path) -> None:

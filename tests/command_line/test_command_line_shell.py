@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from commands import PROGRAM, SMALL, call, executed
+from commands import PROGRAM, SMALL, Terminal, call, executed
 from fed_ucbvi import FedUCBVI, InputError, Run, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.command_line import COMMANDS, FIRST, app, examples
@@ -36,13 +35,6 @@ from matrices import first_of
 from network import federate, make_nodes
 
 pytestmark = pytest.mark.slow
-
-
-class Terminal(io.StringIO):
-    """A terminal that keeps what is written on it."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.full

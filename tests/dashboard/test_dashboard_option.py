@@ -15,7 +15,7 @@ from fed_ucbvi import FedUCBVI, RoundRecord, Run, Sweep, run, synthetic
 from fed_ucbvi.dashboard.server import PageServer
 from fed_ucbvi.dashboard.sweep import SweepPage
 from fed_ucbvi.sweeps.store import Store
-from fed_ucbvi.sweeps.worker import Failure
+from fed_ucbvi.sweeps.worker import Made
 from sweeps import made_sweep
 
 HERE = ("--dashboard", "127.0.0.1:0")
@@ -87,7 +87,7 @@ def test_a_sweep_is_shown_while_it_is_made(
 
     def look_and_tell(self: SweepPage) -> None:
         look(self)
-        seen.append((self.state.phase, self.state.snapshot()["sweep"]["done"]))
+        seen.append((self.phase, self.snapshot()["sweep"]["done"]))
 
     monkeypatch.setattr(SweepPage, "look", look_and_tell)
     result = call("sweep", tmp_path / "sweep.toml", "--out", folder, "--jobs", 1, "--json", *HERE)
@@ -105,10 +105,10 @@ def test_a_sweep_is_shown_while_it_is_made(
     store = Store.open(folder)
     lost = store.sweep.jobs()[0]
     store.path(lost).unlink()
-    store.write_failure(lost, Failure("ValueError: no"))
+    store.write_failure(lost, Made(error="ValueError: no"))
     page = SweepPage(store.sweep, folder)
     page.look()
-    sweep = page.state.snapshot()["sweep"]
+    sweep = page.snapshot()["sweep"]
     assert (sweep["done"], sweep["failed"], sweep["rows"][0]["error"]) == (1, 1, "ValueError: no")
 
 
@@ -133,7 +133,7 @@ def test_rows_of_a_sweep_say_what_sets_their_runs_apart(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path / "sweep", described)
     page = SweepPage(described, folder)
     page.look()
-    sweep = page.state.snapshot()["sweep"]
+    sweep = page.snapshot()["sweep"]
     groups = sorted(row["group"] for row in sweep["rows"])
     assert groups == [
         "Fed-UCBVI, eps_p = 0, bonus_scale = 0.1",

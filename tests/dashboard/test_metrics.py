@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
@@ -11,6 +10,7 @@ import socket
 import sys
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,13 +25,13 @@ from fed_ucbvi.core.version import __version__
 from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
 from fed_ucbvi.dashboard.state import STATES
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.members import FederationStatus, NodeStatus
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer
-from fed_ucbvi.network.transport import RemoteServer, WireCount
+from fed_ucbvi.network.transport import WireCount
+from fed_ucbvi.results.run_data import CallbackList
 from federation_processes import SERVER, Processes
-from network import make_nodes
+from network import Served, make_nodes, tell
 
 WORLD = synthetic(agents=4, eps_p=0.2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -56,24 +56,17 @@ def federated(
 ) -> tuple[Metrics, FederationServer, Any]:
     """The metrics of a run over the network, when it is over and nodes have been told, and the last record."""
 
-    async def work() -> tuple[Metrics, FederationServer, Any]:
-        files = None if certificates is None else TLSFiles.of(certificates, "server")
+    async def story() -> tuple[Metrics, FederationServer, Any]:
         seen: list[RoundRecord] = []
-        metrics = Metrics(lambda: service.coordinator.status())
+        metrics = Metrics(lambda: served.coordinator.status())
+        told: dict[str, Any] = {"on_round": CallbackList(metrics, seen.append), "on_exchange": metrics.on_exchange}
+        files = None if certificates is None else partial(TLSFiles.of, certificates)
+        served = Served(plan, tls_files=files, address="127.0.0.1:0", **told)
+        served.join(*make_nodes(WORLD, split))
+        await served.finish()
+        return metrics, served.server, seen[-1]
 
-        def on_round(record: RoundRecord) -> None:
-            metrics(record)
-            seen.append(record)
-
-        service = FederationServer(plan, "127.0.0.1:0", files, on_round=on_round, on_exchange=metrics.on_exchange)
-        tasks = []
-        for node in make_nodes(WORLD, split):
-            own = None if certificates is None else TLSFiles.of(certificates, node.name)
-            tasks.append(run_node(node, RemoteServer(f"127.0.0.1:{service.port}", own)))
-        await asyncio.wait_for(asyncio.gather(service.run(), *tasks), 300)
-        return metrics, service, seen[-1]
-
-    return asyncio.run(work())
+    return tell(story())
 
 
 def test_metrics_of_a_federation_are_what_its_result_says() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from repository import ROOT
 
@@ -23,6 +25,13 @@ PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from fed_ucbvi.command_line import main; main()"
 )
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written on it."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Result(Protocol):
@@ -48,6 +57,14 @@ def call(*arguments: object) -> Result:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def told(*arguments: object) -> dict[str, Any]:
+    """The one object that a command prints."""
+    result = call(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    summary: dict[str, Any] = json.loads(result.stdout)
+    return summary
 
 
 def refusal(*arguments: str | Path) -> str:

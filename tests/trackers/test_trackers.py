@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -129,36 +130,19 @@ def test_mlflow_reads_back_figures_and_parameters(tmp_path: Path, monkeypatch: p
         make_tracker(f"mlflow:sqlite:///{tmp_path / 'store.db'}")
 
 
-class FakeWandb:
-    """As much of Weights & Biases as is used: ``init``, and of a run ``log``, ``config``, ``summary``, ``finish``."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, dict[str, float]]] = []
-        self.config: dict[str, Any] = {}
-        self.summary: dict[str, float] = {}
-        self.project, self.ended = "", -1
-
-    def init(self, *, project: str) -> Self:
-        self.project = project
-        return self
-
-    def log(self, data: dict[str, float], *, step: int) -> None:
-        assert not self.rows or step > self.rows[-1][0], "wandb drops steps that do not grow"
-        self.rows.append((step, data))
-
-    def finish(self, exit_code: int) -> None:
-        self.ended = exit_code
-
-
 def test_weights_and_biases_is_told_figures_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=fake.init))
+    wandb = MagicMock()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     result, seen = tracked(make_tracker("wandb:shops", every=10))
-    assert (fake.project, fake.ended) == ("shops", 0)
-    assert [row["round"] for _, row in fake.rows][:3] == [1, 11, 21]
-    assert fake.rows[-1] == (EPISODES, {name: float(getattr(seen[-1], name)) for name in FIGURES})
-    assert fake.config["algorithm"] == "fed-ucbvi"
-    assert fake.summary["final_regret"] == result.regret
+    wandb.init.assert_called_once_with(project="shops")
+    told = wandb.init.return_value
+    told.finish.assert_called_once_with(exit_code=0)
+    rows = [(call.kwargs["step"], call.args[0]) for call in told.log.call_args_list]
+    assert all(step < later for (step, _), (later, _) in pairwise(rows)), "wandb drops steps that do not grow"
+    assert [row["round"] for _, row in rows][:3] == [1, 11, 21]
+    assert rows[-1] == (EPISODES, {name: float(getattr(seen[-1], name)) for name in FIGURES})
+    assert told.config.update.call_args.args[0]["algorithm"] == "fed-ucbvi"
+    assert told.summary.update.call_args.args[0]["final_regret"] == result.regret
 
 
 @pytest.mark.parametrize("module", TRACKERS)

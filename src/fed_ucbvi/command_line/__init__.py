@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fed_ucbvi.command_line.options import command
-from fed_ucbvi.command_line.program import EXIT_CODES, Program, ignore_late_signals
+from fed_ucbvi.command_line.program import EXIT_CODES, Program
 from fed_ucbvi.core.own_process import claim_process
 from fed_ucbvi.core.version import PROGRAM, __version__
 
@@ -141,7 +141,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _named(function: Callable[..., None]) -> Callable[[], None]:
-    """A command without options, to be listed."""
 
     def listed() -> None: ...
 
@@ -151,7 +150,6 @@ def _named(function: Callable[..., None]) -> Callable[[], None]:
 
 def main() -> None:
     """Run the program with the arguments of the process; what these do not need is not made ready."""
-    ignore_late_signals()
     claim_process()
     first = sys.argv[1:2]
     if first in (["--help"], ["-h"], ["--version"]):

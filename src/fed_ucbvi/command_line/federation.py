@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -13,15 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from fed_ucbvi.command_line import options
+from fed_ucbvi.command_line import options, outputs
 from fed_ucbvi.command_line.options import JSON, PAGE, Output, argument, fields, option
 from fed_ucbvi.command_line.outputs import check_kept, finish, live_page, print_json, print_result, tracking, warn
 from fed_ucbvi.command_line.program import interruptible, say, write_log, writes_json
-from fed_ucbvi.command_line.running import TABLES
+from fed_ucbvi.command_line.running import TABLES, counts_at, incumbent_at
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.files import new_file
-from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.run_spec import AGENTS_SERVED, NETWORK, OUTPUT, FederationRules, RunSpec
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from fed_ucbvi.network.members import FederationStatus
     from fed_ucbvi.network.server import FederationServer
 
-SECONDS_BETWEEN = 0.2
 SERVED = fields(
     f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap "
     f"return_range evaluate {' '.join(FederationRules.__annotations__)} checkpoint out overwrite",
@@ -63,7 +60,6 @@ def serve(
     import asyncio
 
     write_log(output.log_format, logging.WARNING if output.quiet else logging.INFO)
-    from fed_ucbvi.command_line.running import counts_at, incumbent_at
     from fed_ucbvi.dashboard.state import LiveState, Subject
     from fed_ucbvi.network.certificates import TLSFiles, revoked_names
     from fed_ucbvi.network.run_plan import plan_of
@@ -101,7 +97,7 @@ def serve(
         nonlocal service
         async with AsyncExitStack() as stack:
             render = None if counted is None else counted.render
-            page = stack.enter_context(live_page(output, LiveState(Subject.of_plan(plan)), render))
+            page = stack.enter_context(live_page(output, lambda: LiveState(Subject.of_plan(plan)), render))
             display = stack.enter_context(show_federation(quiet=output.quiet))
             service = FederationServer(
                 plan if checkpoint is None else checkpoint.adopt(plan),
@@ -262,23 +258,16 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
     console = Console(stderr=True)
     root = logging.getLogger()
     root.handlers[:] = [RichHandler(console=console, show_path=False, show_level=False)]
-    due = 0.0
     with Status("waiting for nodes", console=console) as status:
 
         def report(run: Coordinator) -> None:
-            nonlocal due
-            now = time.monotonic()
-            if now < due:
-                return
-            due = now + SECONDS_BETWEEN
-            last, wire = run.engine.last_round(), run.registry.wire
+            last = run.engine.last_round()
             nobody = "requests are secret" if run.plan.secure_sums else "nobody asked"
             asked = f"agent {last.agent} asked" if last.agent >= 0 else nobody
             known = "" if math.isnan(last.gap) else f", gap {last.gap:,.4g}"
             status.update(
                 f"{run.registry.connected} nodes, round {run.round:,}, {last.episodes:,} of "
-                f"{last.planned_episodes:,} episodes, {byte_count(wire.bytes_up)} up, "
-                f"{byte_count(wire.bytes_down)} down{known}; {asked}"
+                f"{last.planned_episodes:,} episodes, {outputs.up_and_down(run.registry.wire)}{known}; {asked}"
             )
 
         yield Display(report, lambda text: console.print(text, highlight=False, markup=False))

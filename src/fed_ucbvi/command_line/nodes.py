@@ -66,10 +66,7 @@ def join(
     out: Path | None = option(None, "FILE", "Write the recommended policy here at the end, as .json.", OUTPUT),
     overwrite: bool = option(False, "", "Replace an earlier file in --out.", OUTPUT),
     advice: Path | None = option(
-        None,
-        "DIR",
-        "Write here, at the end, which policy each agent should use: shared, own or a blend.",
-        OUTPUT,
+        None, "DIR", "Write here, at the end, which policy each agent should use: shared, own or a blend.", OUTPUT
     ),
     send_trajectories: bool = option(False, "", "Agree to algorithms that send trajectories.", OUTPUT),
     require_secure_sums: bool = option(False, "", "Take part only where the server learns sums over nodes.", OUTPUT),
@@ -195,8 +192,7 @@ def leave(
 
 def policy(
     connection: ConnectionOptions = fields(
-        "certs name server_name insecure",
-        name={"value": None, "help": "The node, whose certificate is in --certs."},
+        "certs name server_name insecure", name={"value": None, "help": "The node, whose certificate is in --certs."}
     ),
     address: str = SERVER,
     out: Path = option(..., "FILE", "Where to write the policy (.json).", OUTPUT),
@@ -258,7 +254,6 @@ def advise_node(node: Node, folder: Path) -> dict[str, Any]:
 
 
 def advice_lines(found: dict[str, Any]) -> Iterator[str]:
-    """The advice in words, a line for each agent."""
     for one in found["agents"]:
         shared = one["together"]
         gains = ", ".join(

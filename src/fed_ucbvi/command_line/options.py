@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from fed_ucbvi.network.transport import RemoteServer
 
 REAL = "Real environments"
-TEXT = "text"
 REQUIRED = ...
 
 
@@ -40,32 +39,30 @@ def argument(metavar: str, help: str, value: Any = REQUIRED) -> Any:
     return Flag(value, metavar, help, is_argument=True)
 
 
-class Chosen(NamedTuple):
-    """Which fields of a dataclass a command has, and what is different about their flags."""
+class Fields(NamedTuple):
+    """Of a dataclass those fields that a command has, or all, and what is different about their flags."""
 
     names: list[str]
     changes: Mapping[str, Mapping[str, Any]]
 
 
 def fields(names: str = "", **changes: Mapping[str, Any]) -> Any:
-    """The default of a parameter that is a dataclass: its fields by name, or all, with changes to their flags."""
-    return Chosen(names.split(), changes)
+    """The default of a command's parameter that is a dataclass."""
+    return Fields(names.split(), changes)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """The function with a parameter for every option, as Typer reads them."""
     hints = typing.get_type_hints(function)
     parameters: list[inspect.Parameter] = []
-    groups: dict[str, tuple[Any, tuple[str, ...]]] = {}
+    groups: dict[str, tuple[Any, list[str]]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         kind, given = hints[name], parameter.default
-        if isinstance(given, Chosen):
+        if isinstance(given, Fields):
             types, flags = typing.get_type_hints(kind), flags_of(kind)
-            groups[name] = (kind, tuple(given.names or flags))
-            parameters += [
-                _parameter(key, types[key], replace(flags[key], **given.changes.get(key, {})))
-                for key in groups[name][1]
-            ]
+            chosen = {key: replace(flags[key], **given.changes.get(key, {})) for key in given.names or flags}
+            parameters += [_parameter(key, types[key], flag) for key, flag in chosen.items()]
+            groups[name] = kind, [*chosen]
         elif isinstance(given, Flag):
             parameters.append(_parameter(name, kind, given))
         else:
@@ -79,7 +76,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
     )
-    call.__annotations__ = {one.name: one.annotation for one in parameters}
     return call
 
 
@@ -92,16 +88,10 @@ def _written(name: str, flag: Flag) -> str:
 
 
 def _parameter(name: str, hint: Any, flag: Flag) -> inspect.Parameter:
-    """One option or argument in Typer's terms."""
     value = flag.value
     kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)] or [hint]
-    more: dict[str, Any] = {"help": flag.help, "metavar": flag.metavar or None}
-    if flag.panel is not None:
-        more["rich_help_panel"] = flag.panel
-    if flag.default is not None:
-        more["show_default"] = flag.default
-    if flag.names is not None:
-        more["autocompletion"] = flag.names
+    more: dict[str, Any] = {"help": flag.help, "metavar": flag.metavar or None, "autocompletion": flag.names}
+    more |= {"rich_help_panel": flag.panel, "show_default": flag.default or True}
     if int in kinds or list[int] in kinds:
         more["parser"] = _whole
     elif typing.get_origin(hint) is Literal:
@@ -154,14 +144,11 @@ class Output:
     """What is shown and printed of a run."""
 
     track: tuple[str, ...] = flag(
-        (),
-        "TRACKER:PLACE",
-        "Send rounds to tensorboard:DIR, mlflow:URI or wandb:PROJECT; may be repeated.",
-        OUTPUT,
+        (), "TRACKER:PLACE", "Send rounds to tensorboard:DIR, mlflow:URI or wandb:PROJECT; may be repeated.", OUTPUT
     )
     track_every: int = flag(1, "K", "With --track: one round in K.", OUTPUT)
     log_format: str = flag(
-        TEXT, "FORMAT", "On standard error: text, or json (one object a line, with time and level).", OUTPUT
+        "text", "FORMAT", "On standard error: text, or json (one object a line, with time and level).", OUTPUT
     )
     dashboard: str | None = flag(None, "HOST:PORT", "Serve a live page here; port 0 uses a free one.", OUTPUT)
     dashboard_cert: Path | None = flag(
@@ -214,7 +201,6 @@ class ConnectionOptions:
     insecure: bool = flag(False, "", "No TLS; on this machine only.", NETWORK)
 
     def server(self, address: str) -> RemoteServer:
-        """The server at an address, as this node reaches it."""
         from fed_ucbvi.network.certificates import TLSFiles
         from fed_ucbvi.network.transport import RemoteServer
 
@@ -229,7 +215,6 @@ SERVER = argument("HOST:PORT", "The server.")
 
 
 def check_certificates(certs: Path | None, *, insecure: bool) -> None:
-    """Raise unless there are either certificates or the wish to have none."""
     if insecure == (certs is not None):
         raise InputError("pass either --certs DIR ('fed-ucbvi certs' makes one) or --insecure.")
 

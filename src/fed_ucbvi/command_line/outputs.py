@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.trackers import Tracking
 
+StateT = TypeVar("StateT", bound="LiveState")
+
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
     """Raise unless ``folder`` can be written once the work is done, and holds nothing but what it may replace."""
     check_free(folder, kind, overwrite=overwrite)
-    above = folder.absolute().parent
-    while not above.exists():
-        above = above.parent
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not above.is_dir():
         raise InputError(f"cannot write {folder}: {above} is not a folder.")
     if not os.access(above, os.W_OK | os.X_OK):
@@ -63,7 +63,7 @@ def check_kept(spec: RunSpec, *, new_checkpoint: bool = False) -> None:
             ) from error
     if out is not None and checkpoint is not None:
         one, other = out.resolve(), checkpoint.resolve()
-        if one == other or one in other.parents or other in one.parents:
+        if one.is_relative_to(other) or other.is_relative_to(one):
             raise InputError(
                 f"--out {out} and --checkpoint {checkpoint} must be two folders, neither inside the other."
             )
@@ -100,9 +100,8 @@ def print_result(as_json: bool, content: Mapping[str, object], *lines: str) -> N
     """One JSON object for programs, or lines for people."""
     if as_json:
         print_json(content)
-    else:
-        for line in lines:
-            typer.echo(line)
+    elif lines:
+        typer.echo("\n".join(lines))
 
 
 def print_table(as_json: bool, content: Mapping[str, object], title: str, rows: Iterable[tuple[str, ...]]) -> None:
@@ -124,10 +123,15 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
     for row in rows:
         while len(table.columns) < len(row):
             table.add_column(no_wrap=len(table.columns) < len(row) - 1, overflow="fold")
-        table.add_row(*(Text(text) for text in row))
+        table.add_row(*map(Text, row))
     console = Console(highlight=False)
     console.print(Text(title, style="bold"))
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def up_and_down(carried: Any) -> str:
+    """What has ``bytes_up`` and ``bytes_down``, in words."""
+    return f"{byte_count(carried.bytes_up)} up, {byte_count(carried.bytes_down)} down"
 
 
 def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
@@ -164,11 +168,9 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
     yield "federated regret", str(run.federated_regret)
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     yield "rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"
-    yield "communication", f"{byte_count(run.bytes_up)} up, {byte_count(run.bytes_down)} down"
+    yield "communication", up_and_down(run)
     if number := len(run.recommendations["round"]):
-        traffic = run.recommendation_traffic
-        cost_of_them = f"{byte_count(traffic.bytes_up)} up, {byte_count(traffic.bytes_down)} down"
-        yield "recommendations", f"{number} policies on the way, {cost_of_them} more"
+        yield "recommendations", f"{number} policies on the way, {up_and_down(run.recommendation_traffic)} more"
     for name, value in about.facts.items():
         text = f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}"
         if name == "nu" and not math.isnan(about.eps_p_assumed):
@@ -214,7 +216,6 @@ def _bracket(lower: float, upper: float, digits: str) -> str:
 
 
 def _own_units(run: Run) -> list[str]:
-    """The figures in the environment's own units, if these differ."""
     if Units.of(run.about.environment) == Units():
         return []
     own, lines = run.original_units, []
@@ -269,10 +270,10 @@ def finish(
 
 def _with_outcome(rows: list[tuple[str, str]], outcome: Outcome) -> list[tuple[str, str]]:
     """The rows of a run over the network, with what the network has carried and what went wrong."""
-    (played, planned), wire = outcome.agent_episodes, outcome.wire
+    played, planned = outcome.agent_episodes
     if outcome.ended and not outcome.run.complete:
         rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
-    rows.append(("on the wire", f"{byte_count(wire.bytes_up)} up, {byte_count(wire.bytes_down)} down"))
+    rows.append(("on the wire", up_and_down(outcome.wire)))
     return rows + [("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events]
 
 
@@ -311,10 +312,10 @@ def others_on_standard_error() -> Iterator[None]:
 
 @contextmanager
 def live_page(
-    output: Output, state: LiveState | None, metrics: Callable[[], bytes] | None = None
-) -> Iterator[LiveState | None]:
-    """Serve the page of a state, if it is wanted, until the block ends, and say where; gives None without a page."""
-    if output.dashboard is None or state is None:
+    output: Output, make: Callable[[], StateT], metrics: Callable[[], bytes] | None = None
+) -> Iterator[StateT | None]:
+    """Serve the page of a state until the block ends, and say where; if none is wanted, the state is not made."""
+    if output.dashboard is None:
         if output.dashboard_cert is not None or output.dashboard_token is not None:
             raise InputError(
                 "--dashboard-cert and --dashboard-token are for the page; pass --dashboard HOST:PORT as well."
@@ -324,6 +325,7 @@ def live_page(
     from fed_ucbvi.dashboard.server import Access, PageServer
 
     access = Access.parse(output.dashboard, output.dashboard_cert, output.dashboard_token)
+    state = make()
     with PageServer(state, access, metrics) as page:
         say(f"page: {page.url}")
         yield state

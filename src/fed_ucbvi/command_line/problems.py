@@ -13,10 +13,9 @@ import typer
 
 import fed_ucbvi
 from fed_ucbvi.command_line.options import JSON, REAL, LiveOptions, argument, fields, option
-from fed_ucbvi.command_line.outputs import print_json, print_rows, print_table, warn
+from fed_ucbvi.command_line.outputs import print_json, print_rows, print_table, up_and_down, warn
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.core.parameters import parameter_help, plain_docstring, whole_number
 from fed_ucbvi.run_spec import AGENTS, OUTPUT, PROBLEM, RunSpec, algorithm_names, environment_names, pairs
 
@@ -33,9 +32,7 @@ def environments(names: list[str] | None = argument("NAME", "Only these.", None)
     """List the environments and their options, which --env-option sets."""
     from fed_ucbvi.environments import REGISTRY, find_environment
 
-    def find(name: str) -> Any:
-        return find_environment(name).made if names else REGISTRY[name]
-
+    find = (lambda name: find_environment(name).made) if names else REGISTRY.__getitem__
     _list(names or environment_names(), find, as_json)
 
 
@@ -47,18 +44,7 @@ def algorithms(names: list[str] | None = argument("NAME", "Only these.", None), 
 
 
 def describe(thing: Any) -> dict[str, Any]:
-    """One line about a callable, or a federation as it is, and its parameters, from its docstring and signature.
-
-    >>> def drive(speed: float = 1.0) -> None:
-    ...     '''Drive.
-    ...
-    ...     Args:
-    ...         speed: how fast,
-    ...             in knots.
-    ...     '''
-    >>> describe(drive)["parameters"]
-    [{'name': 'speed', 'type': 'float', 'default': 1.0, 'description': 'how fast, in knots.', 'choices': ()}]
-    """
+    """One line about a callable, or a federation as it is, and its parameters, from its docstring and signature."""
     first = plain_docstring(thing).partition("\n\n")[0].replace("\n", " ")
     return {"description": first, "parameters": [parameter._asdict() for parameter in parameter_help(thing)]}
 
@@ -127,7 +113,7 @@ def inspect(
         ("price of sharing", f"{cost}: own optima less the best policy that all can share"),
         *([("picture", str(plot))] if plot is not None else []),
     ]
-    sizes = f"S = {figures['states']:,}, A = {figures['actions']:,}, H = {figures['horizon']:,}"
+    sizes = "S = {states:,}, A = {actions:,}, H = {horizon:,}".format_map(figures)
     print_table(as_json, figures, f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)
 
 
@@ -243,9 +229,8 @@ def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
     else:
         yield "global rule", f"cannot fire: {need}; it could from T = {_large(made.global_rule_from)} on"
     yield "rounds", f"at most {made.rounds:,} (the paper's R_max, with log2: {made.rounds_max_log2:,.0f})"
-    one, every = made.one_synchronisation, made.all_rounds
-    yield "one round", f"{byte_count(one.bytes_up)} up, {byte_count(one.bytes_down)} down, {M:,} agents together"
-    yield "all rounds", f"at most {byte_count(every.bytes_up)} up, {byte_count(every.bytes_down)} down"
+    yield "one round", f"{up_and_down(made.one_synchronisation)}, {M:,} agents together"
+    yield "all rounds", f"at most {up_and_down(made.all_rounds)}"
     yield (
         "regret",
         f"at most {_large(bound.federated)} with probability {1 - made.delta:g}: exploration "
@@ -257,8 +242,8 @@ def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
         below = f"the regret bound is below it from T = {_large(made.nontrivial_from)} on"
     yield "trivial bound", f"H T = {_large(made.trivial)}; {below}"
     order = f"; an order only, because it asks for {made.lower.unmet[0]}" if made.lower.unmet else ""
-    lower = f"{_large(made.lower.value)} on the hardest MDP of these sizes, whatever the algorithm{order}"
-    yield "lower bound", lower
+    hardest = f"{_large(made.lower.value)} on the hardest MDP of these sizes"
+    yield "lower bound", f"{hardest}, whatever the algorithm{order}"
     yield "Fed-KL-UCBVI", _promise(made.kl, made.delta)
     yield "the same, stationary", _promise(made.kl_stationary, made.delta)
     if M == 1:
@@ -277,7 +262,6 @@ def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
 
 
 def _promise(made: Promise, delta: float) -> str:
-    """What is proved of Fed-KL-UCBVI."""
     rounds, bound = made
     if bound is None:
         return f"at most {rounds:,} rounds; a bound on its regret is proved for agents that are all alike"

@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from fed_ucbvi.core import own_process
 from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
 from fed_ucbvi.core.text import one_line, shortened
 
@@ -51,7 +52,6 @@ class JsonLines(logging.Formatter):
     """One JSON object a record: ``time`` (UTC), ``level``, ``logger``, ``message`` and what is known of FIELDS."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, in ASCII; long messages are cut."""
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         line = {
             "time": time.isoformat(timespec="milliseconds"),
@@ -102,15 +102,6 @@ def _log_exception(kind: type[BaseException], error: BaseException, trace: Trace
     log.critical("the program has failed: %s", error, exc_info=(kind, error, trace))
 
 
-_whole_process = False
-
-
-def ignore_late_signals() -> None:
-    """Say that the process ends with the command: once it has been told to stop, further signals are ignored."""
-    global _whole_process
-    _whole_process = True
-
-
 class Interruption:
     """Turns signals into ``KeyboardInterrupt`` until told that results are being saved."""
 
@@ -132,7 +123,10 @@ class Interruption:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """SIGINT and SIGTERM alike stop the block; a signal that the process was started to ignore stays ignored."""
+    """SIGINT and SIGTERM alike stop the block; a signal that the process was started to ignore stays ignored.
+
+    In a process of our own, which ends with the command, further signals are ignored once it has been told to stop.
+    """
     interruption = Interruption()
     earlier = {}
     try:
@@ -143,24 +137,14 @@ def interruptible() -> Iterator[Interruption]:
         yield interruption
     finally:
         for number, handler in earlier.items():
-            ignored = _whole_process and interruption.stopped_at is not None
+            ignored = own_process.is_ours and interruption.stopped_at is not None
             signal.signal(number, signal.SIG_IGN if ignored else handler)
-
-
-@runtime_checkable
-class UsageError(Protocol):
-    """What Typer raises about a command line; which class it is depends on Typer's version."""
-
-    exit_code: int
-
-    def format_message(self) -> str: ...
 
 
 class Program(TyperGroup):
     """The group of all commands; ends with one of :data:`EXIT_CODES`."""
 
     def main(self, *args: Any, **given: Any) -> Any:
-        """Run a command and turn what it raises into a message and an exit code."""
         if os.environ.get("COLUMNS") == "0":
             del os.environ["COLUMNS"]  # Rich would print lines of no width; others take 0 as "not known"
         try:
@@ -183,7 +167,7 @@ class Program(TyperGroup):
         except MemoryError as error:
             _fail(f"there is not enough memory for this ({error}). Use a smaller problem.")
         except Exception as error:
-            if not isinstance(error, UsageError):
+            if not hasattr(error, "format_message"):  # which class Typer raises depends on its version
                 raise
             context = getattr(error, "ctx", None)
             where = f" See '{context.command_path} --help'." if context else ""

@@ -43,18 +43,15 @@ SIMULATION = fields(
 def _page_of_run(
     output: Output, algorithm: Algorithm[Any, Any], federation: Federation | LiveFederation, **settings: Any
 ) -> AbstractContextManager[LiveState | None]:
-    """The page of a simulation; a run without one does not import what it is made of."""
-    if output.dashboard is None:
-        return live_page(output, None)
-    from fed_ucbvi.dashboard.state import LiveState, Subject
+    def make() -> LiveState:
+        from fed_ucbvi.dashboard.state import LiveState, Subject
 
-    return live_page(output, LiveState(Subject.of_run(algorithm, federation, **settings)))
+        return LiveState(Subject.of_run(algorithm, federation, **settings))
+
+    return live_page(output, make)
 
 
-def run(
-    spec: RunSpec = SIMULATION,
-    output: Output = fields(f"track track_every {PAGE} as_json quiet"),
-) -> None:
+def run(spec: RunSpec = SIMULATION, output: Output = fields(f"track track_every {PAGE} as_json quiet")) -> None:
     """Run a federated algorithm and print its regret and communication.
 
     With --fleets ray the agents are on a Ray cluster; the result is that of --driver episodes, bit for bit.

@@ -108,7 +108,6 @@ def show(
 
 
 def _read(folder: Path) -> Sequence[Run]:
-    """The saved run, or the runs of the sweep, that ``folder`` holds."""
     from fed_ucbvi.sweeps.store import FORMAT
 
     if (folder / MANIFEST).is_file() and read_manifest(folder)["format"] == FORMAT:
@@ -211,7 +210,6 @@ def act(
 
 
 def _lines() -> Iterator[tuple[int, int]]:
-    """What standard input asks for, line by line."""
     for number, line in enumerate(sys.stdin, 1):
         if not line.strip():
             continue
@@ -271,7 +269,6 @@ def play(
 
 
 def _mode(render: str | None, out: Path | None) -> str | None:
-    """Gymnasium's render mode."""
     if out is not None:
         if out.suffix.lower() != ".gif" or out.is_dir():
             raise InputError(f"cannot write a moving picture to {out}: its name must end in .gif.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from fed_ucbvi.core.files import new_file, read_manifest
 from fed_ucbvi.run_spec import ALGORITHM_HELP, RunSpec, algorithm_names, environment_names
 
 if TYPE_CHECKING:
+    from fed_ucbvi.engine.progress import ProgressCallback
     from fed_ucbvi.paper.leaderboard import Row
     from fed_ucbvi.report.content import PageContent
     from fed_ucbvi.sweeps.execution import SweepOutcome
@@ -45,44 +47,41 @@ def sweep(
     from fed_ucbvi.dashboard.sweep import SweepPage
 
     described = fed_ucbvi.Sweep.from_toml(file, code=code or ())
-    watched = SweepPage(described, out)
-    with live_page(output, watched.state) as page:
 
-        def stopped(outcome: SweepOutcome) -> str:
-            _print(outcome, output.as_json)
-            where = f"{shlex.quote(str(file))} --out {shlex.quote(str(out))}"
-            return f"finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume"
+    def stopped(outcome: SweepOutcome) -> str:
+        _print(outcome, output.as_json)
+        where = f"{shlex.quote(str(file))} --out {shlex.quote(str(out))}"
+        return f"finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume"
 
-        look = None if page is None else watched.look
-        outcome = _run(described, out, stopped, look, jobs=jobs, executor=executor, address=address, resume=resume)
-        watched.state.end()
+    with live_page(output, lambda: SweepPage(described, out)) as page:
+        with _making_runs(stopped) as show:
+
+            def report(done: int, total: int, failed: int) -> None:
+                show(done, total, failed)
+                if page is not None:
+                    page.look()
+
+            outcome = fed_ucbvi.run_sweep(
+                described, out, jobs=jobs, executor=executor, address=address, resume=resume, report=report
+            )
+        if page is not None:
+            page.end()
     _print(outcome, output.as_json)
     if outcome.failed:
         raise typer.Exit(FAILED)
 
 
-def _run(
-    described: Sweep,
-    out: Path,
-    stopped: Callable[[SweepOutcome], str],
-    look: Callable[[], None] | None = None,
-    **options: Any,
-) -> SweepOutcome:
-    """Make the runs of a sweep, with a bar; ``look`` is called after each, ``stopped`` on Ctrl-C, which ends all."""
+@contextmanager
+def _making_runs(stopped: Callable[[SweepOutcome], str]) -> Iterator[ProgressCallback]:
+    """A bar for the block, which makes runs; on Ctrl-C the command ends, and says what ``stopped`` gives."""
     from fed_ucbvi.engine.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted
 
     announce_compilation()
     with interruptible() as interruption, outputs.plain_warnings():
         try:
-            with outputs.others_on_standard_error(), progress_bar("runs") as show:
-
-                def report(done: int, total: int, failed: int) -> None:
-                    show(done, total, failed)
-                    if look is not None:
-                        look()
-
-                return fed_ucbvi.run_sweep(described, out, report=report, **options)
+            with outputs.others_on_standard_error(), progress_bar("runs") as report:
+                yield report
         except SweepInterrupted as stop:
             interruption.saving()
             typer.echo(f"{stop}; {stopped(stop.outcome)}", err=True)
@@ -92,8 +91,7 @@ def _run(
 def _print(outcome: SweepOutcome, as_json: bool) -> None:
     from fed_ucbvi.sweeps.store import FAILURES
 
-    for name, error in () if as_json else outcome.failed.items():
-        warn(f"run {name} failed: {printable(error)} (see {outcome.out / FAILURES / name}.json)")
+    _warn_of({} if as_json else outcome.failed, str(outcome.out / FAILURES))
     rows = [
         ("runs", f"{outcome.runs:,}"),
         ("made now", f"{outcome.done:,} in {outcome.seconds:,.1f} s"),
@@ -110,20 +108,16 @@ def report(
     as_json: bool = JSON,
 ) -> None:
     """Write figures, tables and verdicts of a sweep or a reproduction as one page and as files."""
+    from fed_ucbvi.paper import reproduction
     from fed_ucbvi.sweeps.store import FORMAT as SWEEP
 
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; a report is about a sweep or a reproduction.")
-    kind = read_manifest(folder).get("format")
-    if kind == SWEEP:
-        made = report_on_sweep(folder)
-    else:
-        from fed_ucbvi.paper import reproduction
-
-        if kind != reproduction.FORMAT:
-            raise InputError(f"{folder} holds a {kind}; a report is about a sweep or a reproduction.")
-        made = reproduction.report_on(folder)
-    _write_report(made, folder / "report" if out is None else out, as_json)
+    kind = read_manifest(folder)["format"]
+    reports = {SWEEP: report_on_sweep, reproduction.FORMAT: reproduction.report_on}
+    if kind not in reports:
+        raise InputError(f"{folder} holds a {kind}; a report is about a sweep or a reproduction.")
+    _write_report(reports[kind](folder), out or folder / "report", as_json)
 
 
 def report_on_sweep(folder: Path) -> PageContent:
@@ -135,13 +129,19 @@ def report_on_sweep(folder: Path) -> PageContent:
     from fed_ucbvi.sweeps.store import Store
 
     store = Store.open(folder)
-    sweep, jobs = store.sweep, store.sweep.jobs()
-    there = [job for job in jobs if store.path(job).exists()]
+    sweep, there = store.sweep, dict.fromkeys(store.finished())
     table = table_of((job, Trace.of(store.read(job))) for job in there)
     provenance = {"sweep": sweep.content(), "digest": sweep.digest, "versions": versions()}
     sections = [sweep_section(table, sweep.name)] if there else []
-    missing = missing_runs(job for job in jobs if job not in set(there))
+    missing = missing_runs(job for job in sweep.jobs() if job not in there)
     return with_note(PageContent(sweep.name, (), sections, provenance), folder, missing)
+
+
+def _warn_of(failed: Mapping[str, str], where: str = "") -> None:
+    """Tell of runs that have failed, by id, and in which folder there is more about each."""
+    for id_, error in failed.items():
+        more = f" (see {where}/{id_}.json)" if where else ""
+        warn(f"run {id_} failed: {printable(error)}{more}")
 
 
 def write(made: PageContent, folder: Path) -> None:
@@ -154,7 +154,6 @@ def write(made: PageContent, folder: Path) -> None:
 
 
 def _write_report(made: PageContent, folder: Path, as_json: bool) -> None:
-    """Write the report and print its verdicts."""
     write(made, folder)
     verdicts = [verdict for _, verdict in made.judged]
     missing = made.provenance.get("missing", [])
@@ -184,11 +183,8 @@ def reproduce(
 
     Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
     """
-    from fed_ucbvi.engine.progress import announce_compilation, progress_bar
     from fed_ucbvi.paper import experiment, reproduction
-    from fed_ucbvi.sweeps.execution import SweepInterrupted
 
-    announce_compilation()
     if jobs is not None:
         check_positive_integer("jobs", jobs)
     if resume:
@@ -206,14 +202,10 @@ def reproduce(
         outputs.check_out(out, overwrite=overwrite, kind=reproduction.FORMAT)
         reproduction.start(out, plan, overwrite=overwrite)
     runs = reproduction.Runs(out)
-    try:
-        with interruptible(), progress_bar("runs") as report:
-            failed = reproduction.run_experiments(runs, plan, jobs=jobs, report=report)
-    except SweepInterrupted as error:
-        typer.echo(f"{error}; resume with: fed-ucbvi reproduce --out {shlex.quote(str(out))} --resume", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    for id_, error_text in failed.items():
-        warn(f"run {id_} failed: {error_text}")
+    again = f"resume with: fed-ucbvi reproduce --out {shlex.quote(str(out))} --resume"
+    with _making_runs(lambda _: again) as report:
+        failed = reproduction.run_experiments(runs, plan, jobs=jobs, report=report)
+    _warn_of(failed)
     _write_report(reproduction.report_on(out, runs), out / reproduction.REPORT, as_json)
     if failed:
         raise typer.Exit(FAILED)
@@ -247,15 +239,14 @@ def compare(
         raise InputError("--agents, --episodes and --env-option need --env.")
     sweep = fed_ucbvi.Sweep(name="compare", grids=grids)
     with tempfile.TemporaryDirectory() as folder:
-        outcome = _run(sweep, Path(folder) / "sweep", lambda _: "nothing is saved")
-        table = table_of(
-            (job, Trace.of(run)) for job, run in fed_ucbvi.load_runs(Path(folder) / "sweep", complete=False)
-        )
-        summary = table1.tabulate(table)
+        kept = Path(folder) / "sweep"
+        with _making_runs(lambda _: "nothing is saved") as report:
+            outcome = fed_ucbvi.run_sweep(sweep, kept, report=report)
+        runs = fed_ucbvi.load_runs(kept, complete=False)
+        summary = table1.tabulate(table_of((job, Trace.of(run)) for job, run in runs))
     if spec.environment is not None:
         summary["claims"] = []  # the orderings are reported of the paper's settings
-    for id_, error in outcome.failed.items():
-        warn(f"run {id_} failed: {error}")
+    _warn_of(outcome.failed)
     text = table1.markdown(summary)
     if out is not None:
         with new_file(out) as draft:
@@ -346,13 +337,13 @@ def leaderboard(
 
 
 def _rows(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
-    """Make the runs that are missing and return the rows of all."""
     from fed_ucbvi.paper.leaderboard import Row
 
     again = "nothing is saved" if store is None else "finished runs are kept; run the command again"
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "runs" if store is None else store
-        outcome = _run(sweep, kept, lambda _: again, jobs=jobs, resume=True)
+        with _making_runs(lambda _: again) as report:
+            outcome = fed_ucbvi.run_sweep(sweep, kept, jobs=jobs, resume=True, report=report)
         if outcome.failed:
             id_, error = next(iter(outcome.failed.items()))
             raise InputError(f"{len(outcome.failed)} of {outcome.runs} runs failed; run {id_}: {error}")

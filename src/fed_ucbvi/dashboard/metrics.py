@@ -68,7 +68,6 @@ class Metrics(Subscriber, Collector):
         self._record = record
 
     def on_exchange(self, seconds: float) -> None:
-        """To be called after every exchange, with the time of its slowest answer."""
         self._exchanges.observe(seconds)
 
     def render(self) -> bytes:
@@ -79,10 +78,6 @@ class Metrics(Subscriber, Collector):
         """Serve metrics at ``HOST:PORT`` while the block lasts; gives their address, with a free port for port 0."""
         with PageServer(None, check_metrics_address(address), self.render) as server:
             yield f"{server.url}metrics"
-
-    def describe(self) -> Iterator[Metric]:
-        """Nothing before it is asked for."""
-        return iter(())
 
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily(f"{NAME}_build", "The program.", {"version": __version__})

@@ -9,12 +9,13 @@ import asyncio
 import base64
 import hashlib
 import json
+import re
 import secrets
 import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -31,10 +32,10 @@ from fed_ucbvi.dashboard.state import OVER, STOPPED, LiveState, Position
 try:
     import uvicorn
     from starlette.applications import Starlette
-    from starlette.middleware import Middleware
     from starlette.requests import Request
     from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
     from starlette.routing import Route
+    from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError as error:
     raise missing_package("the live page needs", "starlette and uvicorn", "dashboard") from error
@@ -57,18 +58,15 @@ MIN_TOKEN = 16
 """Characters of a token."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COLOURS = {"blue": BLUE, "vermillion": VERMILLION, "green": GREEN, "orange": ORANGE, "purple": PURPLE}
-HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+HEADERS = [
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cache-control", "no-store"),
+]
+"""Of every answer; they keep a browser from doing anything else with it."""
 
 
 class NotHereError(InputError):
@@ -138,8 +136,7 @@ class Access:
         Without a token the page is for this machine alone. A page from elsewhere can make a browser call this
         machine by a name of its own (DNS rebinding); that name is in ``Host``, and is refused.
         """
-        host = host_header.rpartition(":")[0] if not host_header.endswith("]") else ""
-        return self.token is not None or is_loopback((host or host_header).strip("[]"))
+        return self.token is not None or is_loopback(re.sub(r":\d*$", "", host_header).strip("[]"))
 
     def allows(self, given: str | None, session: str | None = None) -> bool:
         """Whether somebody who has shown this token, or keeps this session, may look."""
@@ -193,7 +190,7 @@ class _EventStream(StreamingResponse):
         super().__init__(_events(state, server), media_type="text/event-stream")
         self._server = server
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._server.readers >= MAX_READERS:
             await PlainTextResponse("too many readers; close a page\n", 503)(scope, receive, send)
             return
@@ -232,42 +229,28 @@ def _json(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
-class Guard:
-    """Rejects who may not look, and puts headers on every answer that keep a browser from doing anything else."""
+def guarded(app: ASGIApp, access: Access) -> ASGIApp:
 
-    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], access: Access) -> None:
-        self._app, self._access = app, access
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await (_refusal(Request(scope), access) or app)(scope, receive, send)
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
+    return answer
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
-            await send(message)
 
-        refused = self._refused(Request(scope))
-        await (refused or self._app)(scope, receive, send_with_headers)
-
-    def _refused(self, request: Request) -> Response | None:
-        """The answer to somebody who may not look; None for others."""
-        access = self._access
-        if not access.knows(request.headers.get("host", "")):
-            return PlainTextResponse("this page is served to this machine, by its own name\n", 421)
-        if access.token is None:
-            return None
-        cookie = f"fed-ucbvi-{request.scope['server'][1]}"  # browsers do not tell ports apart
-        kind, _, word = request.headers.get("authorization", "").partition(" ")
-        if access.allows(word if kind.lower() == "bearer" else None, request.cookies.get(cookie)):
-            return None
-        if access.allows(request.query_params.get("token")):
-            answer = RedirectResponse("/" + request.scope["path"].lstrip("/\\"), 303)  # //host would lead elsewhere
-            answer.set_cookie(
-                cookie, access.session, httponly=True, samesite="lax", secure=access.certificate is not None
-            )
-            return answer
-        return PlainTextResponse("a token is needed: open the page once as /?token=...\n", 401)
+def _refusal(request: Request, access: Access) -> Response | None:
+    """The answer to somebody who may not look; None for others."""
+    if not access.knows(request.headers.get("host", "")):
+        return PlainTextResponse("this page is served to this machine, by its own name\n", 421)
+    cookie = f"fed-ucbvi-{request.scope['server'][1]}"  # browsers do not tell ports apart
+    kind, _, word = request.headers.get("authorization", "").partition(" ")
+    if access.allows(word if kind.lower() == "bearer" else None, request.cookies.get(cookie)):
+        return None
+    if access.allows(request.query_params.get("token")):
+        answer = RedirectResponse("/" + request.scope["path"].lstrip("/\\"), 303)  # //host would lead elsewhere
+        secure = access.certificate is not None
+        answer.set_cookie(cookie, access.session, httponly=True, samesite="lax", secure=secure)
+        return answer
+    return PlainTextResponse("a token is needed: open the page once as /?token=...\n", 401)
 
 
 def _protocol(tls: ssl.SSLContext | None) -> type[H11Protocol]:
@@ -379,7 +362,7 @@ class PageServer:
             ) from error
         self.url = access.url(int(self._socket.getsockname()[1]))
         config = uvicorn.Config(
-            Starlette(routes=[*self._routes(state, metrics)], middleware=[Middleware(Guard, access=access)]),
+            guarded(Starlette(routes=[*self._routes(state, metrics)]), access),
             log_config=None,
             log_level="critical",
             access_log=False,
@@ -388,6 +371,7 @@ class PageServer:
             http=_protocol(tls),
             loop="asyncio",
             server_header=False,
+            headers=HEADERS,
             proxy_headers=False,
             timeout_graceful_shutdown=1,
         )

@@ -11,6 +11,7 @@ looks, or every so many rounds.
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections import Counter, deque
@@ -64,6 +65,8 @@ MAX_EVENTS = 100
 """The latest of them."""
 SECONDS_BETWEEN = 0.25
 """Between two looks at a federation. Nodes come and go also while no round is played."""
+GRID = ("rows", "columns", "cells", "goals", "start")
+"""What the page is told of a grid."""
 MAX_SQUARES = 2_500
 """Grids with more squares are not drawn: arrows would be too small to see."""
 
@@ -72,7 +75,7 @@ class Subject(NamedTuple):
     """What is shown: of a sweep only a title.
 
     Attributes:
-        layout: of the grid that the states live on, if they do; see :mod:`fed_ucbvi.results.grid`.
+        layout: of the grid that the states live on, if it can be drawn; see :mod:`fed_ucbvi.results.grid`.
         nodes: those that are expected, where their names are known before they connect.
         units: of rewards, as far as they are known.
         settings: of the run, by name.
@@ -103,6 +106,8 @@ class Subject(NamedTuple):
         sizes = sizes or problem
         name, described = algorithm_name(algorithm), {} if problem is None else problem.description
         place = "over the network" if problem is None else f"on {described.get('name', 'custom')}"
+        layout: Any = problem.layout if isinstance(problem, Federation) else None
+        too_fine = layout is not None and layout["rows"] * layout["columns"] > MAX_SQUARES
         return cls(
             f"{name} {place}",
             {"name": name, **parameters_of(algorithm)},
@@ -111,7 +116,7 @@ class Subject(NamedTuple):
             states=sizes.states,
             actions=sizes.actions,
             horizon=sizes.horizon or 0,
-            layout=problem.layout if isinstance(problem, Federation) else None,
+            layout=None if too_fine else layout,
             nodes=nodes,
             units=Units.of(described),
             settings=settings,
@@ -119,24 +124,24 @@ class Subject(NamedTuple):
 
     @classmethod
     def of_plan(cls, plan: RunPlan) -> Subject:
-        """A run over the network."""
         settings = {"seed": plan.setting.seed, "collection": plan.collection, "secure sums": plan.secure_sums}
         return cls.of_run(plan.algorithm, plan.federation, plan.setting, tuple(plan.nodes or ()), **settings)
 
     def content(self) -> dict[str, Any]:
-        """Ready for JSON; a grid that is too fine to be drawn is left out."""
+        """Ready for JSON."""
         content = self._asdict()
         layout = content.pop("layout")
+        content["grid"] = None if layout is None else _integers({name: layout[name] for name in GRID})
         for name in ("algorithm", "environment", "settings"):
             content[name] = {key: shortened(str(value)) for key, value in content[name].items() if value is not None}
         content["nodes"] = list(self.nodes)
         content["units"] = None if self.units == Units() else str(self.units)
-        content["grid"] = None
-        if layout is not None and layout["rows"] * layout["columns"] <= MAX_SQUARES:
-            grid: dict[str, Any] = {name: int(layout[name]) for name in ("rows", "columns")}
-            grid |= {name: [[int(part) for part in cell] for cell in layout[name]] for name in ("cells", "goals")}
-            content["grid"] = {**grid, "start": [int(part) for part in layout["start"]]}
         return content
+
+
+def _integers(numbers: Any) -> Any:
+    """The same in lists and mappings, with Python's own integers, ready for JSON."""
+    return json.loads(json.dumps(numbers, default=int))
 
 
 class Position(NamedTuple):
@@ -148,18 +153,11 @@ class Position(NamedTuple):
 
 
 class LiveState(Subscriber):
-    """What there is to see of a run.
-
-    Attributes:
-        subject: what is shown.
-        last_record: the last round that was taken in.
-        last_status: how the federation stood when it was asked last; None for other runs.
-    """
+    """What there is to see of a run."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.last_record: RoundRecord | None = None
-        self.last_status: FederationStatus | None = None
+        self._last_status: FederationStatus | None = None
         self._waiting: deque[RoundRecord] = deque()
         self._lock = threading.RLock()
         self._series = RoundSeries()
@@ -183,7 +181,6 @@ class LiveState(Subscriber):
                 self._absorb()
 
     def take_earlier(self, engine: Engine) -> None:
-        """Take the rounds of a run that is resumed."""
         for record in replay(
             engine.records(),
             table_of(engine.recommendations),
@@ -225,21 +222,15 @@ class LiveState(Subscriber):
 
     def take_status(self, status: FederationStatus) -> None:
         with self._lock:
+            self._absorb()
             self._note_events(status)
-            self.last_status = status
+            self._last_status = status
             self._put(**_federation_parts(status, self.subject.nodes), events=[*self._events])
 
     def take_policy(self, policy: IndexArray) -> None:
         """Take the recommended policy, ``(H, S)``; it is drawn where there is a grid."""
-        layout = self.subject.layout
-        if layout is None or layout["rows"] * layout["columns"] > MAX_SQUARES:
-            return
-        arrows = [[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]
-        self._put(policy=[[int(part) for part in arrow] for arrow in arrows])
-
-    def take_sweep(self, sweep: Mapping[str, Any]) -> None:
-        """Take how a sweep stands, ready for JSON."""
-        self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
+        if (layout := self.subject.layout) is not None:
+            self._put(policy=_integers([[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]))
 
     def end(self, text: str = "", *, complete: bool = True) -> None:
         """Say that there is nothing more to come, and why."""
@@ -263,7 +254,6 @@ class LiveState(Subscriber):
 
     @property
     def phase(self) -> str:
-        """Waiting, running, over or stopped."""
         return str(self._parts["status"][1]["phase"])
 
     def increment(self, position: Position) -> tuple[dict[str, Any], Position]:
@@ -290,8 +280,7 @@ class LiveState(Subscriber):
         if not records:
             return
         self._series.extend(records)
-        self._recent.extend(records[-RECENT:])
-        self.last_record = records[-1]
+        self._recent.extend(records)
         asked = [record for record in records if record.requests]
         self._rules.update(record.rule or "unknown" for record in asked)
         if self.subject.agents <= MAX_COUNTED:
@@ -311,10 +300,9 @@ class LiveState(Subscriber):
 
     def _note_events(self, status: FederationStatus) -> None:
         """Add what is new: changes of nodes, and the server's own events; those of an earlier server have no time."""
-        last, now = self.last_status, time.time()
+        last, now = self._last_status, time.time()
         before = {} if last is None else {node.name: node.state for node in last.nodes}
-        record = self._waiting[-1] if self._waiting else self.last_record
-        played = 0 if record is None else record.round
+        played = self._recent[-1].round if self._recent else 0
         for node in status.nodes:
             begun = last is not None or node.state == PRESENT  # others were absent before this server began
             if begun and node.state != before.get(node.name) and node.state in CHANGES:
@@ -322,8 +310,7 @@ class LiveState(Subscriber):
                 what = CHANGES[node.state] + again
                 self._events.append({"time": now, "round": played, "node": node.name, "what": what, "done": ""})
         old = 0 if last is None else len(last.events)
-        for event in status.events[old:]:
-            self._events.append({"time": None if last is None else now, **event})
+        self._events.extend({"time": None if last is None else now, **event} for event in status.events[old:])
 
     def _put(self, **parts: Any) -> None:
         """Set parts; those that are as they were keep their version."""
@@ -339,26 +326,20 @@ def _federation_parts(status: FederationStatus, expected: Sequence[str]) -> dict
     Under secure sums a node has a name and a state, and nothing else.
     """
     come = {node.name for node in status.nodes}
-    rows: list[dict[str, Any]] = []
-    for node in status.nodes:
-        row: dict[str, Any] = {"name": node.name, "state": node.state}
-        if not status.secure_sums:
-            row |= {name: none_for_nan(getattr(node, name)) for name in OF_NODE}
-            row |= {name: getattr(node.wire, name) for name in ("bytes_up", "bytes_down")}
-        rows.append(row)
+    rows: list[dict[str, Any]] = [{"name": node.name, "state": node.state} for node in status.nodes]
+    for row, node in () if status.secure_sums else zip(rows, status.nodes, strict=True):
+        row |= {name: none_for_nan(getattr(node, name)) for name in OF_NODE}
+        row |= {name: getattr(node.wire, name) for name in ("bytes_up", "bytes_down")}
     rows += [{"name": name, "state": EXPECTED} for name in expected if name not in come]
     counts = {state: sum(row["state"] == state for row in rows) for state in (*STATES, EXPECTED)}
     if len(rows) > MAX_NODES:
         rows = sorted(rows, key=lambda row: row["state"] in (PRESENT, FINISHED))[:MAX_NODES]
     latencies = [node.latency for node in status.nodes if node.connected and node.latency == node.latency]
     network = {
-        "run": status.run,
-        "secure_sums": status.secure_sums,
+        **{name: getattr(status, name) for name in ("run", "secure_sums", "violations")},
+        **{name: getattr(status.wire, name) for name in ("bytes_up", "bytes_down")},
         "nodes": counts,
-        "bytes_up": status.wire.bytes_up,
-        "bytes_down": status.wire.bytes_down,
         "messages": status.wire.messages_up + status.wire.messages_down,
         "latency": sum(latencies) / len(latencies) if latencies else None,
-        "violations": status.violations,
     }
     return {"nodes": rows, "network": network}

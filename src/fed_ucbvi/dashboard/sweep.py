@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
-from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.core.numbers import none_for_nan
-from fed_ucbvi.dashboard.state import LiveState, Subject
-from fed_ucbvi.results.run import Run
-from fed_ucbvi.results.run_table import LABELS, key_of, label, names_of, shared
-from fed_ucbvi.sweeps.job import Job
+from fed_ucbvi.dashboard.state import RUNNING, LiveState, Subject
+from fed_ucbvi.results.run_table import key_of, label, names_of, shared
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import FAILURES, RUNS, Store
 
@@ -21,40 +18,42 @@ MAX_ROWS = 200
 """Runs of a sweep that are listed: the last ones."""
 
 
-class SweepPage:
+class SweepPage(LiveState):
     """Follows a sweep that this process makes in a folder."""
 
     def __init__(self, sweep: Sweep, folder: Path) -> None:
+        super().__init__(Subject(f"sweep '{sweep.name}'"))
         self._store = Store(folder, sweep)
-        self.state = LiveState(Subject(f"sweep '{sweep.name}'"))
+        settings = {job.id: job.settings for job in sweep.jobs()}
+        names = names_of([*settings.values()], "all runs")
+        common = {name: value for name, value in shared([*settings.values()]).items() if "." not in name}
+        self._shared = label(common)
+        self._about = {
+            job.id: {"id": job.id, "seed": _seeds(job.seed, job.env_seed), "group": names[key_of(settings[job.id])]}
+            for job in sweep.jobs()
+        }
         self._jobs = {job.id: job for job in sweep.jobs()}
-        self._settings = {job.id: job.settings for job in sweep.jobs()}
-        self._labels: dict[str, str] = {}
-        self._seen: set[str] = set()
-        self._rows: deque[dict[str, Any]] = deque(maxlen=MAX_ROWS)
+        self._done: dict[str, dict[str, Any]] = {}
         self._began: tuple[float, int] | None = None
 
     def look(self) -> None:
-        store, jobs = self._store, self._jobs
+        store = self._store
         for file in sorted((store.folder / RUNS).glob("*.parquet"), key=lambda path: path.stat().st_mtime):
-            if file.stem in jobs and file.stem not in self._seen:
-                self._seen.add(file.stem)
-                self._take(store.read(jobs[file.stem]), jobs[file.stem])
-        files = [file for file in sorted((store.folder / FAILURES).glob("*.json")) if file.stem in jobs]
-        failed = [json.loads(file.read_text("utf-8")) for file in files]
-        if not self._labels:
-            names = names_of([*self._settings.values()], "all runs")
-            self._labels = {id_: names[key_of(settings)] for id_, settings in self._settings.items()}
+            if file.stem in self._jobs and file.stem not in self._done:
+                run = store.read(self._jobs[file.stem])
+                figures = {"value": none_for_nan(run.value), "regret": none_for_nan(run.regret), "rounds": run.rounds}
+                self._done[file.stem] = self._about[file.stem] | figures
+        failed = [
+            self._about[file.stem] | {"error": str(json.loads(file.read_text("utf-8"))["error"])}
+            for file in sorted((store.folder / FAILURES).glob("*.json"))
+            if file.stem in self._jobs
+        ]
+        left = len(self._jobs) - len(self._done) - len(failed)
+        counts = {"runs": len(self._jobs), "done": len(self._done), "failed": len(failed)}
         seconds = store.seconds()
-        rows = [
-            *({"id": one["id"], "seed": _seed(one["job"]), "error": str(one["error"])} for one in failed),
-            *({**row, "seconds": seconds.get(row["id"])} for row in reversed(self._rows)),
-        ][:MAX_ROWS]
-        rows = [{**row, "group": self._labels[row["id"]]} for row in rows]
-        left = len(jobs) - len(self._seen) - len(failed)
-        counts = {"runs": len(jobs), "done": len(self._seen), "failed": len(failed), "left": self._time_left(left)}
-        common = {name: value for name, value in shared([*self._settings.values()]).items() if "." not in name}
-        self.state.take_sweep({**counts, "shared": label(common), "rows": rows})
+        done = [row | {"seconds": seconds.get(row["id"])} for row in islice(reversed(self._done.values()), MAX_ROWS)]
+        sweep = {**counts, "left": self._time_left(left), "shared": self._shared, "rows": [*failed, *done][:MAX_ROWS]}
+        self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
 
     def _time_left(self, left: int) -> float | None:
         """Seconds for the runs that are left, at the rate since the first look; None if none has ended since."""
@@ -62,21 +61,7 @@ class SweepPage:
         began, before = self._began = self._began or (now, left)
         return left * (now - began) / (before - left) if before > left else None
 
-    def _take(self, run: Run, job: Job) -> None:
-        """Take a finished run, and from it how its algorithm and its environment are written."""
-        known = {"label": run.about.label, "environment_label": run.about.environment_label}
-        mine = dict(self._settings[job.id])
-        for name, written in LABELS.items():
-            if known[written] not in ("", mine[written]):
-                self._labels = {}
-                for settings in self._settings.values():
-                    if (settings[name], settings[written]) == (mine[name], mine[written]):
-                        settings[written] = known[written]
-        figures = {"value": none_for_nan(run.value), "regret": none_for_nan(run.regret), "rounds": run.rounds}
-        self._rows.append({"id": job.id, "seed": _seed(job.content()), **figures})
 
-
-def _seed(job: Mapping[str, Any]) -> str:
-    """The seeds of a run; that of the environment, too, if it is neither the usual one nor the run's."""
-    own = job["env_seed"] not in (0, job["seed"])
-    return f"{job['seed']}, environment {job['env_seed']}" if own else str(job["seed"])
+def _seeds(seed: int, env_seed: int) -> str:
+    """That of the environment, too, if it is neither the usual one nor the run's."""
+    return str(seed) if env_seed in (0, seed) else f"{seed}, environment {env_seed}"

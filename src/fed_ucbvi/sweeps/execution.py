@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,11 @@ from fed_ucbvi.sweeps.executors import run_locally, run_on_ray, usable_cores
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import Store
-from fed_ucbvi.sweeps.worker import Failure
 
 EXECUTORS = ("local", "ray")
 
-Report = Callable[[int, int, int], None]
-"""Called with the number of finished runs, of all runs, and of failures so far."""
 
-
-@dataclass(frozen=True)
+@dataclass
 class SweepOutcome:
     """How a sweep went.
 
@@ -40,11 +36,11 @@ class SweepOutcome:
     name: str
     out: Path
     runs: int
-    done: int
-    skipped: int
-    failed: dict[str, str]
-    damaged: tuple[str, ...]
-    seconds: float
+    done: int = 0
+    skipped: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
+    seconds: float = 0.0
 
     @property
     def complete(self) -> bool:
@@ -72,7 +68,7 @@ def run_sweep(
     executor: str = "local",
     address: str | None = None,
     resume: bool = False,
-    report: Report | None = None,
+    report: Callable[[int, int, int], None] | None = None,
 ) -> SweepOutcome:
     """Make every run of ``sweep`` that ``out`` does not hold yet.
 
@@ -85,7 +81,7 @@ def run_sweep(
         executor: ``local`` processes or ``ray``.
         address: of a Ray cluster; by default Ray is started on this machine.
         resume: continue the same sweep in ``out``, if it was started before, and skip its finished runs.
-        report: see :data:`Report`.
+        report: called with the number of finished runs, of all runs, and of failures so far.
 
     Returns:
         The :class:`SweepOutcome`; runs that failed are on record in ``out``.
@@ -104,38 +100,34 @@ def run_sweep(
     if jobs is not None:
         check_positive_integer("jobs", jobs)
     began = time.perf_counter()
-    everything = sweep.jobs()
-    done, skipped, failed = 0, 0, dict[str, str]()
-    left, damaged = list[Job](), tuple[str, ...]()
-
-    def outcome() -> SweepOutcome:
-        seconds = time.perf_counter() - began
-        return SweepOutcome(sweep.name, Path(out), len(everything), done, skipped, failed, damaged, seconds)
+    outcome, left = SweepOutcome(sweep.name, Path(out), len(sweep.jobs())), list[Job]()
 
     def tell() -> None:
+        outcome.seconds = time.perf_counter() - began
         if report is not None:
-            report(skipped + done, len(everything), len(failed))
+            report(outcome.skipped + outcome.done, outcome.runs, len(outcome.failed))
 
-    with Store.use(Path(out), sweep, resume=resume) as store:
+    with Store.use(outcome.out, sweep, resume=resume) as store:
         try:
-            left, damaged = store.left()
-            skipped = len(everything) - len(left)
+            left, outcome.damaged = store.left()
+            outcome.skipped = outcome.runs - len(left)
             tell()
             order, here = by_need(left), executor == "local"
             made_by = run_locally(order, jobs or usable_cores()) if here else run_on_ray(order, jobs, address)
             with closing(made_by) as results:
                 for job, made in results:
-                    if isinstance(made.outcome, Failure):
-                        store.write_failure(job, made.outcome)
-                        failed[job.id] = made.outcome.error
+                    if made.error:
+                        store.write_failure(job, made)
+                        outcome.failed[job.id] = made.error
                     else:
-                        store.write(job, made.outcome, made.seconds)
-                        done += 1
+                        store.write(job, made.content, made.seconds)
+                        outcome.done += 1
                     tell()
         except KeyboardInterrupt as error:
-            done = sum(store.path(job).exists() for job in left)  # one may have been written and not yet counted
-            raise SweepInterrupted(outcome()) from error
-    return outcome()
+            outcome.done = sum(store.path(job).exists() for job in left)  # one may have been written and not counted
+            outcome.seconds = time.perf_counter() - began
+            raise SweepInterrupted(outcome) from error
+    return outcome
 
 
 def by_need(jobs: Sequence[Job]) -> list[Job]:

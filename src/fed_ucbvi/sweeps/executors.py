@@ -18,7 +18,7 @@ from typing import Any
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.sweeps.job import Job
-from fed_ucbvi.sweeps.worker import Failure, Made, make, one_thread, serve
+from fed_ucbvi.sweeps.worker import Made, make, one_thread, serve
 
 Results = Generator[tuple[Job, Made], None, None]
 """What an executor yields: each job when it ends, with its result. Closing the generator stops running jobs."""
@@ -54,7 +54,7 @@ class Worker:
             code = self.process.exitcode
             why = f"killed by {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
             self.death = f"the process died ({why})"
-            made = Made(Failure(f"{self.death}; was there enough memory?"))
+            made = Made(error=f"{self.death}; was there enough memory?")
         return made
 
     def end(self) -> None:
@@ -65,7 +65,7 @@ class Worker:
 
 
 def run_locally(jobs: Sequence[Job], processes: int) -> Results:
-    """Make the runs in the order given, ``processes`` at a time; yields each when it ends."""
+    """Make the runs in the order given, ``processes`` at a time."""
     waiting = deque(jobs)
     workers: dict[Connection, Worker] = {}
     try:
@@ -112,7 +112,7 @@ def _signals_kept_from_children() -> Iterator[None]:
 
 
 def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) -> Results:
-    """Make the runs, at most ``at_once`` at a time if that is given; yields each run when it ends."""
+    """Make the runs, at most ``at_once`` at a time if that is given."""
     from fed_ucbvi.core.ray_connection import connected_to_ray
 
     if not jobs:
@@ -136,7 +136,8 @@ def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) ->
                         if isinstance(error, lost) and begun[job.id] < ATTEMPTS:
                             waiting.appendleft(job)
                             continue
-                        made = Made(Failure(f"{type(error).__name__}: {error}".partition("\n")[0], str(error)))
+                        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+                        made = Made(error=what, traceback=str(error))
                     yield job, made
         finally:
             for reference in running:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +36,10 @@ class Job(RunSpec):
     @property
     def settings(self) -> dict[str, Any]:
         """Everything but seeds and driver, as :func:`~fed_ucbvi.results.run_table.settings_of` has it of the run."""
-        labels = {"label": label_of(self.label), "environment_label": label_of(str(self.environment))}
-        options = {f"environment.{name}": value for name, value in self.environment_options.items()}
         return {
             **{name: getattr(self, name) for name in ("algorithm", "environment", "agents", "episodes", "eps_p")},
-            **labels,
-            **options,
+            **{"label": label_of(self.label), "environment_label": label_of(str(self.environment))},
+            **{f"environment.{name}": value for name, value in self.environment_options.items()},
             **{f"algorithm.{name}": value for name, value in self.parameters.items()},
         }
 
@@ -64,7 +61,6 @@ class Job(RunSpec):
         return replace(made, about=replace(made.about, algorithm=self.algorithm))
 
     def check_possible(self) -> None:
-        """Raise if the algorithm refuses the setting, before anything runs."""
         try:
             self.make_algorithm().check_agents(self.agents or 0)
         except InputError as error:
@@ -77,10 +73,7 @@ class Job(RunSpec):
         Environments are compared by the parameters they were given, because the eps_p of a run may be computed.
         """
         about = run.about
-        environment: Mapping[str, Any] = {
-            **about.environment,
-            "name": current_name(str(about.environment.get("name", "custom"))),
-        }
+        environment = {**about.environment, "name": current_name(str(about.environment.get("name", "custom")))}
         described = {"name": self.environment, **self.of_environment}
         random = about.environment.get(BERNOULLI_REWARDS)  # left out where nobody asked for it
         return (

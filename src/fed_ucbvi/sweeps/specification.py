@@ -32,9 +32,7 @@ from typing import Any, TypeVar
 from fed_ucbvi.algorithms import algorithm_name, as_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.core.errors import InputError, check_positive_integer, check_printable, unknown_name
-from fed_ucbvi.core.plugins import check_code
-from fed_ucbvi.problem.saving import SUFFIX
-from fed_ucbvi.run_spec import canonical_name, complete_options, complete_parameters, field_value
+from fed_ucbvi.run_spec import RunSpec, canonical_name, complete_options, complete_parameters, field_value
 from fed_ucbvi.sweeps.job import Job
 
 ValueT = TypeVar("ValueT")
@@ -77,7 +75,6 @@ def _each(key: str, given: Any, read: Callable[[Any], ValueT]) -> list[ValueT]:
 
 
 def _lengths(key: str, given: Mapping[str, Any], names: set[str]) -> dict[str, int]:
-    """The episodes of each environment."""
     for name in sorted(given.keys() ^ names):
         remedy = f"give {name} a value" if name in names else f"remove {name}, or add it to environments"
         raise InputError(f"{key}: the table must name every environment of the grid and no other; {remedy}.")
@@ -205,7 +202,7 @@ class Sweep:
 
     def _algorithm(self, given: Any) -> dict[str, Any]:
         name, parameters = _named(given)
-        self._check_code("algorithm", name)
+        self._check_code(algorithm=name)
         label = parameters.pop("label", None) or ""
         if not isinstance(label, str):
             raise InputError(f"the label must be text in quotes, got {label!r}.")
@@ -215,19 +212,13 @@ class Sweep:
 
     def _environment(self, given: Any) -> dict[str, Any]:
         name, options = _named(given)
-        self._check_code("environment", name, options.get("id"))
+        self._check_code(environment=name, environment_options={"id": options.get("id", "")})
         return {"name": name, **(options if self._recorded else complete_options(name, options))}
 
-    def _check_code(self, kind: str, *names: object) -> None:
+    def _check_code(self, **fields: Any) -> None:
         """Raise if a file names code that the person at the keyboard has not."""
-        for name in names:
-            if (
-                self._code is not None
-                and isinstance(name, str)
-                and name not in self._code
-                and not name.endswith(SUFFIX)
-            ):
-                check_code(kind, name)
+        if self._code is not None:
+            RunSpec.from_data(fields, code=self._code)
 
     def _jobs_of(self, grid: Mapping[str, Any], where: str) -> Iterator[Job]:
         """All runs of a grid; if an algorithm rejects a combination, the error names ``where`` and the keys."""

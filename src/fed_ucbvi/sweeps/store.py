@@ -20,11 +20,14 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
@@ -34,7 +37,7 @@ from fed_ucbvi.results.about import versions
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
-from fed_ucbvi.sweeps.worker import Failure
+from fed_ucbvi.sweeps.worker import Made
 
 FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 2
@@ -43,8 +46,7 @@ MAX_DIFFERENCES, MAX_VALUES = 4, 6
 """How many differences, and values of each, the message names when a folder holds another sweep."""
 
 
-@dataclass(frozen=True)
-class Store:
+class Store(NamedTuple):
     """The folder of one sweep."""
 
     folder: Path
@@ -57,8 +59,8 @@ class Store:
             for name in (RUNS, FAILURES):
                 (draft / name).mkdir()
             content = {"format": FORMAT, "format_version": FORMAT_VERSION, "name": sweep.name, "digest": sweep.digest}
-            more = {"runs": len(sweep.jobs()), "versions": versions(), "sweep": sweep.content()}
-            write_manifest(draft, {**content, **more})
+            content |= {"runs": len(sweep.jobs()), "versions": versions(), "sweep": sweep.content()}
+            write_manifest(draft, content)
         return cls(folder, sweep)
 
     @classmethod
@@ -81,24 +83,23 @@ class Store:
     def use(cls, folder: Path, sweep: Sweep, *, resume: bool) -> Iterator[Store]:
         """Lock the folder of ``sweep`` for this process; it must be new, unless the same sweep is resumed."""
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-            store = cls.create(folder, sweep)
+            cls.create(folder, sweep)
         else:
             try:
-                store = cls.open(folder)
+                held = cls.open(folder).sweep
             except InputError as error:
                 raise InputError(f"{error} Nothing in it was touched; choose another folder (--out).") from error
-            if store.sweep.digest != sweep.digest:
+            if held.digest != sweep.digest:
                 raise InputError(
-                    f"{folder} holds another sweep, '{store.sweep.name}': {differences(store.sweep, sweep)}. "
+                    f"{folder} holds another sweep, '{held.name}': {differences(held, sweep)}. "
                     "Nothing in it was touched; choose another folder (--out)."
                 )
             if not resume:
                 raise InputError(
                     f"{folder} holds this sweep already; continue it with --resume, or choose another folder (--out)."
                 )
-            store = cls(folder, sweep)
         with FolderLock(folder):
-            yield store
+            yield cls(folder, sweep)
 
     def left(self) -> tuple[list[Job], tuple[str, ...]]:
         """The jobs that have no run yet, and the ids of those whose files were damaged and have been moved away."""
@@ -123,13 +124,14 @@ class Store:
     def _set_aside(self, path: Path) -> Path:
         folder = self.folder / DAMAGED
         folder.mkdir(exist_ok=True)
-        number = 1
-        while (aside := folder / f"{path.stem}-{number}{path.suffix}").exists():
-            number += 1
-        return path.rename(aside)
+        names = (folder / f"{path.stem}-{number}{path.suffix}" for number in count(1))
+        return path.rename(next(name for name in names if not name.exists()))
 
     def path(self, job: Job) -> Path:
         return self.folder / RUNS / f"{job.id}.parquet"
+
+    def finished(self) -> list[Job]:
+        return [job for job in self.sweep.jobs() if self.path(job).exists()]
 
     def read(self, job: Job) -> Run:
         """The finished run of a job, under the job's label; a damaged or foreign file is refused."""
@@ -164,8 +166,8 @@ class Store:
                 found[entry["id"]] = float(entry["seconds"])
         return found
 
-    def write_failure(self, job: Job, failure: Failure) -> None:
-        what = {"error": failure.error, "traceback": failure.traceback.splitlines()}
+    def write_failure(self, job: Job, made: Made) -> None:
+        what = {"error": made.error, "traceback": made.traceback.splitlines()}
         content = {"id": job.id, "job": job.content(), **what, "when": datetime.now(UTC).isoformat()}
         with new_file(self._failure(job)) as draft:
             draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -182,38 +184,32 @@ def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, R
         complete: whether missing runs are an error; otherwise they are left out.
     """
     store = Store.open(folder)
-    jobs = store.sweep.jobs()
-    present = [job for job in jobs if store.path(job).exists()]
-    if complete and len(present) < len(jobs):
+    number, finished = len(store.sweep.jobs()), store.finished()
+    if complete and len(finished) < number:
         raise InputError(
-            f"{folder} lacks {len(jobs) - len(present)} of {len(jobs)} runs; "
+            f"{folder} lacks {number - len(finished)} of {number} runs; "
             "finish the sweep with --resume, or pass complete=False."
         )
     times = store.seconds()
-    return [(job, replace(store.read(job), wall_seconds=times.get(job.id, math.nan))) for job in present]
+    return [(job, replace(store.read(job), wall_seconds=times.get(job.id, math.nan))) for job in finished]
 
 
 def differences(held: Sweep, given: Sweep) -> str:
-    """What two sweeps differ in, in words."""
+    """In words."""
     found = [] if held.name == given.name else [f"this one is called '{given.name}'"]
     there, here = _values(held), _values(given)
-    for key in {**there, **here}:
-        for which, values in (
-            ("there", there.get(key, set()) - here.get(key, set())),
-            ("here", here.get(key, set()) - there.get(key, set())),
-        ):
+    for key in there | here:
+        for which, values in (("there", there[key] - here[key]), ("here", here[key] - there[key])):
             if values:
                 found.append(f"{key} {', '.join(sorted(values)[:MAX_VALUES])} only {which}")
-    if not found:
-        found.append("the same values are combined in another way or order")
-    return "; ".join(found[:MAX_DIFFERENCES])
+    return "; ".join(found[:MAX_DIFFERENCES]) or "the same values are combined in another way or order"
 
 
-def _values(sweep: Sweep) -> dict[str, set[str]]:
+def _values(sweep: Sweep) -> defaultdict[str, set[str]]:
     """Every value that occurs in a sweep, by key, with parameters and options as separate keys."""
-    found: dict[str, set[str]] = {}
+    found = defaultdict[str, set[str]](set)
     for job in sweep.jobs():
         for key, value in job.content().items():
             for name, part in value.items() if isinstance(value, Mapping) else ((key, value),):
-                found.setdefault(name, set()).add(json.dumps(part))
+                found[name].add(json.dumps(part))
     return found

@@ -12,18 +12,13 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 
-class Failure(NamedTuple):
-    """Why a run failed: the error in one line, and the traceback if there is one."""
-
-    error: str
-    traceback: str = ""
-
-
 class Made(NamedTuple):
-    """The result of a job: the content of its file and the seconds of the run, or the reason of its failure."""
+    """The result of a job: the content of its file and the seconds of the run; or, in one line, why it failed."""
 
-    outcome: bytes | Failure
+    content: bytes = b""
     seconds: float = 0.0
+    error: str = ""
+    traceback: str = ""
 
 
 def make(content: Mapping[str, Any]) -> Made:
@@ -39,15 +34,15 @@ def make(content: Mapping[str, Any]) -> Made:
         run = Job(**content).complete().run()
         return Made(replace(run, wall_seconds=math.nan).to_bytes(), run.wall_seconds)
     except Exception as error:
-        return Made(Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))
+        return Made(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
 
 
 def one_thread() -> None:
     """Compute on one thread, because there is a process for every core."""
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    import numba
+    from fed_ucbvi.core.compiling import use_one_thread
 
-    numba.set_num_threads(1)
+    use_one_thread()
 
 
 def serve(line: Connection) -> None:

@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout, suppress
-from operator import methodcaller
 from pathlib import Path
 from queue import Full, Queue
 from typing import Any, Self
@@ -41,7 +40,6 @@ LONGEST_VALUE = 500
 
 
 def results_of(run: RunData) -> dict[str, float]:
-    """The figures of a whole run that are known."""
     own = run.original_units
     return _known({f"final_{name}": float(own[name] if name in own else getattr(run, name)) for name in RESULTS})
 
@@ -86,7 +84,6 @@ class Tracker(Subscriber, ABC):
         self._waiting: RoundRecord | None = None
 
     def __call__(self, record: RoundRecord) -> None:
-        """Keep a round, if it is its turn."""
         self._waiting = record
         if (record.round - 1) % self._every == 0:
             self._write_waiting()
@@ -326,12 +323,12 @@ class Tracking(Subscriber):
         run = self._run
         with redirect_stdout(sys.stderr):
             if run is not None:
-                self._each(methodcaller("finish", run))
-            self._each(methodcaller("end", failed=failed))
+                self._each(lambda tracker: tracker.finish(run))
+            self._each(lambda tracker: tracker.end(failed=failed))
 
     def _hand_on(self) -> None:
         while (record := self._rounds.get()) is not None:
-            self._each(methodcaller("__call__", record))
+            self._each(lambda tracker: tracker(record))
 
     def _each(self, do: Callable[[Tracker], object]) -> None:
         for text, tracker in tuple(self._trackers.items()):
