@@ -16,7 +16,7 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.fed_ucbvi import Broadcast, Synchronisation
+from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
@@ -420,7 +420,7 @@ def budgets_of(problem: Problem, algorithm: FedUCBVI, policy: PolicyArray) -> tu
     agents = problem.fleet(algorithm)
     n = agents.experience.visits
     N = n.sum(axis=0)
-    return algorithm.budgets(agents, Broadcast(policy, N)), n, N
+    return algorithm.budgets(agents, (policy, N)), n, N
 
 
 def few_visits(rng: np.random.Generator) -> Problem:
@@ -468,7 +468,7 @@ def test_a_fleet_of_some_agents_has_the_budgets_it_has_within_the_federation() -
         algorithm = FedUCBVI(nu=1000.0)
         whole, _, N = budgets_of(problem, algorithm, policy)
         for first in range(4):
-            part = algorithm.budgets(problem.fleet(algorithm, first, first + 1), Broadcast(policy, N))
+            part = algorithm.budgets(problem.fleet(algorithm, first, first + 1), (policy, N))
             assert np.array_equal(part.limits[0], whole.limits[first])
             assert np.array_equal(part.rule, whole.rule)
 
@@ -480,7 +480,7 @@ def test_budgets_of_huge_counts_are_exact() -> None:
     policy = np.zeros((1, 1), dtype=np.int32)
     for strict, expected in ((False, -((1 - 2**53) // 3)), (True, (2**53 - 1) // 3 + 1)):
         algorithm = FedUCBVI(synchronisation="global", strict=strict)
-        budgets = algorithm.budgets(algorithm.new_agents(setting, blank_tables(1, 1)), Broadcast(policy, N))
+        budgets = algorithm.budgets(algorithm.new_agents(setting, blank_tables(1, 1)), (policy, N))
         assert budgets.limits.item() == expected
 
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import (
     SUMS,
@@ -147,9 +146,9 @@ class CountingAgents:
             if self.out is None:
                 self._add_up(policy, transitions, visits, tables.rewards)
             return
-        own, kept, (limits, kinds, _) = visits.reshape((len(visits), -1)), self.experience.visits, self.asks
+        own, kept = visits.reshape((len(visits), -1)), self.experience.visits
         if len(kept):
-            _absorb_visits(policy, own, touched.cells, touched.numbers, self.doubling, kept, limits, kinds)
+            _absorb_visits(policy, own, touched, self.doubling, kept, self.asks)
         where = touched.all_cells[: touched.number[0]]
         self._add(policy, where, transitions, touched.all_visits.reshape(-1), own, tables.rewards)
 
@@ -202,7 +201,7 @@ class CountingAgents:
             self._update_limits(touched, np.zeros(1, dtype=np.int64) if self.rule.shared else own, N)
         elif touched is not None and isinstance(self.rule, DoublingRule):
             cells = self._changed(touched, policy, N)
-            _update_budgets(own, N, policy, self.doubling, self.last_policy, cells, limits, kinds)
+            _update_budgets(own, N, policy, self.doubling, self.last_policy, cells, self.asks)
         else:
             at = at_actions(policy)
             total = N[at]
@@ -236,20 +235,6 @@ class CountingAgents:
 # -------------------------------------------------------------------------------------------------- the algorithms
 
 
-class Confirmed(NamedTuple):
-    """Down, before a report: how many synchronisations the server has completed, ``[1]``."""
-
-    confirmed: CountArray
-
-
-class CountedBroadcast(NamedTuple):
-    """Down, at the start of a round: the policy, N ``[H or 1,S,A]``, and what :class:`Confirmed` says."""
-
-    policy: PolicyArray
-    N: CountArray
-    confirmed: CountArray
-
-
 @dataclass
 class CountingServer(TableServer[EstimatesT, RuleT]):
     """A server that makes its estimates from a ``table`` of all counts; ``updates`` of them count how often."""
@@ -266,11 +251,6 @@ class CountingServer(TableServer[EstimatesT, RuleT]):
 
 ServerT = TypeVar("ServerT", bound=Any)
 """A :class:`CountingServer` with a ``grid``, whose ``update`` makes values and policy from its table."""
-
-
-def _full_support(table: CountTable) -> Support:
-    steps, S, A = table.visits.shape
-    return Support.full((steps, S, A))
 
 
 class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
@@ -296,7 +276,8 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         return CountingAgents.new(self, setting, tables, grid)
 
     def broadcast(self, server: ServerT) -> Message:
-        return CountedBroadcast(server.policy, server.table.visits, server.estimates.updates)
+        """The policy, N ``[H or 1,S,A]``, and how many synchronisations the server has completed, ``[1]``."""
+        return server.policy, server.table.visits, server.estimates.updates
 
     def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
         """Visits of a round after which an agent requests a synchronisation."""
@@ -316,8 +297,9 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
     def experience_of(self, agents: CountingAgents) -> Experience | None:
         return agents.experience if len(agents.experience.transitions) else None
 
-    def query(self, server: ServerT, exchange: int) -> Confirmed:
-        return Confirmed(server.estimates.updates)
+    def query(self, server: ServerT, exchange: int) -> Message:
+        """How many synchronisations it has completed."""
+        return (server.estimates.updates,)
 
     def new_counts(self, agents: CountingAgents, query: Message) -> CountTable:
         """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
@@ -330,10 +312,11 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         server.update()
 
     def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments | IncrementsByState:
-        return increments_of(self.new_counts(agents, query), _full_support(agents.table), agents.grid)
+        return increments_of(self.new_counts(agents, query), Support.full(agents.table.visits.shape), agents.grid)
 
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
-        self.add_counts(server, listed_counts(_full_support(server.table), server.grid, *added_up(report)))
+        support = Support.full(server.table.visits.shape)
+        self.add_counts(server, listed_counts(support, server.grid, *added_up(report)))
 
     def synchronise(self, server: ServerT, agents: CountingAgents, setting: Setting) -> None:
         """Synchronise from the table of counts, without messages."""
@@ -405,26 +388,19 @@ def _add_round(
             if n > 0:
                 z = plus(z, product(np.uint64(n), on_grid(reward_at(i, h, s, a, rewards), bits)))
         amounts[place, 0], amounts[place, 1] = z
-    add_rows(0, cells[: len(where)], where, successors, moves, amounts, paid, squares, *table)
+    add_rows(0, cells[: len(where)], where, (successors, moves, amounts, paid, squares), table)
 
 
 @compiled
 def _absorb_visits(
-    policy: PolicyArray,
-    visits: CountArray,
-    cells: IndexArray,
-    numbers: CountArray,
-    rule: Doubling,
-    own_visits: Counters,
-    out: CountArray,
-    which: npt.NDArray[np.int8],
+    policy: PolicyArray, visits: CountArray, touched: VisitedCells, rule: Doubling, kept: Counters, asks: Budgets
 ) -> None:
     """Add the round's ``visits (m, P)`` to each agent's own, and set its budget where the local rule is in force."""
-    (m, P), A = visits.shape, own_visits.shape[3]
-    own, budgets, rules, actions = own_visits.reshape((m, -1)), out.reshape((m, P)), which.reshape(P), policy.ravel()
+    (m, P), A, actions = visits.shape, kept.shape[3], policy.ravel()
+    own, budgets, rules = kept.reshape((m, -1)), asks.limits.reshape((m, P)), asks.rule.reshape(P)
     for i in range(m):
-        for j in range(numbers[i]):
-            cell = cells[i, j]
+        for j in range(touched.numbers[i]):
+            cell = touched.cells[i, j]
             pair = cell * A + actions[cell] if policy.ndim == 2 else cell
             seen = own[i, pair] + visits[i, cell]
             own[i, pair] = seen
@@ -434,14 +410,13 @@ def _absorb_visits(
 
 @compiled
 def _update_budgets(
-    own_visits: Counters,
+    kept: Counters,
     N: CountArray,
     policy: IndexArray,
     rule: Doubling,
     last_policy: IndexArray,
     changed: IndexArray,
-    out: CountArray,
-    which: npt.NDArray[np.int8],
+    asks: Budgets,
 ) -> None:
     """Bring budgets by (h,s) up to date where policy or N has changed, but where the local rule stays in force.
 
@@ -449,9 +424,9 @@ def _update_budgets(
     budget, about N/M, so that it often stays the same while N grows.
     """
     (H, S), A = policy.shape, N.shape[2]
-    P, m = H * S, len(out)
+    P, m = H * S, len(asks.limits)
     actions, last, counts = policy.reshape(P), last_policy.reshape(P), N.reshape(P * A)
-    rules, budgets, own = which.reshape(P), out.reshape((m, P)), own_visits.reshape((len(own_visits), P * A))
+    rules, budgets, own = asks.rule.reshape(P), asks.limits.reshape((m, P)), kept.reshape((len(kept), P * A))
     cells, number = np.empty(P + len(changed), dtype=np.int64), 0
     for cell in range(P):
         if last[cell] != actions[cell]:

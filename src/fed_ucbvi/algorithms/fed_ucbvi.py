@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -44,8 +44,7 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     write_means,
     write_rows,
 )
-from fed_ucbvi.algorithms.fields import new_tables
-from fed_ucbvi.algorithms.kernels import Choice, Ties, first_policy, first_values
+from fed_ucbvi.algorithms.kernels import Choice, Ties, first_estimates
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.parameters import NonNegative, Probability
@@ -55,13 +54,6 @@ from fed_ucbvi.theory.bounds import beta_common, beta_star, threshold_nu
 Bonus = Literal["practical", "theory", "corrected"]
 Aggregation = Literal["weighted", "uniform"]
 Synchronisation = Literal["mixture", "local", "global"]
-
-
-class Broadcast(NamedTuple):
-    """Down, at the start of a round: the policy ``[H,S]`` and ``N[H,S,A]``."""
-
-    policy: IndexArray
-    N: CountArray
 
 
 @dataclass(frozen=True)
@@ -176,10 +168,9 @@ class FedUCBVI(StepByStep[Server]):
 
     def new_server(self, setting: Setting) -> Server:
         """``N = 0``, ``Q = V = H`` and the initial policy."""
-        (Q, V), rule = first_values(setting), self.update_rule(setting)
-        policy = first_policy(setting, self.initial_policy)
-        table = CountTable.empty(*Q.shape, bits=rule.grid.bits, by_slot=setting.random_rewards)
-        return Server(new_tables(Estimates, setting, Q=Q, V=V, policy=policy), rule, table)
+        known, rule = first_estimates(Estimates, setting, self.initial_policy), self.update_rule(setting)
+        table = CountTable.empty(*known.Q.shape, bits=rule.grid.bits, by_slot=setting.random_rewards)
+        return Server(known, rule, table)
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         return DoublingRule.named(self.synchronisation, self.threshold(setting), strict=self.strict)
@@ -198,8 +189,8 @@ class FedUCBVI(StepByStep[Server]):
         return Means(*(np.zeros((*shape, *more), dtype=np.int64) for more in ((), *words)))
 
     def broadcast(self, server: Server) -> Message:
-        """``pi_(r)`` and ``N_(r)``."""
-        return Broadcast(server.policy, server.estimates.N)
+        """``pi_(r)[H,S]`` and ``N_(r)[H,S,A]``."""
+        return server.policy, server.estimates.N
 
     def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
         """Visits v in the round after which an agent requests a synchronisation.

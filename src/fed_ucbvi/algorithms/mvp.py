@@ -38,7 +38,7 @@ from fed_ucbvi.algorithms.base import (
     check_table_size,
 )
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.kernels import Choice, at_actions, at_policy, first_policy, first_values
+from fed_ucbvi.algorithms.kernels import Choice, at_actions, at_policy, first_estimates
 from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts
 from fed_ucbvi.core.colours import MAGENTA, MUSTARD
 from fed_ucbvi.core.parameters import NonNegative, Probability
@@ -160,8 +160,7 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
     def new_estimates(self, setting: Setting) -> Estimates:
         """No model of anything: ``Q = V = H``."""
         check_table_size(self.name, setting, 3)
-        Q, V = first_values(setting)
-        return fields.new_tables(Estimates, setting, Q=Q, V=V, policy=first_policy(setting, self.initial_policy))
+        return first_estimates(Estimates, setting, self.initial_policy)
 
     def broadcast(self, server: Server) -> Message:
         """The policy, and how many visits the epoch of each ``(h, s, pi_h(s))`` lacks, ``left[H,S]``."""
