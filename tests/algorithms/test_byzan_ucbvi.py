@@ -230,13 +230,9 @@ def clique_of(low: FloatArray, high: FloatArray) -> tuple[int, tuple[int, ...]]:
     return largest_clique(work), tuple(np.flatnonzero(work.members).tolist())
 
 
-def robust_mean(
-    means: FloatArray, counts: CountArray, sigma: float, alpha: float, *rest: float
-) -> tuple[float, float]:
-    means: FloatArray, counts: CountArray, sigma: float, alpha: float, *rest: float
-) -> tuple[float, float]:
-    """By PERT-COW; the rest are epsilon and both logarithms."""
-    epsilon, log_each, log_all = rest
+def robust_mean(means: FloatArray, counts: CountArray, sigma: float, *bounds: float) -> tuple[float, float]:
+    """By PERT-COW; ``bounds`` are alpha, epsilon and both logarithms."""
+    alpha, epsilon, log_each, log_all = bounds
     rule = UpdateRule(alpha, epsilon, log_each, log_all, 0.0, Ties(False, np.uint64(0)))
     found: tuple[float, float] = pert_cow(means, counts, sigma, rule, workspace(len(means)))
     return found

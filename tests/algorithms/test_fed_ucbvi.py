@@ -25,6 +25,7 @@ from model_free import reward_of
 from naive_fed_ucbvi import NaiveAgent, NaiveServer, Options, Sizes, threshold_nu, visits_until_ask
 from naive_fed_ucbvi import synchronise as naive_synchronise
 from problems import random_federation
+from runs import same_bits
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
@@ -160,13 +161,6 @@ def assert_server_equals(server: Server, naive: NaiveServer, within: list[float]
         if all(naive.Q[h, s, best] - other > 2 * within[h] for other in others):
             assert chosen == best
         assert naive.Q[h, s, chosen] >= naive.V[h, s] - 2 * within[h]
-
-
-def same_bits(one: Server, other: Server) -> bool:
-    return all(
-        a.dtype == b.dtype and a.tobytes() == b.tobytes()
-        for a, b in zip(one.arrays().values(), other.arrays().values(), strict=True)
-    )
 
 
 # ------------------------------------------------------------------------------------------ synchronisation

@@ -174,7 +174,6 @@ class ReferenceAdvantage(OneReport[Estimates, Rule, ReportT], Generic[ReportT]):
         ]
 
     def update_rule(self, setting: Setting) -> Rule:
-        """The practical constants do without ``c2``."""
         H, iota = setting.horizon, self.logarithm
         lower_order = 0.0 if self.constants == "practical" else self.c2 * H
         plain = math.sqrt(self.c1_squared * iota) * H

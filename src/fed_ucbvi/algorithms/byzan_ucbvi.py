@@ -248,7 +248,6 @@ class ByzanUCBVI(StepByStep[Server]):
         _aggregate(server.policy.shape[0] - 1 - exchange, x, n, server.rule, server.estimates)
 
     def synchronise(self, server: Server, agents: Agents, setting: Setting) -> None:
-        """All H exchanges in one compiled piece."""
         _synchronise(agents.experience, agents.out, server.rule, server.estimates)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:

@@ -110,7 +110,7 @@ class CountTable(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many next states of a cell there is room for."""
+        """Room for next states of a cell."""
         return int(self.successors.shape[3])
 
     @property
@@ -487,17 +487,10 @@ def visited_cells(table: CountTable) -> IndexArray:
 def _clear(table: CountTable) -> None:
     visits, transitions, _, seen, rewards, states, numbers, _, paid, squares, _ = table
     for h in range(len(numbers)):
-        for j in range(numbers[h]):
-            s = states[h, j]
-            for a in range(visits.shape[2]):
-                visits[h, s, a], seen[h, s, a] = 0, 0
-                rewards[h, s, a, 0], rewards[h, s, a, 1] = 0, 0
-                for k in range(transitions.shape[3]):
-                    transitions[h, s, a, k] = 0
-                    if len(paid) > 0:
-                        paid[h, s, a, k] = 0
-                if len(paid) > 0:
-                    squares[h, s, a, 0], squares[h, s, a, 1] = 0, 0
+        for s in states[h, : numbers[h]]:
+            visits[h, s], seen[h, s], transitions[h, s], rewards[h, s] = 0, 0, 0, 0
+            if len(paid) > 0:
+                paid[h, s], squares[h, s] = 0, 0
         numbers[h] = 0
 
 

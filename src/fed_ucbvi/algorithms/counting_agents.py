@@ -1,8 +1,8 @@
 """Agents whose counts are added up: what a fleet has counted, or what of it is new, and when agents make requests.
 
 The server uses nothing but sums over agents, so a fleet need not know which agent made which transition. Each agent's
-own visits are kept where its rule reads them, and all its counts where agents are not counted in one table: somebody
-plans from them then, or the server needs what each of them knows. Only what a round has touched costs time.
+own visits are kept where its rule reads them, and all its counts where agents are not counted in one table. Only what
+a round has touched costs time.
 
 Fed-UCBVI's agents keep all that they have counted, from which the paper's messages are derived. Fed-KL-UCBVI's, and
 Fed-UCBVI's under secure sums, keep and report what is new (:class:`Counted`).
@@ -10,14 +10,14 @@ Fed-UCBVI's under secure sums, keep and report what is new (:class:`Counted`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import (
-    SUMS,
     Algorithm,
     Array,
     Budgets,
@@ -92,7 +92,6 @@ class CountingAgents:
     def new(
         cls, algorithm: Algorithm[Any, CountingAgents], setting: Setting, tables: FleetTables, grid: Grid
     ) -> CountingAgents:
-        """No visits yet."""
         counting, rule = algorithm.counting, algorithm.synchronisation_rule(setting)
         by_slot = setting.random_rewards and algorithm.rewards_by_state
         if counting is Counting.STATIONARY:
@@ -236,10 +235,22 @@ class CountingAgents:
 
 
 @dataclass
-class CountingServer(TableServer[EstimatesT, RuleT]):
+class CountingServer(TableServer[EstimatesT, RuleT], ABC):
     """A server that makes its estimates from a ``table`` of all counts; ``updates`` of them count how often."""
 
     table: CountTable
+
+    @abstractmethod
+    def update(self) -> None:
+        """Make values and policy from the table."""
+
+    def planner(self, estimates: EstimatesT, rule: RuleT) -> Self:
+        """One that plans by another rule from all counts; reports to it are added to a copy of them."""
+        planner = replace(self, estimates=estimates, rule=rule, table=self.table.copy())
+        planner.table.fresh[:] = True
+        planner.update()
+        planner.estimates.updates[:] = self.estimates.updates
+        return planner
 
     def arrays(self) -> dict[str, Array]:
         return {**super().arrays(), **{f"table_{name}": array for name, array in self.table._asdict().items()}}
@@ -250,7 +261,7 @@ class CountingServer(TableServer[EstimatesT, RuleT]):
 
 
 ServerT = TypeVar("ServerT", bound=Any)
-"""A :class:`CountingServer` with a ``grid``, whose ``update`` makes values and policy from its table."""
+"""A :class:`CountingServer` with a ``grid``."""
 
 
 class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
@@ -261,14 +272,9 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
     part of one of them.
     """
 
-    report_kind: ClassVar[str] = SUMS
     asks_to_plan: ClassVar[bool] = True
     server_counts: ClassVar[bool] = True
-
-    @property
-    def pools(self) -> bool:
-        """All visits count alike."""
-        return True
+    pools = True  # all visits count alike
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
         grid = self.grid(setting)
@@ -280,7 +286,6 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         return server.policy, server.table.visits, server.estimates.updates
 
     def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
-        """Visits of a round after which an agent requests a synchronisation."""
         policy, N, completed = broadcast
         agents.confirm(int(completed[0]))
         return agents.budgets(policy, N)
@@ -319,7 +324,6 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         self.add_counts(server, listed_counts(support, server.grid, *added_up(report)))
 
     def synchronise(self, server: ServerT, agents: CountingAgents, setting: Setting) -> None:
-        """Synchronise from the table of counts, without messages."""
         self.add_counts(server, self.new_counts(agents, self.query(server, 0)))
 
     def counts_of(self, server: ServerT, agents: CountingAgents | None) -> CountTable:
@@ -331,7 +335,6 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         return table.merge(agents.table)
 
     def start_from(self, server: ServerT, counts: CountTable) -> None:
-        """As if the counts had been reported."""
         self.add_counts(server, counts)
 
 

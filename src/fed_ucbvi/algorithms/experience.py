@@ -154,25 +154,9 @@ class OwnCounts:
 
     @classmethod
     def of(
-        cls,
-        algorithm: Algorithm[Any, Any],
-        agents: Any,
-        agent: int,
-        horizon: int,
-        starts: FloatArray,
-        *,
-        law_known: bool,
+        cls, algorithm: Algorithm[Any, Any], agents: Any, agent: int, horizon: int, starts: FloatArray, known: bool
     ) -> OwnCounts:
-        """Those of one of ``agents``.
-
-        Args:
-            algorithm: whose agents they are.
-            agents: a fleet in which each agent is counted by itself.
-            agent: its place in the fleet.
-            horizon: H.
-            starts: the law of the initial state, where it is known, or how many episodes began where.
-            law_known: whether it is the law.
-        """
+        """Those of the agent at place ``agent`` of a fleet in which each is counted by itself."""
         experience = algorithm.experience_of(agents)
         if experience is None:
             raise InputError(
@@ -185,7 +169,7 @@ class OwnCounts:
         rewards, spread = transitions * means[..., None], np.zeros(shape)
         if len(experience.sums.by_slot):
             rewards, spread = _of_sums(experience, agent, transitions, agents.grid.unit)
-        return cls(transitions, experience.successors, rewards, spread, starts, horizon, law_known)
+        return cls(transitions, experience.successors, rewards, spread, starts, horizon, known)
 
 
 def _of_sums(

@@ -221,7 +221,6 @@ def _bonus(h: int, H: int, N: int, variance: float, third: float, rule: UpdateRu
 
 @compiled
 def _plan(rule: UpdateRule, estimates: Estimates) -> None:
-    """Backward induction over all steps."""
     N, transitions, reward_sums, arrivals, Q, V, policy, updates = estimates
     H, S, A = N.shape
     freedman = rule.bonus > CHERNOFF_HOEFFDING
