@@ -10,6 +10,7 @@ Fed-UCBVI's under secure sums, keep and report what is new (:class:`Counted`).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -39,7 +40,6 @@ from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.synchronisation_rules import (
     Doubling,
     DoublingRule,
-    SynchronisationRule,
     global_limit,
     is_local,
     local_limit,
@@ -50,84 +50,69 @@ from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 
 
-@dataclass
 class CountingAgents:
     """A fleet whose counts are added up over its agents.
 
     Attributes:
         tables: what the fleet was given.
         grid: of rewards.
-        table: what all have counted together, since the beginning or since the last report that was confirmed.
-        taken: what of the sums of random rewards is in it: by slot ``(cells, K)``, and squares ``(cells, 2)``.
-        round: room for what a round adds: cells, rewards, and rewards and squares by slot.
-        confirmed: ``(1,)``, how many synchronisations these agents know to be completed.
-        experience: each agent's own counts since the beginning; where agents are counted in one table, nothing but
-            their visits, and those only if the rule reads them.
         rule: when agents request a synchronisation, for ``federation_size`` agents in all.
         doubling: the same for compiled functions, if it is a doubling rule.
         asks: the same for a round.
         last_policy: of the round before.
-        last_counts: N by (h,s) as it was before the last round, where others than these agents add to it.
+        everyone: whether there are no other agents, who add to N elsewhere.
         current: whether ``asks`` are those of the last broadcast, but for where the last round went.
+        table: what all have counted together, since the beginning or since the last report that was confirmed.
+        confirmed: ``(1,)``, how many synchronisations these agents know to be completed.
+        experience: each agent's own counts since the beginning; where agents are counted in one table, nothing but
+            their visits, and those only if the rule reads them.
+        taken: what of the sums of random rewards is in the table: by slot ``(cells, K)``, and squares ``(cells, 2)``.
+        round: room for what a round adds: cells, rewards, and rewards and squares by slot.
         out: room for what each agent reports by itself, where that is done.
     """
 
-    tables: FleetTables
-    grid: Grid
-    table: CountTable
-    taken: tuple[CountArray, WordArray]
-    round: Room
-    confirmed: CountArray
-    experience: Experience
-    rule: SynchronisationRule
-    federation_size: int
-    doubling: Doubling
-    asks: Budgets
-    last_policy: IndexArray
-    last_counts: CountArray
-    current: bool = False
-    out: Any = None
-
-    @classmethod
-    def new(
-        cls, algorithm: Algorithm[Any, CountingAgents], setting: Setting, tables: FleetTables, grid: Grid
-    ) -> CountingAgents:
+    def __init__(
+        self, algorithm: Algorithm[Any, CountingAgents], setting: Setting, tables: FleetTables, grid: Grid
+    ) -> None:
         counting, rule = algorithm.counting, algorithm.synchronisation_rule(setting)
-        by_slot = setting.random_rewards and algorithm.rewards_by_state
         if counting is Counting.STATIONARY:
             tables.check_stationary()
         H, S, A = setting.horizon, setting.states, setting.actions
         m, K, alone = tables.agents, tables.successors.shape[3], tables.touched is None
-        steps, asked = 1 if counting is Counting.STATIONARY else H, counting.shape(H, S, A)
-        cells, random = steps * S * A, len(tables.sums.by_slot) > 0
+        shape, asked = (1 if counting is Counting.STATIONARY else H, S, A), counting.shape(H, S, A)
         counters = counter_type(setting, rows=m) if counting is Counting.POLICY and not alone else np.int64
-        shape, none = (steps, S, A), np.zeros((0, steps, S, A))
-        own = np.zeros((0 if rule.shared else m, *shape), dtype=counters), np.zeros((0, *shape, K), dtype=counters)
-        experience = Experience(*own, tables.successors, none, tables.sums)
+        limits = np.ones((1 if rule.shared and not alone else m, *asked), dtype=counters)
+        self.tables, self.grid, self.rule, self.federation_size = tables, grid, rule, setting.agents
+        self.doubling = (rule if isinstance(rule, DoublingRule) else DoublingRule()).numbers(setting.agents)
+        self.asks = Budgets(limits, np.zeros(asked, dtype=np.int8), float(rule.min_round_growth))
+        self.last_policy: IndexArray = np.full((H, S), -1, dtype=np.int32)
+        self.everyone, self.current = m == setting.agents, False
+
         if alone:
-            experience = no_experience(setting, tables, stationary=steps < H)
-            experience = experience._replace(rewards=np.zeros(experience.visits.shape))
-        rows = 1 if rule.shared and not alone else m
-        return cls(
-            tables,
-            grid,
-            CountTable.empty(*shape, K, bits=grid.bits, by_slot=by_slot),
-            (np.zeros((cells * random, K), np.int64), np.zeros((cells * random * by_slot, 2), np.uint64)),
-            (
-                np.zeros(cells, dtype=np.int32),
-                np.zeros((cells, 2), dtype=np.uint64),
-                np.zeros((cells * by_slot, K), dtype=np.int64),
-                np.zeros((cells * by_slot, 2), dtype=np.uint64),
-            ),
-            np.zeros(1, dtype=np.int64),
-            experience,
-            rule,
-            setting.agents,
-            (rule if isinstance(rule, DoublingRule) else DoublingRule()).numbers(setting.agents),
-            Budgets(np.ones((rows, *asked), counters), np.zeros(asked, np.int8), float(rule.min_round_growth)),
-            np.full((H, S), -1, dtype=np.int32),
-            np.zeros((H, S) if m < setting.agents else (0,), dtype=np.int64),
+            kept = no_experience(setting, tables, stationary=shape[0] < H)
+            self.experience = kept._replace(rewards=np.zeros(kept.visits.shape))
+        else:
+            own = (
+                np.zeros((0 if rule.shared else m, *shape), dtype=counters),
+                np.zeros((0, *shape, K), dtype=counters),
+            )
+            self.experience = Experience(*own, tables.successors, np.zeros((0, *shape)), tables.sums)
+        by_slot = setting.random_rewards and algorithm.rewards_by_state
+        self.table = CountTable.empty(*shape, K, bits=grid.bits, by_slot=by_slot)
+        self.confirmed: CountArray = np.zeros(1, dtype=np.int64)
+        cells = math.prod(shape)
+        kept_by_slot, random = cells * by_slot, cells * (len(tables.sums.by_slot) > 0)
+        self.taken: tuple[CountArray, WordArray] = (
+            np.zeros((random, K), dtype=np.int64),
+            np.zeros((random * by_slot, 2), dtype=np.uint64),
         )
+        self.round: Room = (
+            np.zeros(cells, dtype=np.int32),
+            np.zeros((cells, 2), dtype=np.uint64),
+            np.zeros((kept_by_slot, K), dtype=np.int64),
+            np.zeros((kept_by_slot, 2), dtype=np.uint64),
+        )
+        self.out: Any = None
 
     def arrays(self) -> dict[str, Array]:
         arrays: dict[str, Array] = {f"table_{name}": array for name, array in self.table._asdict().items()}
@@ -199,26 +184,15 @@ class CountingAgents:
         if policy.ndim > 2:
             self._update_limits(touched, np.zeros(1, dtype=np.int64) if self.rule.shared else own, N)
         elif touched is not None and isinstance(self.rule, DoublingRule):
-            cells = self._changed(touched, policy, N)
-            _update_budgets(own, N, policy, self.doubling, self.last_policy, cells, self.asks)
+            everywhere: IndexArray = np.arange(policy.size, dtype=np.int32)
+            changed = touched.all_cells[: touched.number[0]] if self.everyone else everywhere
+            _update_budgets(own, N, policy, self.doubling, self.last_policy, changed, self.asks)
         else:
             at = at_actions(policy)
             total = N[at]
             mine = total * 0 if self.rule.shared else own[(slice(None), *at)]
             limits[...], kinds[...] = self.rule.limits(mine, total, self.federation_size), self.rule.kinds(total)
         return self.asks
-
-    def _changed(self, touched: VisitedCells, policy: IndexArray, N: CountArray) -> IndexArray:
-        """Where N may have changed by (h,s): where these agents were in the last round, if there are no others.
-
-        N changes also where only agents of other fleets have been.
-        """
-        if not self.last_counts.size:
-            return touched.all_cells[: touched.number[0]]
-        counts = N[at_actions(policy)]
-        cells = np.flatnonzero(counts != self.last_counts).astype(np.int32)
-        self.last_counts[...] = counts
-        return cells
 
     def _update_limits(self, touched: VisitedCells | None, own: Counters, N: CountArray) -> None:
         limits = self.asks.limits
@@ -227,7 +201,7 @@ class CountingAgents:
             limits.reshape(-1)[cells] = self.rule.limits(own, N.reshape(-1)[cells], self.federation_size)
         else:
             limits[...] = self.rule.limits(own, N, self.federation_size)
-            self.current = self.rule.shared and touched is not None and len(touched.cells) == self.federation_size
+            self.current = self.rule.shared and self.everyone and touched is not None
         self.current &= self.table.is_empty  # else N is to change also where an earlier round went
 
 
@@ -279,7 +253,7 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
     def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
         grid = self.grid(setting)
         assert grid is not None
-        return CountingAgents.new(self, setting, tables, grid)
+        return CountingAgents(self, setting, tables, grid)
 
     def broadcast(self, server: ServerT) -> Message:
         """The policy, N ``[H or 1,S,A]``, and how many synchronisations the server has completed, ``[1]``."""

@@ -175,7 +175,7 @@ class FedUCBVI(StepByStep[Server]):
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
         grid = setting.sum_grid(setting.horizon)
-        agents = CountingAgents.new(self, setting, tables, grid)
+        agents = CountingAgents(self, setting, tables, grid)
         if self.aggregation == "uniform":
             agents.out = Means(*room_for(tables.agents, setting.states, setting.actions, grid))
         return agents

@@ -140,11 +140,9 @@ def largest_rate(rate: float, c: float) -> float:
     """
     if rate >= 1.0:
         return 1.0
-    p, d, log_d = np.empty(2), np.empty(2), np.zeros(2)
-    p[0], d[0] = 1.0 - rate, 1.0
-    p[1], d[1] = rate, 0.0
-    base, factor, x = parts_of_largest_mean(p, d, log_d, 2 if rate > 0.0 else 1, 1.0, c)
-    return base - factor * exp(x)
+    p, d = np.empty(2), np.empty(2)
+    p[0], p[1], d[0], d[1] = 1.0 - rate, rate, 1.0, 0.0
+    return largest_mean(p, d, 2 if rate > 0.0 else 1, 1.0, c)
 
 
 # ------------------------------------------------------------------------------ what may be possible at most
