@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from fed_ucbvi import MDP, Federation, FedUCBVI, gridworld, run
 from fed_ucbvi.algorithms.kernels import Choice
-from fed_ucbvi.engine.simulation import Caution
+from runs import without_cautions
 
 M, T = 20, 3000
 
 
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = without_cautions
 
 
 def renumbered(order: list[int]) -> Federation:

@@ -13,12 +13,14 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.byzan_ucbvi import (
     FEW,
     ByzanReport,
+    UpdateRule,
     largest_clique,
     liars_at_most,
     pert_cow,
     trim,
     workspace,
 )
+from fed_ucbvi.algorithms.kernels import Ties
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
@@ -223,9 +225,17 @@ def test_byzan_ucbvi_stays_near_its_clean_regret_under_every_attack(attack: str)
 
 
 def clique_of(low: FloatArray, high: FloatArray) -> tuple[int, tuple[int, ...]]:
-    members = np.zeros(len(low), dtype=np.bool_)
-    size = largest_clique(low, high, np.empty_like(low), np.empty_like(high), members)
-    return size, tuple(np.flatnonzero(members).tolist())
+    work = workspace(len(low))
+    work.low[:], work.high[:] = low, high
+    return largest_clique(work), tuple(np.flatnonzero(work.members).tolist())
+
+
+def robust_mean(means: FloatArray, counts: CountArray, sigma: float, *bounds: float) -> tuple[float, float]:
+    """By PERT-COW; ``bounds`` are alpha, epsilon and both logarithms."""
+    alpha, epsilon, log_each, log_all = bounds
+    rule = UpdateRule(alpha, epsilon, log_each, log_all, 0.0, Ties(False, np.uint64(0)))
+    found: tuple[float, float] = pert_cow(means, counts, sigma, rule, workspace(len(means)))
+    return found
 
 
 def random_reports(rng: np.random.Generator, m: int) -> tuple[FloatArray, CountArray]:
@@ -279,7 +289,7 @@ def test_pert_cow_equals_brute_force() -> None:
             float(rng.uniform(0.01, 4)),
         )
         epsilon = float(rng.choice([0.0, 1e-3, 0.2]))
-        found = pert_cow(means, counts, sigma, alpha, epsilon, log, 0.7 * log, workspace(m))
+        found = robust_mean(means, counts, sigma, alpha, epsilon, log, 0.7 * log)
         naive = naive_cow(means.tolist(), counts.tolist(), sigma, alpha, log, 0.7 * log, epsilon=epsilon)
         assert found == pytest.approx(naive)
 
@@ -290,8 +300,8 @@ def test_any_order_of_the_agents_gives_the_same_mean(m: int) -> None:
     for _ in range(50):
         means, counts = rng.normal(size=m), rng.integers(1, 100, size=m)
         order = rng.permutation(m)
-        first = pert_cow(means, counts, 1.0, 0.1, 1e-6, 0.5, 0.5, workspace(m))
-        second = pert_cow(means[order], counts[order], 1.0, 0.1, 1e-6, 0.5, 0.5, workspace(m))
+        first = robust_mean(means, counts, 1.0, 0.1, 1e-6, 0.5, 0.5)
+        second = robust_mean(means[order], counts[order], 1.0, 0.1, 1e-6, 0.5, 0.5)
         assert first == pytest.approx(second, rel=1e-12)
 
 
@@ -306,22 +316,22 @@ def test_a_minority_of_liars_moves_the_mean_by_less_than_the_error(kind: str) ->
         width = sigma * np.sqrt(2 * log_each / counts.max())
         means[:f] = {"far": 1e6, "near": 3.0 + 1.9 * width, "opposite": -3.0}[kind]
         counts[:f] = counts.max() if kind == "near" else 10**9
-        mean, error = pert_cow(means, counts, sigma, f / m, 0.0, log_each, log_all, workspace(m))
+        mean, error = robust_mean(means, counts, sigma, f / m, 0.0, log_each, log_all)
         assert abs(mean - 3.0) < error
 
 
 def test_no_agent_weighs_more_than_the_count_of_rank_two_f_plus_one() -> None:
     counts = np.array([7, 1_000_000, 3, 9, 0, 8])
-    trimmed = np.zeros(6, dtype=np.int64)
-    assert trim(counts, 1, trimmed, np.zeros(6, dtype=np.int64)) == 8
-    assert trimmed.tolist() == [7, 8, 3, 8, 0, 8]
-    assert trim(counts, 0, trimmed, np.zeros(6, dtype=np.int64)) == 1_000_000
-    assert trim(counts, 3, trimmed, np.zeros(6, dtype=np.int64)) == 0
+    work = workspace(6)
+    assert trim(counts, 1, work) == 8
+    assert work.trimmed.tolist() == [7, 8, 3, 8, 0, 8]
+    assert trim(counts, 0, work) == 1_000_000
+    assert trim(counts, 3, work) == 0
 
 
 def test_too_few_agents_with_data_give_no_mean_and_an_infinite_error() -> None:
     means, counts = np.array([4.0, 5.0, 6.0]), np.array([9, 9, 0])
-    assert pert_cow(means, counts, 1.0, 0.3, 0.1, 1.0, 1.0, workspace(3)) == (0.0, math.inf)
+    assert robust_mean(means, counts, 1.0, 0.3, 0.1, 1.0, 1.0) == (0.0, math.inf)
 
 
 @pytest.mark.parametrize(("alpha", "m", "f"), [(0.1, 30, 3), (0.1, 31, 4), (0.2, 15, 3), (0.0, 9, 0), (0.3, 10, 3)])

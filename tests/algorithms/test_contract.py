@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,13 @@ from fed_ucbvi.algorithms.base import Algorithm, Counting, FleetTables, Setting,
 from fed_ucbvi.algorithms.communication import HEADER, REQUEST, Traffic
 from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.engine.drivers import DRIVERS
-from fed_ucbvi.engine.simulation import Caution, Interrupted, Simulation
+from fed_ucbvi.engine.simulation import Interrupted, Simulation
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.results.recommendations import table_of
 from fed_ucbvi.results.round_record import RoundRecord
 from matrices import first_of, in_turn
 from problems import SMALL_ENVIRONMENTS
+from runs import without_cautions
 
 EPISODES = 150
 
@@ -50,11 +49,7 @@ def agents_of(algorithm: Algorithm[Any, Any], agents: int) -> int:
     return 1 if algorithm.single_agent else agents
 
 
-@pytest.fixture(autouse=True)
-def _without_cautions() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Caution)
-        yield
+pytestmark = without_cautions
 
 
 def problem(variant: str, environment: str, agents: int = 3) -> tuple[Algorithm[Any, Any], Federation]:

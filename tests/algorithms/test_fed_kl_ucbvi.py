@@ -23,6 +23,7 @@ from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import random_federation
+from runs import same_bits
 
 RARE, ALARM = 0.01, 1e-6
 
@@ -116,16 +117,6 @@ VARIANTS = {
 }
 CASES = [(world, kind) for world in WORLDS for kind in VARIANTS if (world, kind) != ("own rewards", "stationary")]
 every_case = pytest.mark.parametrize(("world", "kind"), CASES)
-
-
-def same_bits(one: Any, other: Any) -> bool:
-    mine, theirs = one.arrays(), other.arrays()
-    return mine.keys() == theirs.keys() and all(
-        array.dtype == theirs[name].dtype
-        and array.shape == theirs[name].shape
-        and array.tobytes() == theirs[name].tobytes()
-        for name, array in mine.items()
-    )
 
 
 @every_case

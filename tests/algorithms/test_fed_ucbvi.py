@@ -16,7 +16,7 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, exchange_messages
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.fed_ucbvi import Broadcast, Synchronisation
+from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
@@ -25,6 +25,7 @@ from model_free import reward_of
 from naive_fed_ucbvi import NaiveAgent, NaiveServer, Options, Sizes, threshold_nu, visits_until_ask
 from naive_fed_ucbvi import synchronise as naive_synchronise
 from problems import random_federation
+from runs import same_bits
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
@@ -160,13 +161,6 @@ def assert_server_equals(server: Server, naive: NaiveServer, within: list[float]
         if all(naive.Q[h, s, best] - other > 2 * within[h] for other in others):
             assert chosen == best
         assert naive.Q[h, s, chosen] >= naive.V[h, s] - 2 * within[h]
-
-
-def same_bits(one: Server, other: Server) -> bool:
-    return all(
-        a.dtype == b.dtype and a.tobytes() == b.tobytes()
-        for a, b in zip(one.arrays().values(), other.arrays().values(), strict=True)
-    )
 
 
 # ------------------------------------------------------------------------------------------ synchronisation
@@ -420,7 +414,7 @@ def budgets_of(problem: Problem, algorithm: FedUCBVI, policy: PolicyArray) -> tu
     agents = problem.fleet(algorithm)
     n = agents.experience.visits
     N = n.sum(axis=0)
-    return algorithm.budgets(agents, Broadcast(policy, N)), n, N
+    return algorithm.budgets(agents, (policy, N)), n, N
 
 
 def few_visits(rng: np.random.Generator) -> Problem:
@@ -468,7 +462,7 @@ def test_a_fleet_of_some_agents_has_the_budgets_it_has_within_the_federation() -
         algorithm = FedUCBVI(nu=1000.0)
         whole, _, N = budgets_of(problem, algorithm, policy)
         for first in range(4):
-            part = algorithm.budgets(problem.fleet(algorithm, first, first + 1), Broadcast(policy, N))
+            part = algorithm.budgets(problem.fleet(algorithm, first, first + 1), (policy, N))
             assert np.array_equal(part.limits[0], whole.limits[first])
             assert np.array_equal(part.rule, whole.rule)
 
@@ -480,7 +474,7 @@ def test_budgets_of_huge_counts_are_exact() -> None:
     policy = np.zeros((1, 1), dtype=np.int32)
     for strict, expected in ((False, -((1 - 2**53) // 3)), (True, (2**53 - 1) // 3 + 1)):
         algorithm = FedUCBVI(synchronisation="global", strict=strict)
-        budgets = algorithm.budgets(algorithm.new_agents(setting, blank_tables(1, 1)), Broadcast(policy, N))
+        budgets = algorithm.budgets(algorithm.new_agents(setting, blank_tables(1, 1)), (policy, N))
         assert budgets.limits.item() == expected
 
 

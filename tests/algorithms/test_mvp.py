@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import MVP, FedMVP, Interrupted, gridworld, resume, run, synthetic
-from fed_ucbvi.algorithms.mvp import _next_target
+from fed_ucbvi.algorithms.mvp import MODEL, TOTAL, _next_target
 from fed_ucbvi.engine.simulation import Caution, Simulation
 from fed_ucbvi.results.round_record import COLUMNS
 from model_free import played_rounds, reward_of
@@ -60,13 +60,12 @@ def test_agents_together_pass_every_target_and_use_the_data_of_the_last_epoch_al
     simulation = Simulation(FedMVP(scale=0.01), f, 400, 1, "episodes")
     server = simulation.server.estimates
     while not simulation.done:
-        before = server.totals.N.copy()
+        before, (total, begun, model) = server.N[TOTAL].copy(), server.N
         simulation.advance()
-        over = _next_target(before) <= server.totals.N
-        over &= before < server.totals.N
-        assert (server.begun.N[over] == server.totals.N[over]).all()
-        assert (server.begun.N + server.model.N <= 2 * server.totals.N).all()
-        assert (server.model.moves.sum(axis=-1) == server.model.N).all()
+        over = (_next_target(before) <= total) & (before < total)
+        assert (begun[over] == total[over]).all()
+        assert (begun + model <= 2 * total).all()
+        assert (server.moves[MODEL].sum(axis=-1) == model).all()
     assert simulation.rounds < 400
 
 
@@ -81,13 +80,12 @@ def test_random_rewards_enlarge_the_bonus_by_their_spread() -> None:
     plain = synthetic(agents=1, states=2, actions=2, horizon=2)
     random = plain.with_bernoulli_rewards()
     certain, noisy = (finished(Simulation(MVP(scale=0.001), f, 3_000, 2, "episodes")) for f in (plain, random))
-    model = noisy.server.estimates.model
-    seen = model.N > 100
+    N, paid, squares = (table[MODEL] for table in noisy.server.estimates[:3])
+    seen = N > 100
     assert seen.any()
-    mean = model.paid[seen] / model.N[seen]
-    assert (model.squares[seen] / model.N[seen]) == pytest.approx(mean, rel=1e-3), "of 0 and 1, r^2 = r"
-    known = certain.server.estimates.model
-    spread = known.squares - known.paid**2 / np.maximum(known.N, 1)
+    assert (squares[seen] / N[seen]) == pytest.approx(paid[seen] / N[seen], rel=1e-3), "of 0 and 1, r^2 = r"
+    N, paid, squares = (table[MODEL] for table in certain.server.estimates[:3])
+    spread = squares - paid**2 / np.maximum(N, 1)
     assert np.abs(spread).max() < 1e-6
 
 

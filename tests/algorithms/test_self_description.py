@@ -147,7 +147,6 @@ def test_an_algorithm_says_truly_what_it_keeps_and_sends(name: str) -> None:
     assert algorithm.sends_trajectories == (Meaning.STATE in means)
     kept = algorithm.new_agents(SETTING, TABLES).arrays()
     assert algorithm.keeps_experience == ("transitions" in kept)
-    assert algorithm.report_kind == ("sums" if algorithm.grid(SETTING) else "rows")
     if algorithm.single_agent:
         with pytest.raises(InputError, match=f"{name} is for a single agent, and this federation has 2"):
             algorithm.new_server(dataclasses.replace(SETTING, agents=2))

@@ -22,7 +22,6 @@ from naive_ucbvi import NaiveUCBVI, Options
 from problems import random_federation
 
 TOLERANCE = 1e-10
-DRIVERS = ("episodes", "counts", "auto")
 
 
 def small_federation(rng: np.random.Generator, agents: int | None = None) -> Federation:

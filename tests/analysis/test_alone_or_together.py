@@ -143,7 +143,7 @@ def test_a_node_advises_from_the_counts_that_a_simulation_has(stationary: bool) 
         for i in range(node.agents):
             number = node.first_agent + i
             theirs, law = node.own_counts(i), world.initial[number]
-            ours = OwnCounts.of(simulation.algorithm, simulation.agents, number, 4, law, law_known=True)
+            ours = OwnCounts.of(simulation.algorithm, simulation.agents, number, 4, law, True)
             assert np.array_equal(theirs.transitions, ours.transitions)
             np.testing.assert_array_equal(theirs.rewards, ours.rewards)
             assert node.policy is not None

@@ -351,7 +351,7 @@ def test_mvp_reports_sums_of_what_the_round_paid() -> None:
 READ_MEANS = sorted(
     name
     for name, kind in ALGORITHMS.items()
-    if kind.report_kind == "rows" and kind.reward_grid is Algorithm.reward_grid
+    if kind.grid is Algorithm.grid and kind.reward_grid is Algorithm.reward_grid
 )
 
 

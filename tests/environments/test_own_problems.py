@@ -492,7 +492,6 @@ def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code
     [
         ({"colour": "red"}, "the colour of wrong must be written #RRGGBB, got 'red'"),
         ({"marker": "star"}, "unknown marker of wrong 'star'"),
-        ({"report_kind": "some"}, "unknown kind of reports of wrong 'some'"),
     ],
 )
 def test_an_algorithm_that_says_something_impossible_of_itself_is_refused(

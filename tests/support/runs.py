@@ -1,4 +1,4 @@
-"""Runs brought to their end, or interrupted on the way."""
+"""Runs brought to their end, or interrupted on the way, and whether two are the same."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypeVar
 import pytest
 
 from fed_ucbvi import RoundRecord
+from fed_ucbvi.algorithms.base import State
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.results.round_record import OnRound
 
@@ -20,6 +21,16 @@ def finished(simulation: SimulationT) -> SimulationT:
     while not simulation.done:
         simulation.advance()
     return simulation
+
+
+def same_bits(one: State, other: State) -> bool:
+    """Whether two states have the same arrays."""
+    mine, theirs = one.arrays(), other.arrays()
+    return mine.keys() == theirs.keys() and all(
+        (array.dtype, array.shape, array.tobytes())
+        == (theirs[name].dtype, theirs[name].shape, theirs[name].tobytes())
+        for name, array in mine.items()
+    )
 
 
 def interrupt_after(*, rounds: int = 0, episodes: int = 0) -> OnRound:

@@ -66,7 +66,7 @@ from fed_ucbvi.algorithms.base import (
     TableServer,
     Tuning,
 )
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode, OneReport, ReportT, RoundCounts, Trajectories, fill_means
 from fed_ucbvi.core.colours import BROWN, PURPLE, SKY_BLUE, Marker
 from fed_ucbvi.core.compiling import compiled
@@ -174,18 +174,10 @@ class ReferenceAdvantage(OneReport[Estimates, Rule, ReportT], Generic[ReportT]):
         ]
 
     def update_rule(self, setting: Setting) -> Rule:
-        """The practical constants do without ``c2``."""
         H, iota = setting.horizon, self.logarithm
         lower_order = 0.0 if self.constants == "practical" else self.c2 * H
         plain = math.sqrt(self.c1_squared * iota) * H
         return Rule(iota, plain, lower_order, self.settling(setting), Ties.of(setting, self.ties))
-
-    def estimates(self, setting: Setting, *, remaining: bool, reference_remaining: bool) -> Estimates:
-        """No visits, the initial policy, and Q, V and ``V^R`` at H or at the number of remaining steps."""
-        Q, V = first_values(setting, remaining=remaining)
-        _, V_ref = first_values(setting, remaining=reference_remaining)
-        policy = first_policy(setting, self.initial_policy)
-        return fields.new_tables(Estimates, setting, Q=Q, V=V, V_ref=V_ref, policy=policy)
 
 
 @compiled
@@ -283,8 +275,9 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
 
     def new_estimates(self, setting: Setting) -> Estimates:
         """No visits, ``Q = V = V^R = H`` (or H-h+1) and the initial policy."""
-        remaining = self.clip == "remaining"
-        return self.estimates(setting, remaining=remaining, reference_remaining=remaining)
+        known = first_estimates(Estimates, setting, self.initial_policy, remaining=self.clip == "remaining")
+        known.V_ref[:] = known.V
+        return known
 
     def fill_budgets(self, sent: dict[str, Array], M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
         _fill_budgets(sent["y"], sent["y_previous"], M, limits, rule)
@@ -386,7 +379,9 @@ class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rul
 
     def new_estimates(self, setting: Setting) -> Estimates:
         """No visits, ``Q = V = H-h+1``, ``V^R = H`` and the initial policy."""
-        return self.estimates(setting, remaining=True, reference_remaining=False)
+        known = first_estimates(Estimates, setting, self.initial_policy, remaining=True)
+        known.V_ref[:-1] = setting.horizon
+        return known
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         _feed(Trajectories(*report), False, server.rule, server.estimates)

@@ -10,9 +10,9 @@ which are named tuples of arrays. *Down* is from server to agents, *up* from age
 3. ``absorb``: each agent adds the round's counts to its own;
 4. the synchronisation: for each of the ``exchanges`` a ``query`` (down), a ``report`` (up) and ``aggregate``.
 
-The kind of reports is either *sums* or *rows*. With sums, the reports are integers and the server uses nothing
-but their sum over agents, so the result does not depend on how agents are grouped. If it takes rows, the server needs
-the report of each agent, in agent order.
+Reports are either *sums* or *rows*. With sums, the reports are integers on a grid (:meth:`Algorithm.grid`) and the
+server uses nothing but their sum over agents, so the result does not depend on how agents are grouped. If it takes
+rows, the server needs the report of each agent, in agent order.
 
 A simulation may do part 4 in one compiled function (:meth:`Algorithm.synchronise`), with the same arithmetic in the
 same order, so that the result is the same to the last bit.
@@ -39,9 +39,6 @@ from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.parameters import check_parameters
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
-
-SUMS, ROWS = "sums", "rows"
-"""What a server takes of the agents' reports."""
 
 Array = npt.NDArray[Any]
 Message = tuple[Array, ...]
@@ -99,8 +96,7 @@ class Counting(Enum):
 class VisitedCells(NamedTuple):
     """The cells that a round visited, for each agent and for all together; work after a round is done only there.
 
-    Places (see :class:`Counting`) are numbered in row-major order. Arrays are changed in place by the driver, round
-    after round.
+    Cells are numbered in row-major order. The driver changes the arrays in place, round after round.
 
     Attributes:
         cells: ``(m, P)``; the first ``numbers[i]`` of row i are the cells that agent i visited, in any order.
@@ -151,7 +147,6 @@ class RewardSums(NamedTuple):
         )
 
     def of(self, agents: slice) -> RewardSums:
-        """A view of some agents' sums."""
         return RewardSums(self.by_slot[agents], self.squares[agents])
 
 
@@ -263,17 +258,13 @@ class State(Protocol):
 
 
 class ServerState(State, Protocol):
-    """The server's side."""
+    """With what everyone plays, actions ``(H, S)`` or sets of them ``(H, S, A)``, and the values ``V (H+1, S)``."""
 
     @property
-    def policy(self) -> PolicyArray:
-        """What everyone plays: actions ``(H, S)``, or sets of them ``(H, S, A)``."""
-        ...
+    def policy(self) -> PolicyArray: ...
 
     @property
-    def V(self) -> FloatArray:
-        """The current estimate of the values, ``(H+1, S)``."""
-        ...
+    def V(self) -> FloatArray: ...
 
 
 EstimatesT = TypeVar("EstimatesT", bound=Any)
@@ -299,15 +290,8 @@ class TableServer(Generic[EstimatesT, RuleT]):
         return V
 
     def arrays(self) -> dict[str, Array]:
-        return _flat(self.estimates)
-
-
-def _flat(tables: Any, prefix: str = "") -> dict[str, Array]:
-    """Arrays by name; those of tables within tables are called ``table_array``."""
-    found: dict[str, Array] = {}
-    for name, table in tables._asdict().items():
-        found |= _flat(table, f"{prefix}{name}_") if isinstance(table, tuple) else {prefix + name: table}
-    return found
+        arrays: dict[str, Array] = self.estimates._asdict()
+        return arrays
 
 
 MEMORY_LIMIT = 1 << 30
@@ -354,7 +338,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         tuning: how its bonus is scaled where algorithms are compared with tuned constants; not inherited.
         single_agent: whether it runs with one agent only.
         instead: what to use instead if there are several agents.
-        report_kind: ``sums`` or ``rows``; see the module's text.
         keeps_experience: whether rewards that its agents read are means over all rounds, not over the last alone.
         rewards_by_state: whether it needs random rewards by next state, with their squares, and not only their sums.
         sends_trajectories: whether its reports tell the server the states that an agent went through, in order. A
@@ -380,7 +363,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     tuning: ClassVar[Tuning | None] = None
     single_agent: ClassVar[bool] = False
     instead: ClassVar[str] = "an algorithm for several"
-    report_kind: ClassVar[str] = ROWS
     keeps_experience: ClassVar[bool] = False
     rewards_by_state: ClassVar[bool] = False
     sends_trajectories: ClassVar[bool] = False
@@ -407,7 +389,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
             if cls.colour != "":
                 check_colour(f"the colour of {cls.name}", cls.colour)
             check_choice(f"marker of {cls.name}", cls.marker, MARKERS)
-            check_choice(f"kind of reports of {cls.name}", cls.report_kind, (SUMS, ROWS))
 
     # ------------------------------------------------------------------------------------------ the steps of a round
 
@@ -618,7 +599,7 @@ def as_sets(policy: PolicyArray, actions: int) -> PolicyArray:
 
 
 def added_up(report: Message) -> Message:
-    """The reports of some agents as one row, their sum; for algorithms that take sums."""
+    """The reports of some agents as one row, their sum."""
     return tuple([array.copy() if len(array) == 1 else array.sum(axis=0, keepdims=True) for array in report])
 
 

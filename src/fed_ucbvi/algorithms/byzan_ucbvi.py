@@ -51,7 +51,7 @@ from fed_ucbvi.algorithms.base import (
 )
 from fed_ucbvi.algorithms.experience import Counters, Experience, StepByStep, no_experience
 from fed_ucbvi.algorithms.fields import Meaning, Number, PairTable, Policy, Shape, Values, new_tables
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates
 from fed_ucbvi.core.colours import INDIGO
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.indexing import reward_at, shared
@@ -198,7 +198,7 @@ class ByzanUCBVI(StepByStep[Server]):
         found = []
         rule = self.update_rule(setting)
         everywhere = np.zeros(M), np.full(M, T, dtype=np.int64)
-        _, error = pert_cow(*everywhere, 1.0, *rule[:4], workspace(M))
+        _, error = pert_cow(*everywhere, 1.0, rule, workspace(M))
         if error >= 1.0:
             found.append(
                 f"nothing can be learnt: even after T = {T:,} visits by every agent the robust mean's error is "
@@ -210,9 +210,8 @@ class ByzanUCBVI(StepByStep[Server]):
 
     def new_server(self, setting: Setting) -> Server:
         """``Q = V = H - h`` (what a synchronisation without data gives) and the initial policy."""
-        Q, V = first_values(setting, remaining=True)
-        policy = first_policy(setting, self.initial_policy)
-        return TableServer(new_tables(Estimates, setting, Q=Q, V=V, policy=policy), self.update_rule(setting))
+        known = first_estimates(Estimates, setting, self.initial_policy, remaining=True)
+        return TableServer(known, self.update_rule(setting))
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
         m, H, S = tables.agents, setting.horizon, setting.states
@@ -249,7 +248,6 @@ class ByzanUCBVI(StepByStep[Server]):
         _aggregate(server.policy.shape[0] - 1 - exchange, x, n, server.rule, server.estimates)
 
     def synchronise(self, server: Server, agents: Agents, setting: Setting) -> None:
-        """All H exchanges in one compiled piece."""
         _synchronise(agents.experience, agents.out, server.rule, server.estimates)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
@@ -328,7 +326,7 @@ def _aggregate(h: int, x: FloatArray, n: CountArray, rule: UpdateRule, estimates
                 usable = n[i, s, a] > 0 and abs(x[i, s, a]) <= ABSURD
                 means[i] = x[i, s, a] if usable else 0.0
                 counts[i] = n[i, s, a] if usable else 0
-            mean, error = pert_cow(means, counts, sigma, rule.alpha, rule.epsilon, rule.log_each, rule.log_all, work)
+            mean, error = pert_cow(means, counts, sigma, rule, work)
             error = 0.0 if rule.plain else min(sigma, error + rule.epsilon)
             Q[h, s, a] = max(0.0, min(mean + error, sigma))
         act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)
@@ -389,32 +387,26 @@ def _sort(array: Array) -> None:
 
 
 @compiled
-def trim(counts: CountArray, liars: int, trimmed: CountArray, scratch: CountArray) -> int:
+def trim(counts: CountArray, liars: int, work: Workspace) -> int:
     """``n_cut``, the ``(2 f + 1)``-th largest count (0 if there are fewer); writes ``trimmed = min(n_j, n_cut)``."""
-    m = len(counts)
-    n_cut = 0
+    m, n_cut, ascending = len(counts), 0, work.sorted_counts
     if 2 * liars < m:
-        scratch[:] = counts
-        _sort(scratch)
-        n_cut = max(0, scratch[m - 1 - 2 * liars])
+        ascending[:] = counts
+        _sort(ascending)
+        n_cut = max(0, ascending[m - 1 - 2 * liars])
     for j in range(m):
-        trimmed[j] = max(0, min(counts[j], n_cut))
+        work.trimmed[j] = max(0, min(counts[j], n_cut))
     return n_cut
 
 
 @compiled
-def largest_clique(
-    low: FloatArray,
-    high: FloatArray,
-    sorted_low: FloatArray,
-    sorted_high: FloatArray,
-    members: MaskArray,
-) -> int:
+def largest_clique(work: Workspace) -> int:
     """The size of a largest set of closed intervals with a common point; ``members`` says which.
 
     A sweep over the sorted ends, opening before closing where they are equal, in ``O(m log m)``; among points in
     equally many intervals the lowest is taken. Where all have a point in common no sorting is needed.
     """
+    _, _, low, high, sorted_low, sorted_high, members = work
     m = len(low)
     last_open, first_close = -math.inf, math.inf
     for j in range(m):
@@ -439,26 +431,20 @@ def largest_clique(
 
 @compiled
 def pert_cow(
-    means: FloatArray,
-    counts: CountArray,
-    sigma: float,
-    alpha: float,
-    epsilon: float,
-    log_each: float,
-    log_all: float,
-    work: Workspace,
+    means: FloatArray, counts: CountArray, sigma: float, rule: UpdateRule, work: Workspace
 ) -> tuple[float, float]:
     """``(mean, error)`` by PERT-COW; see the module's text."""
-    trimmed, sorted_counts, low, high, sorted_low, sorted_high, members = work
+    trimmed, _, low, high, _, _, members = work
+    alpha, epsilon, log_each, log_all = rule.alpha, rule.epsilon, rule.log_each, rule.log_all
     m = len(counts)
-    n_cut = trim(counts, liars_at_most(alpha, m), trimmed, sorted_counts)
+    n_cut = trim(counts, liars_at_most(alpha, m), work)
     if n_cut <= 0:
         return 0.0, math.inf
     each = sigma * math.sqrt(2.0 * log_each)
     for j in range(m):
         w = each / math.sqrt(trimmed[j]) + epsilon if trimmed[j] > 0 else math.inf
         low[j], high[j] = means[j] - w, means[j] + w
-    largest_clique(low, high, sorted_low, sorted_high, members)
+    largest_clique(work)
     total, believed, weight = 0.0, 0.0, 0.0
     for j in range(m):
         weight += trimmed[j]

@@ -110,7 +110,7 @@ class CountTable(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many next states of a cell there is room for."""
+        """Room for next states of a cell."""
         return int(self.successors.shape[3])
 
     @property
@@ -163,7 +163,8 @@ class CountTable(NamedTuple):
         """
         table, done = self, 0
         while done < len(cells):
-            done, needed = add_rows(done, cells, cells, successors, transitions, rewards, paid, squares, *table[:-1])
+            new = successors, transitions, rewards, paid, squares
+            done, needed = add_rows(done, cells, cells, new, table[:-1])
             width = table.width
             while width < needed:
                 width += width // 2
@@ -392,30 +393,15 @@ def read_reports(words: CountArray, grid: Grid) -> WordArray:
 
 @compiled
 def add_rows(
-    begin: int,
-    cells: IndexArray,
-    rows: IndexArray,
-    others: IndexArray,
-    moves: CountArray,
-    amounts: WordArray,
-    new_paid: CountArray,
-    new_squares: WordArray,
-    visits: CountArray,
-    transitions: CountArray,
-    successors: IndexArray,
-    seen: IndexArray,
-    rewards: WordArray,
-    states: IndexArray,
-    numbers: CountArray,
-    fresh: MaskArray,
-    paid: CountArray,
-    squares: WordArray,
+    begin: int, cells: IndexArray, rows: IndexArray, new: tuple[Any, ...], table: tuple[Any, ...]
 ) -> tuple[int, int]:
-    """Add counts to cells from number ``begin`` on: to ``cells[j]`` what is in row ``rows[j]`` of the other arrays.
+    """Add counts to cells from number ``begin`` on: to ``cells[j]`` what is in row ``rows[j]`` of ``new``.
 
-    Returns the first that has not enough room, and how many next states it has. The arrays of the table come one by
-    one: faster in Numba.
+    ``new`` and the ``table``, without its bits, are plain tuples of arrays: faster in Numba than named ones. Returns
+    the first cell that has not enough room, and how many next states it has.
     """
+    others, moves, amounts, new_paid, new_squares = new
+    visits, transitions, successors, seen, rewards, states, numbers, fresh, paid, squares = table
     _, S, A, width = transitions.shape
     by_slot = len(paid) > 0 and len(new_paid) > 0
     for j in range(begin, len(cells)):
@@ -501,17 +487,10 @@ def visited_cells(table: CountTable) -> IndexArray:
 def _clear(table: CountTable) -> None:
     visits, transitions, _, seen, rewards, states, numbers, _, paid, squares, _ = table
     for h in range(len(numbers)):
-        for j in range(numbers[h]):
-            s = states[h, j]
-            for a in range(visits.shape[2]):
-                visits[h, s, a], seen[h, s, a] = 0, 0
-                rewards[h, s, a, 0], rewards[h, s, a, 1] = 0, 0
-                for k in range(transitions.shape[3]):
-                    transitions[h, s, a, k] = 0
-                    if len(paid) > 0:
-                        paid[h, s, a, k] = 0
-                if len(paid) > 0:
-                    squares[h, s, a, 0], squares[h, s, a, 1] = 0, 0
+        for s in states[h, : numbers[h]]:
+            visits[h, s], seen[h, s], transitions[h, s], rewards[h, s] = 0, 0, 0, 0
+            if len(paid) > 0:
+                paid[h, s], squares[h, s] = 0, 0
         numbers[h] = 0
 
 

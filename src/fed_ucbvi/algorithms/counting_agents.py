@@ -1,8 +1,8 @@
 """Agents whose counts are added up: what a fleet has counted, or what of it is new, and when agents make requests.
 
 The server uses nothing but sums over agents, so a fleet need not know which agent made which transition. Each agent's
-own visits are kept where its rule reads them, and all its counts where agents are not counted in one table: somebody
-plans from them then, or the server needs what each of them knows. Only what a round has touched costs time.
+own visits are kept where its rule reads them, and all its counts where agents are not counted in one table. Only what
+a round has touched costs time.
 
 Fed-UCBVI's agents keep all that they have counted, from which the paper's messages are derived. Fed-KL-UCBVI's, and
 Fed-UCBVI's under secure sums, keep and report what is new (:class:`Counted`).
@@ -10,15 +10,15 @@ Fed-UCBVI's under secure sums, keep and report what is new (:class:`Counted`).
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import (
-    SUMS,
     Algorithm,
     Array,
     Budgets,
@@ -40,7 +40,6 @@ from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.synchronisation_rules import (
     Doubling,
     DoublingRule,
-    SynchronisationRule,
     global_limit,
     is_local,
     local_limit,
@@ -51,85 +50,69 @@ from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 
 
-@dataclass
 class CountingAgents:
     """A fleet whose counts are added up over its agents.
 
     Attributes:
         tables: what the fleet was given.
         grid: of rewards.
-        table: what all have counted together, since the beginning or since the last report that was confirmed.
-        taken: what of the sums of random rewards is in it: by slot ``(cells, K)``, and squares ``(cells, 2)``.
-        round: room for what a round adds: cells, rewards, and rewards and squares by slot.
-        confirmed: ``(1,)``, how many synchronisations these agents know to be completed.
-        experience: each agent's own counts since the beginning; where agents are counted in one table, nothing but
-            their visits, and those only if the rule reads them.
         rule: when agents request a synchronisation, for ``federation_size`` agents in all.
         doubling: the same for compiled functions, if it is a doubling rule.
         asks: the same for a round.
         last_policy: of the round before.
-        last_counts: N by (h,s) as it was before the last round, where others than these agents add to it.
+        everyone: whether there are no other agents, who add to N elsewhere.
         current: whether ``asks`` are those of the last broadcast, but for where the last round went.
+        table: what all have counted together, since the beginning or since the last report that was confirmed.
+        confirmed: ``(1,)``, how many synchronisations these agents know to be completed.
+        experience: each agent's own counts since the beginning; where agents are counted in one table, nothing but
+            their visits, and those only if the rule reads them.
+        taken: what of the sums of random rewards is in the table: by slot ``(cells, K)``, and squares ``(cells, 2)``.
+        round: room for what a round adds: cells, rewards, and rewards and squares by slot.
         out: room for what each agent reports by itself, where that is done.
     """
 
-    tables: FleetTables
-    grid: Grid
-    table: CountTable
-    taken: tuple[CountArray, WordArray]
-    round: Room
-    confirmed: CountArray
-    experience: Experience
-    rule: SynchronisationRule
-    federation_size: int
-    doubling: Doubling
-    asks: Budgets
-    last_policy: IndexArray
-    last_counts: CountArray
-    current: bool = False
-    out: Any = None
-
-    @classmethod
-    def new(
-        cls, algorithm: Algorithm[Any, CountingAgents], setting: Setting, tables: FleetTables, grid: Grid
-    ) -> CountingAgents:
-        """No visits yet."""
+    def __init__(
+        self, algorithm: Algorithm[Any, CountingAgents], setting: Setting, tables: FleetTables, grid: Grid
+    ) -> None:
         counting, rule = algorithm.counting, algorithm.synchronisation_rule(setting)
-        by_slot = setting.random_rewards and algorithm.rewards_by_state
         if counting is Counting.STATIONARY:
             tables.check_stationary()
         H, S, A = setting.horizon, setting.states, setting.actions
         m, K, alone = tables.agents, tables.successors.shape[3], tables.touched is None
-        steps, asked = 1 if counting is Counting.STATIONARY else H, counting.shape(H, S, A)
-        cells, random = steps * S * A, len(tables.sums.by_slot) > 0
+        shape, asked = (1 if counting is Counting.STATIONARY else H, S, A), counting.shape(H, S, A)
         counters = counter_type(setting, rows=m) if counting is Counting.POLICY and not alone else np.int64
-        shape, none = (steps, S, A), np.zeros((0, steps, S, A))
-        own = np.zeros((0 if rule.shared else m, *shape), dtype=counters), np.zeros((0, *shape, K), dtype=counters)
-        experience = Experience(*own, tables.successors, none, tables.sums)
+        limits = np.ones((1 if rule.shared and not alone else m, *asked), dtype=counters)
+        self.tables, self.grid, self.rule, self.federation_size = tables, grid, rule, setting.agents
+        self.doubling = (rule if isinstance(rule, DoublingRule) else DoublingRule()).numbers(setting.agents)
+        self.asks = Budgets(limits, np.zeros(asked, dtype=np.int8), float(rule.min_round_growth))
+        self.last_policy: IndexArray = np.full((H, S), -1, dtype=np.int32)
+        self.everyone, self.current = m == setting.agents, False
+
         if alone:
-            experience = no_experience(setting, tables, stationary=steps < H)
-            experience = experience._replace(rewards=np.zeros(experience.visits.shape))
-        rows = 1 if rule.shared and not alone else m
-        return cls(
-            tables,
-            grid,
-            CountTable.empty(*shape, K, bits=grid.bits, by_slot=by_slot),
-            (np.zeros((cells * random, K), np.int64), np.zeros((cells * random * by_slot, 2), np.uint64)),
-            (
-                np.zeros(cells, dtype=np.int32),
-                np.zeros((cells, 2), dtype=np.uint64),
-                np.zeros((cells * by_slot, K), dtype=np.int64),
-                np.zeros((cells * by_slot, 2), dtype=np.uint64),
-            ),
-            np.zeros(1, dtype=np.int64),
-            experience,
-            rule,
-            setting.agents,
-            (rule if isinstance(rule, DoublingRule) else DoublingRule()).numbers(setting.agents),
-            Budgets(np.ones((rows, *asked), counters), np.zeros(asked, np.int8), float(rule.min_round_growth)),
-            np.full((H, S), -1, dtype=np.int32),
-            np.zeros((H, S) if m < setting.agents else (0,), dtype=np.int64),
+            kept = no_experience(setting, tables, stationary=shape[0] < H)
+            self.experience = kept._replace(rewards=np.zeros(kept.visits.shape))
+        else:
+            own = (
+                np.zeros((0 if rule.shared else m, *shape), dtype=counters),
+                np.zeros((0, *shape, K), dtype=counters),
+            )
+            self.experience = Experience(*own, tables.successors, np.zeros((0, *shape)), tables.sums)
+        by_slot = setting.random_rewards and algorithm.rewards_by_state
+        self.table = CountTable.empty(*shape, K, bits=grid.bits, by_slot=by_slot)
+        self.confirmed: CountArray = np.zeros(1, dtype=np.int64)
+        cells = math.prod(shape)
+        kept_by_slot, random = cells * by_slot, cells * (len(tables.sums.by_slot) > 0)
+        self.taken: tuple[CountArray, WordArray] = (
+            np.zeros((random, K), dtype=np.int64),
+            np.zeros((random * by_slot, 2), dtype=np.uint64),
         )
+        self.round: Room = (
+            np.zeros(cells, dtype=np.int32),
+            np.zeros((cells, 2), dtype=np.uint64),
+            np.zeros((kept_by_slot, K), dtype=np.int64),
+            np.zeros((kept_by_slot, 2), dtype=np.uint64),
+        )
+        self.out: Any = None
 
     def arrays(self) -> dict[str, Array]:
         arrays: dict[str, Array] = {f"table_{name}": array for name, array in self.table._asdict().items()}
@@ -147,9 +130,9 @@ class CountingAgents:
             if self.out is None:
                 self._add_up(policy, transitions, visits, tables.rewards)
             return
-        own, kept, (limits, kinds, _) = visits.reshape((len(visits), -1)), self.experience.visits, self.asks
+        own, kept = visits.reshape((len(visits), -1)), self.experience.visits
         if len(kept):
-            _absorb_visits(policy, own, touched.cells, touched.numbers, self.doubling, kept, limits, kinds)
+            _absorb_visits(policy, own, touched, self.doubling, kept, self.asks)
         where = touched.all_cells[: touched.number[0]]
         self._add(policy, where, transitions, touched.all_visits.reshape(-1), own, tables.rewards)
 
@@ -201,26 +184,15 @@ class CountingAgents:
         if policy.ndim > 2:
             self._update_limits(touched, np.zeros(1, dtype=np.int64) if self.rule.shared else own, N)
         elif touched is not None and isinstance(self.rule, DoublingRule):
-            cells = self._changed(touched, policy, N)
-            _update_budgets(own, N, policy, self.doubling, self.last_policy, cells, limits, kinds)
+            everywhere: IndexArray = np.arange(policy.size, dtype=np.int32)
+            changed = touched.all_cells[: touched.number[0]] if self.everyone else everywhere
+            _update_budgets(own, N, policy, self.doubling, self.last_policy, changed, self.asks)
         else:
             at = at_actions(policy)
             total = N[at]
             mine = total * 0 if self.rule.shared else own[(slice(None), *at)]
             limits[...], kinds[...] = self.rule.limits(mine, total, self.federation_size), self.rule.kinds(total)
         return self.asks
-
-    def _changed(self, touched: VisitedCells, policy: IndexArray, N: CountArray) -> IndexArray:
-        """Where N may have changed by (h,s): where these agents were in the last round, if there are no others.
-
-        N changes also where only agents of other fleets have been.
-        """
-        if not self.last_counts.size:
-            return touched.all_cells[: touched.number[0]]
-        counts = N[at_actions(policy)]
-        cells = np.flatnonzero(counts != self.last_counts).astype(np.int32)
-        self.last_counts[...] = counts
-        return cells
 
     def _update_limits(self, touched: VisitedCells | None, own: Counters, N: CountArray) -> None:
         limits = self.asks.limits
@@ -229,32 +201,30 @@ class CountingAgents:
             limits.reshape(-1)[cells] = self.rule.limits(own, N.reshape(-1)[cells], self.federation_size)
         else:
             limits[...] = self.rule.limits(own, N, self.federation_size)
-            self.current = self.rule.shared and touched is not None and len(touched.cells) == self.federation_size
+            self.current = self.rule.shared and self.everyone and touched is not None
         self.current &= self.table.is_empty  # else N is to change also where an earlier round went
 
 
 # -------------------------------------------------------------------------------------------------- the algorithms
 
 
-class Confirmed(NamedTuple):
-    """Down, before a report: how many synchronisations the server has completed, ``[1]``."""
-
-    confirmed: CountArray
-
-
-class CountedBroadcast(NamedTuple):
-    """Down, at the start of a round: the policy, N ``[H or 1,S,A]``, and what :class:`Confirmed` says."""
-
-    policy: PolicyArray
-    N: CountArray
-    confirmed: CountArray
-
-
 @dataclass
-class CountingServer(TableServer[EstimatesT, RuleT]):
+class CountingServer(TableServer[EstimatesT, RuleT], ABC):
     """A server that makes its estimates from a ``table`` of all counts; ``updates`` of them count how often."""
 
     table: CountTable
+
+    @abstractmethod
+    def update(self) -> None:
+        """Make values and policy from the table."""
+
+    def planner(self, estimates: EstimatesT, rule: RuleT) -> Self:
+        """One that plans by another rule from all counts; reports to it are added to a copy of them."""
+        planner = replace(self, estimates=estimates, rule=rule, table=self.table.copy())
+        planner.table.fresh[:] = True
+        planner.update()
+        planner.estimates.updates[:] = self.estimates.updates
+        return planner
 
     def arrays(self) -> dict[str, Array]:
         return {**super().arrays(), **{f"table_{name}": array for name, array in self.table._asdict().items()}}
@@ -265,12 +235,7 @@ class CountingServer(TableServer[EstimatesT, RuleT]):
 
 
 ServerT = TypeVar("ServerT", bound=Any)
-"""A :class:`CountingServer` with a ``grid``, whose ``update`` makes values and policy from its table."""
-
-
-def _full_support(table: CountTable) -> Support:
-    steps, S, A = table.visits.shape
-    return Support.full((steps, S, A))
+"""A :class:`CountingServer` with a ``grid``."""
 
 
 class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
@@ -281,25 +246,20 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
     part of one of them.
     """
 
-    report_kind: ClassVar[str] = SUMS
     asks_to_plan: ClassVar[bool] = True
     server_counts: ClassVar[bool] = True
-
-    @property
-    def pools(self) -> bool:
-        """All visits count alike."""
-        return True
+    pools = True  # all visits count alike
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
         grid = self.grid(setting)
         assert grid is not None
-        return CountingAgents.new(self, setting, tables, grid)
+        return CountingAgents(self, setting, tables, grid)
 
     def broadcast(self, server: ServerT) -> Message:
-        return CountedBroadcast(server.policy, server.table.visits, server.estimates.updates)
+        """The policy, N ``[H or 1,S,A]``, and how many synchronisations the server has completed, ``[1]``."""
+        return server.policy, server.table.visits, server.estimates.updates
 
     def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
-        """Visits of a round after which an agent requests a synchronisation."""
         policy, N, completed = broadcast
         agents.confirm(int(completed[0]))
         return agents.budgets(policy, N)
@@ -316,8 +276,9 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
     def experience_of(self, agents: CountingAgents) -> Experience | None:
         return agents.experience if len(agents.experience.transitions) else None
 
-    def query(self, server: ServerT, exchange: int) -> Confirmed:
-        return Confirmed(server.estimates.updates)
+    def query(self, server: ServerT, exchange: int) -> Message:
+        """How many synchronisations it has completed."""
+        return (server.estimates.updates,)
 
     def new_counts(self, agents: CountingAgents, query: Message) -> CountTable:
         """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
@@ -330,13 +291,13 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         server.update()
 
     def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments | IncrementsByState:
-        return increments_of(self.new_counts(agents, query), _full_support(agents.table), agents.grid)
+        return increments_of(self.new_counts(agents, query), Support.full(agents.table.visits.shape), agents.grid)
 
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
-        self.add_counts(server, listed_counts(_full_support(server.table), server.grid, *added_up(report)))
+        support = Support.full(server.table.visits.shape)
+        self.add_counts(server, listed_counts(support, server.grid, *added_up(report)))
 
     def synchronise(self, server: ServerT, agents: CountingAgents, setting: Setting) -> None:
-        """Synchronise from the table of counts, without messages."""
         self.add_counts(server, self.new_counts(agents, self.query(server, 0)))
 
     def counts_of(self, server: ServerT, agents: CountingAgents | None) -> CountTable:
@@ -348,7 +309,6 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         return table.merge(agents.table)
 
     def start_from(self, server: ServerT, counts: CountTable) -> None:
-        """As if the counts had been reported."""
         self.add_counts(server, counts)
 
 
@@ -405,26 +365,19 @@ def _add_round(
             if n > 0:
                 z = plus(z, product(np.uint64(n), on_grid(reward_at(i, h, s, a, rewards), bits)))
         amounts[place, 0], amounts[place, 1] = z
-    add_rows(0, cells[: len(where)], where, successors, moves, amounts, paid, squares, *table)
+    add_rows(0, cells[: len(where)], where, (successors, moves, amounts, paid, squares), table)
 
 
 @compiled
 def _absorb_visits(
-    policy: PolicyArray,
-    visits: CountArray,
-    cells: IndexArray,
-    numbers: CountArray,
-    rule: Doubling,
-    own_visits: Counters,
-    out: CountArray,
-    which: npt.NDArray[np.int8],
+    policy: PolicyArray, visits: CountArray, touched: VisitedCells, rule: Doubling, kept: Counters, asks: Budgets
 ) -> None:
     """Add the round's ``visits (m, P)`` to each agent's own, and set its budget where the local rule is in force."""
-    (m, P), A = visits.shape, own_visits.shape[3]
-    own, budgets, rules, actions = own_visits.reshape((m, -1)), out.reshape((m, P)), which.reshape(P), policy.ravel()
+    (m, P), A, actions = visits.shape, kept.shape[3], policy.ravel()
+    own, budgets, rules = kept.reshape((m, -1)), asks.limits.reshape((m, P)), asks.rule.reshape(P)
     for i in range(m):
-        for j in range(numbers[i]):
-            cell = cells[i, j]
+        for j in range(touched.numbers[i]):
+            cell = touched.cells[i, j]
             pair = cell * A + actions[cell] if policy.ndim == 2 else cell
             seen = own[i, pair] + visits[i, cell]
             own[i, pair] = seen
@@ -434,14 +387,13 @@ def _absorb_visits(
 
 @compiled
 def _update_budgets(
-    own_visits: Counters,
+    kept: Counters,
     N: CountArray,
     policy: IndexArray,
     rule: Doubling,
     last_policy: IndexArray,
     changed: IndexArray,
-    out: CountArray,
-    which: npt.NDArray[np.int8],
+    asks: Budgets,
 ) -> None:
     """Bring budgets by (h,s) up to date where policy or N has changed, but where the local rule stays in force.
 
@@ -449,9 +401,9 @@ def _update_budgets(
     budget, about N/M, so that it often stays the same while N grows.
     """
     (H, S), A = policy.shape, N.shape[2]
-    P, m = H * S, len(out)
+    P, m = H * S, len(asks.limits)
     actions, last, counts = policy.reshape(P), last_policy.reshape(P), N.reshape(P * A)
-    rules, budgets, own = which.reshape(P), out.reshape((m, P)), own_visits.reshape((len(own_visits), P * A))
+    rules, budgets, own = asks.rule.reshape(P), asks.limits.reshape((m, P)), kept.reshape((len(kept), P * A))
     cells, number = np.empty(P + len(changed), dtype=np.int64), 0
     for cell in range(P):
         if last[cell] != actions[cell]:

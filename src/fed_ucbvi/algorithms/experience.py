@@ -44,7 +44,7 @@ class Experience(NamedTuple):
         m, steps, K = *visits.shape[:2], transitions.shape[-1]
         own = self.visits, self.transitions, _NO_MEANS if paid is None else self.rewards
         rewards = _NO_MEANS if paid is None else paid
-        _absorb(policy, transitions.reshape((m, steps, -1, K)), visits.reshape((m, steps, -1)), rewards, *own)
+        _absorb(policy, transitions.reshape((m, steps, -1, K)), visits.reshape((m, steps, -1)), rewards, own)
 
 
 def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = False) -> Experience:
@@ -86,11 +86,10 @@ def _absorb(
     round_transitions: CountArray,
     round_visits: CountArray,
     paid: FloatArray,
-    visits: Counters,
-    transitions: Counters,
-    means: FloatArray,
+    own: tuple[Counters, Counters, FloatArray],
 ) -> None:
     """Add the round's counts where it went, step by step as memory is laid out, and what it paid to the means."""
+    visits, transitions, means = own
     (m, steps, places), (S, A, K) = round_visits.shape, transitions.shape[2:]
     for h in range(steps):
         for i in range(m):
@@ -107,12 +106,6 @@ def _absorb(
                     means[i, h, s, a] += n / visits[i, h, s, a] * (reward_at(i, h, s, a, paid) - mean)
 
 
-class NextValues(NamedTuple):
-    """Down, for step h: ``V_{h+1}[S]``, multiples of ``2^-f`` where reports are sums."""
-
-    V_next: FloatArray
-
-
 class StepByStep(Algorithm[ServerT, Any], Generic[ServerT]):
     """An algorithm whose agents keep their counts, and whose exchange number e is about step ``h = H-1-e``."""
 
@@ -122,12 +115,12 @@ class StepByStep(Algorithm[ServerT, Any], Generic[ServerT]):
         return setting.horizon
 
     def experience_of(self, agents: Any) -> Experience | None:
-        own: Experience = agents.experience
-        return own if len(own.transitions) else None
+        kept: Experience = agents.experience
+        return kept if len(kept.transitions) else None
 
     def query(self, server: ServerT, exchange: int) -> Message:
-        """``V_{h+1}`` for ``h = H-1-exchange``."""
-        return NextValues(server.V[len(server.policy) - exchange])
+        """``V_{h+1}[S]`` for ``h = H-1-exchange``, multiples of ``2^-f`` where reports are sums."""
+        return (server.V[len(server.policy) - exchange],)
 
     def query_values(self, query: Message) -> FloatArray | None:
         return query[0]
@@ -161,25 +154,9 @@ class OwnCounts:
 
     @classmethod
     def of(
-        cls,
-        algorithm: Algorithm[Any, Any],
-        agents: Any,
-        agent: int,
-        horizon: int,
-        starts: FloatArray,
-        *,
-        law_known: bool,
+        cls, algorithm: Algorithm[Any, Any], agents: Any, agent: int, horizon: int, starts: FloatArray, known: bool
     ) -> OwnCounts:
-        """Those of one of ``agents``.
-
-        Args:
-            algorithm: whose agents they are.
-            agents: a fleet in which each agent is counted by itself.
-            agent: its place in the fleet.
-            horizon: H.
-            starts: the law of the initial state, where it is known, or how many episodes began where.
-            law_known: whether it is the law.
-        """
+        """Those of the agent at place ``agent`` of a fleet in which each is counted by itself."""
         experience = algorithm.experience_of(agents)
         if experience is None:
             raise InputError(
@@ -192,7 +169,7 @@ class OwnCounts:
         rewards, spread = transitions * means[..., None], np.zeros(shape)
         if len(experience.sums.by_slot):
             rewards, spread = _of_sums(experience, agent, transitions, agents.grid.unit)
-        return cls(transitions, experience.successors, rewards, spread, starts, horizon, law_known)
+        return cls(transitions, experience.successors, rewards, spread, starts, horizon, known)
 
 
 def _of_sums(

@@ -81,6 +81,7 @@ class FedKLUCBVI(Counted[Server]):
     rules: ClassVar[tuple[str, ...]] = ("global",)
     plays_any_policy: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", True, "S A H log T", "sqrt(H^3 S A T / M)")
+    extension = RunExtension("", "", "")  # everything may change: the union bound is over states and steps only
 
     radius: Positive = 1.0
     stationary: bool = False
@@ -96,11 +97,6 @@ class FedKLUCBVI(Counted[Server]):
     def counting(self) -> Counting:
         """By action, for agents draw among the maximisers; over all steps if stationary."""
         return Counting.STATIONARY if self.stationary else Counting.PAIRS
-
-    @property
-    def extension(self) -> RunExtension:
-        """Everything may change: the union bound is over states and steps only."""
-        return RunExtension("", "", "")
 
     def with_agent_reports(self) -> FedKLUCBVI:
         """There is no such thing: a sum of counts does not show whose are wrong."""
@@ -145,14 +141,9 @@ class FedKLUCBVI(Counted[Server]):
         return 8 * (2 * min(visits, steps * S * A * S) + 2 * min(visits, steps * S * A))
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
-        """Value iteration on all counts of the server; reports to it are added to a copy of them."""
-        H, S, A = setting.horizon, setting.states, setting.actions
-        estimates = Estimates.start(H, S, A, plain=True)
-        planner = Server(estimates, server.rule._replace(plain=True), server.table.copy(), server.grid)
-        planner.table.fresh[:] = True
-        planner.update()
-        estimates.updates[:] = server.estimates.updates
-        return planner
+        """Value iteration on all counts of the server."""
+        estimates = Estimates.start(setting.horizon, setting.states, setting.actions, plain=True)
+        return server.planner(estimates, server.rule._replace(plain=True))
 
     def certifying(self, delta: float) -> FedKLUCBVI:
         """Half of delta is for optimism, which is proved for a radius of 1."""

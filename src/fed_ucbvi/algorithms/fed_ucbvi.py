@@ -8,16 +8,13 @@ rewards are random the sums are those of ``y = r + V_{h+1}`` and of ``y^2``, and
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import (
-    ROWS,
-    SUMS,
     Budgets,
     FleetTables,
     Message,
@@ -40,12 +37,13 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     add_up,
     add_up_rows,
     induct,
+    room_for,
     sums_of,
     write_means,
     write_rows,
 )
 from fed_ucbvi.algorithms.fields import new_tables
-from fed_ucbvi.algorithms.kernels import Choice, Ties, first_policy, first_values
+from fed_ucbvi.algorithms.kernels import Choice, Ties, first_estimates
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.parameters import NonNegative, Probability
@@ -55,13 +53,6 @@ from fed_ucbvi.theory.bounds import beta_common, beta_star, threshold_nu
 Bonus = Literal["practical", "theory", "corrected"]
 Aggregation = Literal["weighted", "uniform"]
 Synchronisation = Literal["mixture", "local", "global"]
-
-
-class Broadcast(NamedTuple):
-    """Down, at the start of a round: the policy ``[H,S]`` and ``N[H,S,A]``."""
-
-    policy: IndexArray
-    N: CountArray
 
 
 @dataclass(frozen=True)
@@ -92,7 +83,6 @@ class FedUCBVI(StepByStep[Server]):
     colour: ClassVar[str] = BLUE
     marker: ClassVar[Marker] = "cross"
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
-    report_kind: ClassVar[str] = SUMS
     rewards_by_state: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow(
         "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
@@ -176,30 +166,23 @@ class FedUCBVI(StepByStep[Server]):
 
     def new_server(self, setting: Setting) -> Server:
         """``N = 0``, ``Q = V = H`` and the initial policy."""
-        (Q, V), rule = first_values(setting), self.update_rule(setting)
-        policy = first_policy(setting, self.initial_policy)
-        table = CountTable.empty(*Q.shape, bits=rule.grid.bits, by_slot=setting.random_rewards)
-        return Server(new_tables(Estimates, setting, Q=Q, V=V, policy=policy), rule, table)
+        known, rule = first_estimates(Estimates, setting, self.initial_policy), self.update_rule(setting)
+        table = CountTable.empty(*known.Q.shape, bits=rule.grid.bits, by_slot=setting.random_rewards)
+        return Server(known, rule, table)
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         return DoublingRule.named(self.synchronisation, self.threshold(setting), strict=self.strict)
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
         grid = setting.sum_grid(setting.horizon)
-        agents = CountingAgents.new(self, setting, tables, grid)
-        agents.out = self._room((tables.agents, setting.states, setting.actions), grid)
+        agents = CountingAgents(self, setting, tables, grid)
+        if self.aggregation == "uniform":
+            agents.out = Means(*room_for(tables.agents, setting.states, setting.actions, grid))
         return agents
 
-    def _room(self, shape: tuple[int, int, int], grid: Grid) -> Means | Rows | None:
-        """For what each agent reports by itself; None where the sum is enough."""
-        if self.aggregation == "weighted":
-            return None
-        words = (grid.words,), (2,), (grid.words,)
-        return Means(*(np.zeros((*shape, *more), dtype=np.int64) for more in ((), *words)))
-
     def broadcast(self, server: Server) -> Message:
-        """``pi_(r)`` and ``N_(r)``."""
-        return Broadcast(server.policy, server.estimates.N)
+        """``pi_(r)[H,S]`` and ``N_(r)[H,S,A]``."""
+        return server.policy, server.estimates.N
 
     def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
         """Visits v in the round after which an agent requests a synchronisation.
@@ -211,7 +194,6 @@ class FedUCBVI(StepByStep[Server]):
         return agents.budgets(policy, N)
 
     def absorb(self, agents: CountingAgents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
-        """``n^i_(r+1) = n^i_(r) +`` the round's counts."""
         agents.absorb(policy, transitions, visits)
 
     def report(self, agents: CountingAgents, query: Message, exchange: int) -> Message:
@@ -268,7 +250,7 @@ def _in_form(form: type[FedUCBVI], algorithm: FedUCBVI) -> FedUCBVI:
     family = (kind for kind in type(algorithm).__mro__ if issubclass(kind, FedUCBVI))
     plain = next(kind for kind in family if not vars(kind).get("another_form"))
     kind = form if plain is FedUCBVI else _class_in_form(form, plain)
-    return kind(**{field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)})
+    return kind(**vars(algorithm))
 
 
 @dataclass(frozen=True)
@@ -293,12 +275,8 @@ class FedUCBVIByIncrements(Counted[Server], FedUCBVI):
         return None
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
-        """From all counts of the server; reports to it are added to a copy of them."""
-        planner = FedUCBVI.new_planner(self, setting, server)
-        planner.table, planner.keeps = planner.table.copy(), True
-        planner.update()
-        planner.estimates.updates[:] = server.estimates.updates
-        return planner
+        plain = FedUCBVI.new_planner(self, setting, server)
+        return server.planner(plain.estimates, plain.rule)
 
 
 @dataclass(frozen=True)
@@ -306,12 +284,7 @@ class FedUCBVIByRows(FedUCBVI):
     """Fed-UCBVI whose agents report means as floats, a row each."""
 
     another_form: ClassVar[bool] = True
-    report_kind: ClassVar[str] = ROWS
-
-    @property
-    def pools(self) -> bool:
-        """Rows are one agent's each."""
-        return False
+    pools = False  # rows are one agent's each
 
     def grid(self, setting: Setting) -> None:
         """None: means are not on a grid, though sums of random rewards are."""
@@ -319,8 +292,10 @@ class FedUCBVIByRows(FedUCBVI):
     def reward_grid(self, setting: Setting) -> Grid | None:
         return setting.sum_grid(setting.horizon) if setting.random_rewards else None
 
-    def _room(self, shape: tuple[int, int, int], grid: Grid) -> Rows:
-        return Rows(np.zeros(shape, dtype=np.int64), *(np.zeros(shape) for _ in range(3)))
+    def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
+        agents = super().new_agents(setting, tables)
+        agents.out = new_tables(Rows, setting, tables.agents)
+        return agents
 
     def report(self, agents: CountingAgents, query: Message, exchange: int) -> Rows:
         rows: Rows = agents.out

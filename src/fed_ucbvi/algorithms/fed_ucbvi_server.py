@@ -13,7 +13,7 @@ the server adds up. Rows of floats are added up in agent order.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -37,7 +37,7 @@ from fed_ucbvi.algorithms.exact_sums import (
     write_words,
 )
 from fed_ucbvi.algorithms.experience import Counters, Experience
-from fed_ucbvi.algorithms.kernels import Ties, choose_action, variance_of
+from fed_ucbvi.algorithms.kernels import Ties, act_greedily, choose_action, variance_of
 from fed_ucbvi.core.compiling import compiled, embedded, inlined, inner
 from fed_ucbvi.core.indexing import reward_at, shared
 from fed_ucbvi.core.sampling.philox import product
@@ -133,10 +133,10 @@ class Rows(NamedTuple):
     Of pairs that an agent never visited: those of the uniform kernel and reward 0.
     """
 
-    n: CountArray
-    PV: FloatArray
-    PV2: FloatArray
-    Q: FloatArray
+    n: Annotated[CountArray, fields.Shape("m S A")]
+    PV: Annotated[FloatArray, fields.Shape("m S A")]
+    PV2: Annotated[FloatArray, fields.Shape("m S A")]
+    Q: Annotated[FloatArray, fields.Shape("m S A")]
 
 
 @embedded
@@ -162,14 +162,6 @@ def unvisited(horizon: int, rule: UpdateRule) -> float:
 def optimistic(N: float, mean: float, variance: float, horizon: int, rule: UpdateRule) -> float:
     """``Q = min(mean + b, H)`` (``eq:update_rule``) of a pair visited N times, ``mean`` being that of r + V."""
     return min(mean + bonus(N, variance, horizon, rule), float(horizon))
-
-
-@embedded
-def act_greedily(h: int, s: int, rule: UpdateRule, Q: FloatArray, policy: IndexArray, updates: CountArray) -> float:
-    """Choose the policy's action at (h,s); the largest Q. The tables are those of the estimates."""
-    best = choose_action(Q[h, s], rule.ties.random, rule.ties.seed, updates[0], h * policy.shape[1] + s)
-    policy[h, s] = best
-    return float(Q[h, s, best])
 
 
 @inner
@@ -262,7 +254,8 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
                 z += Z[i, s, a]
             sums = (read_words(x, grid), read_words(y, grid), read_words(z, grid))
             Q[h, s, a] = value_of_sums(N[h, s, a], sums, H, rule)
-        V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, updates), grid.bits)
+        act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)
+        V[h, s] = round_up(V[h, s], grid.bits)
 
 
 # ------------------------------------------------------------------------------------------------- from a table
@@ -312,28 +305,18 @@ def _write_sums(h: int, table: CountTable, V_next: FloatArray, grid: Grid, out: 
             write_words(z, grid, Z[0, s, a])
 
 
+def room_for(rows: int, states: int, actions: int, grid: Grid) -> Iterator[CountArray]:
+    """Zeros for the n, X, Y and Z of so many rows."""
+    for words in ((), (grid.words,), (2,), (grid.words,)):
+        yield np.zeros((rows, states, actions, *words), dtype=np.int64)
+
+
 def sums_of(table: CountTable, h: int, V_next: FloatArray, grid: Grid) -> Sums:
     """What agents report for step h that have together counted what is in a table, added up."""
     _, S, A = table.visits.shape
-    n, words = np.zeros((1, S, A), dtype=np.int64), (grid.words, 2, grid.words)
-    out = Sums(n, *(np.zeros((1, S, A, number), dtype=np.int64) for number in words))
+    out = Sums(*room_for(1, S, A, grid))
     _write_sums(h, table, V_next, grid, out)
     return out
-
-
-@inner
-def _begin(rule: UpdateRule, estimates: tuple[Any, ...]) -> None:
-    """Before the first synchronisation nothing is known anywhere."""
-    N, Q, V, policy, updates = estimates
-    H, S, A = Q.shape
-    level = unvisited(H, rule)
-    for h in range(H):
-        for s in range(S):
-            V[h, s] = level
-            for a in range(A):
-                N[h, s, a] = 0
-                Q[h, s, a] = level
-            act_greedily(h, s, rule, Q, policy, updates)
 
 
 @compiled
@@ -347,8 +330,6 @@ def induct(table: tuple[Any, ...], rule: UpdateRule, estimates: tuple[Any, ...])
     H, S, A = Q.shape
     bits, random = rule.grid.bits, len(paid) > 0
     updates[0] += 1
-    if updates[0] == 1:
-        _begin(rule, estimates)
     changed, changed_next = np.zeros(S, dtype=np.bool_), np.zeros(S, dtype=np.bool_)
     any_next = False
     for h in range(H - 1, -1, -1):
@@ -374,12 +355,13 @@ def induct(table: tuple[Any, ...], rule: UpdateRule, estimates: tuple[Any, ...])
                     redone = True
             if redone:
                 before = V[h, s]
-                V[h, s] = round_up(act_greedily(h, s, rule, Q, policy, updates), bits)
+                act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)
+                V[h, s] = round_up(V[h, s], bits)
                 if V[h, s] != before:
                     changed[s] = any_here = True
-        if rule.ties.random:  # drawn anew at every synchronisation, everywhere
+        if rule.ties.random or updates[0] == 1:  # drawn anew at every synchronisation, everywhere
             for s in range(S):
-                act_greedily(h, s, rule, Q, policy, updates)
+                policy[h, s] = choose_action(Q[h, s], rule.ties.random, rule.ties.seed, updates[0], h * S + s)
         changed, changed_next, any_next = changed_next, changed, any_here
         for s in range(S):
             changed[s] = False
@@ -489,4 +471,4 @@ def add_up_rows(h: int, report: Rows, rule: UpdateRule, estimates: Estimates) ->
             if total != 0.0:
                 variance = variance_of(first / weight, second / weight)
                 Q[h, s, a] = optimistic(total, mean / weight, variance, H, rule)
-        V[h, s] = act_greedily(h, s, rule, Q, policy, updates)
+        act_greedily(h, s, Q, policy, V, rule.ties, updates[0], math.inf)

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer, Tuning
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import RoundCounts, fill_means
 from fed_ucbvi.algorithms.q_learning import QLearning, advance_sum, second_case, step_size
 from fed_ucbvi.core.colours import ORANGE, VERMILLION, Marker
@@ -143,9 +143,9 @@ class FedQHoeffding(QLearning[Estimates, UpdateRule, Any]):
 
     def new_estimates(self, setting: Setting) -> Estimates:
         """``N = 0``, the initial policy, and ``Q = V = H`` (``practical``: H-h, what can still be earned)."""
-        Q, V = first_values(setting, remaining=self.bonus == "practical")
-        policy = first_policy(setting, self.initial_policy)
-        return fields.new_tables(Estimates, setting, plain=Q.copy(), Q=Q, V=V, policy=policy)
+        known = first_estimates(Estimates, setting, self.initial_policy, remaining=self.bonus == "practical")
+        known.plain[:] = known.Q
+        return known
 
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Message) -> None:
         V = values[0]

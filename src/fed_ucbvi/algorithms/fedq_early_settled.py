@@ -33,7 +33,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import RoundCounts, fill_means
 from fed_ucbvi.algorithms.q_learning import QLearning, advance_sum, second_case, step_size
 from fed_ucbvi.core.colours import WINE
@@ -157,17 +157,9 @@ class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
 
     def new_estimates(self, setting: Setting) -> Estimates:
         """``Q = Q^U = Q^R = V = V^R = H`` and ``Q^L = V^L = 0``."""
-        Q, V = first_values(setting)
-        return fields.new_tables(
-            Estimates,
-            setting,
-            Q=Q,
-            upper=Q.copy(),
-            referenced=Q.copy(),
-            V=V,
-            V_reference=V.copy(),
-            policy=first_policy(setting, self.initial_policy),
-        )
+        known = first_estimates(Estimates, setting, self.initial_policy)
+        known.upper[:], known.referenced[:], known.V_reference[:] = known.Q, known.Q, known.V
+        return known
 
     def summarise(
         self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: EarlySettledReport

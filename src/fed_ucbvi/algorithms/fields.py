@@ -114,9 +114,6 @@ def new_tables(kind: type[TupleT], setting: Setting, agents: int = 0, **given: A
     for name, hint in _hints(declared).items():
         if name in made:
             continue
-        if hasattr(hint, "_fields"):  # tables within tables
-            made[name] = new_tables(hint, setting, agents)
-            continue
         (shape,) = _notes(hint, Shape)
         last = typing.get_args(typing.get_args(hint)[0])[-1]  # np.dtype[...], or since NumPy 2.5 what is in it
         dtype = next(iter(typing.get_args(last)), last)

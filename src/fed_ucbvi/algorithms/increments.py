@@ -69,8 +69,8 @@ class Support:
 
     @classmethod
     @functools.lru_cache(4)
-    def full(cls, shape: tuple[int, int, int]) -> Support:
-        """Every state can follow."""
+    def full(cls, shape: tuple[int, ...]) -> Support:
+        """Every state can follow; ``shape`` is ``(steps, S, A)``."""
         steps, S, A = shape
         return cls(np.ones((1, S, A, S), dtype=np.bool_), steps)
 

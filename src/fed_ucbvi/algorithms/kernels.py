@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from fed_ucbvi.algorithms.fields import TupleT, new_tables
 from fed_ucbvi.core.compiling import compiled, embedded
 from fed_ucbvi.core.sampling.philox import SERVER, philox, unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
@@ -65,12 +66,11 @@ def act_greedily(
 
 @compiled
 def randomise(seed: np.uint64, actions: int, policy: IndexArray) -> None:
-    """Fill ``policy[H,S]`` with actions drawn from the seed, as :func:`choose_action` draws among equals."""
-    H, S = policy.shape
+    """Fill ``policy[H,S]`` with actions drawn from the seed, all being equal."""
+    (H, S), equal = policy.shape, np.zeros(actions)
     for h in range(H):
         for s in range(S):
-            word, _, _, _ = philox(np.uint64(h * S + s), np.uint64(0), SERVER, np.uint64(0), seed, np.uint64(0))
-            policy[h, s] = int(unit_interval(word) * actions)
+            policy[h, s] = choose_action(equal, True, seed, 0, h * S + s)
 
 
 def first_policy(setting: Setting, choice: Choice) -> IndexArray:
@@ -81,12 +81,16 @@ def first_policy(setting: Setting, choice: Choice) -> IndexArray:
     return policy
 
 
-def first_values(setting: Setting, *, remaining: bool = False) -> tuple[FloatArray, FloatArray]:
-    """``Q[H,S,A]`` and ``V[H+1,S]``, all H, or the number of remaining steps; V is 0 after the last step."""
+def first_estimates(kind: type[TupleT], setting: Setting, choice: Choice, *, remaining: bool = False) -> TupleT:
+    """What a server knows before the first round: nothing, the first policy, and values as large as they can be.
+
+    Q and V are H, or the number of ``remaining`` steps; V is 0 after the last step.
+    """
+    known = new_tables(kind, setting, policy=first_policy(setting, choice))
     H = setting.horizon
-    start = H - np.arange(H + 1.0) if remaining else np.append(np.full(H, float(H)), 0.0)
-    V = np.repeat(start[:, None], setting.states, axis=1)
-    return np.repeat(V[:H, :, None], setting.actions, axis=2), V
+    known.V[:H] = (H - np.arange(H))[:, None] if remaining else H
+    known.Q[:] = known.V[:H, :, None]
+    return known
 
 
 def at_actions(policy: PolicyArray) -> tuple[Any, ...]:

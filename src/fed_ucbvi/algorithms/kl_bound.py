@@ -140,11 +140,9 @@ def largest_rate(rate: float, c: float) -> float:
     """
     if rate >= 1.0:
         return 1.0
-    p, d, log_d = np.empty(2), np.empty(2), np.zeros(2)
-    p[0], d[0] = 1.0 - rate, 1.0
-    p[1], d[1] = rate, 0.0
-    base, factor, x = parts_of_largest_mean(p, d, log_d, 2 if rate > 0.0 else 1, 1.0, c)
-    return base - factor * exp(x)
+    p, d = np.empty(2), np.empty(2)
+    p[0], p[1], d[0], d[1] = 1.0 - rate, rate, 1.0, 0.0
+    return largest_mean(p, d, 2 if rate > 0.0 else 1, 1.0, c)
 
 
 # ------------------------------------------------------------------------------ what may be possible at most
@@ -271,7 +269,8 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
     for h in range(H - 1, -1, -1):
         hc, after = (h, min(h + 1, H - 1)) if steps > 1 else (0, 0)
         V_next, cap, any_here, clearly = V[h + 1], float(H - h), 0, CLEARLY * (H - h)
-        top = _top(V_next, cap - 1.0, rule.plain or h + 1 == H or numbers[after] == S)
+        known = rule.plain or h + 1 == H or numbers[after] == S  # else a state that was never visited is at the top
+        top = V_next.max() if known else cap - 1.0
         everything, lower = rule.clock or top > tops[h], top < tops[h]
         tops[h] = top
         step = Step(hc, V_next, top, cap, betas[hc])
@@ -382,17 +381,6 @@ def _beta_by_clock(hc: int, table: CountTable, rule: Rule) -> float:
         for a in range(table.visits.shape[2]):
             total += table.visits[hc, table.states[hc, j], a]
     return _beta(float(total), rule)
-
-
-@inner
-def _top(V: FloatArray, cap: float, everywhere: bool) -> float:
-    """The largest V of all states: ``cap`` if one of them was never visited, unless they are looked at everywhere."""
-    if not everywhere:
-        return cap
-    top = float(V[0])
-    for s in range(len(V)):
-        top = max(top, V[s])
-    return top
 
 
 # ------------------------------------------------------------------------- what a policy is worth at least

@@ -38,7 +38,7 @@ from fed_ucbvi.algorithms.base import (
     check_table_size,
 )
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.algorithms.kernels import Choice, at_actions, at_policy, first_policy, first_values
+from fed_ucbvi.algorithms.kernels import Choice, at_actions, at_policy, first_estimates
 from fed_ucbvi.algorithms.one_report import OneReport, RoundAgents, RoundCounts
 from fed_ucbvi.core.colours import MAGENTA, MUSTARD
 from fed_ucbvi.core.parameters import NonNegative, Probability
@@ -74,15 +74,6 @@ class MVPAgents(RoundAgents[MVPReport]):
         return {**super().arrays(), "before": self.before, "squares_before": self.squares_before}
 
 
-class Sums(NamedTuple):
-    """What has been seen of each (h,s,a): visits, sums of r and r^2, and next states."""
-
-    N: fields.PairCounts
-    paid: fields.PairTable
-    squares: fields.PairTable
-    moves: Annotated[CountArray, fields.Shape("H S A S")]
-
-
 class UpdateRule(NamedTuple):
     """``L``, and the factor on the bonus."""
 
@@ -91,16 +82,22 @@ class UpdateRule(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What the server knows: totals, those when each epoch began, and the model each triplet has in use."""
+    """What the server knows: of each (h,s,a) visits, sums of r and r^2, and next states; and what follows from them.
 
-    totals: Sums
-    begun: Sums
-    model: Sums
+    Of each of these four there are three tables: totals, those when the epoch of the triplet began, and the model
+    that it has in use.
+    """
+
+    N: Annotated[CountArray, fields.Shape("3 H S A")]
+    paid: Annotated[FloatArray, fields.Shape("3 H S A")]
+    squares: Annotated[FloatArray, fields.Shape("3 H S A")]
+    moves: Annotated[CountArray, fields.Shape("3 H S A S")]
     Q: fields.PairTable
     V: fields.Values
     policy: fields.Policy
 
 
+TOTAL, BEGUN, MODEL = range(3)
 Server = TableServer[Estimates, UpdateRule]
 
 
@@ -160,12 +157,11 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
     def new_estimates(self, setting: Setting) -> Estimates:
         """No model of anything: ``Q = V = H``."""
         check_table_size(self.name, setting, 3)
-        Q, V = first_values(setting)
-        return fields.new_tables(Estimates, setting, Q=Q, V=V, policy=first_policy(setting, self.initial_policy))
+        return first_estimates(Estimates, setting, self.initial_policy)
 
     def broadcast(self, server: Server) -> Message:
         """The policy, and how many visits the epoch of each ``(h, s, pi_h(s))`` lacks, ``left[H,S]``."""
-        N = at_policy(server.policy, server.estimates.totals.N)
+        N = at_policy(server.policy, server.estimates.N[TOTAL])
         return server.policy, _next_target(N) - N
 
     def fill_budgets(self, sent: dict[str, Array], M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
@@ -175,8 +171,7 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
     def new_agents(self, setting: Setting, tables: FleetTables) -> MVPAgents:
         blank = super().new_agents(setting, tables)
         before, squares = tables.sums.by_slot.sum(axis=-1), np.zeros_like(tables.sums.squares)
-        parts = blank.tables, blank.values, blank.out, blank.budgets, blank.federation_size
-        return MVPAgents(*parts, before, squares, self.reward_grid(setting).unit)
+        return MVPAgents(**vars(blank), before=before, squares_before=squares, unit=self.reward_grid(setting).unit)
 
     def absorb(
         self, agents: RoundAgents[MVPReport], policy: IndexArray, transitions: CountArray, visits: CountArray
@@ -204,24 +199,24 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Add up the reports; where an epoch is over, use its data for the model, and plan if there is any."""
         known = server.estimates
-        here = at_actions(known.policy)
-        target = _next_target(known.totals.N[here])
-        for total, rows in zip(known.totals, report, strict=True):
-            total[here] += rows.sum(axis=0)
-        over = np.zeros(known.totals.N.shape, dtype=np.bool_)
-        over[here] = known.totals.N[here] >= target
+        N, here = known.N[TOTAL], at_actions(known.policy)
+        target = _next_target(N[here])
+        for table, rows in zip(known[:4], report, strict=True):
+            table[TOTAL][here] += rows.sum(axis=0)
+        over = np.zeros(N.shape, dtype=np.bool_)
+        over[here] = N[here] >= target
         if over.any():
-            for total, begun, model in zip(known.totals, known.begun, known.model, strict=True):
+            for total, begun, model in known[:4]:
                 model[over] = total[over] - begun[over]
                 begun[over] = total[over]
-            _plan(known, server.rule)
+            _plan(MODEL, known, server.rule)
 
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """A plan without bonus from all that was seen; what was never seen is worth nothing."""
-        totals = server.estimates.totals
-        plan = fields.new_tables(Estimates, setting, totals=totals, begun=server.estimates.begun, model=totals)
+        known = server.estimates
+        plan = Estimates._make([*known[:4], *map(np.zeros_like, known[4:])])
         planner = TableServer(plan, server.rule._replace(scale=0.0))
-        _plan(planner.estimates, planner.rule, unseen=0.0)
+        _plan(TOTAL, plan, planner.rule, unseen=0.0)
         return planner
 
 
@@ -247,9 +242,9 @@ def _next_target(N: CountArray) -> CountArray:
     return target
 
 
-def _plan(known: Estimates, rule: UpdateRule, unseen: float | None = None) -> None:
-    """Backward induction with the models in use; Q is ``unseen``, by default H, where there is none."""
-    n, paid, squares, moves = known.model
+def _plan(which: int, known: Estimates, rule: UpdateRule, unseen: float | None = None) -> None:
+    """Backward induction with one of three tables; Q is ``unseen``, by default H, where nothing is in it."""
+    n, paid, squares, moves = (table[which] for table in known[:4])
     H = len(known.policy)
     L, scale = rule
     for h in reversed(range(H)):

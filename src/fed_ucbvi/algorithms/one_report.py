@@ -208,22 +208,19 @@ def fill_means(counts: RoundCounts, tables: FleetTables, functions: Sequence[Flo
     ``report`` holds visits, rewards and as many means as there are functions, each ``(m, H, S)``.
     """
     visits, rewards, *means = report
-    _fill_means(*counts, tables.successors, tables.rewards, np.stack(functions), visits, rewards, tuple(means))
+    _fill_means(counts, tables.successors, tables.rewards, np.stack(functions), (visits, rewards, tuple(means)))
+
+
+Means = tuple[CountArray, FloatArray, tuple[FloatArray, ...]]
+"""Visits, rewards and means."""
 
 
 @compiled
 def _fill_means(
-    policy: IndexArray,
-    transitions: CountArray,
-    visits: CountArray,
-    successors: IndexArray,
-    rewards: FloatArray,
-    functions: FloatArray,
-    n: CountArray,
-    r: FloatArray,
-    means: tuple[FloatArray, ...],
+    counts: RoundCounts, successors: IndexArray, rewards: FloatArray, functions: FloatArray, out: Means
 ) -> None:
     """``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` at the next step for every f; 0 where ``n = 0``."""
+    (policy, transitions, visits), (n, r, means) = counts, out
     m, H, S, K = transitions.shape
     for i in range(m):
         for h in range(H):
@@ -265,23 +262,14 @@ class EveryEpisode(OneReport[EstimatesT, RuleT, Trajectories], Generic[Estimates
 
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Trajectories) -> None:
         """Read the round's counts, which are those of one episode, as trajectories."""
-        policy, transitions, visits = counts
-        states, rewards = out
-        if not _read_trajectories(policy, transitions, visits, tables.successors, tables.rewards, states, rewards):
+        if not _read_trajectories(counts, tables.successors, tables.rewards, out):
             raise InputError(f"{self.name} synchronises after every episode, but was given a longer round.")
 
 
 @compiled
-def _read_trajectories(
-    policy: IndexArray,
-    transitions: CountArray,
-    visits: CountArray,
-    successors: IndexArray,
-    rewards: FloatArray,
-    states: IndexArray,
-    observed: FloatArray,
-) -> bool:
+def _read_trajectories(counts: RoundCounts, successors: IndexArray, rewards: FloatArray, out: Trajectories) -> bool:
     """One episode's counts as ``(s_0, ..., s_H)`` and rewards; False unless each step has exactly one transition."""
+    (policy, transitions, visits), (states, observed) = counts, out
     m, H, S, K = transitions.shape
     for i in range(m):
         total = 0

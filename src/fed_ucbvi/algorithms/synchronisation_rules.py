@@ -54,12 +54,6 @@ class SynchronisationRule(ABC):
         """Which of the algorithm's ``rules`` is in force where, for the record; by default the first."""
         return np.zeros(total.shape, dtype=np.int8)
 
-    def max_rounds(self, episodes: int) -> float:
-        """A bound on the rounds of T episodes that holds for certain: ``2 + log(T) / log(1 + min_round_growth)``."""
-        if self.min_round_growth == 0:
-            return float(episodes)
-        return min(float(episodes), 2 + math.log(episodes) / math.log1p(self.min_round_growth))
-
 
 Doubling = tuple[float, bool, int]
 """A :class:`DoublingRule` for compiled functions: ``nu``, whether it is strict, and M."""
@@ -78,8 +72,6 @@ class DoublingRule(SynchronisationRule):
 
     >>> DoublingRule.named("global").limits(np.array([0]), np.array([0, 7, 41]), agents=20)
     array([1, 1, 3])
-    >>> DoublingRule(min_round_growth=0.1).max_rounds(30_000) < 111
-    True
     """
 
     nu: float = math.inf
@@ -97,7 +89,6 @@ class DoublingRule(SynchronisationRule):
         return self.nu < 0
 
     def numbers(self, agents: int) -> Doubling:
-        """The rule for M agents, for compiled functions."""
         return float(self.nu), self.strict, agents
 
     def kinds(self, total: CountArray) -> npt.NDArray[np.int8]:

@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 from fed_ucbvi.algorithms.base import Message, RunExtension, Setting, TableRow, TableServer, Tuning, check_table_size
 from fed_ucbvi.algorithms.fields import Number, PairCounts, PairTable, Policy, Shape, Values, new_tables
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_policy, first_values, variance_of
+from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode
 from fed_ucbvi.core.colours import GREEN, OLIVE, Marker
 from fed_ucbvi.core.compiling import compiled
@@ -147,10 +147,10 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
     def new_estimates(self, setting: Setting) -> Estimates:
         """No counts, ``Q`` at its cap (infinite where only V is clipped), ``V = H`` and the initial policy."""
         check_table_size(self.name, setting, 1)
-        Q, V = first_values(setting)
+        known = first_estimates(Estimates, setting, self.initial_policy)
         for h in range(setting.horizon):
-            Q[h] = _cap(h, setting.horizon, CLIPS.index(self.clip))
-        return new_tables(Estimates, setting, Q=Q, V=V, policy=first_policy(setting, self.initial_policy))
+            known.Q[h] = _cap(h, setting.horizon, CLIPS.index(self.clip))
+        return known
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         states, rewards = report
@@ -221,7 +221,6 @@ def _bonus(h: int, H: int, N: int, variance: float, third: float, rule: UpdateRu
 
 @compiled
 def _plan(rule: UpdateRule, estimates: Estimates) -> None:
-    """Backward induction over all steps."""
     N, transitions, reward_sums, arrivals, Q, V, policy, updates = estimates
     H, S, A = N.shape
     freedman = rule.bonus > CHERNOFF_HOEFFDING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Counting, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 
@@ -50,7 +50,7 @@ def extended_setting(
 
 def warm_setting(algorithm: Algorithm[Any, Any], setting: Setting, counts: CountTable) -> tuple[Setting, CountTable]:
     """The setting of a run that starts from counts, and the counts as it counts; raise where it cannot start so."""
-    if algorithm.report_kind != SUMS or algorithm.extension.warm_start:
+    if algorithm.grid(setting) is None or algorithm.extension.warm_start:
         reason = algorithm.extension.warm_start or "it takes the report of each agent by itself"
         raise InputError(f"{algorithm.name} cannot start from the counts of an earlier run: {reason}.")
     stationary = algorithm.counting is Counting.STATIONARY

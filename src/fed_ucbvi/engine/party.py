@@ -28,7 +28,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fed_ucbvi.algorithms.base import (
-    SUMS,
     Algorithm,
     Array,
     Counting,
@@ -291,7 +290,7 @@ class Party(ABC):
         """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
         report = self.algorithm.report(self.agents, query, exchange)
         check_report(self.algorithm, report)
-        return added_up(report) if self.algorithm.report_kind == SUMS else tuple(report)
+        return tuple(report) if self.algorithm.grid(self.setting) is None else added_up(report)
 
     def exchange(self, server: Any, synchronisations: int) -> None:
         """All exchanges of the agents with ``server``, or a planner, after so many synchronisations."""
@@ -326,9 +325,7 @@ class Party(ABC):
 
     def own_counts(self, agent: int) -> OwnCounts:
         """What one of these agents has counted in all rounds, where each is counted by itself."""
-        starts, law_known = self.starts(agent)
-        H = self.setting.horizon
-        return OwnCounts.of(self.algorithm, self.agents, agent, H, starts, law_known=law_known)
+        return OwnCounts.of(self.algorithm, self.agents, agent, self.setting.horizon, *self.starts(agent))
 
     def counts(self) -> dict[str, Array]:
         """What was counted in the round and cannot be played again, for :meth:`recall`; not copied."""

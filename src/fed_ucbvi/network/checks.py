@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import SUMS, Algorithm, Array, Counting, FleetTables, Message, added_up, as_sets
+from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, FleetTables, Message, added_up, as_sets
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
 from fed_ucbvi.core.errors import InputError
@@ -102,7 +102,7 @@ class ReportSchema:
         if last is not None and self._lasting and not member.out and not planning:
             return last
         rows = tuple(np.repeat(array, member.agents, axis=0) for array in self._blank(query, exchange))
-        return added_up(rows) if self.plan.algorithm.report_kind == SUMS else rows
+        return rows if self.grid is None else added_up(rows)
 
     def _blank(self, query: Message, exchange: int) -> Message:
         """What one agent reports that has seen nothing."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, parameters_of
-from fed_ucbvi.algorithms.base import SUMS, Algorithm, Counting, Message, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Counting, Message, Setting
 from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.increments import Support, increments_of, listed_counts
@@ -128,7 +128,8 @@ class RunPlan(FederationRules):
                 f"secure sums need at least {self.least_members} nodes, each with an agent or more: from the sum of "
                 "two, each would know the other's numbers."
             )
-        if self.algorithm.report_kind != SUMS or (self.federation is not None and self.federation.liars is not None):
+        lies = self.federation is not None and self.federation.liars is not None
+        if lies or self.algorithm.grid(self.setting) is None:
             raise InputError(
                 f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Use "
                 "an algorithm whose reports are sums, or leave out --secure-sums."
