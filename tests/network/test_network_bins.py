@@ -137,7 +137,7 @@ def test_two_houses_as_processes_with_learnt_bins(tmp_path: Path, monkeypatch: p
         *("--out", str(tmp_path / "run"), "--json", "--quiet"),
     )
     while not port.exists():
-        assert server.process.poll() is None, server.words()
+        assert server.process.is_alive(), server.words()
         time.sleep(0.05)
     address = f"127.0.0.1:{port.read_text(encoding='utf-8').strip()}"
     nodes = [

@@ -185,7 +185,7 @@ def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -
         seconds = {SERVER: Party(*processes._serve()), "node-1": Party(*processes._join("node-1", None))}
         for holder, refused in seconds.items():
             assert refused.end() == 2
-            assert f"in use by process {processes.parties[holder].process.pid} on " in refused.words()
+            assert f"in use by process {processes.parties[holder].pid} on " in refused.words()
         processes.start("node-0")
         processes.reach(10)
         processes.signal(SERVER, signal.SIGSTOP)
@@ -227,7 +227,7 @@ MOST_MEGABYTES = 60
 
 def megabytes(party: Party) -> int:
     """The most memory that a process has had."""
-    status = Path(f"/proc/{party.process.pid}/status").read_text(encoding="ascii")
+    status = Path(f"/proc/{party.pid}/status").read_text(encoding="ascii")
     found = re.search(r"VmHWM:\s+([0-9]+) kB", status)
     assert found
     return int(found[1]) // 1024
@@ -261,7 +261,7 @@ def test_revoked_and_vague_certificates_open_nothing_and_fill_no_memory(tmp_path
         told = "the certificate is not one for nodes (its extended key usage lacks clientAuth)"
         assert told in refused.words()
         assert "joined" not in server.words()
-        assert server.process.poll() is None
+        assert server.process.is_alive()
 
 
 @pytest.mark.full

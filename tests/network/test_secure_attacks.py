@@ -104,7 +104,7 @@ def wait(condition: Any, *parties: Party) -> None:
     """Until it holds, while these live."""
     end = time.monotonic() + SECONDS
     while not condition():
-        assert all(party.process.poll() is None for party in parties), [party.words() for party in parties]
+        assert all(party.process.is_alive() for party in parties), [party.words() for party in parties]
         assert time.monotonic() < end
         time.sleep(0.01)
 

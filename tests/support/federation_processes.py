@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, Run, run, synthetic
 from saved_states import log_in
-from warm_start import WarmProcess
+from warm_start import WARM, run_command
 
 SECONDS = 300.0
 """What is waited for at most; a machine that takes longer is taken to hang."""
@@ -49,16 +50,25 @@ class Party:
     """One process; what it says is read as it comes."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = WarmProcess(arguments)
+        ends = [WARM.Pipe(duplex=False) for _ in range(2)]
+        self.process = WARM.Process(target=run_command, args=(arguments, *(end for _, end in ends)), daemon=True)
+        self.process.start()
         self.said: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        self._readers = [threading.Thread(target=self._listen, args=(name,), daemon=True) for name in self.said]
-        for reader in self._readers:
-            reader.start()
+        self._readers = []
+        for name, (near, far) in zip(self.said, ends, strict=True):
+            far.close()
+            self._readers.append(threading.Thread(target=self._listen, args=(name, near), daemon=True))
+            self._readers[-1].start()
 
-    def _listen(self, name: str) -> None:
-        with getattr(self.process, name) as lines:
+    def _listen(self, name: str, end: Connection) -> None:
+        with end, open(end.fileno(), encoding="utf-8", closefd=False) as lines:
             for line in lines:
                 self.said[name].append(line)
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
 
     def words(self) -> str:
         """What it has written to standard error."""
@@ -66,10 +76,16 @@ class Party:
 
     def end(self) -> int:
         """Wait for its own end; the exit code."""
-        code = self.process.wait(SECONDS)
+        self.process.join(SECONDS)
+        assert self.process.exitcode is not None, "a command does not end"
         for reader in self._readers:
             reader.join(SECONDS)
-        return code
+        return self.process.exitcode
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless it has ended."""
+        if self.process.is_alive():
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """As ``kill -9`` does, frozen or not."""
@@ -160,18 +176,19 @@ class Processes:
     def kill(self, *names: str) -> None:
         """``kill -9``, all at once."""
         for name in names:
-            self.parties[name].process.send_signal(signal.SIGKILL)
+            self.parties[name].process.kill()
         for name in names:
             self.parties[name].end()
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send one signal."""
-        self.parties[name].process.send_signal(number)
+        self.parties[name].signal(number)
 
     def limit_files(self, name: str, size: int) -> None:
         """No file of this process may grow beyond so many bytes: writing fails as on a full disk; -1 lifts it."""
-        hard = resource.prlimit(self.parties[name].process.pid, resource.RLIMIT_FSIZE)[1]
-        resource.prlimit(self.parties[name].process.pid, resource.RLIMIT_FSIZE, (hard if size < 0 else size, hard))
+        pid = self.parties[name].pid
+        hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if size < 0 else size, hard))
 
     # ------------------------------------------------------------------------------------------------------ watching
 
@@ -185,10 +202,8 @@ class Processes:
         end = time.monotonic() + SECONDS
         while not condition():
             server = self.parties[SERVER].process
-            if server.poll() is not None:
-                raise AssertionError(f"the server ended ({server.returncode}) before {what}")
-            if time.monotonic() > end:
-                raise AssertionError(f"waited in vain for {what}")
+            assert server.is_alive(), f"the server ended ({server.exitcode}) before {what}"
+            assert time.monotonic() < end, f"waited in vain for {what}"
             time.sleep(0.02)
 
     def reach(self, number: int) -> None:

@@ -95,10 +95,10 @@ class Storm:
     def _over_by(self, number: int) -> bool:
         """Wait for a round to be on record; whether the server has ended before."""
         end = time.monotonic() + SECONDS
-        while self._processes.round() < number and self._server.process.poll() is None:
+        while self._processes.round() < number and self._server.process.is_alive():
             assert time.monotonic() < end, f"waited in vain for round {number}"
             time.sleep(0.02)
-        return self._server.process.poll() is not None
+        return not self._server.process.is_alive()
 
     def _start(self, *names: str) -> None:
         for name in names:
