@@ -212,7 +212,7 @@ def test_processes_started_after_the_end_learn_it_from_the_file_or_from_the_serv
     with Processes(tmp_path, "--overwrite", certs=certs) as processes:
         processes.start(SERVER, "node-0", "node-1")
         run, _ = processes.finish()
-        words = processes._join("node-0", None)
+        words = processes.joining("node-0")
         out = tmp_path / "mine" / "policy.json"
         told = Party(*words, "--result", str(tmp_path / "checkpoint" / POLICY_FILE), "--out", str(out))
         assert told.end() == 0, told.words()

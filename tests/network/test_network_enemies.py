@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from deaths import CrashError
 from enemies import ALGORITHM, INCARNATION, SPLIT, WORLD, T, Turn, long_fault, plan, simulated, turning
 from fed_ucbvi.network.arrays import Changes
 from fed_ucbvi.network.checks import Expected, ReportSchema
@@ -36,7 +37,6 @@ from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server import Outcome
 from network import (
     LOOPBACK,
-    CrashError,
     Served,
     assert_run_without_the_first_agent,
     assert_same,

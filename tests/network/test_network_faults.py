@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deaths import CrashError, failing, keep_alive, mortal, with_deaths
 from enemies import SEED, SPLIT, WORLD, T
 from fed_ucbvi import FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
@@ -22,7 +22,6 @@ from fed_ucbvi.engine import state_store
 from fed_ucbvi.network import client, coordinator, transport
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import FederationStoppedError
-from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import ExchangeCall
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
@@ -30,19 +29,7 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import Line
 from matrices import first_of
-from network import (
-    LOOPBACK,
-    CrashError,
-    Fragile,
-    Served,
-    assert_run_without_the_first_agent,
-    assert_same,
-    failing,
-    federate,
-    keep_alive,
-    make_nodes,
-    tell,
-)
+from network import LOOPBACK, Served, assert_run_without_the_first_agent, assert_same, federate, make_nodes, tell
 
 ALGORITHM = FedUCBVI(nu=30)
 LOCAL = FedUCBVI(synchronisation="local")
@@ -59,31 +46,6 @@ def assert_undisturbed(outcome: Outcome, algorithm: Any = ALGORITHM, episodes: i
     assert_same(outcome.run, run(algorithm, WORLD, episodes, seed=SEED, driver="episodes"), regret=False)
 
 
-def mortal(deaths: list[int], folder: Path | None = None, *, after: bool = False) -> Callable[[], Node]:
-    """Makes node-0 again and again; each time it dies after so many answers, and lives on when none are left."""
-
-    def make() -> Node:
-        node = Fragile("node-0", lambda M: WORLD, 0, 1, folder, trajectories=True)
-        node.dies_at, node.after = (deaths.pop(0) if deaths else -1), after
-        return node
-
-    return make
-
-
-def with_restarts(task: RunPlan, folder: Path, deaths: list[int], *, after: bool) -> Outcome:
-    """A run in which node-0 dies again and again, and comes back from its disk."""
-
-    async def story() -> Outcome:
-        served = Served(task)
-        served.begin(keep_alive(mortal(deaths, folder, after=after), served.remote()))
-        served.join(make_nodes(WORLD, SPLIT)[1])
-        return await served.finish()
-
-    outcome = tell(story())
-    assert deaths == []
-    return outcome
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before its work", "after its work"])
 @pytest.mark.parametrize(
     "algorithm", [ALGORITHM, FedKLUCBVI(min_round_growth=0.2)], ids=lambda algorithm: algorithm.name
@@ -94,7 +56,7 @@ def test_a_node_that_dies_again_and_again_rejoins_and_nothing_changes(
     """Deaths fall on starts, stops and queries: of those a round has three, and six where a
     policy is planned."""
     deaths = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
-    assert_undisturbed(with_restarts(plan(algorithm), tmp_path, deaths, after=after), algorithm)
+    assert_undisturbed(with_deaths(plan(algorithm), WORLD, SPLIT, tmp_path, deaths, after), algorithm)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +66,7 @@ def test_every_algorithms_agents_come_back_from_their_disk(name: str, tmp_path: 
     """The first node dies again and again, after it has worked out an answer and before it has given it."""
     algorithm = make_algorithm(name, {})
     task = plan_for(algorithm, WORLD, 40, seed=SEED)
-    assert_undisturbed(with_restarts(task, tmp_path, [2, 3, 5, 4, 7], after=True), algorithm, 40)
+    assert_undisturbed(with_deaths(task, WORLD, SPLIT, tmp_path, [2, 3, 5, 4, 7], True), algorithm, 40)
 
 
 @pytest.mark.parametrize("moment", ["before a round", "in the middle of a synchronisation", "before its checkpoint"])
@@ -127,22 +89,13 @@ async def test_a_server_that_dies_goes_on_from_its_checkpoint(
 
 
 def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writes, original = 0, state_store.append_bytes
-
-    def full(*arguments: Any, **options: Any) -> int:
-        nonlocal writes
-        writes += 1
-        size = original(*arguments, **options)
-        if writes in (4, 5, 9, 10, 11, 20):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return size
-
-    monkeypatch.setattr(state_store, "append_bytes", full)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    writes = failing(monkeypatch, state_store, "append_bytes", (4, 5, 9, 10, 11, 20), full, after=True)
     monkeypatch.setattr(coordinator, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
     assert_undisturbed(federate(plan(), make_nodes(WORLD, SPLIT, tmp_path), folder=tmp_path / "checkpoint"))
-    assert writes > 20
+    assert len(writes) > 20
 
 
 async def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress() -> None:
@@ -151,7 +104,7 @@ async def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress() 
 
     async def come_back() -> None:
         with suppress(CrashError):
-            await run_node(mortal([14])(), served.remote())
+            await run_node(mortal(WORLD, SPLIT, None, [14])(), served.remote())
         with pytest.raises(InputError, match="must resume after round"):
             await run_node(first, served.remote())
 
@@ -176,14 +129,14 @@ async def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: s
             raise CrashError
 
     served = Served(task, kept, report=die)
-    (forgetful,) = served.begin(keep_alive(mortal(deaths), served.remote()))
+    (forgetful,) = served.begin(keep_alive(mortal(WORLD, SPLIT, None, deaths), served.remote()))
     served.join(make_nodes(WORLD, SPLIT, tmp_path)[1])
     with pytest.raises(CrashError):
         await served.start()
     served.joined.remove(forgetful)
     forgetful.cancel()
     served.restart(task, kept)
-    served.begin(keep_alive(mortal(deaths), served.remote()))
+    served.begin(keep_alive(mortal(WORLD, SPLIT, None, deaths), served.remote()))
     outcome = await served.finish()
     assert deaths == []
     assert_undisturbed(outcome, algorithm, 40)
@@ -263,11 +216,11 @@ def with_departure(
 
         async def depart() -> None:
             with suppress(CrashError):
-                await run_node(mortal([dies_at], folder)(), served.remote())
+                await run_node(mortal(WORLD, SPLIT, folder, [dies_at])(), served.remote())
             if back:
                 while not served.coordinator.engine.events:
                     await asyncio.sleep(0.01)
-                await run_node(Node("node-0", lambda M: WORLD, 0, 1, folder), served.remote())
+                await run_node(make_nodes(WORLD, SPLIT, folder)[0], served.remote())
 
         served.begin(depart())
         served.join(make_nodes(WORLD, SPLIT)[1])

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from commands import refusal
+from deaths import CrashError, failing, with_deaths
 from fed_ucbvi import MDP, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
@@ -24,10 +25,9 @@ from fed_ucbvi.network.messages import Continue, Played, Query, Report, Start, S
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import ExchangeCall
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import Failing, TableEnv
-from network import CrashError, Fragile, Served, failing, federate, first_broadcast, keep_alive, make_nodes, tell
+from network import Served, federate, first_broadcast, make_nodes
 
 LAKE, CLIFF = "FrozenLake-v1", "CliffWalking-v1"
 SIZES = {LAKE: (17, 4), CLIFF: (49, 4)}
@@ -245,7 +245,7 @@ def test_a_round_that_was_told_is_on_disk_with_supports_and_rewards(name: str, t
     algorithm, agents = alone(name)
     task = plan(algorithm, LAKE, 6, agents, 50, run="the-run")
 
-    def new_node() -> Node:
+    def new_node() -> Any:
         return make_nodes(source(LAKE, 6), [agents], tmp_path)[0]
 
     killed = new_node()
@@ -311,27 +311,8 @@ def test_a_round_the_server_went_on_without_leaves_no_trace() -> None:
 # ------------------------------------------------------------------------------------------------ deaths
 
 
-def with_deaths(task: RunPlan, live: LiveSource, folder: Path, deaths: list[int], *, others: int = 0) -> Outcome:
-    """A run in which node-0 dies again and again; deaths are of either kind in turn."""
-    left = list(deaths)
-    agents = task.setting.agents - others
-
-    def mortal() -> Node:
-        node = Fragile("node-0", live, 0, agents, folder, trajectories=True)
-        if left:
-            node.dies_at, node.after = left.pop(0), len(left) % 2 == 0
-        return node
-
-    async def story() -> Outcome:
-        served = Served(task)
-        served.begin(keep_alive(mortal, served.remote()))
-        if others:
-            served.join(Node("node-1", live, agents, others))
-        return await served.finish()
-
-    outcome = tell(story())
-    assert left == []
-    return outcome
+EITHER = (True, False)
+"""Deaths after work and before it in turn."""
 
 
 @pytest.mark.parametrize("name", ["fed-ucbvi", "fedq-advantage"])
@@ -339,14 +320,15 @@ def test_where_nothing_depends_on_chance_deaths_of_a_node_change_nothing(name: s
     """Episodes that were lost are played again; those that were not would be counted twice if they were."""
     algorithm, agents = alone(name)
     task = plan(algorithm, CLIFF, 4, agents, 40, patience=20.0)
-    outcome = with_deaths(task, source(CLIFF, 4), tmp_path, [1, 2, 3, 4, 5, 6, 7, 1, 2, 13])
+    deaths = [1, 2, 3, 4, 5, 6, 7, 1, 2, 13]
+    outcome = with_deaths(task, source(CLIFF, 4), [agents], tmp_path, deaths, *EITHER)
     assert_same_learning(outcome.run, by_itself(algorithm, CLIFF, 4, agents, 40))
     assert outcome.events == []
 
 
 def test_a_node_that_dies_among_others_goes_on_and_every_agent_plays_its_episodes(tmp_path: Path) -> None:
     task = plan(FedUCBVI(), LAKE, 5, 3, 60, patience=20.0)
-    outcome = with_deaths(task, source(LAKE, 5), tmp_path, [2, 5, 9, 14, 3], others=1)
+    outcome = with_deaths(task, source(LAKE, 5), [2, 1], tmp_path, [2, 5, 9, 14, 3], *EITHER)
     assert outcome.run.complete
     assert outcome.events == []
     assert outcome.run.records["agent_episodes"].sum() == 3 * 60

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 import federation_processes as processes
 from commands import refusal
+from deaths import CrashError, with_deaths
 from fed_ucbvi import (
     CountTable,
     Federation,
@@ -39,17 +40,7 @@ from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import counts_in, replay
 from fed_ucbvi.network.sources import LiveSource
 from matrices import first_of
-from network import (
-    CrashError,
-    Fragile,
-    Served,
-    assert_same,
-    assert_same_but_for_requests,
-    federate,
-    keep_alive,
-    make_nodes,
-    tell,
-)
+from network import Served, assert_same, federate, make_nodes, tell
 
 BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 SWIM = riverswim(agents=4, horizon=6)
@@ -74,11 +65,8 @@ def write_log(path: Path, world: Federation, episodes: int, seed: int = 0) -> Pa
 
 
 def nodes_with(logs: list[Path | None], world: Federation, folder: Path | None = None) -> list[Node]:
-    nodes = make_nodes(world, SPLIT, folder)
-    return [
-        Node(node.name, lambda M: world, node.first_agent, node.agents, node.folder, logs=log, most_failures=20)
-        for node, log in zip(nodes, logs, strict=True)
-    ]
+    """The nodes of ``SPLIT``, each with a log or without."""
+    return [make_nodes(world, SPLIT, folder, logs=log, most_failures=20)[i] for i, log in enumerate(logs)]
 
 
 def merged(logs: list[Path], world: Federation, *, stationary: bool) -> CountTable:
@@ -117,10 +105,7 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
     plan = plan_for(algorithm, world, T, seed=SEED, secure_sums=secure, quorum=quorum, wait=30.0)
     outcome = federate(plan, nodes_with([*logs], world), tls_files if secure else None, tmp_path / "server")
     expected = simulated(logs, world, algorithm)
-    if secure:
-        assert_same_but_for_requests(outcome.run, expected)
-    else:
-        assert_same(outcome.run, expected, regret=False)
+    assert_same(outcome.run, expected, regret=False, secure=secure)
     cold = run(algorithm, world, T, seed=SEED, driver="episodes")
     assert not np.array_equal(expected.V, cold.V), "the logs matter"
     assert replay(tmp_path / "server").differs == []
@@ -135,21 +120,11 @@ def test_a_node_that_dies_at_any_answer_brings_its_logs_once(
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
     expected = simulated(logs, BY_STEP, FedKLUCBVI())
 
-    async def story(dies_at: int) -> Outcome:
-        plan, folder = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure), tmp_path / str(dies_at)
-        served, dying = Served(plan, None, tls_files if secure else None), iter([dies_at, -1])
-
-        def make() -> Node:
-            node = Fragile("node-0", lambda M: BY_STEP, 0, 1, folder, logs=logs[0], most_failures=20)
-            node.dies_at, node.after = next(dying), after
-            return node
-
-        served.join(*nodes_with([None, *logs[1:]], BY_STEP)[1:])
-        served.begin(keep_alive(make, served.remote("node-0")))
-        return await served.finish()
-
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure)
+    own: dict[str, Any] = {"logs": logs[0], "most_failures": 20, "tls_files": tls_files if secure else None}
     for dies_at in range(1, 8):  # the start, stop and report of round 0, and those of round 1
-        outcome = tell(story(dies_at), 60)
+        others = nodes_with([None, *logs[1:]], BY_STEP)[1:]
+        outcome = with_deaths(plan, BY_STEP, SPLIT, tmp_path / str(dies_at), [dies_at], after, others=others, **own)
         assert np.array_equal(outcome.run.V, expected.V), dies_at
         assert np.array_equal(outcome.run.policy, expected.policy), dies_at
 

@@ -23,7 +23,7 @@ from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke
 from fed_ucbvi.network.messages import PART_BYTES, Part, encode
 from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import AGENTS, SERVER, THREE, Line, Party, Processes, T, simulated
-from network import assert_same, assert_same_but_for_requests
+from network import assert_same
 from saved_states import log_files
 from storms import KINDS, Storm
 from vague_certificates import without_usage
@@ -59,7 +59,7 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
             assert processes.round() >= before
             processes.start(*chance.sample(dying, len(dying)))
         result, summary = processes.finish()
-    assert_same_but_for_requests(result, simulated(secure=True))
+    assert_same(result, simulated(secure=True), secure=True)
     assert summary["events"] == []
     assert processes.leftovers() == []
 
@@ -109,8 +109,8 @@ def test_a_full_disk_on_either_side_is_waited_for_and_loses_nothing(tmp_path: Pa
         processes.limit_files("node-1", -1)
         processes.reach(held + 10)
         processes.limit_files(SERVER, 100)
-        assert processes.parties[SERVER].end() == 2
-        assert re.search("round [0-9]+ cannot be kept in .*checkpoint", processes.parties[SERVER].words())
+        assert processes.server.end() == 2
+        assert re.search("round [0-9]+ cannot be kept in .*checkpoint", processes.server.words())
         assert processes.round() >= held + 10
         assert not (tmp_path / "run").exists()
         processes.start(SERVER)
@@ -182,7 +182,7 @@ def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -
     with Processes(tmp_path) as processes:
         processes.start(SERVER, "node-1")
         processes.wait((tmp_path / "node-1" / "lock").exists, "node-1 to begin")
-        seconds = {SERVER: Party(*processes._serve()), "node-1": Party(*processes._join("node-1", None))}
+        seconds = {SERVER: Party(*processes.serving()), "node-1": Party(*processes.joining("node-1"))}
         for holder, refused in seconds.items():
             assert refused.end() == 2
             assert f"in use by process {processes.parties[holder].pid} on " in refused.words()
@@ -249,7 +249,7 @@ def test_revoked_and_vague_certificates_open_nothing_and_fill_no_memory(tmp_path
 
     with Processes(tmp_path, certs=certs, problem=LARGE) as processes:
         processes.start(SERVER)
-        server, address = processes.parties[SERVER], f"127.0.0.1:{processes.port}"
+        server, address = processes.server, processes.address
         refused = Party("join", address, "--certs", str(vague), "--name", "node-0", "--patience", "5")
         before = megabytes(server)
         asyncio.run(flood(address, "node-1"))

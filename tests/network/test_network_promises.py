@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from deaths import Noting, keep_alive, one_vanishes
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, evaluate, gridworld, run
 from fed_ucbvi.algorithms.base import Message, Setting
 from fed_ucbvi.core.types import FloatArray, IndexArray
@@ -22,19 +23,7 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
 from fed_ucbvi.run_spec import RunSpec
-from network import (
-    Noting,
-    Served,
-    TLSByName,
-    assert_same,
-    assert_same_but_for_requests,
-    federate,
-    keep_alive,
-    make_nodes,
-    nodes_of,
-    one_vanishes,
-    tell,
-)
+from network import Served, TLSByName, assert_same, federate, make_nodes, tell
 
 ALGORITHM = FedKLUCBVI(stationary=True)
 WORLD = gridworld(agents=4)
@@ -86,7 +75,7 @@ def test_masked_and_open_sums_keep_the_same_promises_bit_for_bit(asked: dict[str
         plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(**asked), secure_sums=on) for on in (True, False)
     )
     secure, plain = (federate(plan, make_nodes(WORLD, (1, 1, 2)), tls_files).run for plan in plans)
-    assert_same_but_for_requests(secure, plain)
+    assert_same(secure, plain, secure=True)
     for name in ("reward", "cost", "allowed"):
         assert np.array_equal(secure.records[name], plain.records[name], equal_nan=True)
     assert_same(plain, run(ALGORITHM, WORLD, 400, seed=3, driver="episodes", progress=False, **asked))
@@ -157,7 +146,7 @@ ASKED: dict[str, Any] = {"incumbent": incumbent(), "loss": 0.1}
 def test_counts_leave_a_node_only_in_rounds_that_need_them(tls_files: TLSByName) -> None:
     """With a request, with rewards; for a policy to recommend, alone. In all other rounds rewards are told alone."""
     plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
-    nodes = nodes_of(Noting, WORLD, (1, 1, 2))
+    nodes = make_nodes(WORLD, (1, 1, 2), kind=Noting)
     result = federate(plan, nodes, tls_files).run
     planned = set(result.recommendations["round"].tolist())
     expected: list[tuple[int, tuple[str, ...]]] = []
@@ -169,7 +158,7 @@ def test_counts_leave_a_node_only_in_rounds_that_need_them(tls_files: TLSByName)
     assert nodes[0].asked == nodes[2].asked == expected
     assert {(REWARDS,), (COUNTS,), (COUNTS, REWARDS)} == {parts for _, parts in expected}
     assert all(node._sent.failures == 0 for node in nodes)
-    assert_same_but_for_requests(result, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED))
+    assert_same(result, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED), secure=True)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it answers", "after"])
@@ -179,8 +168,8 @@ def test_a_node_that_dies_in_a_sum_of_a_part_and_comes_back_changes_nothing(
 ) -> None:
     """It signs anew, and the same nodes are asked again; nobody counts a failure."""
     plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
-    nodes = nodes_of(Noting, WORLD, (1, 1, 2), tmp_path)
-    nodes[0].dies_in, nodes[0].dies_at, nodes[0].after = 5, parts, after
+    nodes = make_nodes(WORLD, (1, 1, 2), tmp_path, Noting)
+    nodes[0].dies_in, nodes[0].dies_with, nodes[0].after = 5, parts, after
 
     async def story() -> Outcome:
         served, alive = Served(plan, None, tls_files), iter((nodes[0], *make_nodes(WORLD, (1,), tmp_path)))
@@ -192,15 +181,15 @@ def test_a_node_that_dies_in_a_sum_of_a_part_and_comes_back_changes_nothing(
     assert outcome.events == []
     assert nodes[0].asked[-1][1] == parts
     assert all(node._sent.failures == 0 for node in nodes[1:])
-    assert_same_but_for_requests(outcome.run, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED))
+    assert_same(outcome.run, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED), secure=True)
 
 
 def test_the_others_go_on_without_a_node_that_vanishes_in_a_sum_of_rewards(tls_files: TLSByName) -> None:
     """Each counts a failure, as sums of rewards have it of which the next sum of counts has nothing."""
     rules = {"patience": 0.3, "on_away": "exclude"}
     plan = plan_for(ALGORITHM, WORLD, 100, seed=3, promises=promised(**ASKED), secure_sums=True, **rules)
-    mortal, *others = nodes_of(Noting, WORLD, (1, 1, 1, 1))
-    mortal.dies_in, mortal.dies_at = 5, (REWARDS,)
+    mortal, *others = make_nodes(WORLD, (1, 1, 1, 1), kind=Noting)
+    mortal.dies_in, mortal.dies_with = 5, (REWARDS,)
     assert kept(one_vanishes(plan, [mortal, *others], tls_files).run)
     assert [node._sent.failures for node in others] == [1, 1, 1]
     for node in others:

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from scipy import stats
 
 from commands import refusal
+from deaths import Fragile, Noting, one_vanishes, with_deaths
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.algorithms import exact_sums, make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import DeclinedError, FederationStoppedError
 from fed_ucbvi.network.messages import (
     COUNTS,
@@ -45,24 +45,8 @@ from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, 
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.secure_sums import VERSION, framed, mask, masked, pair_key, summed
 from fed_ucbvi.network.sent_sums import SentSums
-from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.sources import LiveSource
-from network import (
-    CrashError,
-    Fragile,
-    Noting,
-    Served,
-    Tap,
-    TLSByName,
-    assert_same_but_for_requests,
-    federate,
-    first_broadcast,
-    make_nodes,
-    nodes_of,
-    one_vanishes,
-    tell,
-    told_episodes,
-)
+from network import Tap, TLSByName, assert_same, federate, first_broadcast, make_nodes, told_episodes
 
 ALPHA = 1e-6
 """False-alarm rate of each statistical test; keys are fixed, so that they pass always or never."""
@@ -496,7 +480,7 @@ def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
     task = plan(algorithm, world, 20)
     assert exact_sums.Grid(*algorithm.grid(task.setting) or ()).words == words
     outcome = federate(task, make_nodes(world, SPLIT), tls_files)
-    assert_same_but_for_requests(outcome.run, run(algorithm, world, 20, seed=SEED, driver="episodes"))
+    assert_same(outcome.run, run(algorithm, world, 20, seed=SEED, driver="episodes"), secure=True)
     requests = outcome.run.records["requests"]
     assert (requests[:-1] > 0).all()
     assert outcome.wire.messages_up == 3 * (2 + 2 * len(requests) + (requests[-1] == 0))
@@ -521,7 +505,7 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(random_rewards: bo
     setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False, random_rewards=random_rewards)
     task = RunPlan(algorithm, setting, collection="live", secure_sums=True)
     source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
-    nodes = nodes_of(Noting, source, SPLIT, require_secure_sums=True)
+    nodes = make_nodes(source, SPLIT, kind=Noting, require_secure_sums=True)
     outcome = federate(task, nodes, tls_files)
     assert outcome.run.complete
     assert outcome.run.records["agent_episodes"].sum() == 4 * 40
@@ -560,37 +544,14 @@ def test_what_crosses_the_wire_looks_random_and_names_no_requester(
 # ---------------------------------------------------------------------------------------------------- deaths, enemies
 
 
-def with_a_death(task: RunPlan, tls_files: TLSByName, folder: Path, dies_at: int, *, comes_back: bool) -> Outcome:
-    """A run in which node-0 dies when it has been asked so often, and is started again or not."""
-
-    async def story() -> Outcome:
-        served = Served(task, None, tls_files)
-        mortal = Fragile("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
-        mortal.dies_at = dies_at
-
-        async def live() -> None:
-            try:
-                await run_node(mortal, served.remote("node-0"))
-            except CrashError:
-                if comes_back:
-                    again = Node("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
-                    await run_node(again, served.remote("node-0"))
-
-        served.begin(live())
-        served.join(*make_nodes(WORLD, SPLIT)[1:])
-        return await served.finish()
-
-    return tell(story())
-
-
 @pytest.mark.parametrize("dies_at", [2, 3, 4, 12])
 def test_a_node_that_comes_back_with_another_key_changes_nothing(
     dies_at: int, tls_files: TLSByName, tmp_path: Path
 ) -> None:
     """In a round it is sent a start, a stop and a roster. The others answer the next roster, of the same nodes."""
     task = plan(FedKLUCBVI(), patience=20.0)
-    outcome = with_a_death(task, tls_files, tmp_path, dies_at, comes_back=True)
-    assert_same_but_for_requests(outcome.run, run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes"))
+    outcome = with_deaths(task, WORLD, SPLIT, tmp_path, [dies_at], tls_files=tls_files)
+    assert_same(outcome.run, run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes"), secure=True)
     assert outcome.events == []
 
 
@@ -634,7 +595,7 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_synchronisation(
         source: Any = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     else:
         task, source = plan(algorithm, **rules), WORLD
-    mortal, *others = nodes_of(Noting, source, [1] * 4, require_secure_sums=True)
+    mortal, *others = make_nodes(source, [1] * 4, kind=Noting, require_secure_sums=True)
     mortal.dies_in, mortal.after = 2, not silent
     outcome = one_vanishes(task, [mortal, *others], tls_files)
     T = task.setting.episodes
@@ -659,10 +620,11 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_synchronisation(
         assert later[1] > later[0] > 0
 
 
-def test_with_two_nodes_left_the_run_stops(tls_files: TLSByName, tmp_path: Path) -> None:
-    task = plan(FedKLUCBVI(), patience=0.3, on_away="exclude")
+def test_with_two_nodes_left_the_run_stops(tls_files: TLSByName) -> None:
+    task, nodes = plan(FedKLUCBVI(), patience=0.3, on_away="exclude"), make_nodes(WORLD, SPLIT, kind=Fragile)
+    nodes[0].dies_at = 5
     with pytest.raises(FederationStoppedError, match="secure sums need 3 nodes, and 2 take part"):
-        with_a_death(task, tls_files, tmp_path, 5, comes_back=False)
+        one_vanishes(task, nodes, tls_files)
 
 
 class Liar(Node):

@@ -12,7 +12,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -82,18 +82,65 @@ class Party:
             reader.join(SECONDS)
         return self.process.exitcode
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
-        if self.process.is_alive():
-            os.kill(self.pid, number)
-
     def kill(self) -> None:
         """As ``kill -9`` does, frozen or not."""
         self.process.kill()
         self.end()
 
 
-class Processes:
+class Parties:
+    """Processes by name, one of which is a server that leaves its port in the folder; all are killed at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, 0
+        self.parties: dict[str, Party] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name, party in self.parties.items():
+            party.kill()
+            if error is not None:
+                sys.stderr.write(f"--- {name}:\n{party.words()}")
+
+    def begin(self, name: str, *arguments: str) -> None:
+        """Begin a process, for the first time or again; a server listens when this returns."""
+        self.parties[name] = Party(*arguments)
+        if name == SERVER and self.port == 0:
+            file = self.folder / "port"
+            self.wait(file.exists, "the server's port")
+            self.port = int(file.read_text(encoding="utf-8"))
+
+    @property
+    def server(self) -> Party:
+        return self.parties[SERVER]
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def words(self) -> str:
+        """What all have written to standard error."""
+        return "".join(party.words() for party in self.parties.values())
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until ``condition()``; the server must live."""
+        end = time.monotonic() + SECONDS
+        while not condition():
+            assert self.server.process.is_alive(), f"the server ended before {what}: {self.server.words()}"
+            assert time.monotonic() < end, f"waited in vain for {what}"
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """Wait for the end of all, in which none has failed."""
+        codes = {name: party.end() for name, party in self.parties.items()}
+        assert codes == dict.fromkeys(codes, 0), self.words()
+
+
+class Processes(Parties):
     """``fed-ucbvi serve`` and two ``fed-ucbvi join``, or three with secure sums.
 
     Args:
@@ -116,55 +163,33 @@ class Processes:
         nodes: Mapping[str, tuple[int, int]] | None = None,
         joining: Sequence[str] = (),
     ) -> None:
-        self._problem, self._joining = problem, joining
-        self._nodes, self._secure = nodes or (THREE if secure_sums else AGENTS), secure_sums
+        super().__init__(folder)
+        self._problem, self._joining, self._rules = problem, joining, rules
+        self.nodes, self._secure = nodes or (THREE if secure_sums else AGENTS), secure_sums
         self._increments = secure_sums or nodes is not None
-        self.folder, self._rules = folder, rules
         self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
-        self.port = 0
-        self.parties: dict[str, Party] = {}
         self.logs: dict[str, Path] = {}
         """Of nodes that have some."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for name, party in self.parties.items():
-            party.kill()
-            if error is not None:
-                sys.stderr.write(f"--- {name}:\n{party.words()}")
 
     def start(self, *names: str, port: int | None = None) -> None:
         """Start parties, for the first time or again; nodes go to the server, or to ``port`` if that is said."""
         for name in names:
-            self.parties[name] = Party(*(self._serve() if name == SERVER else self._join(name, port)))
-            if name == SERVER and self.port == 0:
-                file = self.folder / "port"
-                self.wait(file.exists, "the server's port")
-                self.port = int(file.read_text(encoding="utf-8"))
+            self.begin(name, *(self.serving() if name == SERVER else self.joining(name, port)))
 
-    def _serve(self) -> Sequence[str]:
+    def serving(self) -> Sequence[str]:
+        """The server's command."""
         return (
-            *(
-                "serve",
-                "--listen",
-                f"127.0.0.1:{self.port}",
-                "--port-file",
-                str(self.folder / "port"),
-                *self._tls_files,
-            ),
-            *("--nodes", ",".join(self._nodes), "--episodes", str(T), "--seed", str(SEED), *self._problem),
+            *("serve", "--listen", self.address, "--port-file", str(self.folder / "port"), *self._tls_files),
+            *("--nodes", ",".join(self.nodes), "--episodes", str(T), "--seed", str(SEED), *self._problem),
             *(("--algorithm", "fed-kl-ucbvi") if self._increments else ("--option", "synchronisation=local")),
             *("--checkpoint", str(self.folder / "checkpoint")),
             *("--out", str(self.folder / "run"), "--json", "--quiet", *self._rules),
             *(("--secure-sums",) if self._secure else ()),
         )
 
-    def _join(self, name: str, port: int | None) -> Sequence[str]:
-        first, agents = self._nodes[name]
+    def joining(self, name: str, port: int | None = None) -> Sequence[str]:
+        """A node's command."""
+        first, agents = self.nodes[name]
         return (
             *("join", f"127.0.0.1:{port or self.port}", "--name", name, *self._tls_files, *PROBLEM),
             *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name), "--json"),
@@ -181,8 +206,9 @@ class Processes:
             self.parties[name].end()
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send one signal."""
-        self.parties[name].signal(number)
+        """Send a signal, unless the process has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.parties[name].pid, number)
 
     def limit_files(self, name: str, size: int) -> None:
         """No file of this process may grow beyond so many bytes: writing fails as on a full disk; -1 lifts it."""
@@ -197,15 +223,6 @@ class Processes:
         folder = self.folder / "checkpoint"
         return max(0, log_in(folder).last) if folder.exists() else 0
 
-    def wait(self, condition: Any, what: str) -> None:
-        """Wait until ``condition()``; the server must live."""
-        end = time.monotonic() + SECONDS
-        while not condition():
-            server = self.parties[SERVER].process
-            assert server.is_alive(), f"the server ended ({server.exitcode}) before {what}"
-            assert time.monotonic() < end, f"waited in vain for {what}"
-            time.sleep(0.02)
-
     def reach(self, number: int) -> None:
         """Wait until that round is on record."""
         self.wait(lambda: self.round() >= number, f"round {number}")
@@ -217,11 +234,10 @@ class Processes:
 
     def finish(self) -> tuple[Run, dict[str, Any]]:
         """Wait for the end of server and nodes: the saved run and the printed summary."""
-        codes = {name: party.end() for name, party in self.parties.items()}
-        assert codes == dict.fromkeys(codes, 0)
+        self.end()
         for name in self.parties.keys() - {SERVER}:
             assert json.loads("".join(self.parties[name].said["stdout"]))["policy"]["final"]
-        summary = json.loads("".join(self.parties[SERVER].said["stdout"]))
+        summary = json.loads("".join(self.server.said["stdout"]))
         return Run.load(self.folder / "run"), summary
 
     def leftovers(self) -> list[str]:
