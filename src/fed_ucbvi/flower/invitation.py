@@ -39,11 +39,7 @@ JOIN_SECONDS = 60.0
 
 
 def node_name(node_id: int) -> str:
-    """The name a SuperNode takes part under.
-
-    >>> node_name(17)
-    'node-17'
-    """
+    """The name a SuperNode takes part under."""
     return f"node-{node_id}"
 
 
@@ -62,7 +58,6 @@ class Invitation:
 
     @classmethod
     def of(cls, record: Record) -> Invitation:
-        """Read back the fields that were sent."""
         for part in fields(cls):
             if type(record.get(part.name)).__name__ != part.type:
                 raise InputError(f"the server's invitation has no {part.name}; install the same version on both.")
