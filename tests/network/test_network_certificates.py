@@ -8,6 +8,7 @@ import datetime
 import json
 import shutil
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,43 +20,14 @@ from cryptography.x509.oid import AttributeOID, NameOID
 
 from commands import call
 from fed_ucbvi import FedUCBVI, InputError, synthetic
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates, read_request, revoked_names
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates, read_request
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import RemoteServer
-from network import LOOPBACK, Served, make_nodes, tell
+from network import LOOPBACK, federate, make_nodes
 
 WORLD = synthetic(agents=1, states=2, actions=2, horizon=2)
-
-
-def outcome_of(tls_files: Path, joining: Path, names: tuple[str, ...] | None = None) -> str:
-    """What becomes of a node with these certificates: an empty text if it takes part to the end."""
-
-    def files(party: str) -> TLSFiles:
-        return TLSFiles.of(tls_files if party == "server" else joining, party)
-
-    async def attempt() -> str:
-        plan = plan_for(FedUCBVI(nu=10), WORLD, 5, nodes=names)
-        async with Served(plan, None, files, LOOPBACK, revoked=lambda: revoked_names(tls_files)) as served:
-            (node,) = make_nodes(WORLD, [1])
-            try:
-                await run_node(node, served.remote(node.name), patience=0.3)
-            except InputError as error:
-                return str(error)
-            return ""
-
-    return tell(attempt())
-
-
-def test_a_certified_node_takes_part_and_one_of_another_authority_finds_no_server(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    make_certificates(ours, server="server", nodes=["node-0"])
-    make_certificates(theirs, nodes=["node-0"])
-    assert outcome_of(ours, ours) == ""
-    assert outcome_of(ours, ours, names=("node-0",)) == ""
-    assert "'node-0' is not on the list" in outcome_of(ours, ours, names=("somebody",))
-    assert "no connection" in outcome_of(ours, theirs)
 
 
 def test_keys_are_private_and_certificates_say_what_they_are_for(tmp_path: Path) -> None:
@@ -117,7 +89,8 @@ def test_every_party_makes_its_own_key_and_takes_part_with_what_the_authority_si
         shutil.copy(authority / f"{name}.crt", own)
     shutil.copy(authority / "ca.crt", own)
     assert {path.name for path in authority.iterdir()} == {"ca.crt", "ca.key", "node-0.crt", "server.crt"}
-    assert outcome_of(own, own) == ""
+    plan = plan_for(FedUCBVI(nu=10), WORLD, 5)
+    assert federate(plan, make_nodes(WORLD, [1]), partial(TLSFiles.of, own), address=LOOPBACK).run.complete
     request_file = str(own / "node-0.csr")
     for arguments, says in (
         (("request", "node-0", "--out", str(own)), "there is a key 'node-0'"),

@@ -11,14 +11,13 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from enemies import SPLIT, WORLD, hello_of, long_fault, outcome_of, plan, simulated
+from enemies import SPLIT, WORLD, Arriving, hello_of, long_fault, outcome_of, plan, simulated, without_usage
 from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.network import server, transport
 from fed_ucbvi.network.certificates import (
@@ -36,7 +35,6 @@ from fed_ucbvi.network.members import NodeStream
 from fed_ucbvi.network.messages import PART_BYTES, Fault, Part, encode, in_parts
 from fed_ucbvi.network.transport import SERVICE, RemoteServer, WireCount
 from network import LOOPBACK, Served, assert_same, assert_simulated, make_nodes
-from vague_certificates import without_usage
 
 
 def served(certs: Path, name: str = "server") -> Served:
@@ -138,17 +136,9 @@ async def test_one_name_may_open_so_many_streams_a_minute(tmp_path: Path, monkey
 
 def received(frames: Sequence[bytes], most_bytes: int = 1 << 20) -> Any:
     """What a server's stream makes of these."""
-    waiting = iter(frames)
-
-    async def read() -> bytes:
-        return next(waiting)
-
-    async def receive() -> Any:
-        stream = NodeStream(SimpleNamespace(read=read), WireCount())
-        stream.most_bytes = most_bytes
-        return await stream.receive()
-
-    return asyncio.run(receive())
+    stream = NodeStream(Arriving(*frames), WireCount())
+    stream.most_bytes = most_bytes
+    return asyncio.run(stream.receive())
 
 
 def test_a_long_message_is_put_together_and_one_that_cannot_be_is_a_violation() -> None:

@@ -30,11 +30,12 @@ from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import Line
 from matrices import first_of
 from network import LOOPBACK, Served, assert_run_without_the_first_agent, assert_same, federate, make_nodes, tell
+from runs import without_cautions
 
 ALGORITHM = FedUCBVI(nu=30)
 LOCAL = FedUCBVI(synchronisation="local")
 
-pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+pytestmark = without_cautions
 
 
 def plan(algorithm: FedUCBVI = ALGORITHM, **rules: Any) -> RunPlan:

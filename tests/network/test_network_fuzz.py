@@ -15,14 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from enemies import hello_of
+from enemies import Arriving, hello_of
 from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network import client
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.checks import Expected, ReportSchema, check_played
 from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, ViolationError
+from fed_ucbvi.network.failures import ConnectionLostError, ViolationError
 from fed_ucbvi.network.members import Member, NodeStream
 from fed_ucbvi.network.messages import (
     PROTOCOL,
@@ -49,26 +49,6 @@ PLAN = plan_for(FedUCBVI(nu=30), WORLD, 120, seed=4, run="the-run")
 CHUNK = 5
 
 many = settings(max_examples=300)
-
-
-class Arriving:
-    """The server's end of a stream on which these bytes arrive."""
-
-    peer, certificate = "nowhere", b""
-
-    def __init__(self, *arriving: bytes) -> None:
-        self.arriving, self.sent = list(arriving), list[bytes]()
-
-    async def read(self) -> bytes:
-        if not self.arriving:
-            raise ConnectionEndedError("it has ended")
-        return self.arriving.pop(0)
-
-    async def write(self, data: bytes) -> None:
-        self.sent.append(data)
-
-    async def finish(self) -> None:
-        pass
 
 
 @st.composite
@@ -135,21 +115,15 @@ def test_the_door_survives_any_bytes_and_seats_nobody_who_has_not_said_the_right
     assert all("\n" not in line for line in lines)
 
 
-def _member() -> Member:
-    return Member("node-0", 0, 1, b"")
-
-
 def _round() -> tuple[bytes, list[bytes], np.ndarray[Any, Any], list[Query]]:
     """An honest node's answers in its first round, with what it was asked."""
     node = Node("node-0", lambda M: WORLD, 0, 1)
     node.enter(PLAN.welcome())
-    algorithm = PLAN.algorithm
-    server = algorithm.new_server(PLAN.setting)
-    broadcast = first_broadcast(PLAN)
+    server, broadcast = PLAN.algorithm.new_server(PLAN.setting), first_broadcast(PLAN)
     played = node.answer(Start(1, 0, 0, 120, CHUNK, broadcast))
     assert isinstance(played, Played)
     node.answer(Stop(1, CHUNK))
-    queries = [Query(1, exchange, tuple(algorithm.query(server, exchange))) for exchange in range(3)]
+    queries = [Query(1, exchange, tuple(PLAN.algorithm.query(server, exchange))) for exchange in range(3)]
     reports = []
     for query in queries:
         report = node.answer(query)
@@ -171,7 +145,7 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
     """What passes the checks could be an honest node's: requests that exist, counts that add up, values in range."""
 
     async def attempt() -> None:
-        stream, member, reason = NodeStream(Arriving(data), WireCount()), _member(), "possible"
+        stream, member, reason = NodeStream(Arriving(data), WireCount()), Member("node-0", 0, 1, b""), "possible"
         try:
             if episodes:
                 played = await stream.expect(1)

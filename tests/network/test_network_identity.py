@@ -16,8 +16,9 @@ from fed_ucbvi.engine import party
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from matrices import in_turn
-from network import TLSByName, assert_same, assert_simulated, federate, make_nodes
+from network import assert_same, assert_simulated, federate, make_nodes
 from problems import random_federation
+from runs import finished, without_cautions
 
 SPLITS = ([8], [4, 4], [1] * 8, [3, 1, 4])
 CASES: dict[str, tuple[str, dict[str, object], int]] = {
@@ -36,7 +37,7 @@ CASES: dict[str, tuple[str, dict[str, object], int]] = {
     "concurrent-ucbvi": ("concurrent-ucbvi", {}, 20),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+pytestmark = without_cautions
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +64,7 @@ def test_the_network_gives_the_simulations_run_however_agents_are_spread(
     name, parameters, episodes = CASES[case]
     algorithm, seed = make_algorithm(name, parameters), len(split)
     small = every_step_alike if parameters.get("stationary") else small
-    simulation = Simulation(algorithm, small, episodes, seed, "episodes")
-    while not simulation.done:
-        simulation.advance()
+    simulation = finished(Simulation(algorithm, small, episodes, seed, "episodes"))
     nodes = make_nodes(small, split)
     outcome = federate(plan_for(algorithm, small, episodes, seed=seed), nodes)
     assert_same(outcome.run, simulation.result(), regret=False)
@@ -75,9 +74,7 @@ def test_the_network_gives_the_simulations_run_however_agents_are_spread(
     assert outcome.run.about.agents == 8
     assert outcome.events == []
     if algorithm.pools:  # compare every agent's own counts with those of a simulation that keeps them
-        simulation = Simulation(algorithm, small, episodes, seed, "episodes", apart=True)
-        while not simulation.done:
-            simulation.advance()
+        simulation = finished(Simulation(algorithm, small, episodes, seed, "episodes", apart=True))
     expected = simulation.agents.arrays()
     for array_name, array in expected.items():
         if "own_visits" in expected and not array_name.startswith("own_"):
@@ -127,13 +124,6 @@ def test_with_one_step_all_steps_together_are_still_no_step() -> None:
     bandit = random_federation(np.random.default_rng(9), 3, 2, 3, 1, stationary=True)
     outcome = assert_simulated(FedKLUCBVI(stationary=True), bandit, 40, 2, [2, 1])
     assert set(outcome.run.records["step"].tolist()) == {-1}
-
-
-def test_certificates_change_nothing(small: Federation, tls_files: TLSByName) -> None:
-    algorithm = make_algorithm("fed-ucbvi", {"nu": 40})
-    simulated = run(algorithm, small, 100, seed=7, driver="episodes")
-    plan = plan_for(algorithm, small, 100, seed=7, nodes=("node-0", "node-1"))
-    assert_same(federate(plan, make_nodes(small, [2, 6]), tls_files).run, simulated, regret=False)
 
 
 def test_a_server_that_knows_only_sizes_runs_the_same_and_says_what_it_does_not_know(

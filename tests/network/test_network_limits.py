@@ -126,13 +126,6 @@ def test_a_node_killed_while_it_makes_its_folder_can_begin(step: str, tmp_path: 
     make_nodes(WORLD, [1, 1], tmp_path)[0].enter(PLAN.welcome())
 
 
-def test_a_server_killed_before_its_first_round_begins_again(tmp_path: Path) -> None:
-    for _ in range(2):
-        kept = ServerCheckpoint(tmp_path / "server")
-        kept.adopt(PLAN)
-        kept.close()
-
-
 # -------------------------------------------------------------------------------------------------- too many agents
 
 

@@ -22,6 +22,7 @@ from fed_ucbvi.results.round_record import replay
 from fed_ucbvi.results.run_data import learning_curve
 from gymnasium_problems import TableEnv
 from network import federate, make_nodes, part_of
+from runs import without_cautions
 
 SHORT, LONG, LONGER, SEED = 40, 60, 90, 4
 ALGORITHM = FedUCBVI(nu=30)
@@ -29,7 +30,7 @@ ALIKE = gridworld(agents=4)
 UNLIKE = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, states=3, actions=2, horizon=3)
 PAYING = synthetic(agents=4, seed=2, states=3, actions=2, horizon=3)
 
-pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+pytestmark = without_cautions
 
 
 @pytest.fixture(autouse=True)

@@ -16,17 +16,16 @@ import numpy as np
 import pytest
 
 from commands import refusal
-from enemies import SECONDS, outcome_of
+from enemies import outcome_of, without_usage
 from fed_ucbvi import FedUCBVI, Run, gridworld, run
 from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke
 from fed_ucbvi.network.messages import PART_BYTES, Part, encode
 from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import AGENTS, SERVER, THREE, Line, Party, Processes, T, simulated
-from network import assert_same
+from network import SECONDS, assert_same
 from saved_states import log_files
 from storms import KINDS, Storm
-from vague_certificates import without_usage
 
 NODES = tuple(AGENTS)
 
@@ -158,19 +157,6 @@ def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: s
     assert shares[first - 1] in (2, 3)  # it may have played the round and gone away in its synchronisation
     assert (shares[first:] == 2).all()
     assert (result.records["agent"][first:] != 0).all()
-
-
-@pytest.mark.full
-def test_live_nodes_play_t_episodes_each_though_one_and_the_server_are_killed(tmp_path: Path) -> None:
-    with Processes(tmp_path, "--collection", "live") as processes:
-        processes.start(SERVER, *NODES)
-        processes.reach(10)
-        processes.kill(SERVER, "node-0")
-        processes.start(SERVER, "node-0")
-        result, summary = processes.finish()
-    assert result.complete
-    assert summary["events"] == []
-    assert result.records["agent_episodes"].sum() == 3 * T
 
 
 @pytest.mark.full

@@ -23,7 +23,7 @@ from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import HISTORY, replay
 from fed_ucbvi.network.sources import LiveSource
 from matrices import first_of
-from network import InMemoryServer, Served, TLSByName, assert_same, federate, make_nodes, tell, told_episodes
+from network import InMemoryServer, Served, TLSByName, federate, make_nodes, tell, told_episodes
 
 WORLD = synthetic(agents=5, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 T, SEED = 150, 3
@@ -149,13 +149,6 @@ def test_what_the_log_does_not_say_is_found_out(tmp_path: Path, monkeypatch: pyt
         log.unlink()
     with pytest.raises(InputError, match="does not have all of the run's"):
         replay(tmp_path / "server")
-
-
-def test_a_quorum_with_everyone_there_is_the_simulation() -> None:
-    plan = plan_for(FedKLUCBVI(), WORLD, T, seed=SEED, quorum=1, wait=30.0)
-    outcome = federate(plan, make_nodes(WORLD, [2, 2, 1]))
-    assert_same(outcome.run, run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes"), regret=False)
-    assert outcome.events == []
 
 
 def test_a_quorum_is_for_reports_of_what_is_new() -> None:

@@ -26,8 +26,6 @@ PROGRAM = (
 
 
 class Result(Protocol):
-    """A command that has ended."""
-
     exit_code: int
     exception: BaseException | None
 

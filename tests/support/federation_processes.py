@@ -71,7 +71,6 @@ class Party:
         return self.process.pid
 
     def words(self) -> str:
-        """What it has written to standard error."""
         return "".join(self.said["stderr"])
 
     def end(self) -> int:
@@ -123,7 +122,6 @@ class Parties:
         return f"127.0.0.1:{self.port}"
 
     def words(self) -> str:
-        """What all have written to standard error."""
         return "".join(party.words() for party in self.parties.values())
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
@@ -177,7 +175,6 @@ class Processes(Parties):
             self.begin(name, *(self.serving() if name == SERVER else self.joining(name, port)))
 
     def serving(self) -> Sequence[str]:
-        """The server's command."""
         return (
             *("serve", "--listen", self.address, "--port-file", str(self.folder / "port"), *self._tls_files),
             *("--nodes", ",".join(self.nodes), "--episodes", str(T), "--seed", str(SEED), *self._problem),
@@ -188,7 +185,6 @@ class Processes(Parties):
         )
 
     def joining(self, name: str, port: int | None = None) -> Sequence[str]:
-        """A node's command."""
         first, agents = self.nodes[name]
         return (
             *("join", f"127.0.0.1:{port or self.port}", "--name", name, *self._tls_files, *PROBLEM),
@@ -199,7 +195,6 @@ class Processes(Parties):
         )
 
     def kill(self, *names: str) -> None:
-        """``kill -9``, all at once."""
         for name in names:
             self.parties[name].process.kill()
         for name in names:
@@ -224,11 +219,9 @@ class Processes(Parties):
         return max(0, log_in(folder).last) if folder.exists() else 0
 
     def reach(self, number: int) -> None:
-        """Wait until that round is on record."""
         self.wait(lambda: self.round() >= number, f"round {number}")
 
     def hear(self, name: str, pattern: str) -> None:
-        """Wait until a party has said that."""
         party = self.parties[name]
         self.wait(lambda: re.search(pattern, party.words()), f"{name} to say '{pattern}'")
 

@@ -154,7 +154,6 @@ class Flower:
             time.sleep(0.1)
 
     def server_log(self, run: str) -> str:
-        """What the ServerApp said."""
         return self._flwr("log", "--show", run, CONNECTION)
 
     def stop(self) -> None:
@@ -170,7 +169,6 @@ class Flower:
 
 @contextmanager
 def flower(venv: Path, folder: Path) -> Iterator[Flower]:
-    """Flower's processes, stopped at the end."""
     processes = Flower(venv, folder)
     try:
         yield processes

@@ -155,10 +155,15 @@ class Attacker:
         assert total is not None, "an honest sum"
         return fingerprint(roster), total
 
+    async def sum_with_ghosts(self, *names: str) -> Message | None:
+        """What is new in round 1 of these nodes and of invented members."""
+        await self.everyone(1, EPISODES, names)
+        binding = self.signed[VICTIM].ready.binding
+        ghosts = [self.invent(name, 4 + i, binding) for i, name in enumerate(GHOSTS)]
+        return await self.sum(self.roster(1, [*names, *GHOSTS]), *ghosts)
+
 
 class Ghost:
-    """A member that the server is."""
-
     entry: RosterEntry
 
     def __init__(self, server: Attacker, name: str, first_agent: int, files: TLSFiles) -> None:
@@ -230,20 +235,19 @@ async def rosters_of_three_out_of_four(server: Attacker) -> Message | None:
     return less(tuple(sum(arrays) // 3 for arrays in zip(*known, strict=True)), known[0])
 
 
+def rewards_in(total: Message | None) -> Message | None:
+    return None if total is None or not total[-1][0, 0] else (total[-1][:, :4],)
+
+
 @attack
 async def rewards_that_the_others_keep_back(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES, NAMES[1:])
-    total = await server.sum(server.roster(1, NAMES[1:]))
-    return None if total is None or not total[-1][0, 0] else (total[-1][:, :4],)
+    return rewards_in(await server.sum(server.roster(1, NAMES[1:])))
 
 
 @attack
 async def rewards_in_invented_company(server: Attacker) -> Message | None:
-    await server.everyone(1, EPISODES, NAMES[1:])
-    binding = server.signed[VICTIM].ready.binding
-    ghosts = [server.invent(name, 4 + i, binding) for i, name in enumerate(GHOSTS)]
-    total = await server.sum(server.roster(1, [*NAMES[1:], *GHOSTS]), *ghosts)
-    return None if total is None or not total[-1][0, 0] else (total[-1][:, :4],)
+    return rewards_in(await server.sum_with_ghosts(*NAMES[1:]))
 
 
 @attack
@@ -312,10 +316,7 @@ async def where_a_node_began_from_counts_without_it(server: Attacker) -> Message
 
 @attack
 async def invented_members(server: Attacker) -> Message | None:
-    await server.play(VICTIM, 1, EPISODES)
-    binding = server.signed[VICTIM].ready.binding
-    ghosts = [server.invent(name, 4 + i, binding) for i, name in enumerate(GHOSTS)]
-    return await server.sum(server.roster(1, [VICTIM, *GHOSTS]), *ghosts)
+    return await server.sum_with_ghosts(VICTIM)
 
 
 @attack
@@ -421,8 +422,11 @@ def take_part(arguments: Sequence[str]) -> None:
     SWITCHES[switch]()
     numbers, play_on, report = itertools.count(), node.Node.play_on, node.Node._report
 
+    def note(name: str, arrays: Message) -> None:
+        np.savez(Path(folder) / f"{name}.{next(numbers)}.npz", *arrays)
+
     def noted(own: Message, name: str, *rest: Any) -> Message:
-        np.savez(Path(folder) / f"{name}.{next(numbers)}.npz", *own)
+        note(name, own)
         return masked(own, name, *rest)
 
     due = time.monotonic()
@@ -437,18 +441,17 @@ def take_part(arguments: Sequence[str]) -> None:
 
     def told(self: node.Node, query: Any) -> Any:
         answer = report(self, query)
-        np.savez(Path(folder) / f"{self.name}.{next(numbers)}.npz", *answer.arrays)
+        note(self.name, answer.arrays)
         return answer
 
     def remembered(reports: Iterable[Message]) -> Message:
         total = summed(reports)
-        np.savez(Path(folder) / f"sum.{next(numbers)}.npz", *total)
+        note("sum", total)
         return total
 
-    for module, what, by in (
-        *(("node", "masked", noted), ("rounds", "summed", remembered)),
-        *(("node", "Node.play_on", slow), ("node", "Node._report", told)),
-    ):
-        replaced(module, what, by)
+    replaced("node", "masked", noted)
+    replaced("rounds", "summed", remembered)
+    replaced("node", "Node.play_on", slow)
+    replaced("node", "Node._report", told)
     sys.argv = ["fed-ucbvi", *command]
     main()

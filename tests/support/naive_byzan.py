@@ -67,8 +67,6 @@ def naive_cow(
 
 
 class Sizes(NamedTuple):
-    """What everyone knows."""
-
     states: int
     actions: int
     horizon: int
@@ -98,7 +96,6 @@ class NaiveByzan:
         self.consider([True] * self.sizes.agents)
 
     def observe(self, i: int, h: int, s: int, a: int, reward: float, successor: int) -> None:
-        """One step of agent i."""
         self.steps[i][h, s, a].append((reward, successor))
 
     def wants(self, i: int) -> bool:

@@ -18,8 +18,6 @@ Triplet = tuple[int, int, int]
 
 
 class Sizes(NamedTuple):
-    """What everyone knows."""
-
     states: int
     actions: int
     horizon: int
@@ -29,8 +27,6 @@ class Sizes(NamedTuple):
 
 
 class Options(NamedTuple):
-    """Which of the variants."""
-
     bernstein: bool
     published: bool
     c: float = 2.0
@@ -46,7 +42,6 @@ class Seen(NamedTuple):
 
 
 def alpha(t: int, H: int) -> float:
-    """The learning rate."""
     return (H + 1) / (H + t)
 
 
@@ -179,8 +174,6 @@ class Memory:
 
 @dataclass
 class NaiveEarlySettled:
-    """The server of the early-settled algorithm."""
-
     sizes: Sizes
     c: float
     log: float

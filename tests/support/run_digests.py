@@ -47,7 +47,6 @@ LONG = ("fed-ucbvi", "fed-kl-ucbvi", "fed-kl-ucbvi-fast", "fedq-hoeffding")
 
 
 def cases() -> Iterator[tuple[str, Callable[[], Run]]]:
-    """Names of runs and what gives them."""
     for variant, (name, parameters) in VARIANTS.items():
         algorithm = make_algorithm(name, parameters)
         agents = 1 if algorithm.single_agent else 5
@@ -103,7 +102,6 @@ def digest(result: Run) -> str:
 
 
 def main() -> None:
-    """Compare or store."""
     action, word = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     stored: dict[str, str] = json.loads(STORED.read_text()) if STORED.exists() else {}
     differing, compared = [], 0

@@ -99,7 +99,6 @@ class Storm(Processes):
             self.start(name, port=None if name == SERVER else self._lines[name].port)
 
     def _some(self) -> list[str]:
-        """Some nodes."""
         return self._chance.sample(list(self.nodes), self._chance.randrange(1, len(self.nodes)))
 
     def _happenings(self) -> dict[str, Callable[[], None]]:
