@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 import federation_processes as processes
 from commands import refusal
-from deaths import CrashError, with_deaths
+from deaths import CrashError, failing, with_deaths
 from fed_ucbvi import (
     CountTable,
     Federation,
@@ -29,18 +29,19 @@ from fed_ucbvi import (
     synthetic,
 )
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network import client
+from fed_ucbvi.network.certificates import TLSFiles
+from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Down, Start, ToMany, Up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import counts_in, replay
 from fed_ucbvi.network.sources import LiveSource
 from matrices import first_of
-from network import Served, assert_same, federate, make_nodes, tell
+from network import Served, assert_same, federate, make_nodes
 
 BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 SWIM = riverswim(agents=4, horizon=6)
@@ -71,10 +72,7 @@ def nodes_with(logs: list[Path | None], world: Federation, folder: Path | None =
 
 def merged(logs: list[Path], world: Federation, *, stationary: bool) -> CountTable:
     sizes = (world.states, world.actions, world.horizon)
-    first, *others = (counts_from_logs(log, sizes, stationary=stationary) for log in logs)
-    for other in others:
-        first = first.merge(other)
-    return first
+    return functools.reduce(CountTable.merge, (counts_from_logs(log, sizes, stationary=stationary) for log in logs))
 
 
 def simulated(logs: list[Path], world: Federation, algorithm: FedKLUCBVI) -> Run:
@@ -129,35 +127,20 @@ def test_a_node_that_dies_at_any_answer_brings_its_logs_once(
         assert np.array_equal(outcome.run.policy, expected.policy), dies_at
 
 
-def test_a_server_started_again_after_the_logs_does_not_take_them_twice(tmp_path: Path) -> None:
+async def test_a_server_started_again_after_the_logs_does_not_take_them_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies before it takes them, before the first round, and before the fifth."""
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
-
-    async def story(dies_in: int | None) -> Outcome | None:
-        served = Served(plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED), tmp_path / "server")
-        advance = served.coordinator._advance
-
-        async def fragile() -> Any:
-            if served.coordinator.round == dies_in:
-                raise CrashError
-            return await advance()
-
-        served.coordinator._advance = fragile  # type: ignore[method-assign]
-        served.join(*nodes_with([*logs], BY_STEP, tmp_path))
-        try:
-            return await served.start()
-        except CrashError:
-            return None
-        finally:
-            for task in served.joined:
-                task.cancel()
-            await asyncio.gather(*served.joined, return_exceptions=True)
-
-    for dies_in in (0, 1, 5):
-        assert tell(story(dies_in), 60) is None
-    outcome = tell(story(None), 60)
-    assert outcome is not None
+    plan, kept = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED), tmp_path / "server"
+    calls = failing(monkeypatch, Coordinator, "_advance", (1, 3, 8), CrashError())
+    monkeypatch.setattr(client, "MAX_PAUSE", 0.3)
+    served = Served(plan, kept)
+    served.join(*nodes_with([*logs], BY_STEP, tmp_path))
+    outcome = await served.finish_after(CrashError, plan, kept)
+    assert len(calls) > 8
     assert_same(outcome.run, simulated(logs, BY_STEP, FedKLUCBVI()), regret=False)
-    assert replay(tmp_path / "server").differs == []
+    assert replay(kept).differs == []
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -172,8 +155,7 @@ def test_logs_of_a_node_that_is_late_come_with_its_next_report(
         """Takes its time, so that the run is not over before the other one is back."""
 
         def answer(self, message: Down) -> Up | None:
-            if isinstance(message, Start):
-                time.sleep(0.03)
+            time.sleep(0.03 if isinstance(message, Start) else 0.0)
             return super().answer(message)
 
     class Late(Node):
@@ -276,8 +258,7 @@ def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_stat
     logs = {name: write_log(tmp_path / f"{name}.csv", world, 40, i) for i, name in enumerate(processes.THREE)}
     bad, lines = tmp_path / "bad.csv", logs["node-0"].read_text().splitlines()
     bad.write_text("\n".join([*lines[:2], lines[2].replace(",", ",9", 2), *lines[3:]]))
-    make_certificates(tmp_path / "certs", server="server", nodes=[*processes.THREE])
-    with processes.Processes(tmp_path, certs=tmp_path / "certs", secure_sums=True) as parties:
+    with processes.Processes(tmp_path, secure_sums=True) as parties:
         parties.logs = {"node-0": bad}
         parties.start(processes.SERVER, "node-0")
         assert parties.parties["node-0"].end() == 2

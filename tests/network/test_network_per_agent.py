@@ -122,17 +122,9 @@ def test_rewards_add_up_to_what_the_agents_were_paid(tmp_path: Path) -> None:
 
 def replayed(run: Run, episodes: int) -> list[RoundRecord]:
     """What ``on_round`` was called with, from the records."""
-    about = run.about
+    about, rows = run.about, (run.records, run.recommendations)
     units = Units.of(about.environment)
-    told = replay(
-        run.records,
-        run.recommendations,
-        planned_episodes=episodes,
-        rules=about.rules,
-        units=units,
-        horizon=about.horizon,
-    )
-    return list(told)
+    return [*replay(*rows, planned_episodes=episodes, rules=about.rules, units=units, horizon=about.horizon)]
 
 
 def test_a_run_that_agents_joined_and_left_is_shown_everywhere(tmp_path: Path) -> None:

@@ -44,11 +44,9 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
     Moments are some milliseconds after a round was put on record, by seeded chance; restarts in any order.
     """
     chance, nodes = random.Random(20), tuple(THREE)
-    certs = tmp_path / "certs"
-    make_certificates(certs, server=SERVER, nodes=nodes)
     victims = [("node-0",), (SERVER, "node-1"), (SERVER, *nodes)]
     chance.shuffle(victims)
-    with Processes(tmp_path, certs=certs, secure_sums=True) as processes:
+    with Processes(tmp_path, secure_sums=True) as processes:
         processes.start(SERVER, *nodes)
         for dying in victims:
             before = processes.round() + chance.randrange(1, 15)

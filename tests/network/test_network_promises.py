@@ -44,12 +44,21 @@ def promised(**asked: Any) -> Promises | None:
     return Promises.of(incumbent, loss, until_gap, SIZES, return_range=ends)
 
 
-@pytest.mark.parametrize("asked", [{"incumbent": incumbent(), "loss": 0.1}, {"until_gap": 1.5}])
+def promising(episodes: int, asked: dict[str, Any], **rules: Any) -> RunPlan:
+    return plan_for(ALGORITHM, WORLD, episodes, seed=3, promises=promised(**asked), **rules)
+
+
+def in_one_process(episodes: int, asked: dict[str, Any]) -> Run:
+    return run(ALGORITHM, WORLD, episodes, seed=3, driver="episodes", progress=False, **asked)
+
+
+ASKED: dict[str, Any] = {"incumbent": incumbent(), "loss": 0.1}
+
+
+@pytest.mark.parametrize("asked", [ASKED, {"until_gap": 1.5}])
 def test_nodes_keep_the_promises_of_a_simulation_round_by_round(asked: dict[str, Any]) -> None:
-    plan = plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(**asked))
-    nodes = make_nodes(WORLD, (1, 3))
-    over_the_network = federate(plan, nodes).run
-    expected = run(ALGORITHM, WORLD, 400, seed=3, driver="episodes", progress=False, **asked)
+    nodes, expected = make_nodes(WORLD, (1, 3)), in_one_process(400, asked)
+    over_the_network = federate(promising(400, asked), nodes).run
     assert_same(over_the_network, expected)
     assert expected.certificates
     for one, other in zip(over_the_network.certificates, expected.certificates, strict=True):
@@ -71,14 +80,12 @@ def chances() -> FloatArray:
 )
 def test_masked_and_open_sums_keep_the_same_promises_bit_for_bit(asked: dict[str, Any], tls_files: TLSByName) -> None:
     """Every round, what it cost and what was certified; and, but for the grid of rewards, as in one process."""
-    plans = (
-        plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(**asked), secure_sums=on) for on in (True, False)
-    )
+    plans = (promising(400, asked, secure_sums=on) for on in (True, False))
     secure, plain = (federate(plan, make_nodes(WORLD, (1, 1, 2)), tls_files).run for plan in plans)
     assert_same(secure, plain, secure=True)
     for name in ("reward", "cost", "allowed"):
         assert np.array_equal(secure.records[name], plain.records[name], equal_nan=True)
-    assert_same(plain, run(ALGORITHM, WORLD, 400, seed=3, driver="episodes", progress=False, **asked))
+    assert_same(plain, in_one_process(400, asked))
     assert plain.certificates
     for one, other in zip(secure.certificates, plain.certificates, strict=True):
         assert replace(one, date="") == replace(other, date="")
@@ -119,8 +126,7 @@ def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_explo
     monkeypatch.setattr(Assurance, "record", recorded)
     Reluctant.books.clear()
     nodes = [Reluctant(f"node-{i}", lambda M: WORLD, i, 1 + i // 2, most_failures=1000) for i in range(3)]
-    plan = plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(incumbent=policy, loss=0.1), secure_sums=True)
-    result = federate(plan, nodes, tls_files).run
+    result = federate(promising(400, ASKED, secure_sums=True), nodes, tls_files).run
     records, promoted = result.records, result.certificates[0].rounds
     worth = float(WORLD.common.initial @ WORLD.common.evaluate(policy)[0])
     played, paid = [], []
@@ -140,12 +146,9 @@ def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_explo
     assert set(played) == {EXPLORING, INCUMBENT, VERIFYING}
 
 
-ASKED: dict[str, Any] = {"incumbent": incumbent(), "loss": 0.1}
-
-
 def test_counts_leave_a_node_only_in_rounds_that_need_them(tls_files: TLSByName) -> None:
     """With a request, with rewards; for a policy to recommend, alone. In all other rounds rewards are told alone."""
-    plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
+    plan = promising(200, ASKED, secure_sums=True)
     nodes = make_nodes(WORLD, (1, 1, 2), kind=Noting)
     result = federate(plan, nodes, tls_files).run
     planned = set(result.recommendations["round"].tolist())
@@ -158,7 +161,7 @@ def test_counts_leave_a_node_only_in_rounds_that_need_them(tls_files: TLSByName)
     assert nodes[0].asked == nodes[2].asked == expected
     assert {(REWARDS,), (COUNTS,), (COUNTS, REWARDS)} == {parts for _, parts in expected}
     assert all(node._sent.failures == 0 for node in nodes)
-    assert_same(result, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED), secure=True)
+    assert_same(result, in_one_process(200, ASKED), secure=True)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it answers", "after"])
@@ -167,7 +170,7 @@ def test_a_node_that_dies_in_a_sum_of_a_part_and_comes_back_changes_nothing(
     parts: tuple[str, ...], after: bool, tls_files: TLSByName, tmp_path: Path
 ) -> None:
     """It signs anew, and the same nodes are asked again; nobody counts a failure."""
-    plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
+    plan = promising(200, ASKED, secure_sums=True)
     nodes = make_nodes(WORLD, (1, 1, 2), tmp_path, Noting)
     nodes[0].dies_in, nodes[0].dies_with, nodes[0].after = 5, parts, after
 
@@ -181,13 +184,13 @@ def test_a_node_that_dies_in_a_sum_of_a_part_and_comes_back_changes_nothing(
     assert outcome.events == []
     assert nodes[0].asked[-1][1] == parts
     assert all(node._sent.failures == 0 for node in nodes[1:])
-    assert_same(outcome.run, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED), secure=True)
+    assert_same(outcome.run, in_one_process(200, ASKED), secure=True)
 
 
 def test_the_others_go_on_without_a_node_that_vanishes_in_a_sum_of_rewards(tls_files: TLSByName) -> None:
     """Each counts a failure, as sums of rewards have it of which the next sum of counts has nothing."""
     rules = {"patience": 0.3, "on_away": "exclude"}
-    plan = plan_for(ALGORITHM, WORLD, 100, seed=3, promises=promised(**ASKED), secure_sums=True, **rules)
+    plan = promising(100, ASKED, secure_sums=True, **rules)
     mortal, *others = make_nodes(WORLD, (1, 1, 1, 1), kind=Noting)
     mortal.dies_in, mortal.dies_with = 5, (REWARDS,)
     assert kept(one_vanishes(plan, [mortal, *others], tls_files).run)
@@ -253,14 +256,10 @@ def test_nodes_evaluate_a_policy_as_one_process_does_and_tell_returns_only(
 
 
 def test_a_server_resumes_with_the_promises_it_was_begun_with(tmp_path: Path) -> None:
-    asked = {"incumbent": incumbent(), "loss": 0.1}
-    plan = plan_for(ALGORITHM, WORLD, 100, seed=3, promises=promised(**asked))
-    federate(plan, make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server")
-    other = plan_for(ALGORITHM, WORLD, 300, seed=3)
+    federate(promising(100, ASKED), make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server")
     with pytest.raises(InputError, match="holds another run"):
-        ServerCheckpoint(tmp_path / "server").adopt(other)
-    longer = plan_for(ALGORITHM, WORLD, 300, seed=3, promises=promised(**asked))
-    result = federate(longer, make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server").run
+        ServerCheckpoint(tmp_path / "server").adopt(plan_for(ALGORITHM, WORLD, 300, seed=3))
+    result = federate(promising(300, ASKED), make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server").run
     assert result.episodes_played == 300
     assert kept(result)
 

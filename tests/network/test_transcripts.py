@@ -285,9 +285,7 @@ def test_a_node_that_leaves_by_a_command_has_no_transcript_of_that(tmp_path: Pat
 @pytest.mark.full
 def test_processes_that_are_killed_have_a_line_for_all_that_the_others_got_from_them(tmp_path: Path) -> None:
     """The server and a node are killed while messages fly; nothing that arrived is missing at its sender."""
-    certs = tmp_path / "certs"
-    make_certificates(certs, server="server", nodes=[*THREE], hosts=["127.0.0.1"])
-    with Processes(tmp_path, certs=certs, secure_sums=True) as parties:
+    with Processes(tmp_path, secure_sums=True) as parties:
         parties.start("server", *THREE)
         for number, name in ((5, "node-1"), (20, "server"), (40, "node-2")):
             parties.reach(number)

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, Run, run, synthetic
+from fed_ucbvi.network.certificates import make_certificates
 from saved_states import log_in
 from warm_start import WARM, run_command
 
@@ -144,7 +145,7 @@ class Processes(Parties):
     Args:
         folder: for checkpoint, states and result.
         rules: further arguments of the server.
-        certs: a folder with certificates; none: insecure.
+        certs: a folder with certificates; none: insecure, but with secure sums they are made.
         secure_sums: nodes require them.
         problem: what the server is told of the problem, by default all of it.
         nodes: first agent and number of agents of each; then with Fed-KL-UCBVI, as with secure sums.
@@ -165,6 +166,9 @@ class Processes(Parties):
         self._problem, self._joining, self._rules = problem, joining, rules
         self.nodes, self._secure = nodes or (THREE if secure_sums else AGENTS), secure_sums
         self._increments = secure_sums or nodes is not None
+        if secure_sums and certs is None:
+            certs = folder / "certs"
+            make_certificates(certs, server=SERVER, nodes=[*self.nodes])
         self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
         self.logs: dict[str, Path] = {}
         """Of nodes that have some."""

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi import Run
-from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.server_checkpoint import replay
 from federation_processes import PROBLEM, SECONDS, SERVER, SIZES, THREE, Line, Processes, simulated
 from network import assert_same
@@ -51,12 +50,10 @@ class Storm(Processes):
 
     def __init__(self, kind: str, folder: Path, seed: int) -> None:
         self._kind, self._chance = KINDS[kind], random.Random(seed)
-        nodes, secure, certs = self._kind.nodes, self._kind.secure_sums, folder / "certs"
-        make_certificates(certs, server=SERVER, nodes=list(nodes))
+        nodes, secure = self._kind.nodes, self._kind.secure_sums
         super().__init__(
             folder,
             *("--deadline", "2", "--patience", "60", *self._kind.rules),
-            certs=certs,
             secure_sums=secure,
             nodes=nodes,
             problem=("--agents", str(len(nodes)), *PROBLEM),
