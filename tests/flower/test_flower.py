@@ -160,7 +160,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.full
-def test_a_run_by_invitation_that_is_stopped_and_begun_again_is_the_simulation(
+def test_a_run_by_invitation_begun_again_is_the_simulation(
     problem: Federation, simulated: Run, tmp_path: Path
 ) -> None:
     saved, checkpoint = tmp_path / "all.npz", tmp_path / "checkpoint"

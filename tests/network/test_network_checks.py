@@ -113,7 +113,7 @@ def moved(transitions: Any, to: tuple[int, ...] | None, times: int = 1) -> Any:
 
 
 @every
-def test_new_transitions_are_those_of_the_episodes_that_were_not_reported_and_of_the_sets(
+def test_new_transitions_are_those_of_unreported_episodes_and_of_the_sets(
     algorithm: FedKLUCBVI,
 ) -> None:
     """They add up to the episodes at every step, or to all their steps, and are none where no set has the action."""

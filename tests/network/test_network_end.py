@@ -33,9 +33,7 @@ def certs(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_server_signs_the_policy_and_a_node_that_missed_the_end_takes_it_from_there(
-    tmp_path: Path, certs: Path
-) -> None:
+def test_a_node_that_missed_the_end_takes_the_policy_that_the_server_signed(tmp_path: Path, certs: Path) -> None:
     nodes, file = make_nodes(WORLD, SPLIT, tmp_path), tmp_path / "checkpoint" / POLICY_FILE
     outcome = federate(plan(), nodes, lambda name: TLSFiles.of(certs, name), tmp_path / "checkpoint")
     policy = load_policy(file, authority=certs / "ca.crt", server=HOST)
@@ -109,9 +107,7 @@ def test_a_file_whose_actions_were_changed_is_damaged(tmp_path: Path) -> None:
         load_policy(tmp_path / "policy.json")
 
 
-async def test_a_node_that_finds_no_server_says_what_to_do_and_takes_a_policy_that_comes_while_it_looks(
-    tmp_path: Path, certs: Path
-) -> None:
+async def test_a_node_that_finds_no_server_takes_a_policy_that_comes_meanwhile(tmp_path: Path, certs: Path) -> None:
     node = make_nodes(WORLD, SPLIT)[0]
     tls_files = TLSFiles.of(certs, node.name)
     with pytest.raises(InputError, match=r"no connection .* same command once it is back.* add --result FILE"):
@@ -142,9 +138,7 @@ def test_a_nodes_policy_replaces_an_earlier_one_only_if_it_may(tmp_path: Path) -
     assert out.read_bytes() == earlier
 
 
-async def test_a_node_may_ask_for_the_policy_while_the_run_goes_on(
-    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_may_ask_for_the_policy(tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked after every round, by a node that takes part and by one that does not; the run is what it was."""
     make_certificates(certs, nodes=["node-2"])
     revoked: set[str] = set()
@@ -206,9 +200,7 @@ async def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeyp
 
 
 @pytest.mark.full
-def test_processes_started_after_the_end_learn_it_from_the_file_or_from_the_server_started_again(
-    tmp_path: Path, certs: Path
-) -> None:
+def test_processes_started_after_the_end_learn_it_from_file_or_server(tmp_path: Path, certs: Path) -> None:
     with Processes(tmp_path, "--overwrite", certs=certs) as processes:
         processes.start(SERVER, "node-0", "node-1")
         run, _ = processes.finish()

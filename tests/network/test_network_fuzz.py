@@ -274,9 +274,7 @@ class Impostor:
         (Impostor(), "no connection .* has closed the stream"),
     ],
 )
-def test_a_node_leaves_a_server_that_makes_no_sense_and_says_why(
-    impostor: Impostor, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_leaves_a_server_without_sense(impostor: Impostor, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "WELCOME_SECONDS", 0.3)
 
     with pytest.raises(InputError, match=says):

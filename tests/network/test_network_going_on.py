@@ -191,9 +191,7 @@ def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", ["published", "server's counts"])
-def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_otherwise(
-    variant: str, tmp_path: Path
-) -> None:
+def test_counts_of_a_node_that_left_stay_if_the_server_has_them(variant: str, tmp_path: Path) -> None:
     algorithm, world = VARIANTS[variant]
     serve(tmp_path, algorithm, world, SHORT, [3, 1])
     outcome = serve(tmp_path, algorithm, world, LONG, [3], without=("node-1",))
@@ -336,9 +334,7 @@ def test_a_server_of_masked_counts_has_their_sum_for_a_later_run(tmp_path: Path,
         load_counts(tmp_path / "steps" / "server")
 
 
-def test_a_secure_sum_that_waits_for_a_request_outlasts_an_extension_to_more_transitions(
-    tmp_path: Path, tls_files: TLSByName
-) -> None:
+def test_a_waiting_secure_sum_outlasts_an_extension_to_more_transitions(tmp_path: Path, tls_files: TLSByName) -> None:
     """Reports list the transitions that can be; what the server holds of them is not bound to that list."""
 
     def world(kernel: Any, agents: int) -> Federation:

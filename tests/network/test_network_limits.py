@@ -156,9 +156,7 @@ def test_agents_that_cannot_be_are_refused_before_memory_is_taken() -> None:
 # ------------------------------------------------------------------------------------------------ endless handshakes
 
 
-async def test_tls_handshakes_that_never_end_are_given_up_and_keep_no_node_out(
-    tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_endless_tls_handshakes_keep_no_node_out(tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fed_ucbvi.network.transport.HANDSHAKE_SECONDS", 3)
     served = Served(PLAN, None, tls_files, LOOPBACK)
     served.start()

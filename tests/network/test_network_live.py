@@ -327,9 +327,7 @@ def test_a_node_that_dies_among_others_goes_on_and_every_agent_plays_its_episode
     assert outcome.run.records["agent_episodes"].sum() == 3 * 60
 
 
-async def test_a_server_that_dies_loses_nothing_that_its_nodes_have_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_dies_loses_nothing_of_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes live on with the rounds they have told; the run is the one that it would have been."""
     calls = failing(monkeypatch, ExchangeCall, "__init__", (3, 20), CrashError())
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
@@ -361,9 +359,7 @@ def test_a_round_that_could_not_be_written_is_counted_once(tmp_path: Path, monke
         ({"setting": Setting(16, 4, 6, 2, 5, 0.0, 1)}, r"\(16, 4, 6\), this node's \(17, 4, 6\) \(one state more"),
     ],
 )
-def test_real_environments_refuse_lockstep_and_sizes_without_a_state_for_the_end(
-    changes: dict[str, Any], says: str
-) -> None:
+def test_real_environments_refuse_lockstep_and_sizes_without_an_end_state(changes: dict[str, Any], says: str) -> None:
     task = dataclasses.replace(plan(FedUCBVI(), LAKE, 6, 2, 5), **changes)
     with pytest.raises(InputError, match=says):
         make_nodes(source(LAKE, 6), [2])[0].enter(task.welcome())
@@ -413,9 +409,7 @@ class Broken(TableEnv):
         (lambda i: TableEnv(noise=9.0), "outside reward_range"),
     ],
 )
-async def test_a_node_whose_environment_fails_tells_the_server_and_ends(
-    make: Any, says: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_node_whose_environment_fails_says_so(make: Any, says: str, caplog: pytest.LogCaptureFixture) -> None:
     task = RunPlan(FedUCBVI(), Setting(4, 2, 4, 2, 500, 0.0, 0), collection="live", patience=0.2)
     served = Served(task)
     serving = served.start()

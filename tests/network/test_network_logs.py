@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.network import client
-from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import Member
@@ -41,7 +39,7 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import counts_in, replay
 from fed_ucbvi.network.sources import LiveSource
 from matrices import first_of
-from network import Served, assert_same, federate, make_nodes
+from network import Served, TLSByName, assert_same, federate, make_nodes
 
 BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 SWIM = riverswim(agents=4, horizon=6)
@@ -95,7 +93,7 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
     stationary: bool,
     secure: bool,
     quorum: int | None,
-    tls_files: Callable[[str], TLSFiles],
+    tls_files: TLSByName,
     tmp_path: Path,
 ) -> None:
     algorithm = FedKLUCBVI(stationary=stationary)
@@ -112,9 +110,7 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
 
 @pytest.mark.parametrize("secure", first_of([True, False]))
 @pytest.mark.parametrize("after", [False, True])
-def test_a_node_that_dies_at_any_answer_brings_its_logs_once(
-    secure: bool, after: bool, tls_files: Callable[[str], TLSFiles], tmp_path: Path
-) -> None:
+def test_a_dying_node_brings_its_logs_once(secure: bool, after: bool, tls_files: TLSByName, tmp_path: Path) -> None:
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
     expected = simulated(logs, BY_STEP, FedKLUCBVI())
 
@@ -127,9 +123,7 @@ def test_a_node_that_dies_at_any_answer_brings_its_logs_once(
         assert np.array_equal(outcome.run.policy, expected.policy), dies_at
 
 
-async def test_a_server_started_again_after_the_logs_does_not_take_them_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_started_again_takes_no_logs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It dies before it takes them, before the first round, and before the fifth."""
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
     plan, kept = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED), tmp_path / "server"
@@ -144,9 +138,7 @@ async def test_a_server_started_again_after_the_logs_does_not_take_them_twice(
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_logs_of_a_node_that_is_late_come_with_its_next_report(
-    secure: bool, tls_files: Callable[[str], TLSFiles], tmp_path: Path
-) -> None:
+def test_logs_of_a_late_node_come_with_its_next_report(secure: bool, tls_files: TLSByName, tmp_path: Path) -> None:
     """It is away while the others report theirs; a quorum of three closes without it."""
     world = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
     logs = [write_log(tmp_path / f"{i}.csv", world, 20, i) for i in range(4)]
@@ -178,9 +170,7 @@ def test_logs_of_a_node_that_is_late_come_with_its_next_report(
     assert_counted(tmp_path / "server", outcome.run, merged(logs, world, stationary=False))
 
 
-def test_too_few_contributors_keep_their_logs_until_there_is_more_to_sum(
-    tls_files: Callable[[str], TLSFiles], tmp_path: Path
-) -> None:
+def test_too_few_contributors_keep_their_logs_until_there_are_more(tls_files: TLSByName, tmp_path: Path) -> None:
     """One node of three has logs: alone they are in no sum; with the first episodes they are."""
     log = write_log(tmp_path / "log.csv", BY_STEP, 20)
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True)
@@ -189,9 +179,7 @@ def test_too_few_contributors_keep_their_logs_until_there_is_more_to_sum(
     assert replay(tmp_path / "server").differs == []
 
 
-def test_a_server_that_asks_for_logs_again_gets_nothing(
-    tls_files: Callable[[str], TLSFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_is_told_logs_again(tls_files: TLSByName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The difference of sums with and without them would show a node's logs."""
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True, patience=1.0)

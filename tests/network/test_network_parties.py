@@ -55,9 +55,7 @@ def source_of(env: str) -> Source:
     return RunSpec(environment=env).source(4)
 
 
-def test_a_problem_comes_from_a_file_a_function_or_the_nodes_own_mdps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_problem_comes_from_a_file_a_function_or_own_mdps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     WORLD.save(tmp_path / "world.npz")
     (tmp_path / "our_problem.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from commands import refusal
@@ -22,7 +21,7 @@ from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke
 from fed_ucbvi.network.messages import PART_BYTES, Part, encode
 from fed_ucbvi.network.transport import RemoteServer
-from federation_processes import AGENTS, SERVER, THREE, Line, Party, Processes, T, simulated
+from federation_processes import AGENTS, SERVER, THREE, Line, Party, Processes, simulated
 from network import SECONDS, assert_same
 from saved_states import log_files
 from storms import KINDS, Storm
@@ -112,49 +111,6 @@ def test_a_full_disk_on_either_side_is_waited_for_and_loses_nothing(tmp_path: Pa
         assert not (tmp_path / "run").exists()
         processes.start(SERVER)
         assert_undisturbed(processes.finish(), processes)
-
-
-@pytest.mark.parametrize("away", ["last", "exclude"])
-@pytest.mark.full
-def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: str, tmp_path: Path) -> None:
-    """The server is killed as well, after the node: what it has decided is in its checkpoint."""
-    with Processes(tmp_path, "--on-away", away, "--patience", "1") as processes:
-        processes.start(SERVER, *NODES)
-        processes.reach(15)
-        processes.kill("node-0")
-        del processes.parties["node-0"]
-        processes.hear(SERVER, f"node-0: away for 1 s: {away}")
-        processes.reach(processes.round() + 1)
-        processes.kill(SERVER)
-        held = processes.round()
-        processes.start(SERVER)
-        if away == "exclude":
-            processes.start("node-0")
-            assert processes.parties["node-0"].end() == 2
-            assert "'node-0' has been excluded from this run" in processes.parties.pop("node-0").words()
-        result, summary = processes.finish()
-    events = [event for event in summary["events"] if event["node"] == "node-0"]
-    assert events == summary["events"]
-    assert {event["done"] for event in events} == {away}
-    first = events[0]["round"]
-    assert 15 < first <= held
-    assert events[0]["what"] == "away for 1 s"
-    assert not result.complete
-    assert (
-        summary["agent_episodes"]
-        == result.records["agent_episodes"].sum()
-        < summary["agent_episodes_planned"]
-        == 3 * T
-    )
-    assert result.records["length"].sum() == T
-    expected = simulated().records
-    for name in ("length", "bytes_up", "requests", "agent", "state"):
-        assert np.array_equal(result.records[name][: first - 1], expected[name][: first - 1])
-    shares = result.records["agent_episodes"] / result.records["length"]
-    assert (shares[: first - 1] == 3).all()
-    assert shares[first - 1] in (2, 3)  # it may have played the round and gone away in its synchronisation
-    assert (shares[first:] == 2).all()
-    assert (result.records["agent"][first:] != 0).all()
 
 
 @pytest.mark.full

@@ -108,9 +108,7 @@ class Reluctant(Node):
         self.books[now.start.round, self.name] = now.start.playing, now.paid.total
 
 
-def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_exploring_paid(
-    tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_over_rounds_drop_no_cost_of_exploring(tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the server charges is never less than what exploring has cost, and all of it once everything is told.
 
     Cost and allowance, by the true value of the incumbent, are compared at the end of every round: they may fail in

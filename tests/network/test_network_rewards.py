@@ -74,9 +74,7 @@ def federate(
 
 @pytest.mark.parametrize("kind", ["in the open", "secure sums", "nobody tells rewards"])
 @pytest.mark.parametrize("algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI(stationary=True)], ids=repr)
-def test_the_server_has_the_gap_over_the_states_in_which_episodes_began(
-    kind: str, algorithm: Any, tls_files: TLSByName
-) -> None:
+def test_the_gap_is_over_the_states_in_which_episodes_began(kind: str, algorithm: Any, tls_files: TLSByName) -> None:
     if kind == "secure sums" and not algorithm.server_counts:
         pytest.skip("its reports are not what is new")
     certs = tls_files if kind == "secure sums" else None
@@ -95,9 +93,7 @@ def test_the_server_has_the_gap_over_the_states_in_which_episodes_began(
 
 
 @pytest.mark.parametrize("kind", ["in the open", "secure sums", "rows"])
-def test_the_server_has_the_mean_and_the_spread_of_what_the_environments_paid(
-    kind: str, tls_files: TLSByName
-) -> None:
+def test_the_server_has_mean_and_spread_of_what_environments_paid(kind: str, tls_files: TLSByName) -> None:
     certs = tls_files if kind == "secure sums" else None
     shops = Shops(initial=(0.5, 0.5, 0.0))
     algorithms = {"rows": FedQHoeffding(), "in the open": FedUCBVI(), "secure sums": FedKLUCBVI()}

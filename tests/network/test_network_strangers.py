@@ -51,7 +51,7 @@ async def beset(served: Served, attack: Callable[[], Awaitable[Told]]) -> None:
     assert_same(outcome.run, simulated(), regret=False)
 
 
-async def test_strangers_are_turned_away_by_certificate_and_name_and_change_nothing(
+async def test_strangers_are_turned_away_by_certificate_and_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
@@ -173,9 +173,7 @@ async def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog
     assert not any("\n" in line for line in own_lines)
 
 
-async def test_a_flood_of_silent_streams_leaves_the_door_open_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flood_of_silent_streams_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One certificate is good for no more than its share of handshakes; there is room for each node besides."""
     make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
     monkeypatch.setattr(server, "MAX_HANDSHAKES", 6)

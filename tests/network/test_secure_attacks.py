@@ -116,7 +116,7 @@ def test_every_attack_has_its_check() -> None:
 
 @with_and_without
 @pytest.mark.parametrize("name", first_of(list(CASES)))
-def test_a_malicious_server_reads_a_node_only_where_a_check_is_missing(
+def test_a_node_is_read_only_where_a_check_is_missing(
     name: str, cured: bool, parties: Parties, tmp_path: Path
 ) -> None:
     case = CASES[name]
@@ -169,9 +169,7 @@ def serving(folder: Path, *options: str) -> tuple[str, ...]:
 
 @with_and_without
 @pytest.mark.full
-def test_slower_nodes_stay_unread_by_a_curious_server_and_by_a_node_that_subtracts_its_own(
-    cured: bool, parties: Parties, tmp_path: Path
-) -> None:
+def test_slower_nodes_stay_unread_by_server_and_nodes(cured: bool, parties: Parties, tmp_path: Path) -> None:
     """The server remembers every sum. Nodes are told N, which grows by the sum, and know their own part of it.
 
     Sums would be of the two fast nodes while the others take their time, and of the slowest in the end.
@@ -200,9 +198,7 @@ def test_slower_nodes_stay_unread_by_a_curious_server_and_by_a_node_that_subtrac
 
 @with_and_without
 @pytest.mark.full
-def test_an_environments_error_reaches_the_server_by_its_kind_only(
-    cured: bool, parties: Parties, tmp_path: Path
-) -> None:
+def test_an_environments_error_reaches_the_server_by_kind_only(cured: bool, parties: Parties, tmp_path: Path) -> None:
     parties.begin(SERVER, *serving(tmp_path, "--episodes", "9", "--sizes", "4,2,3"))
     live = ("--horizon", "3", "--reward-range", "-1,3", "--live", "gymnasium_problems:clinic")
     check = AS_IT_IS if cured else "the kind of errors alone"

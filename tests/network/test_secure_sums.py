@@ -519,9 +519,7 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(random_rewards: bo
         assert (outcome.run.records[name] == -1).all()
 
 
-def test_what_crosses_the_wire_looks_random_and_names_no_requester(
-    tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_sent_looks_random_and_names_nobody(tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch) -> None:
     """All reports of three nodes in a whole run; keys are drawn anew, so it fails by chance with rate 6 ALPHA."""
     tap = Tap(monkeypatch)
     federate(plan(FedKLUCBVI()), make_nodes(WORLD, SPLIT), tls_files)
@@ -545,7 +543,7 @@ def test_what_crosses_the_wire_looks_random_and_names_no_requester(
 
 
 @pytest.mark.parametrize("dies_at", [2, 3, 4, 12])
-def test_a_node_that_comes_back_with_another_key_changes_nothing(
+def test_a_node_that_returns_with_another_key_changes_nothing(
     dies_at: int, tls_files: TLSByName, tmp_path: Path
 ) -> None:
     """In a round it is sent a start, a stop and a roster. The others answer the next roster, of the same nodes."""
@@ -580,9 +578,7 @@ def test_a_live_node_whose_line_breaks_in_a_round_signs_anew(tls_files: TLSByNam
 
 @pytest.mark.parametrize("collection", ["lockstep", "live"])
 @pytest.mark.parametrize("silent", [False, True], ids=["after it has answered", "before it answers"])
-def test_nothing_is_lost_if_a_node_vanishes_in_a_synchronisation(
-    collection: str, silent: bool, tls_files: TLSByName
-) -> None:
+def test_nothing_is_lost_if_a_node_vanishes_in_a_sum(collection: str, silent: bool, tls_files: TLSByName) -> None:
     """What the others had to report goes with their next report, once, and they count one failure.
 
     If the vanished node had answered, the sum is used.
@@ -665,9 +661,7 @@ ROWS = "needs every agent's report by itself"
         (FedUCBVI(aggregation="uniform"), WORLD, {}, "one node's history"),
     ],
 )
-def test_plans_that_sums_cannot_hide_are_refused(
-    algorithm: Any, world: Any, changes: dict[str, Any], says: str
-) -> None:
+def test_plans_sums_cannot_hide_are_refused(algorithm: Any, world: Any, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         plan(algorithm, world, **changes)
 
@@ -680,9 +674,7 @@ def test_plans_that_sums_cannot_hide_are_refused(
         (FedKLUCBVI(stationary=True), 2000, {}, r"be 8,000,000 numbers .* at most 4,194,304\. Use fewer states"),
     ],
 )
-def test_counts_that_do_not_fit_a_message_are_refused(
-    algorithm: FedUCBVI | FedKLUCBVI, states: int, rest: dict[str, Any], says: str
-) -> None:
+def test_counts_above_a_message_are_refused(algorithm: Any, states: int, rest: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         _ = RunPlan(algorithm, Setting(states, 2, 10, 3, 10, 0.0, 0), **rest).support
     _ = RunPlan(algorithm, Setting(states // 2, 2, 10, 3, 10, 0.0, 0), **rest).support
