@@ -137,9 +137,7 @@ def hold_here(post: FakePost, config: dict[str, Any], stop: Sequence[Path] = ())
     async def run() -> dict[str, Record]:
         post.loop = asyncio.get_running_loop()
         settings = RunSettings.of(config)
-        holding = asyncio.ensure_future(
-            hold(post, settings, "flower-1", done=lambda outcome, _: outcomes.append(outcome))
-        )
+        holding = asyncio.ensure_future(hold(post, settings, "flower-1", done=lambda made, _: outcomes.append(made)))
         while not all(path.exists() for path in stop):
             await asyncio.sleep(0.005)
         if stop:
@@ -199,19 +197,16 @@ def test_a_nodes_key_stays_on_the_node_and_its_certificate_is_for_its_own_name(t
     authority = RunAuthority.make(tmp_path, "127.0.0.1")
     invitations = authority.invitations("run", "127.0.0.1:1", [5, 3], 3, 60)
     first, second = invitations[5], invitations[3]
-    assert [(one.name, one.first_agent, one.agents) for one in (first, second)] == [
-        ("node-5", 0, 1),
-        ("node-3", 1, 2),
-    ]
+    shares = [(one.name, one.first_agent, one.agents) for one in (first, second)]
+    assert shares == [("node-5", 0, 1), ("node-3", 1, 2)]
     assert not (tmp_path / "ca.key").exists()
     keys: dict[str, bytes] = {"earlier": b"key"}
     request = asyncio.run(answer(first, NodeSettings(), keys))[REQUEST]
     assert list(keys) == ["run"]
     whole = replace(first, certificate=authority.sign(request, first.name))
     assert whole.is_for(keys["run"])
-    again = replace(
-        first, certificate=authority.sign(asyncio.run(answer(first, NodeSettings(), keys))[REQUEST], "node-5")
-    )
+    asked_again = asyncio.run(answer(first, NodeSettings(), keys))[REQUEST]
+    again = replace(first, certificate=authority.sign(asked_again, "node-5"))
     assert again.is_for(keys["run"]), "a slow node is invited again, and both certificates fit its key"
     assert whole.is_for(keys["run"])
     assert not first.is_for(keys["run"])

@@ -297,9 +297,8 @@ async def test_a_server_that_is_stopped_says_so_and_watchers_may_leave(caplog: p
 
 
 def test_keys_are_private_and_certificates_say_what_they_are_for(tmp_path: Path) -> None:
-    written = make_certificates(
-        tmp_path, server="registry", hosts=["registry.example.org", "10.0.0.7"], nodes=["a", "b"]
-    )
+    names = ["registry.example.org", "10.0.0.7"]
+    written = make_certificates(tmp_path, server="registry", hosts=names, nodes=["a", "b"])
     names = [f"{name}.{kind}" for name in ("ca", "registry", "a", "b") for kind in ("crt", "key")]
     assert [path.name for path in written] == names
     for path in written:

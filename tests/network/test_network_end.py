@@ -112,9 +112,8 @@ async def test_a_node_that_finds_no_server_takes_a_policy_that_comes_meanwhile(t
     tls_files = TLSFiles.of(certs, node.name)
     with pytest.raises(InputError, match=r"no connection .* same command once it is back.* add --result FILE"):
         await run_node(node, RemoteServer(f"{HOST}:1", tls_files), patience=0.01)
-    looking = asyncio.ensure_future(
-        run_node(node, RemoteServer(f"{HOST}:1", tls_files), result=tmp_path / POLICY_FILE)
-    )
+    nowhere = RemoteServer(f"{HOST}:1", tls_files)
+    looking = asyncio.ensure_future(run_node(node, nowhere, result=tmp_path / POLICY_FILE))
     await asyncio.sleep(0.05)
     POLICY.signed(*TLSFiles.of(certs, "server").read()[1:]).save(tmp_path / POLICY_FILE)
     told = await looking

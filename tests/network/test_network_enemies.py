@@ -167,9 +167,8 @@ async def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_aga
     served.begin(insist())
     served.join(honest)
     outcome = await served.finish()
-    assert outcome.events == [
-        {"round": 1, "node": "node-0", "what": "it ended 5 streams where one answer was due", "done": "drop"}
-    ]
+    what = "it ended 5 streams where one answer was due"
+    assert outcome.events == [{"round": 1, "node": "node-0", "what": what, "done": "drop"}]
     assert_run_without_the_first_agent(outcome.run, plan())
 
 

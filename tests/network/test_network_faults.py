@@ -162,9 +162,8 @@ async def test_a_line_that_breaks_while_nobody_speaks_is_mended(fault: str, monk
     """
     patience = 1.0
     if fault == "stalled":
-        ten_times_faster = [
-            (name, value // 10 if name.endswith("_ms") else value) for name, value in transport._KEEP_ALIVE
-        ]
+        times = transport._KEEP_ALIVE
+        ten_times_faster = [(name, value // 10 if name.endswith("_ms") else value) for name, value in times]
         monkeypatch.setattr(transport, "_KEEP_ALIVE", ten_times_faster)
         monkeypatch.setattr(transport, "KEEP_ALIVE_SECONDS", 1)
     async with asyncio.timeout(50 if fault == "stalled" else 300):

@@ -130,12 +130,11 @@ def test_a_node_killed_while_it_makes_its_folder_can_begin(step: str, tmp_path: 
 
 
 def test_agents_that_cannot_be_are_refused_before_memory_is_taken() -> None:
-    told = refusal("join", "127.0.0.1:9", "--insecure", "--name", "a", "--agents", "1000000000", "--env", "synthetic")
+    join = ("join", "127.0.0.1:9", "--insecure", "--name", "a", "--agents", "1000000000")
+    told = refusal(*join, "--env", "synthetic")
     assert "1,000,000,000 agents on this node take at least" in told
     live = ("--live", "FrozenLake-v1", "--horizon", "8", "--reward-range", "0,1")
-    assert "take at least" in refusal(
-        "join", "127.0.0.1:9", "--insecure", "--name", "a", "--agents", "1000000000", *live
-    )
+    assert "take at least" in refusal(*join, *live)
     with pytest.raises(InputError, match="agents on this node take at least"):
         Node("a", lambda M: WORLD, 0, 10**9)
     many = plan_for(FedKLUCBVI(), WORLD, 60, seed=3)

@@ -194,9 +194,7 @@ def reports(node: Node, task: RunPlan, round_number: int = 1) -> list[tuple[Any,
 
 
 def equal(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> bool:
-    return all(
-        np.array_equal(a, b) for row, again in zip(one, other, strict=True) for a, b in zip(row, again, strict=True)
-    )
+    return all(np.array_equal(a, b) for both in zip(one, other, strict=True) for a, b in zip(*both, strict=True))
 
 
 GLOBAL = FedUCBVI(synchronisation="global")

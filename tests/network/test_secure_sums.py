@@ -228,9 +228,8 @@ def forged(folder: Path, entries: list[RosterEntry]) -> Iterator[tuple[str, list
     yield "another round", [mine, again["number"], two], not_signed
     yield "another broadcast", [mine, again["binding"], two], "different broadcasts"
     yield "swapped", [mine, replace(two, name="node-1"), replace(one, name="node-2")], "not this node's"
-    server = Credentials("server", 1, 2, "the-run", TLSFiles.of(folder, "server")).ready(
-        5, D, (2, 2), (0, 0), rewards=True
-    )
+    files = TLSFiles.of(folder, "server")
+    server = Credentials("server", 1, 2, "the-run", files).ready(5, D, (2, 2), (0, 0), rewards=True)
     der = der_of((folder / "server.crt").read_bytes())
     yield "the server as a node", [mine, RosterEntry("node-1", 1, 2, der, server), two], "not this node's"
     yield "no certificate", [mine, replace(one, certificate=b""), two], "without a node's certificate"

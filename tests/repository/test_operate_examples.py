@@ -118,7 +118,6 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
         paths.append(tmp_path / name.replace("@", "@shop-a"))
         text = (FOLDER / name).read_text(encoding="utf-8")
         paths[-1].write_text(text.replace(PROGRAM, "/bin/true"), encoding="utf-8")
-    said = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *map(str, paths)], capture_output=True, text=True, timeout=300
-    )
+    command = ["systemd-analyze", "verify", "--man=no", *map(str, paths)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (said.returncode, said.stderr) == (0, "")

@@ -75,13 +75,8 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
     assert isinstance(cited["date-released"], date)
     paper = cited["preferred-citation"]
     assert paper["type"] == "conference-paper"
-    assert [author["family-names"] for author in paper["authors"]] == [
-        "Labbi",
-        "Tiapkin",
-        "Mancini",
-        "Mangold",
-        "Moulines",
-    ]
+    authors = " ".join(author["family-names"] for author in paper["authors"])
+    assert authors == "Labbi Tiapkin Mancini Mangold Moulines"
     assert paper["year"] == 2025
     assert "AISTATS" in paper["collection-title"]
 

@@ -109,9 +109,8 @@ def long_fault(length: int) -> bytes:
 
 def hello_of(party: Node, **changes: Any) -> Hello:
     """The hello of a node, or one that is a little different."""
-    return replace(
-        Hello(PROTOCOL, "0", party.name, INCARNATION, party.first_agent, party.agents, party.run), **changes
-    )
+    hello = Hello(PROTOCOL, "0", party.name, INCARNATION, party.first_agent, party.agents, party.run)
+    return replace(hello, **changes)
 
 
 async def turning(node: Node, server: Remote, turn: Turn) -> str:

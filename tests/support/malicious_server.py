@@ -35,6 +35,7 @@ from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, 
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import masked, pair_key, summed
 from fed_ucbvi.network.transport import Listener, WireCount
+from network import first_broadcast
 
 NAMES = ("node-0", "node-1", "node-2", "node-3")
 VICTIM = "node-3"
@@ -74,10 +75,7 @@ class Attacker:
         self.base, self.played = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0)
         self.said: list[tuple[str, int, str]] = []
         """What every node has answered to every roster."""
-        algorithm, setting = self.plan.algorithm, self.plan.setting
-        self.broadcast: Message = tuple(
-            np.array(array) for array in algorithm.broadcast(algorithm.new_server(setting))
-        )
+        self.broadcast = first_broadcast(self.plan)
         self.broadcast[1][...] = 10**6  # so many visits that nobody asks for a synchronisation
 
     async def session(self, connection: Any) -> None:

@@ -139,10 +139,8 @@ class NaiveByzan:
             for s in range(S):
                 for a in range(A):
                     counts = [len(self.steps[i][h, s, a]) for i in range(m)]
-                    means = [
-                        sum(r + self.V[h + 1, y] for r, y in self.steps[i][h, s, a]) / max(1, counts[i])
-                        for i in range(m)
-                    ]
+                    sums = [sum(r + self.V[h + 1, y] for r, y in self.steps[i][h, s, a]) for i in range(m)]
+                    means = [total / max(1, n) for total, n in zip(sums, counts, strict=True)]
                     mean, error = naive_cow(means, counts, sigma, self.alpha, log_each, log_all, epsilon=epsilon)
                     bonus = min(sigma, error + epsilon)
                     self.Q[h, s, a] = max(0.0, min(mean + bonus, sigma))

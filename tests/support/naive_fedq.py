@@ -49,9 +49,8 @@ def iota(sizes: Sizes) -> float:
     """The logarithm of the paper, ``T_0 = H M T``, ``K_0 = T``."""
     S, A, H, M, T, p = sizes
     T_0, K_0, C = H * M * T, T, 1 / (H * (H + 1))
-    return max(
-        math.log(2 * S * A * (T_0 + H * M) * (1 + C) / p), math.log(2 * K_0 * S * A * H * (T_0 / H + M) * (1 + C) / p)
-    )
+    visits = (T_0 + H * M, K_0 * H * (T_0 / H + M))
+    return max(math.log(2 * S * A * n * (1 + C) / p) for n in visits)
 
 
 def visits_until_ask(N: int, sizes: Sizes) -> int:
