@@ -121,13 +121,6 @@ async def test_a_node_that_finds_no_server_takes_a_policy_that_comes_meanwhile(t
     assert (told.run, told.rounds) == ("run", 3)
 
 
-@pytest.mark.parametrize("command", ["join", "leave"])
-def test_an_address_that_is_none_is_refused_at_once(command: str, certs: Path) -> None:
-    """Otherwise the message would be that there was no connection, after all of the patience."""
-    says = refusal(command, "127.0.0.1:abc", "--certs", certs, "--name", "node-0", "--patience", "0.01")
-    assert says == "error: '127.0.0.1:abc' is not of the form HOST:PORT."
-
-
 def test_a_nodes_policy_replaces_an_earlier_one_only_if_it_may(tmp_path: Path) -> None:
     out, join = tmp_path / "policy.json", ("join", "127.0.0.1:1", "--insecure", "--name", "a", "--patience", "0")
     POLICY.save(out)

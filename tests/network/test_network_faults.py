@@ -303,9 +303,8 @@ def test_asking_for_a_report_twice_gives_the_same(name: str) -> None:
     algorithm.absorb(agents, broadcast[0], transitions, visits)
     for exchange in range(algorithm.exchanges(setting)):
         query = algorithm.query(server, exchange)
-        first = [array.copy() for array in algorithm.report(agents, query, exchange)]
-        again = algorithm.report(agents, query, exchange)
-        assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
+        first = tuple(array.copy() for array in algorithm.report(agents, query, exchange))
+        np.testing.assert_equal(algorithm.report(agents, query, exchange), first)
 
 
 # --------------------------------------------------------------------------------------------------------------- live

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -71,12 +70,8 @@ def damaged(draw: st.DrawFn, *originals: bytes) -> bytes:
     return bytes(data)
 
 
-def _opening() -> tuple[bytes, bytes]:
-    (node,) = make_nodes(WORLD, [3])
-    return encode(hello_of(node)), encode(node.enter(PLAN.welcome()))
-
-
-HELLO, READY = _opening()
+(HONEST,) = make_nodes(WORLD, [3])
+HELLO, READY = encode(hello_of(HONEST)), encode(HONEST.enter(PLAN.welcome()))
 
 
 @many
@@ -177,15 +172,14 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
 # ------------------------------------------------------------------------------------------------- hostile servers
 
 
-def _orders() -> Iterator[bytes]:
-    policy, N = np.zeros((3, 3), dtype=np.int32), np.zeros((3, 3, 2), dtype=np.int64)
-    yield from (encode(message) for message in (Start(1, 0, 0, 120, 5, (policy, N)), Continue(1, 9), Stop(1, 4)))
-    yield encode(Query(1, 0, (np.zeros(3),)))
-    yield encode(PLAN.welcome())
-    yield encode(Refusal("no", retry=False))
-
-
-ORDERS = tuple(_orders())
+ORDERED = np.zeros((3, 3), dtype=np.int32), np.zeros((3, 3, 2), dtype=np.int64)
+ORDERS = tuple(
+    encode(message)
+    for message in (
+        *(Start(1, 0, 0, 120, 5, ORDERED), Continue(1, 9), Stop(1, 4), Query(1, 0, (np.zeros(3),))),
+        *(PLAN.welcome(), Refusal("no", retry=False)),
+    )
+)
 
 
 @many
@@ -206,29 +200,24 @@ def test_a_node_obeys_or_says_what_is_wrong_whatever_the_server_sends(orders: li
             assert answer.played <= PLAN.setting.episodes
 
 
-def respelt(welcome: Welcome, **fields: Any) -> Welcome:
-    """With other fields in its spec."""
-    return replace(welcome, spec=json.dumps({**json.loads(welcome.spec), **fields}).encode())
-
-
-def numbers() -> st.SearchStrategy[int]:
-    return st.integers(-1, 2**64 - 1)
+NUMBERS = st.integers(-1, 2**64 - 1)
 
 
 @given(st.fixed_dictionaries({}, optional={
     "algorithm": st.sampled_from(["", "fed-ucbvi", "ucbvi", "concurrent-ucbvi", "os.system", "os:system", 7]),
     "parameters": st.sampled_from(["", [], {}, {"nu": "x"}, {"nu": -1}, {"import": 1}, [[[]]]]),
-    "sizes": st.none() | st.lists(numbers(), max_size=4),
-    "agents": st.none() | numbers(),
-    "episodes": numbers(),
-    "seed": numbers(),
+    "sizes": st.none() | st.lists(NUMBERS, max_size=4),
+    "agents": st.none() | NUMBERS,
+    "episodes": NUMBERS,
+    "seed": NUMBERS,
     "collection": st.sampled_from(["", "live", "lockstep", "forever"]),
     "environment": st.sampled_from([None, "os:system", "gridworld"]),
     "unknown": st.just(1),
 }), st.floats() | st.floats(0, 1), st.sampled_from([None, b"", b"[]", b"{", b"[" * 10_000, b"\xff"]))  # fmt: skip
 def test_a_node_enters_only_runs_that_can_be(fields: dict[str, Any], eps_p: float, spec: bytes | None) -> None:
-    welcome = replace(respelt(PLAN.welcome(), **fields), eps_p=eps_p)
-    welcome = welcome if spec is None else replace(welcome, spec=spec)
+    welcome = PLAN.welcome()
+    respelt = json.dumps({**json.loads(welcome.spec), **fields}).encode()
+    welcome = replace(welcome, spec=respelt if spec is None else spec, eps_p=eps_p)
     node = Node("node-0", lambda M: WORLD, 0, 1)
     with suppress(InputError):
         node.enter(welcome)

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from commands import refusal
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, resume, run, synthetic
 from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.network.client import run_node
@@ -130,11 +129,6 @@ def test_a_node_killed_while_it_makes_its_folder_can_begin(step: str, tmp_path: 
 
 
 def test_agents_that_cannot_be_are_refused_before_memory_is_taken() -> None:
-    join = ("join", "127.0.0.1:9", "--insecure", "--name", "a", "--agents", "1000000000")
-    told = refusal(*join, "--env", "synthetic")
-    assert "1,000,000,000 agents on this node take at least" in told
-    live = ("--live", "FrozenLake-v1", "--horizon", "8", "--reward-range", "0,1")
-    assert "take at least" in refusal(*join, *live)
     with pytest.raises(InputError, match="agents on this node take at least"):
         Node("a", lambda M: WORLD, 0, 10**9)
     many = plan_for(FedKLUCBVI(), WORLD, 60, seed=3)

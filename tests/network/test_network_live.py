@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from commands import refusal
 from deaths import CrashError, failing, with_deaths
 from fed_ucbvi import MDP, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run
 from fed_ucbvi.algorithms import make_algorithm
@@ -193,10 +192,6 @@ def reports(node: Node, task: RunPlan, round_number: int = 1) -> list[tuple[Any,
     return found
 
 
-def equal(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> bool:
-    return all(np.array_equal(a, b) for both in zip(one, other, strict=True) for a, b in zip(*both, strict=True))
-
-
 GLOBAL = FedUCBVI(synchronisation="global")
 
 
@@ -251,13 +246,13 @@ def test_a_round_that_was_told_is_on_disk_with_supports_and_rewards(name: str, t
     assert again.answer(begin(again, task, N=30)) == told
     assert not again.playing
     again.answer(Stop(1, told.played))
-    assert equal(reports(again, task), said)
+    np.testing.assert_equal(reports(again, task), said)
     assert again.rounds == 1
     for array, expected in zip(again.state.arrays().values(), killed.state.arrays().values(), strict=True):
         assert np.array_equal(array, expected)
     resumed = new_node()  # the server may know of the round already, and only want to hear the reports
     assert resumed.answer(replace(begin(resumed, task, N=30), chunk=0)) == told
-    assert equal(reports(resumed, task), said)
+    np.testing.assert_equal(reports(resumed, task), said)
 
 
 def test_episodes_that_were_not_told_are_lost_with_the_process(tmp_path: Path) -> None:
@@ -444,20 +439,3 @@ def test_a_function_gives_every_agent_its_own_environment(tmp_path: Path, monkey
         LiveSource.of("our_lakes:lake", {"map_name": "8x8"}, reward_range=(0, 1))
     with pytest.raises(InputError, match="of agent 0 failed in make: RuntimeError: no power"):
         LiveSource.of("our_lakes:robot", reward_range=(0, 1)).host(0, 1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--live", LAKE, "--reward-range", "1"), "takes two numbers as LOW,HIGH, got '1'"),
-        (("--live", LAKE, "--reward-range", "1,0"), "reward_range: high must be"),
-        (("--live", CLIFF, "--reward-range", "-100,0"), "horizon is missing"),
-        (("--live", "Nothing-v0", "--reward-range", "0,1"), "cannot make 'Nothing-v0'"),
-        (("--live", "nothing:make", "--reward-range", "0,1"), "cannot load nothing:make"),
-        (("--live", LAKE, "--reward-range", "0,1", "--live-kwargs", "[1]"), "takes a JSON object"),
-        (("--live", LAKE, "--reward-range", "0,1", "--env", "gridworld"), "are for simulated agents"),
-        (("--horizon", "3"), "are for real environments"),
-    ],
-)
-def test_the_command_refuses_what_it_cannot_use_before_it_connects(arguments: tuple[str, ...], says: str) -> None:
-    assert says in refusal("join", "127.0.0.1:1", "--insecure", "--name", "a", *arguments)

@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 import federation_processes as processes
-from commands import refusal
 from deaths import CrashError, failing, with_deaths
 from fed_ucbvi import (
     CountTable,
@@ -260,9 +259,3 @@ def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_stat
     expected = run(FedKLUCBVI(), world, processes.T, seed=processes.SEED, driver="episodes", warm_start=counts)
     assert np.array_equal(made.V, expected.V)
     assert np.array_equal(made.policy, expected.policy)
-
-
-def test_a_file_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
-    own = ("--insecure", "--name", "a", "--env", "gridworld")
-    said = refusal("join", "127.0.0.1:1", *own, "--logs", tmp_path / "no.csv")
-    assert "is no file" in said

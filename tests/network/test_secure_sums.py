@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec.structs import replace
 from scipy import stats
 
-from commands import refusal
 from deaths import Fragile, Noting, one_vanishes, with_deaths
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.algorithms import exact_sums, make_algorithm
@@ -690,26 +689,3 @@ def test_nodes_refuse_what_they_have_not_agreed_to(folder: Path) -> None:
         node.identify(TLSFiles.of(folder, "node-0"), "127.0.0.1")
         with pytest.raises(InputError, match=r"this node wants . or more; serve it with --least-"):
             node.enter(plan(FedKLUCBVI()).welcome())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("serve", "--insecure", "--env", "gridworld", "--secure-sums"), "needs certificates"),
-        (("serve", "--certs", "c", "--nodes", "a,b", "--env", "gridworld", "--secure-sums"), "at least 3 nodes"),
-        (
-            ("serve", "--certs", "c", "--sizes", "3,2,3", "--secure-sums", "--option", "aggregation=uniform"),
-            "one node's history",
-        ),
-        (("join", "127.0.0.1:1", "--certs", "c", "--name", "a", "--least-members", "2"), "at least 3"),
-        (("join", "127.0.0.1:1", "--certs", "c", "--name", "a", "--members", "nowhere.txt"), "cannot be read"),
-        (
-            ("serve", "--certs", "c", "--sizes", "3,2,3", "--secure-sums", "--algorithm", "byzan-ucbvi"),
-            "every agent's report by itself",
-        ),
-        (("serve", "--insecure", "--sizes", "500,2,10", "--algorithm", "fed-kl-ucbvi"), "numbers a message"),
-        (("join", "127.0.0.1:1", "--insecure", "--name", "a", "--require-secure-sums"), "needs certificates"),
-    ],
-)
-def test_commands_refuse_with_a_reason(arguments: tuple[str, ...], says: str) -> None:
-    assert says in refusal(*arguments)
