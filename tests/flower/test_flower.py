@@ -80,11 +80,9 @@ def assert_simulated(run: Run, expected: Run) -> None:
 
 def save_shares(problem: Federation, folder: Path) -> list[Path]:
     """The agents of each node as a file of its own, which holds no others."""
-    files, first = [], 0
-    for number, agents in enumerate(SPLIT):
-        files.append(folder / f"own-{number}.npz")
-        part_of(problem, first, agents).save(files[-1])
-        first += agents
+    files = [folder / f"own-{number}.npz" for number in range(len(SPLIT))]
+    for file, first, agents in zip(files, (0, SPLIT[0]), SPLIT, strict=True):
+        part_of(problem, first, agents).save(file)
     return files
 
 

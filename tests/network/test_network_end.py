@@ -26,13 +26,6 @@ from network import LOOPBACK, SECONDS, Served, assert_same, federate, make_nodes
 HOST = "127.0.0.1"
 
 
-@pytest.fixture
-def certs(tmp_path: Path) -> Path:
-    folder = tmp_path / "certs"
-    make_certificates(folder, server="server", nodes=["node-0", "node-1"])
-    return folder
-
-
 def test_a_node_that_missed_the_end_takes_the_policy_that_the_server_signed(tmp_path: Path, certs: Path) -> None:
     nodes, file = make_nodes(WORLD, SPLIT, tmp_path), tmp_path / "checkpoint" / POLICY_FILE
     outcome = federate(plan(), nodes, lambda name: TLSFiles.of(certs, name), tmp_path / "checkpoint")
@@ -132,7 +125,6 @@ def test_a_nodes_policy_replaces_an_earlier_one_only_if_it_may(tmp_path: Path) -
 
 async def test_a_node_may_ask_for_the_policy(tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked after every round, by a node that takes part and by one that does not; the run is what it was."""
-    make_certificates(certs, nodes=["node-2"])
     revoked: set[str] = set()
     asked: list[LearntPolicy] = []
     served = Served(plan(), None, lambda name: TLSFiles.of(certs, name), LOOPBACK, revoked=lambda: revoked)

@@ -47,25 +47,25 @@ def assert_undisturbed(outcome: Outcome, algorithm: Any = ALGORITHM, episodes: i
     assert_same(outcome.run, run(algorithm, WORLD, episodes, seed=SEED, driver="episodes"), regret=False)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before its work", "after its work"])
-@pytest.mark.parametrize(
-    "algorithm", [ALGORITHM, FedKLUCBVI(min_round_growth=0.2)], ids=lambda algorithm: algorithm.name
-)
-def test_a_node_that_dies_again_and_again_changes_nothing(algorithm: FedUCBVI, after: bool, tmp_path: Path) -> None:
-    """Deaths fall on starts, stops and queries: of those a round has three, and six where a
-    policy is planned."""
-    deaths = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
-    assert_undisturbed(with_deaths(plan(algorithm), WORLD, SPLIT, tmp_path, deaths, after), algorithm)
+DEATHS = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
+"""They fall on starts, stops and queries: of those a round has three, and six where a policy is planned."""
+LONG_ROUNDS = FedKLUCBVI(min_round_growth=0.2)
+OTHERS = ("fedq-hoeffding", "fedq-bernstein", "fedq-advantage", "byzan-ucbvi", "concurrent-ucbvi")
 
 
 @pytest.mark.parametrize(
-    "name", ["fedq-hoeffding", "fedq-bernstein", "fedq-advantage", "byzan-ucbvi", "concurrent-ucbvi"]
+    ("algorithm", "episodes", "deaths", "after"),
+    [
+        *((algorithm, T, DEATHS, after) for algorithm in (ALGORITHM, LONG_ROUNDS) for after in (False, True)),
+        *((make_algorithm(name, {}), 40, [2, 3, 5, 4, 7], True) for name in OTHERS),
+    ],
 )
-def test_every_algorithms_agents_come_back_from_their_disk(name: str, tmp_path: Path) -> None:
-    """The first node dies again and again, after it has worked out an answer and before it has given it."""
-    algorithm = make_algorithm(name, {})
-    task = plan_for(algorithm, WORLD, 40, seed=SEED)
-    assert_undisturbed(with_deaths(task, WORLD, SPLIT, tmp_path, [2, 3, 5, 4, 7], True), algorithm, 40)
+def test_a_node_that_dies_again_and_again_changes_nothing(
+    algorithm: Any, episodes: int, deaths: list[int], after: bool, tmp_path: Path
+) -> None:
+    """Before its work, or after it and before it has given its answer."""
+    task = plan_for(algorithm, WORLD, episodes, seed=SEED, run="the-run", patience=300.0)
+    assert_undisturbed(with_deaths(task, WORLD, SPLIT, tmp_path, deaths, after), algorithm, episodes)
 
 
 @pytest.mark.parametrize("moment", ["before a round", "in the middle of a synchronisation", "before its checkpoint"])

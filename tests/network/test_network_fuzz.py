@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from enemies import Arriving, hello_of
-from fed_ucbvi import FedUCBVI, InputError, synthetic
+from enemies import WORLD, Arriving, hello_of
+from fed_ucbvi import FedUCBVI, InputError
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network import client
 from fed_ucbvi.network.arrays import WireError
@@ -43,7 +43,6 @@ from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import Connection, WireCount
 from network import InMemoryServer, check_report, first_broadcast, make_nodes
 
-WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 PLAN = plan_for(FedUCBVI(nu=30), WORLD, 120, seed=4, run="the-run")
 CHUNK = 5
 

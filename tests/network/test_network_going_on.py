@@ -13,7 +13,6 @@ import pytest
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.dashboard.metrics import Metrics
 from fed_ucbvi.dashboard.state import LiveState, Subject
@@ -31,7 +30,7 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import TableEnv
 from matrices import first_of
-from network import Served, TLSByName, assert_same, federate, make_nodes, part_of, played_by_hand, tell
+from network import Served, TLSByName, assert_same, federate, live_plan, make_nodes, part_of, played_by_hand, tell
 from runs import finished, without_cautions
 
 SHORT, LONG, SEED = 40, 100, 4
@@ -146,16 +145,12 @@ async def test_real_environments_go_on_in_one_process_and_new_ones_join_them(tmp
     """
     live = LiveSource(lambda agent: TableEnv(), (-1, 3), 4)
 
-    def plan(agents: int, episodes: int) -> RunPlan:
-        setting = Setting(4, 2, 4, agents, episodes, 0.0, 0)
-        return RunPlan(FedUCBVI(synchronisation="local"), setting, collection="live")
-
-    served = Served(plan(2, 600), tmp_path / "server")
+    served = Served(live_plan(2, 600), tmp_path / "server")
     first, second = make_nodes(live, [2, 1], tmp_path)
     served.join(first)
     await served.reach(5)
     await served.stop()
-    served.restart(plan(3, 620), tmp_path / "server")
+    served.restart(live_plan(3, 620), tmp_path / "server")
     served.join(second)
     outcome = await served.finish()
     assert first.state.experience.visits[:, 0].sum() == 2 * 620

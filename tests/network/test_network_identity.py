@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commands import anew
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine import party
@@ -148,12 +147,11 @@ def test_trajectories_leave_a_node_only_with_its_consent(small: Federation) -> N
 
 @pytest.mark.full
 def test_separate_processes_with_certificates_give_the_simulations_run(tmp_path: Path) -> None:
-    command = (
-        *(sys.executable, "-c", "from fed_ucbvi.command_line import main; main()", "federate", "--nodes", "2"),
-        *("--agents", "3", "--episodes", "200", "--seed", "5", "--eps-p", "0.1", "--option", "synchronisation=local"),
-        *("--out", str(tmp_path / "run"), "--json", "--quiet"),
+    done = anew(
+        *("federate", "--nodes", "2", "--agents", "3", "--episodes", "200", "--seed", "5", "--eps-p", "0.1"),
+        *("--option", "synchronisation=local", "--out", "run", "--json", "--quiet"),
+        cwd=tmp_path,
     )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "local"})
     simulated = run(algorithm, gridworld(agents=3, eps_p=0.1), 200, seed=5, driver="episodes")
@@ -164,6 +162,5 @@ def test_separate_processes_with_certificates_give_the_simulations_run(tmp_path:
     assert summary["regret"] == simulated.regret
     assert summary["events"] == []
     assert summary["bytes_up"] == simulated.bytes_up
-    assert summary["wire"]["bytes_up"] < simulated.bytes_up / 3, (
-        "two rows for three agents, and only what has changed"
-    )
+    less = summary["wire"]["bytes_up"]
+    assert less < simulated.bytes_up / 3, "two rows for three agents, and only what has changed"

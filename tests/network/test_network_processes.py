@@ -10,13 +10,12 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from commands import refusal
 from enemies import outcome_of, without_usage
-from fed_ucbvi import FedUCBVI, Run, gridworld, run
+from fed_ucbvi import FedUCBVI, gridworld, run
 from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke
 from fed_ucbvi.network.messages import PART_BYTES, Part, encode
@@ -29,10 +28,10 @@ from storms import KINDS, Storm
 NODES = tuple(AGENTS)
 
 
-def assert_undisturbed(finished: tuple[Run, dict[str, Any]], processes: Processes) -> None:
-    """The simulation's run, no event, nothing left lying about."""
-    result, summary = finished
-    assert_same(result, simulated(), regret=False)
+def assert_undisturbed(processes: Processes, *, secure: bool = False) -> None:
+    """At the end: the simulation's run, no event, nothing left lying about."""
+    result, summary = processes.finish()
+    assert_same(result, simulated(secure=secure), regret=False, secure=secure)
     assert summary["events"] == []
     assert processes.leftovers() == []
 
@@ -54,10 +53,7 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
             processes.kill(*dying)
             assert processes.round() >= before
             processes.start(*chance.sample(dying, len(dying)))
-        result, summary = processes.finish()
-    assert_same(result, simulated(secure=True), secure=True)
-    assert summary["events"] == []
-    assert processes.leftovers() == []
+        assert_undisturbed(processes, secure=True)
 
 
 @pytest.mark.full
@@ -83,7 +79,7 @@ def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_pat
             processes.signal("node-0", signal.SIGSTOP)
             processes.hear(SERVER, f"node-0: {given_up}")
             processes.signal("node-0", signal.SIGCONT)
-            assert_undisturbed(processes.finish(), processes)
+            assert_undisturbed(processes)
         heard = processes.parties["node-0"].words()
         assert "Internal error" not in heard
         assert re.search("node-0: the server has (ended the stream: no answer within|closed this stream)", heard)
@@ -110,7 +106,7 @@ def test_a_full_disk_on_either_side_is_waited_for_and_loses_nothing(tmp_path: Pa
         assert processes.round() >= held + 10
         assert not (tmp_path / "run").exists()
         processes.start(SERVER)
-        assert_undisturbed(processes.finish(), processes)
+        assert_undisturbed(processes)
 
 
 @pytest.mark.full
@@ -148,7 +144,7 @@ def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -
         processes.start(SERVER, "node-0")
         processes.hear(SERVER, "node-0: has lost its state after round 0; plays up to round [0-9]+ again")
         processes.hear(SERVER, "an entry is not what was written")
-        assert_undisturbed(processes.finish(), processes)
+        assert_undisturbed(processes)
 
 
 def test_a_checkpoint_in_use_is_refused_by_resume(tmp_path: Path) -> None:

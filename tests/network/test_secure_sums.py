@@ -57,11 +57,6 @@ KEYS = [X25519PrivateKey.from_private_bytes(bytes([number + 1]) * 32) for number
 ROSTER = b"roster"
 
 
-@pytest.fixture
-def folder(tls_files: TLSByName) -> Path:
-    return tls_files("server").certificate.parent
-
-
 def pairs_of(i: int, roster: bytes = b"roster", run: str = "the-run") -> dict[str, bytes]:
     """The keys that node i shares with the others."""
     return {
@@ -198,8 +193,8 @@ def signed(folder: Path, run: str = "the-run", **ready: Any) -> tuple[list[Crede
     return own, entries
 
 
-def test_nodes_that_accept_a_roster_have_the_same_keys_in_pairs(folder: Path) -> None:
-    own, entries = signed(folder)
+def test_nodes_that_accept_a_roster_have_the_same_keys_in_pairs(certs: Path) -> None:
+    own, entries = signed(certs)
     roster = make_roster(5, 1, entries[::-1])
     keys = [one.pairs(roster, 4) for one in own]
     for i, j in itertools.combinations(range(3), 2):
@@ -242,10 +237,10 @@ def forged(folder: Path, entries: list[RosterEntry]) -> Iterator[tuple[str, list
     yield "me from before", [signed(folder)[1][0], one, two], "does not have what this node has signed"
 
 
-def test_a_roster_that_no_honest_server_sends_ends_the_node(folder: Path, tmp_path: Path) -> None:
+def test_a_roster_that_no_honest_server_sends_ends_the_node(certs: Path, tmp_path: Path) -> None:
     make_certificates(tmp_path, nodes=NAMES[:3])
-    own, entries = signed(folder)
-    for what, roster, says in forged(folder, entries):
+    own, entries = signed(certs)
+    for what, roster, says in forged(certs, entries):
         with pytest.raises(InputError, match=says):
             own[0].pairs(make_roster(5, 1, roster), 4)
         assert what
@@ -262,9 +257,9 @@ def test_a_certificate_that_is_out_of_date_does_not_count(tmp_path: Path) -> Non
         own[0].pairs(make_roster(5, 1, entries), 4)
 
 
-def test_too_few_contributors_are_declined(folder: Path) -> None:
+def test_too_few_contributors_are_declined(certs: Path) -> None:
     """Of three that are needed; of those with enough episodes; of those pinned, by name or by certificate."""
-    own, entries = signed(folder)
+    own, entries = signed(certs)
     roster = make_roster(5, 1, entries)
     print_of = hashlib.sha256(entries[2].certificate).hexdigest()
     for good in ({}, {"least_episodes": 3}, {"members": {*NAMES}}, {"members": {"node-0", "node-1", print_of}}):
@@ -276,8 +271,8 @@ def test_too_few_contributors_are_declined(folder: Path) -> None:
         own[0].pairs(make_roster(5, 1, entries[:2]), 4)
 
 
-def test_rewards_are_told_where_three_with_new_episodes_tell_them(folder: Path) -> None:
-    _, entries = signed(folder)
+def test_rewards_are_told_where_three_with_new_episodes_tell_them(certs: Path) -> None:
+    _, entries = signed(certs)
     assert Company().tells_rewards(make_roster(5, 0, entries))
     silent = replace(entries[2], ready=replace(entries[2].ready, rewards=False))
     idle = replace(entries[2], ready=replace(entries[2].ready, uncredited=0))
@@ -342,10 +337,10 @@ def everyone(counted: int, credited: int, names: str = "012") -> dict[str, tuple
 @pytest.mark.parametrize("parts", [(COUNTS, REWARDS), (REWARDS,)], ids=["counts and rewards", "rewards alone"])
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episodes(
-    folder: Path, tmp_path: Path, on_disk: bool, parts: tuple[str, ...]
+    certs: Path, tmp_path: Path, on_disk: bool, parts: tuple[str, ...]
 ) -> None:
     """Also by a process that is started again: the store is opened anew before every question."""
-    sender = Sender(folder, 2, tmp_path if on_disk else None)
+    sender = Sender(certs, 2, tmp_path if on_disk else None)
     own, asked = sender.own, sender.asked
 
     def ask(number: int, names: str, episodes: int, report: int, *denials: Denial) -> int:
@@ -387,9 +382,9 @@ def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episo
     assert sender.sums.may_deny(6, b"")
 
 
-def test_counts_are_added_up_over_the_episodes_whose_rewards_were(folder: Path) -> None:
+def test_counts_are_added_up_over_the_episodes_whose_rewards_were(certs: Path) -> None:
     """A sum of counts over others than the sums of rewards since the last one counts as a failure."""
-    honest = Sender(folder)
+    honest = Sender(certs)
     assert honest.ask(1, everyone(2, 2), COUNTS, REWARDS) == 0
     assert honest.ask(2, everyone(1, 1), REWARDS) == 0
     assert honest.ask(3, everyone(2, 1), REWARDS) == 0
@@ -404,18 +399,18 @@ def test_counts_are_added_up_over_the_episodes_whose_rewards_were(folder: Path) 
             (everyone(4, 1), (COUNTS,)),
         ]
     ):
-        sender = Sender(folder)
+        sender = Sender(certs)
         assert sender.ask(1, everyone(3, 3), REWARDS) == 0
         assert sender.ask(2, last, *parts) == 1, number
-    late = Sender(folder)  # what others have told before it came, it must believe
+    late = Sender(certs)  # what others have told before it came, it must believe
     assert late.ask(4, everyone(3, 1) | {"0": (1, 1)}, REWARDS) == 0
     assert late.ask(5, everyone(4, 1) | {"0": (2, 1)}, COUNTS, REWARDS) == 0
 
 
 @pytest.mark.parametrize("part", [COUNTS, REWARDS])
-def test_a_sum_that_was_confirmed_to_another_member_is_not_sent_again_on_a_denial(folder: Path, part: str) -> None:
+def test_a_sum_that_was_confirmed_to_another_member_is_not_sent_again_on_a_denial(certs: Path, part: str) -> None:
     """If the denial is false, the server has both sums, and the earlier numbers of that member are in one of them."""
-    sender = Sender(folder)
+    sender = Sender(certs)
     parts = (COUNTS, REWARDS) if part == COUNTS else (REWARDS,)
     first = make_roster(1, 0, sender.entries, counts=COUNTS in parts)
     sender.sums.check(first, dict.fromkeys(parts, (np.array([1]),)), sender.own[0].authority)
@@ -435,8 +430,8 @@ def test_a_sum_that_was_confirmed_to_another_member_is_not_sent_again_on_a_denia
     assert ask(0) == 0
 
 
-def test_a_node_may_deny_one_sum_of_a_round_and_not_another(folder: Path) -> None:
-    sender = Sender(folder)
+def test_a_node_may_deny_one_sum_of_a_round_and_not_another(certs: Path) -> None:
+    sender = Sender(certs)
     sender.ask(1, everyone(3, 3), REWARDS)
     (_, answered), other = sender.used[REWARDS], b"of counts"
     assert not sender.sums.may_deny(1, answered)
@@ -678,7 +673,7 @@ def test_counts_above_a_message_are_refused(algorithm: Any, states: int, rest: d
     _ = RunPlan(algorithm, Setting(states // 2, 2, 10, 3, 10, 0.0, 0), **rest).support
 
 
-def test_nodes_refuse_what_they_have_not_agreed_to(folder: Path) -> None:
+def test_nodes_refuse_what_they_have_not_agreed_to(certs: Path) -> None:
     node = Node("node-0", lambda M: WORLD, 0, 1, require_secure_sums=True)
     with pytest.raises(InputError, match="secure sums only"):
         node.enter(plan_for(FedUCBVI(), WORLD, T).welcome())
@@ -686,6 +681,6 @@ def test_nodes_refuse_what_they_have_not_agreed_to(folder: Path) -> None:
         node.enter(plan(FedKLUCBVI()).welcome())
     for least in ((1, 4), (2, 3)):
         node = Node("node-0", lambda M: WORLD, 0, 1, least_episodes=least[0], least_members=least[1])
-        node.identify(TLSFiles.of(folder, "node-0"), "127.0.0.1")
+        node.identify(TLSFiles.of(certs, "node-0"), "127.0.0.1")
         with pytest.raises(InputError, match=r"this node wants . or more; serve it with --least-"):
             node.enter(plan(FedKLUCBVI()).welcome())

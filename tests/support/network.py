@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from fed_ucbvi import Federation, Run, run
+from fed_ucbvi import Federation, FedUCBVI, Run, run
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting
 from fed_ucbvi.engine import party
 from fed_ucbvi.engine.drivers.base import Fleet, RoundEnd, collect
@@ -55,6 +55,12 @@ def make_nodes(
         nodes.append(kind(name, source, first, agents, None if folder is None else folder / name, **own))
         first += agents
     return nodes
+
+
+def live_plan(agents: int, episodes: int) -> RunPlan:
+    """Of agents in a :class:`gymnasium_problems.TableEnv` that stop where the server's word reaches them."""
+    setting = Setting(4, 2, 4, agents, episodes, 0.0, 0)
+    return RunPlan(FedUCBVI(synchronisation="local"), setting, collection="live")
 
 
 def first_broadcast(plan: RunPlan) -> Message:
@@ -370,27 +376,23 @@ class Tap:
         self.up: list[tuple[int, bytes]] = []
         """Number of the stream, and bytes."""
         self.down: list[tuple[int, bytes]] = []
-        streams, opened, tap = itertools.count(), InMemoryServer.connect, self
-
-        class Tapped:
-            def __init__(self, connection: Connection) -> None:
-                self._connection, self._number = connection, next(streams)
-
-            async def write(self, data: bytes) -> None:
-                tap.up.append((self._number, data))
-                await self._connection.write(data)
-
-            async def read(self) -> bytes:
-                data = await self._connection.read()
-                tap.down.append((self._number, data))
-                return data
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(self._connection, name)
+        numbers, opened = itertools.count(), InMemoryServer.connect
 
         @asynccontextmanager
-        async def connect(server: InMemoryServer) -> AsyncIterator[Tapped]:
+        async def connect(server: InMemoryServer) -> AsyncIterator[Any]:
             async with opened(server) as connection:
-                yield Tapped(connection)
+                end: Any = connection
+                number, read, write = next(numbers), end.read, end.write
+
+                async def heard() -> bytes:
+                    self.down.append((number, await read()))
+                    return self.down[-1][1]
+
+                async def said(data: bytes) -> None:
+                    self.up.append((number, data))
+                    await write(data)
+
+                end.read, end.write = heard, said
+                yield end
 
         monkeypatch.setattr(InMemoryServer, "connect", connect)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,19 +24,12 @@ FIVE = {f"node-{i}": (i, 1) for i in range(5)}
 QUORUM = ("--collection", "live", "--quorum", "3", "--wait", "0.3")
 
 
-class Kind(NamedTuple):
-    """A federation: its nodes, whether with secure sums, and the server's rules."""
-
-    nodes: dict[str, tuple[int, int]]
-    secure_sums: bool
-    rules: tuple[str, ...]
-
-
-KINDS = {
-    "plain, quorum": Kind(FIVE, False, QUORUM),
-    "secure, lockstep": Kind(THREE, True, ()),
-    "secure, quorum": Kind(FIVE, True, QUORUM),
+KINDS: dict[str, tuple[dict[str, tuple[int, int]], bool, tuple[str, ...]]] = {
+    "plain, quorum": (FIVE, False, QUORUM),
+    "secure, lockstep": (THREE, True, ()),
+    "secure, quorum": (FIVE, True, QUORUM),
 }
+"""Federations: nodes, whether with secure sums, and the server's rules."""
 
 
 class Storm(Processes):
@@ -49,11 +42,11 @@ class Storm(Processes):
     """
 
     def __init__(self, kind: str, folder: Path, seed: int) -> None:
-        self._kind, self._chance = KINDS[kind], random.Random(seed)
-        nodes, secure = self._kind.nodes, self._kind.secure_sums
+        nodes, secure, rules = KINDS[kind]
+        self._chance = random.Random(seed)
         super().__init__(
             folder,
-            *("--deadline", "2", "--patience", "60", *self._kind.rules),
+            *("--deadline", "2", "--patience", "60", *rules),
             secure_sums=secure,
             nodes=nodes,
             problem=("--agents", str(len(nodes)), *PROBLEM),
@@ -148,7 +141,7 @@ class Storm(Processes):
             assert member["agents"] * member["reported"] + unreported == played, (member, played, new, node.round)
             kept += unreported
         assert in_table == H * sum(member["agents"] * member["reported"] for member in server.about["members"])
-        if not self._kind.rules:
+        if "--quorum" not in self._rules:
             assert_same(Run.load(self.folder / "run"), simulated(secure=True), secure=True)
             assert summary["events"] == []
         failed = sum("synchronisation failed" in event["what"] for event in summary["events"])
