@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -130,10 +129,14 @@ def one_vanishes(plan: RunPlan, nodes: Sequence[Node], tls_files: TLSByName) -> 
 
     async def story() -> Outcome:
         served = Served(plan, None, tls_files)
-        tasks = served.join(*nodes)
-        outcome = await served.start()
-        assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[0], CrashError)
-        return outcome
+
+        async def vanish() -> None:
+            with pytest.raises(CrashError):
+                await run_node(nodes[0], served.remote(nodes[0].name))
+
+        served.begin(vanish())
+        served.join(*nodes[1:])
+        return await served.finish()
 
     return tell(story())
 
