@@ -214,8 +214,11 @@ def with_departure(
     If its checkpoint is ``kept``, the server dies as well, as soon as it has decided what to do without the node.
     """
 
+    deaths = []
+
     def die(run: coordinator.Coordinator) -> None:
         if kept is not None and run.engine.events:
+            deaths.append(run.round)
             raise CrashError
 
     async def story() -> Outcome:
@@ -233,7 +236,9 @@ def with_departure(
         served.join(make_nodes(WORLD, SPLIT)[1])
         return await (served.finish() if kept is None else served.finish_after(CrashError, task, kept))
 
-    return tell(story())
+    outcome = tell(story())
+    assert len(deaths) == (kept is not None)
+    return outcome
 
 
 @pytest.mark.parametrize("away", ["last", "exclude"])
