@@ -16,7 +16,6 @@ from enemies import SPLIT, WORLD, plan, simulated
 from fed_ucbvi import InputError, load_policy
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import ask_policy, run_node
-from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE
 from fed_ucbvi.network.transport import RemoteServer
 from fed_ucbvi.results.policy import LearntPolicy
@@ -34,10 +33,9 @@ def test_a_node_that_missed_the_end_takes_the_policy_that_the_server_signed(tmp_
     assert policy.rounds == len(outcome.run.records["length"])
     assert np.array_equal(policy.table, simulated().policy)
     for node in nodes:  # with the end, in the same words
-        assert node.policy is not None
         assert node.policy.to_bytes() == file.read_bytes()
 
-    def look(result: Path) -> tuple[Node, LearntPolicy | None]:
+    def look(result: Path) -> tuple[Any, LearntPolicy | None]:
         """A new process, that knows its state folder and finds no server."""
         late = make_nodes(WORLD, SPLIT, tmp_path)[1]
         return late, tell(run_node(late, RemoteServer(f"{HOST}:1", TLSFiles.of(certs, late.name)), result=result))
@@ -46,7 +44,6 @@ def test_a_node_that_missed_the_end_takes_the_policy_that_the_server_signed(tmp_
     assert told is not None
     assert told.run == "the-run"
     assert late.finished
-    assert late.policy is not None
     assert np.array_equal(late.policy.table, outcome.run.policy)
 
     key = TLSFiles.of(certs, "server").read()[1:]
@@ -179,7 +176,6 @@ async def test_a_node_that_is_away_at_the_end_is_told_when_it_comes_back(monkeyp
     await run_node(again, served.remote())
     await serving
     assert again.finished
-    assert again.policy is not None
     assert not again.policy.signature
 
 
