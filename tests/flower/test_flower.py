@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import Federation, FedUCBVI, InputError, Run, RunSpec, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, Run, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.party import part_of
@@ -44,14 +44,12 @@ PAUSE = 1.0
 """Seconds between looks at a log: Flower's command takes a core for seconds, which those it looks for need."""
 
 
-@pytest.fixture(scope="module")
-def problem() -> Federation:
-    return synthetic(agents=4, eps_p=0.2, eps_r=0.1, seed=7, states=5, actions=3, horizon=4)
+PROBLEM = synthetic(agents=4, eps_p=0.2, eps_r=0.1, seed=7, states=5, actions=3, horizon=4)
 
 
 @pytest.fixture(scope="module")
-def simulated(problem: Federation) -> Run:
-    return run(FedUCBVI(nu=NU), problem, EPISODES, seed=SEED, driver="episodes", progress=False)
+def simulated() -> Run:
+    return run(FedUCBVI(nu=NU), PROBLEM, EPISODES, seed=SEED, driver="episodes", progress=False)
 
 
 def run_config(**changes: Any) -> dict[str, Any]:
@@ -78,11 +76,11 @@ def assert_simulated(run: Run, expected: Run) -> None:
     assert np.isnan(run.value)
 
 
-def save_shares(problem: Federation, folder: Path) -> list[Path]:
+def save_shares(folder: Path) -> list[Path]:
     """The agents of each node as a file of its own, which holds no others."""
     files = [folder / f"own-{number}.npz" for number in range(len(SPLIT))]
     for file, first, agents in zip(files, (0, SPLIT[0]), SPLIT, strict=True):
-        part_of(problem, first, agents).save(file)
+        part_of(PROBLEM, first, agents).save(file)
     return files
 
 
@@ -156,11 +154,9 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.full
-def test_a_run_by_invitation_begun_again_is_the_simulation(
-    problem: Federation, simulated: Run, tmp_path: Path
-) -> None:
+def test_a_run_by_invitation_begun_again_is_the_simulation(simulated: Run, tmp_path: Path) -> None:
     saved, checkpoint = tmp_path / "all.npz", tmp_path / "checkpoint"
-    problem.save(saved)
+    PROBLEM.save(saved)
     nodes = {
         number: NodeSettings(RunSpec(environment=str(saved)), state=str(tmp_path / f"state-{number}"))
         for number in (30, 20, 10)
@@ -359,14 +355,14 @@ def flower_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def two_supernodes(venv: Path, folder: Path, problem: Federation) -> Iterator[tuple[Flower, list[int]]]:
+def two_supernodes(venv: Path, folder: Path) -> Iterator[tuple[Flower, list[int]]]:
     """A SuperLink and two SuperNodes; one has its agents in a file, the other in a module of its own."""
     names = [f"node-{number}" for number in range(2)]
     with flower(venv, folder) as processes:
         processes.start_superlink()
         with futures.ThreadPoolExecutor() as pool:
             node_ids = list(pool.map(processes.register, names))
-        files = save_shares(problem, folder)
+        files = save_shares(folder)
         private = folder / "private"
         private.mkdir()
         (private / "clinic.py").write_text(
@@ -385,7 +381,7 @@ def two_supernodes(venv: Path, folder: Path, problem: Federation) -> Iterator[tu
 
 @pytest.mark.full
 def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nodes(
-    flower_venv: Path, problem: Federation, simulated: Run, tmp_path: Path
+    flower_venv: Path, simulated: Run, tmp_path: Path
 ) -> None:
     """Real SuperLink and SuperNodes, with TLS and node keys; a run that is stopped at once does not hold up the next.
 
@@ -393,7 +389,7 @@ def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nod
     messages and bytes crossed the line as cross it without Flower (tests/network/test_network_wire.py shows those).
     """
     out = tmp_path / "out"
-    with two_supernodes(flower_venv, tmp_path, problem) as (processes, node_ids):
+    with two_supernodes(flower_venv, tmp_path) as (processes, node_ids):
         words = run_config(node_ids=" ".join(map(str, node_ids)))
         said = " ".join(f"{key}={json.dumps(value)}" for key, value in words.items() if value != app_config()[key])
         stopped = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]
@@ -419,7 +415,7 @@ def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nod
     setting = Setting(5, 3, 4, 4, EPISODES, 0.2, SEED)
     plan = RunPlan(make_algorithm("fed-ucbvi", {"nu": float(NU)}), setting, run=f"flower-{number}")
     shares = zip(names, (0, SPLIT[0]), SPLIT, strict=True)
-    plain = federate(plan, [Node(name, lambda M: problem, first, agents) for name, first, agents in shares])
+    plain = federate(plan, [Node(name, lambda M: PROBLEM, first, agents) for name, first, agents in shares])
     expected = vars(plain.wire)
     signed = wire.pop("bytes_down") - expected.pop("bytes_down")  # of the policy, with a certificate
     assert wire == expected

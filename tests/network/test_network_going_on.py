@@ -34,8 +34,7 @@ from network import Served, TLSByName, assert_same, federate, live_plan, make_no
 from runs import finished, without_cautions
 
 SHORT, LONG, SEED = 40, 100, 4
-SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
-WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, **SMALL)
+WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, states=3, actions=2, horizon=3)
 VARIANTS: dict[str, tuple[Any, Federation]] = {
     "published": (FedUCBVI(nu=30), WORLD),
     "server's counts": (FedKLUCBVI(), WORLD),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commands import anew
-from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine import party
 from fed_ucbvi.engine.simulation import Simulation
@@ -39,15 +39,10 @@ CASES: dict[str, tuple[str, dict[str, object], int]] = {
 pytestmark = without_cautions
 
 
-@pytest.fixture(scope="module")
-def small() -> Federation:
-    return synthetic(agents=8, eps_p=0.2, eps_r=0.1, seed=4, states=4, actions=3, horizon=4)
-
-
-@pytest.fixture(scope="module")
-def every_step_alike() -> Federation:
-    rng = np.random.default_rng(8)
-    return random_federation(rng, 8, 4, 3, 4, stationary=True, own_rewards=True, own_starts=True)
+SMALL = synthetic(agents=8, eps_p=0.2, eps_r=0.1, seed=4, states=4, actions=3, horizon=4)
+STATIONARY = random_federation(
+    np.random.default_rng(8), 8, 4, 3, 4, stationary=True, own_rewards=True, own_starts=True
+)
 
 
 @pytest.mark.parametrize(
@@ -57,22 +52,20 @@ def every_step_alike() -> Federation:
         *in_turn([(case,) for case in CASES if case.startswith("kl")], SPLITS[2:]),
     ],
 )
-def test_the_network_gives_the_simulations_run_however_agents_are_spread(
-    case: str, split: list[int], small: Federation, every_step_alike: Federation
-) -> None:
+def test_the_network_gives_the_simulations_run_however_agents_are_spread(case: str, split: list[int]) -> None:
     name, parameters, episodes = CASES[case]
     algorithm, seed = make_algorithm(name, parameters), len(split)
-    small = every_step_alike if parameters.get("stationary") else small
-    simulation = finished(Simulation(algorithm, small, episodes, seed, "episodes"))
-    nodes = make_nodes(small, split)
-    outcome = federate(plan_for(algorithm, small, episodes, seed=seed), nodes)
+    world = STATIONARY if parameters.get("stationary") else SMALL
+    simulation = finished(Simulation(algorithm, world, episodes, seed, "episodes"))
+    nodes = make_nodes(world, split)
+    outcome = federate(plan_for(algorithm, world, episodes, seed=seed), nodes)
     assert_same(outcome.run, simulation.result(), regret=False)
     for node in nodes:
         assert np.array_equal(node.policy.table, outcome.run.policy)
     assert outcome.run.about.agents == 8
     assert outcome.events == []
     if algorithm.pools:  # compare every agent's own counts with those of a simulation that keeps them
-        simulation = finished(Simulation(algorithm, small, episodes, seed, "episodes", apart=True))
+        simulation = finished(Simulation(algorithm, world, episodes, seed, "episodes", apart=True))
     expected = simulation.agents.arrays()
     for array_name, array in expected.items():
         if "own_visits" in expected and not array_name.startswith("own_"):
@@ -98,11 +91,11 @@ def test_regret_is_exact_where_every_episode_begins_in_one_state_and_an_expectat
     "algorithm", [FedUCBVI(synchronisation="global"), FedKLUCBVI(min_round_growth=0.3)], ids=repr
 )
 def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
-    algorithm: FedUCBVI | FedKLUCBVI, small: Federation, monkeypatch: pytest.MonkeyPatch
+    algorithm: FedUCBVI | FedKLUCBVI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(party, "FIRST_STEPS", 1)
     monkeypatch.setattr(party, "MAX_STEPS", 256)
-    outcome = assert_simulated(algorithm, small, 2_000, 1, [5, 3])
+    outcome = assert_simulated(algorithm, SMALL, 2_000, 1, [5, 3])
     assert outcome.run.records["length"].max() > 256
 
 
@@ -118,11 +111,11 @@ def test_with_one_step_all_steps_together_are_still_no_step() -> None:
     assert set(outcome.run.records["step"].tolist()) == {-1}
 
 
-def test_a_server_that_knows_only_sizes_says_what_it_does_not_know(small: Federation, tmp_path: Path) -> None:
+def test_a_server_that_knows_only_sizes_says_what_it_does_not_know(tmp_path: Path) -> None:
     algorithm = make_algorithm("fed-ucbvi", {"nu": 40})
-    known = plan_for(algorithm, small, 60, seed=1)
-    outcome = federate(RunPlan(algorithm, known.setting), make_nodes(small, [8]))
-    simulated = run(algorithm, small, 60, seed=1, driver="episodes")
+    known = plan_for(algorithm, SMALL, 60, seed=1)
+    outcome = federate(RunPlan(algorithm, known.setting), make_nodes(SMALL, [8]))
+    simulated = run(algorithm, SMALL, 60, seed=1, driver="episodes")
     assert np.array_equal(outcome.run.policy, simulated.policy)
     assert np.array_equal(outcome.run.records["bytes_up"], simulated.records["bytes_up"])
     summary = outcome.run.summary()
@@ -131,17 +124,17 @@ def test_a_server_that_knows_only_sizes_says_what_it_does_not_know(small: Federa
     assert Run.load(tmp_path / "run") == outcome.run
 
 
-def test_agents_that_each_stop_by_themselves_are_refused(small: Federation) -> None:
+def test_agents_that_each_stop_by_themselves_are_refused() -> None:
     algorithm = make_algorithm("fedq-advantage", {"forced_synchronisation": False})
     with pytest.raises(InputError, match="all agents stop together"):
-        plan_for(algorithm, small, 10)
+        plan_for(algorithm, SMALL, 10)
 
 
-def test_trajectories_leave_a_node_only_with_its_consent(small: Federation) -> None:
-    nodes = make_nodes(small, [8], trajectories=False)
+def test_trajectories_leave_a_node_only_with_its_consent() -> None:
+    nodes = make_nodes(SMALL, [8], trajectories=False)
     with pytest.raises(InputError, match="sends trajectories"):
-        nodes[0].enter(plan_for(make_algorithm("concurrent-ucbvi", {}), small, 10).welcome())
-    nodes[0].enter(plan_for(make_algorithm("fed-ucbvi", {}), small, 10).welcome())
+        nodes[0].enter(plan_for(make_algorithm("concurrent-ucbvi", {}), SMALL, 10).welcome())
+    nodes[0].enter(plan_for(make_algorithm("fed-ucbvi", {}), SMALL, 10).welcome())
 
 
 @pytest.mark.full

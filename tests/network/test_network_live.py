@@ -383,15 +383,10 @@ def test_algorithms_that_need_an_episode_of_everyone_are_refused(name: str) -> N
         Served(plan(make_algorithm(name, {}), LAKE, 6, 2, 5))
 
 
-class Broken(TableEnv):
-    def step(self, action: Any) -> Any:
-        raise OSError("the robot has left")
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda i: Broken(), "the environment of agent 0 failed in step: OSError: the robot has left"),
+        (lambda i: Failing("step", OSError("the robot left")), "of agent 0 failed in step: OSError: the robot left"),
         (lambda i: Failing("step", SystemExit(0)), "the environment of agent 0 failed in step: SystemExit: 0"),
         (
             lambda i: Failing("reset", SystemExit("off")),
