@@ -334,23 +334,23 @@ def test_certificates_are_never_replaced(tmp_path: Path) -> None:
             make_certificates(tmp_path / "other", nodes=[name])
 
 
-def said(*arguments: str) -> tuple[int, str]:
-    done = call(*arguments)
-    return done.exit_code, done.output
+def told(*arguments: object) -> Any:
+    """What a command gives as JSON."""
+    done = call(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
 
 
 def test_every_party_makes_its_own_key_and_takes_part_with_what_the_authority_signed(tmp_path: Path) -> None:
     authority, own = tmp_path / "authority", tmp_path / "own"
     for name, more in (("server", ("--server", "--host", "127.0.0.1")), ("node-0", ())):
-        code, text = said("certs", "request", name, "--out", str(own), "--json")
-        asked = json.loads(text)
-        assert (code, asked["name"]) == (0, name)
+        asked = told("certs", "request", name, "--out", own)
+        assert asked["name"] == name
         request, key = (Path(path) for path in asked["written"])
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
         assert b"PRIVATE" not in request.read_bytes()
-        code, text = said("certs", "sign", str(request), "--out", str(authority), *more, "--json")
-        assert code == 0, text
-        assert json.loads(text)["fingerprint"] == asked["fingerprint"]
+        signed = told("certs", "sign", request, "--out", authority, *more)
+        assert signed["fingerprint"] == asked["fingerprint"]
         shutil.copy(authority / f"{name}.crt", own)
     shutil.copy(authority / "ca.crt", own)
     assert {path.name for path in authority.iterdir()} == {"ca.crt", "ca.key", "node-0.crt", "server.crt"}
@@ -417,9 +417,7 @@ def test_insecure_is_refused_off_loopback() -> None:
 
 
 def test_the_commands_make_and_revoke(tmp_path: Path) -> None:
-    folder = str(tmp_path / "certs")
-    code, text = said("certs", "--out", folder, "--server", "registry", "--node", "a", "--node", "b", "--json")
-    assert code == 0
-    assert len(json.loads(text)["written"]) == 8
-    code, text = said("certs", "--out", folder, "--revoke", "b", "--json")
-    assert (code, json.loads(text)["revoked"]) == (0, ["b"])
+    folder = tmp_path / "certs"
+    made = told("certs", "--out", folder, "--server", "registry", "--node", "a", "--node", "b")
+    assert len(made["written"]) == 8
+    assert told("certs", "--out", folder, "--revoke", "b")["revoked"] == ["b"]

@@ -74,36 +74,26 @@ def _as_played(**changes: Any) -> Turn:
     return lambda answer: [encode(replace(answer, **changes) if isinstance(answer, Played) else answer)]
 
 
+def _says(message: Up | bytes) -> Turn:
+    return lambda _: [message if isinstance(message, bytes) else encode(message)]
+
+
+INSTEAD = "when asked for round 1, episodes"
 FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
-    "random bytes": (lambda _: [random.Random(3).randbytes(64)], "64 bytes that are no message"),
-    "no bytes": (lambda _: [b""], "0 bytes that are no message"),
+    "random bytes": (_says(random.Random(3).randbytes(64)), "64 bytes that are no message"),
+    "no bytes": (_says(b""), "0 bytes that are no message"),
     "a truncated message": (lambda answer: [encode(answer)[:-1]], "bytes that are no message"),
-    "too long a message": (lambda _: [b"x" * 70_000], "a message of 70000 bytes or more, above the limit of 65552"),
-    "one twenty times too long": (
-        lambda _: in_parts(b"x" * (20 << 16))[:3],
-        "65537 bytes or more, above the limit of 65536",
-    ),
-    "another hello": (
-        lambda _: [encode(Hello(PROTOCOL, "", "node-0", INCARNATION, 0, 1, ""))],
-        "a Hello in the middle",
-    ),
-    "another ready": (lambda _: [encode(Joining(3, 2, 3, b"", (0,)))], "a Joining in the middle"),
-    "an answer of a later round": (
-        _as_played(round=2),
-        "answered round 2, episodes when asked for round 1, episodes",
-    ),
-    "a report before the episodes": (
-        lambda _: [encode(Report(1, 0, (np.zeros((1, 3, 2)),)))],
-        "answered round 1, exchange 0 when asked for round 1, episodes",
-    ),
+    "too long a message": (_says(b"x" * 70_000), "a message of 70000 bytes or more, above the limit of 65552"),
+    "many parts": (lambda _: in_parts(b"x" * (20 << 16))[:3], "65537 bytes or more, above the limit of 65536"),
+    "another hello": (_says(Hello(PROTOCOL, "", "node-0", INCARNATION, 0, 1, "")), "a Hello in the middle"),
+    "another ready": (_says(Joining(3, 2, 3, b"", (0,))), "a Joining in the middle"),
+    "an answer of a later round": (_as_played(round=2), f"answered round 2, episodes {INSTEAD}"),
+    "a report": (_says(Report(1, 0, (np.zeros((1, 3, 2)),))), f"answered round 1, exchange 0 {INSTEAD}"),
     "a flood of old answers": (lambda _: [encode(Played(0, 0, ()))] * 17, "17 copies of earlier answers"),
     "too many episodes": (_as_played(played=T + 1), "played 121 episodes"),
     "no episodes": (_as_played(played=0, requests=()), "played 0 of [0-9]+ episodes without a request"),
     "a request out of thin air": (_as_played(played=0), "a request before the first episode"),
-    "another node's request": (
-        _as_played(requests=(Request(1, 0, 0, 0, 0),)),
-        "agent 1: request: not one of this node's",
-    ),
+    "another's request": (_as_played(requests=(Request(1, 0, 0, 0, 0),)), "agent 1: request: not one of this node's"),
     "a request for no step": (_as_played(requests=(Request(0, 3, 0, 0, 0),)), "agent 0: request: no such step"),
     "a request for no rule": (_as_played(requests=(Request(0, 0, 0, 0, 9),)), "agent 0: request: no such step"),
     "a request for no action": (_as_played(requests=(Request(0, 0, 0, 7, 0),)), "action 7 is not the policy's"),
