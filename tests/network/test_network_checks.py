@@ -113,9 +113,7 @@ def moved(transitions: Any, to: tuple[int, ...] | None, times: int = 1) -> Any:
 
 
 @every
-def test_new_transitions_are_those_of_unreported_episodes_and_of_the_sets(
-    algorithm: FedKLUCBVI,
-) -> None:
+def test_new_transitions_are_those_of_unreported_episodes_and_of_the_sets(algorithm: FedKLUCBVI) -> None:
     """They add up to the episodes at every step, or to all their steps, and are none where no set has the action."""
     (C, *rest), length, expected = counted(algorithm)
     H = expected.schema.plan.setting.horizon

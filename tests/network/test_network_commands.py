@@ -43,14 +43,8 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{SECURE} --algorithm byzan-ucbvi", "every agent's report by itself"),
         ("join localhost:1 --name a --insecure --env nowhere:at_all", "cannot load"),
         ("join localhost --name a --insecure", "HOST:PORT"),
-        (
-            "join 127.0.0.1:abc --certs CERTS --name a --patience 0.01",
-            "'127.0.0.1:abc' is not of the form HOST",
-        ),
-        (
-            "leave 127.0.0.1:abc --certs CERTS --name a --patience 0.01",
-            "'127.0.0.1:abc' is not of the form HOST",
-        ),
+        ("join 127.0.0.1:abc --certs CERTS --name a --patience 0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
+        ("leave 127.0.0.1:abc --certs CERTS --name a --patience 0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
         ("join localhost:1 --name nobody --certs CERTS", "nobody.crt is missing"),
         ("join localhost:1 --name a --certs CERTS --env x.npz", "x.npz is not a file"),
         (f"{JOIN} --agents 1000000000 --env synthetic", "1,000,000,000 agents on this node take at least"),

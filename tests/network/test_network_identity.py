@@ -87,9 +87,7 @@ def test_regret_is_exact_where_every_episode_begins_in_one_state_and_an_expectat
             assert 0 <= regret <= length * best.max()
 
 
-@pytest.mark.parametrize(
-    "algorithm", [FedUCBVI(synchronisation="global"), FedKLUCBVI(min_round_growth=0.3)], ids=repr
-)
+@pytest.mark.parametrize("algorithm", [FedUCBVI(synchronisation="global"), FedKLUCBVI(min_round_growth=0.3)])
 def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
     algorithm: FedUCBVI | FedKLUCBVI, monkeypatch: pytest.MonkeyPatch
 ) -> None:

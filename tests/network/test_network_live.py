@@ -388,10 +388,7 @@ def test_algorithms_that_need_an_episode_of_everyone_are_refused(name: str) -> N
     [
         (lambda i: Failing("step", OSError("the robot left")), "of agent 0 failed in step: OSError: the robot left"),
         (lambda i: Failing("step", SystemExit(0)), "the environment of agent 0 failed in step: SystemExit: 0"),
-        (
-            lambda i: Failing("reset", SystemExit("off")),
-            "the environment of agent 0 failed in reset: SystemExit: off",
-        ),
+        (lambda i: Failing("reset", SystemExit("off")), "environment of agent 0 failed in reset: SystemExit: off"),
         (lambda i: TableEnv(stray=0.7), "agent 0 is in state 0.7"),
         (lambda i: TableEnv(stray=7), "agent 0 is in state 7"),
         (lambda i: TableEnv(noise=9.0), "outside reward_range"),

@@ -124,10 +124,7 @@ async def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
     ready = Joining(3, 2, 3, host(WORLD, 0, 4).digest, (0,))
     async with Served(plan()) as served:
         for wrong, says in (
-            (
-                replace(ready, reward_offset=-1.0),
-                "a step of 'a' pays -1 to 0, one of this run 0 to 1; .* --reward-range",
-            ),
+            (replace(ready, reward_offset=-1), "step of 'a' pays -1 to 0, one of this run 0 to 1; .* --reward-range"),
             (replace(ready, reward_scale=0.0), "cannot pay"),
             (replace(ready, reward_offset=math.nan), "cannot pay"),
             (replace(ready, rounds=(3, 4)), "must resume after round 0"),

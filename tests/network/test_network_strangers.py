@@ -51,7 +51,7 @@ async def beset(served: Served, attack: Callable[[], Awaitable[Told]]) -> None:
     assert_same(outcome.run, simulated(), regret=False)
 
 
-async def test_strangers_are_turned_away_by_certificate_and_name(
+async def test_strangers_are_rejected_by_certificate_and_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"

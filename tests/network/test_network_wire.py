@@ -75,9 +75,7 @@ def spelt_out(
         yield message, data
 
 
-def test_only_the_papers_messages_go_up_no_trajectory_or_transition_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_the_papers_messages_go_up_no_trajectory_or_transition_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every byte a node sends belongs to a known field, and all arrays are the reports of the paper.
 
     A message that equals its own decoding and encoding has no unknown fields; reports must add up to those of the

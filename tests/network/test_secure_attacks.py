@@ -64,9 +64,7 @@ def sent(folder: Path, name: str) -> list[Arrays]:
 
 @with_and_without
 @pytest.mark.parametrize("name", first_of(list(ATTACKS)))
-def test_a_node_is_read_only_where_a_check_is_missing(
-    name: str, cured: bool, parties: Parties, tmp_path: Path
-) -> None:
+def test_a_node_is_read_only_if_a_check_is_missing(name: str, cured: bool, parties: Parties, tmp_path: Path) -> None:
     case = ATTACKS[name]
     (tmp_path / "members.txt").write_text("\n".join(NAMES), encoding="utf-8")
     parties.begin(SERVER, "@malicious_server:serve", name, str(tmp_path), str(len(case.nodes)))

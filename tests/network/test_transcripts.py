@@ -244,9 +244,8 @@ def test_show_prints_every_line(secure: Path) -> None:
     shown = call("transcript", "show", secure / "node-2")
     assert shown.exit_code == 0
     assert len(shown.stdout.splitlines()) == len(lines)
-    assert re.search(
-        r"<- server Start: round 2, confirms round 1, roster \w{8}, [\d,]+ bytes, SHA-256 ", shown.stdout
-    )
+    pattern = r"<- server Start: round 2, confirms round 1, roster \w{8}, [\d,]+ bytes, SHA-256 "
+    assert re.search(pattern, shown.stdout)
     data = json.loads(call("transcript", "show", secure / "node-2", "--json").stdout)["lines"]
     assert [one["kind"] for one in data] == [line.kind for line in lines]
     assert "'verify' compares two" in refusal("transcript", "show", secure / "node-2", secure / "server")

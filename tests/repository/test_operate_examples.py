@@ -89,9 +89,8 @@ def test_nodes_of_the_compose_file_bring_the_servers_agents_and_share_nothing() 
         if name != "prometheus":
             assert service["read_only"]
             assert service["cap_drop"] == ["ALL"]
-    for file in re.findall(
-        r"^COPY (.*) \S+$", (FOLDER / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE
-    ):
+    recipe = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
+    for file in re.findall(r"^COPY (.*) \S+$", recipe, flags=re.MULTILINE):
         assert all((ROOT / part).exists() for part in file.split())
 
 
