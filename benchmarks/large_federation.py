@@ -77,11 +77,11 @@ class Federation:
     def look(self, **parties: Party) -> None:
         """Note how much memory processes have taken at most, and wait a moment."""
         for name, party in parties.items():
-            if party.process.poll() == 0:
+            if party.process.exitcode == 0:
                 continue
-            if party.process.poll() is not None:
+            if party.process.exitcode is not None:
                 raise RuntimeError(f"{name} has ended: {party.words()}")
-            status = Path(f"/proc/{party.process.pid}/status")
+            status = Path(f"/proc/{party.pid}/status")
             found = [line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM")]
             self._memory[name] = max([self._memory.get(name, 0), *(int(line.split()[1]) // 1024 for line in found)])
         time.sleep(PAUSE)
@@ -103,7 +103,7 @@ class Federation:
             while self.round() <= figures["killed_after_round"]:
                 self.look(server=server, **nodes)
             figures["seconds_until_next_round"] = round(time.perf_counter() - again, 1)
-        while server.process.poll() is None:
+        while server.process.is_alive():
             self.look(server=server, **nodes)
         for party in (server, *nodes.values()):
             if party.end() != 0:

@@ -79,3 +79,9 @@ def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TLSFi
     folder = tmp_path_factory.mktemp("certs")
     make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(5)])
     return lambda name: TLSFiles.of(folder, name)
+
+
+@pytest.fixture
+def certs(tls_files: Callable[[str], TLSFiles]) -> Path:
+    """Where they are, with their authority's key."""
+    return tls_files("server").certificate.parent

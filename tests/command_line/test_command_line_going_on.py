@@ -94,5 +94,5 @@ def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path
 def wait(server: Party, condition: Callable[[], bool]) -> None:
     """Until it holds, while the server lives."""
     while not condition():
-        assert server.process.poll() is None, server.words()
+        assert server.process.is_alive(), server.words()
         time.sleep(0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,17 @@ import houses
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
+from commands import call
 from fed_ucbvi import Bins, FedKLUCBVI, InputError, LiveFederation, Run, learn_bins, load_policy, make_finite, run
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.command_line import app
 from fed_ucbvi.network.messages import Welcome, decode_down, encode
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
-from federation_processes import Party
+from federation_processes import SERVER, Parties
 from network import federate, make_nodes
-
-HOUSES = Path(houses.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -117,34 +113,26 @@ def test_a_servers_bins_are_read_with_suspicion(bins: Bins) -> None:
 
 
 @pytest.mark.slow
-def test_two_houses_as_processes_with_learnt_bins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_houses_as_processes_with_learnt_bins(tmp_path: Path) -> None:
     """Learnt by one command, handed out by the server; the nodes know only how to make their environments."""
-    monkeypatch.setenv("PYTHONPATH", str(HOUSES), prepend=":")
-    file, port = tmp_path / "bins.json", tmp_path / "port"
-    told = CliRunner().invoke(
-        app,
-        [
-            *("bins", "houses:make", "--horizon", "24", "--bins", "2", "--bins-of", "inside=6", "--values", "2"),
-            *("--episodes", "10", "--out", str(file), "--json"),
-        ],
+    file = tmp_path / "bins.json"
+    told = call(
+        *("bins", "houses:make", "--horizon", "24", "--bins", "2", "--bins-of", "inside=6", "--values", "2"),
+        *("--episodes", "10", "--out", file, "--json"),
     )
     about = json.loads(told.stdout)
     assert (about["states"], about["actions"], about["horizon"]) == (13, 2, 24)
     assert Bins.load(file).digest == about["digest"]
-    server = Party(
-        *("serve", "--insecure", "--listen", "127.0.0.1:0", "--port-file", str(port), "--bins", str(file)),
-        *("--collection", "live", "--agents", "2", "--episodes", "6", "--algorithm", "fed-kl-ucbvi"),
-        *("--out", str(tmp_path / "run"), "--json", "--quiet"),
-    )
-    while not port.exists():
-        assert server.process.poll() is None, server.words()
-        time.sleep(0.05)
-    address = f"127.0.0.1:{port.read_text(encoding='utf-8').strip()}"
-    nodes = [
-        Party("join", address, "--insecure", "--name", f"house-{i}", "--first-agent", str(i), "--live", "houses:make")
-        for i in range(2)
-    ]
-    assert [party.end() for party in (server, *nodes)] == [0, 0, 0], "".join(p.words() for p in (server, *nodes))
+    with Parties(tmp_path) as parties:
+        parties.begin(
+            *(SERVER, "serve", "--insecure", "--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port")),
+            *("--bins", str(file), "--collection", "live", "--agents", "2", "--episodes", "6"),
+            *("--algorithm", "fed-kl-ucbvi", "--out", str(tmp_path / "run"), "--json", "--quiet"),
+        )
+        for i in range(2):
+            own = ("--name", f"house-{i}", "--first-agent", str(i), "--live", "houses:make")
+            parties.begin(f"house-{i}", "join", parties.address, "--insecure", *own)
+        parties.end()
     made = Run.load(tmp_path / "run")
     assert made.complete
     assert made.policy.shape == (24, 13)

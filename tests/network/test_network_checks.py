@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from fed_ucbvi import FedKLUCBVI, FedMVP, InputError
-from fed_ucbvi.algorithms.base import Counting
-from fed_ucbvi.core.types import CountArray, FloatArray
+from fed_ucbvi import Federation, FedKLUCBVI, FedMVP, InputError
+from fed_ucbvi.algorithms.base import Counting, Message
 from fed_ucbvi.network.checks import Expected, ReportSchema, check_played
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member, Used
 from fed_ucbvi.network.messages import COUNTS, Played, Query, Report, Request, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from network import assert_simulated, check_report
+from network import assert_simulated, check_report, first_broadcast, make_nodes
 from problems import random_federation
 
 WORLD = random_federation(np.random.default_rng(61), 3, 3, 3, 4, stationary=True)
@@ -25,27 +24,27 @@ SETS = [FedKLUCBVI(), FedKLUCBVI(stationary=True)]
 every = pytest.mark.parametrize("algorithm", SETS, ids=lambda algorithm: algorithm.counting.value)
 
 
-def entered(plan: RunPlan) -> Node:
-    node = Node("node-0", lambda M: WORLD, 0, 3)
+def entered(plan: RunPlan, world: Federation = WORLD) -> Node:
+    (node,) = make_nodes(world, [3])
     node.enter(plan.welcome())
-    return node
+    return node  # type: ignore[no-any-return]
 
 
-def started(algorithm: FedKLUCBVI) -> tuple[RunPlan, Node, Any, tuple[Any, ...], Played]:
+def started(algorithm: Any, world: Federation = WORLD) -> tuple[RunPlan, Node, Message, Played]:
     """A node that has played its first round, for a server that knows the sizes only."""
-    plan = RunPlan(algorithm, plan_for(algorithm, WORLD, 100, seed=1).setting)
-    node, server = entered(plan), algorithm.new_server(plan.setting)
-    broadcast = tuple(np.array(array) for array in algorithm.broadcast(server))
-    broadcast[0][:, :, 2] = False  # so that there is something that the policy does not do
+    plan = RunPlan(algorithm, plan_for(algorithm, world, 100, seed=1).setting)
+    node, broadcast = entered(plan, world), first_broadcast(plan)
+    if broadcast[0].ndim == 3:
+        broadcast[0][:, :, 2] = False  # so that there is something that the policy does not do
     played = node.answer(Start(1, 0, 0, 100, 5, broadcast))
     assert isinstance(played, Played)
-    return plan, node, server, broadcast, played
+    return plan, node, broadcast, played
 
 
 @every
 def test_a_node_plays_no_policy_that_has_nothing_to_play_somewhere(algorithm: FedKLUCBVI) -> None:
     plan = plan_for(algorithm, WORLD, 100, seed=1)
-    policy, *rest = (np.array(array) for array in algorithm.broadcast(algorithm.new_server(plan.setting)))
+    policy, *rest = first_broadcast(plan)
     policy[2, 1] = False
     with pytest.raises(InputError, match="has no action for some state"):
         entered(plan).answer(Start(1, 0, 0, 100, 5, (policy, *rest)))
@@ -55,13 +54,13 @@ def test_a_node_plays_no_policy_that_has_nothing_to_play_somewhere(algorithm: Fe
 
 @every
 def test_requests_are_for_actions_of_the_set_at_a_step_or_at_none(algorithm: FedKLUCBVI) -> None:
-    plan, _, _, broadcast, played = started(algorithm)
-    H, member = plan.setting.horizon, Member("node-0", 0, 3, b"")
+    plan, _, broadcast, played = started(algorithm)
+    H = plan.setting.horizon
     stationary = algorithm.counting is Counting.STATIONARY
 
     def check(*requests: Request) -> None:
         told = replace(played, requests=requests)
-        check_played(told, member, broadcast[0], plan.algorithm, 5, early=False)
+        check_played(told, member(), broadcast[0], plan.algorithm, 5, early=False)
 
     assert played.requests
     check(*played.requests)
@@ -77,16 +76,26 @@ def test_requests_are_for_actions_of_the_set_at_a_step_or_at_none(algorithm: Fed
         check(replace(good, step=H + 1))
 
 
-def reported(algorithm: FedKLUCBVI) -> tuple[tuple[Any, ...], int, Expected]:
-    """A node's report of its first round, by (h,s,a,s'), how long that was, and what the server expects."""
-    plan, node, server, broadcast, played = started(algorithm)
+def member(**about: Any) -> Member:
+    return Member("node-0", 0, 3, b"", **about)
+
+
+def reported(algorithm: Any, world: Federation = WORLD) -> tuple[list[Any], int, Expected]:
+    """A node's report of its first round, how long that was, and what the server expects."""
+    plan, node, broadcast, played = started(algorithm, world)
     node.answer(Stop(1, played.played))
+    server = algorithm.new_server(plan.setting)
     query = tuple(algorithm.query(server, 0))
     report = node.answer(Query(1, 0, query))
     assert isinstance(report, Report)
     expected = Expected(ReportSchema(plan, server), broadcast[0], query)
-    C, Z = report.arrays
-    return (C.reshape((*Z.shape[:-1], plan.setting.states)), Z), played.played, expected
+    return [array.copy() for array in report.arrays], played.played, expected
+
+
+def counted(algorithm: FedKLUCBVI) -> tuple[tuple[Any, ...], int, Expected]:
+    """The same, by (h,s,a,s')."""
+    (C, Z), length, expected = reported(algorithm)
+    return (C.reshape((*Z.shape[:-1], WORLD.states)), Z), length, expected
 
 
 def listed(transitions: Any, *rest: Any) -> tuple[Any, ...]:
@@ -104,17 +113,15 @@ def moved(transitions: Any, to: tuple[int, ...] | None, times: int = 1) -> Any:
 
 
 @every
-def test_new_transitions_are_those_of_the_episodes_that_were_not_reported_and_of_the_sets(
-    algorithm: FedKLUCBVI,
-) -> None:
+def test_new_transitions_are_those_of_unreported_episodes_and_of_the_sets(algorithm: FedKLUCBVI) -> None:
     """They add up to the episodes at every step, or to all their steps, and are none where no set has the action."""
-    (C, *rest), length, expected = reported(algorithm)
-    member, H = Member("node-0", 0, 3, b""), expected.schema.plan.setting.horizon
+    (C, *rest), length, expected = counted(algorithm)
+    H = expected.schema.plan.setting.horizon
 
     unit = "steps" if algorithm.stationary else "episodes"
 
     def check(transitions: Any, episodes: int = length) -> None:
-        check_report(listed(transitions, *rest), member, episodes, expected)
+        check_report(listed(transitions, *rest), member(), episodes, expected)
 
     check(C)
     assert C.sum() == 3 * length * H
@@ -138,22 +145,22 @@ def test_new_transitions_are_those_of_the_episodes_that_were_not_reported_and_of
 @every
 def test_what_earlier_rounds_left_unreported_may_be_where_their_policies_went(algorithm: FedKLUCBVI) -> None:
     """Two rounds in one report: the server knows the policy of the second only, and both lengths."""
-    report, length, expected = reported(algorithm)
-    member = Member("node-0", 0, 3, b"", episodes=length)
+    report, length, expected = counted(algorithm)
+    node = member(episodes=length)
     elsewhere = tuple(array[:, :, :, [2, 0, 1]] for array in report)
     both = tuple(one + other for one, other in zip(report, elsewhere, strict=True))
-    check_report(listed(*both), member, length, expected)
-    member.used[COUNTS] = Used(episodes=length)
+    check_report(listed(*both), node, length, expected)
+    node.used[COUNTS] = Used(episodes=length)
     with pytest.raises(ViolationError, match="that were not reported yet"):
-        check_report(listed(*both), member, length, expected)
-    check_report(listed(*report), member, length, expected)
+        check_report(listed(*both), node, length, expected)
+    check_report(listed(*report), node, length, expected)
     with pytest.raises(ViolationError, match="where the policy did not go"):
-        check_report(listed(*elsewhere), member, length, expected)
+        check_report(listed(*elsewhere), node, length, expected)
 
 
 @every
 def test_rewards_of_new_transitions_are_no_more_than_one_each(algorithm: FedKLUCBVI) -> None:
-    (C, Z), length, expected = reported(algorithm)
+    (C, Z), length, expected = counted(algorithm)
     grid = expected.schema.grid
     assert grid is not None
     visited = tuple(np.argwhere(C.sum(axis=-1) > 0)[0])
@@ -161,13 +168,13 @@ def test_rewards_of_new_transitions_are_no_more_than_one_each(algorithm: FedKLUC
         forged = Z.copy()
         forged[(*visited, 0)] = wrong
         with pytest.raises(ViolationError, match=r"agents 0 to 2: Z at .* (negative|outside n times \[0, 1\])"):
-            check_report(listed(C, forged), Member("node-0", 0, 3, b""), length, expected)
+            check_report(listed(C, forged), member(), length, expected)
 
 
 @every
 def test_reports_that_are_checked_together_fail_like_each_by_itself(algorithm: FedKLUCBVI) -> None:
     """Three nodes, one of which claims a visit more; the error is the same and names the node."""
-    arrays, length, expected = reported(algorithm)
+    arrays, length, expected = counted(algorithm)
     members = {name: Member(name, first, 3, b"") for name, first in (("a", 0), ("b", 3), ("c", 6))}
     lengths = dict.fromkeys(members, length)
     reports = {name: tuple(array.copy() for array in listed(*arrays)) for name in members}
@@ -194,29 +201,18 @@ def test_nodes_learn_what_the_simulation_learns_bit_for_bit(rewards: str) -> Non
     assert_simulated(MVP, WORLDS[rewards], 150, 3, [1, 2])
 
 
-Arrays = tuple[CountArray, FloatArray, FloatArray, CountArray]
+Told = tuple[list[Any], int, Expected]
 
 
 @pytest.fixture
-def told() -> tuple[Arrays, Member, int, Expected]:
-    """What an honest node reports after its first round, and what its server knows."""
-    plan = plan_for(MVP, WORLDS["random"], 150, seed=3)
-    node, server = Node("node-0", lambda M: WORLDS["random"], 0, 3), MVP.new_server(plan.setting)
-    node.enter(plan.welcome())
-    broadcast = tuple(np.array(array) for array in MVP.broadcast(server))
-    played = node.answer(Start(1, 0, 0, 100, 5, broadcast))
-    assert isinstance(played, Played)
-    node.answer(Stop(1, played.played))
-    report = node.answer(Query(1, 0, ()))
-    assert isinstance(report, Report)
-    expected = Expected(ReportSchema(plan, server), broadcast[0])
-    n, paid, squares, moves = (array.copy() for array in report.arrays)
-    return (n, paid, squares, moves), Member("node-0", 0, 3, b""), played.played, expected
+def told() -> Told:
+    """What an honest node reports after its first round (n, paid, squares, moves), and what its server knows."""
+    return reported(MVP, WORLDS["random"])
 
 
-def test_an_honest_report_is_believed(told: tuple[Arrays, Member, int, Expected]) -> None:
-    arrays, member, length, expected = told
-    check_report(arrays, member, length, expected)
+def test_an_honest_report_is_believed(told: Told) -> None:
+    arrays, length, expected = told
+    check_report(tuple(arrays), member(), length, expected)
     assert arrays[1].sum() > 0
 
 
@@ -232,10 +228,8 @@ def test_an_honest_report_is_believed(told: tuple[Arrays, Member, int, Expected]
         (3, 100, r"moves .* more than the visits of the round"),
     ],
 )
-def test_numbers_of_a_round_that_cannot_be_true_are_refused(
-    told: tuple[Arrays, Member, int, Expected], field: int, change: float, says: str
-) -> None:
-    arrays, member, length, expected = told
+def test_numbers_of_a_round_that_cannot_be_true_are_refused(told: Told, field: int, change: float, says: str) -> None:
+    arrays, length, expected = told
     place = tuple(np.argwhere(arrays[0] > 0)[0])
     if change == 1:  # one more move to the state that has the fewest, within the visits
         place = (*place, int(arrays[3][place].argmin()))
@@ -244,12 +238,12 @@ def test_numbers_of_a_round_that_cannot_be_true_are_refused(
     else:
         arrays[field][place] = change
     with pytest.raises(ViolationError, match=says):
-        check_report(arrays, member, length, expected)
+        check_report(tuple(arrays), member(), length, expected)
 
 
-def test_squares_that_no_rewards_can_have_are_refused(told: tuple[Arrays, Member, int, Expected]) -> None:
-    arrays, member, length, expected = told
+def test_squares_that_no_rewards_can_have_are_refused(told: Told) -> None:
+    arrays, length, expected = told
     place = tuple(np.argwhere(arrays[1] > 0)[0])
     arrays[2][place] = 0.5 * arrays[1][place] ** 2 / arrays[0][place]
     with pytest.raises(ViolationError, match=r"squares .* less than the mean squared allows"):
-        check_report(arrays, member, length, expected)
+        check_report(tuple(arrays), member(), length, expected)

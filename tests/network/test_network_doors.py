@@ -1,4 +1,4 @@
-"""Doors: who is let in before anything is read, how much a peer may send, certificates that change during a run.
+"""Doors: who is let in before anything is read, how much a peer may send, certificates and how they are made.
 
 The health service that probes know is behind the same TLS as everything else.
 """
@@ -6,19 +6,27 @@ The health service that probes know is behind the same TLS as everything else.
 from __future__ import annotations
 
 import asyncio
+import base64
+import datetime
+import json
 import logging
 import shutil
+import stat
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import AttributeOID, NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from enemies import SPLIT, WORLD, hello_of, long_fault, outcome_of, plan, simulated
+from commands import call, refusal
+from enemies import SPLIT, WORLD, Arriving, hello_of, long_fault, outcome_of, plan, simulated, without_usage
 from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.network import server, transport
 from fed_ucbvi.network.certificates import (
@@ -34,9 +42,10 @@ from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import NodeStream
 from fed_ucbvi.network.messages import PART_BYTES, Fault, Part, encode, in_parts
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import SERVICE, RemoteServer, WireCount
-from network import LOOPBACK, Served, assert_same, assert_simulated, make_nodes
-from vague_certificates import without_usage
+from network import LOOPBACK, Served, assert_same, assert_simulated, federate, make_nodes
 
 
 def served(certs: Path, name: str = "server") -> Served:
@@ -109,9 +118,7 @@ async def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is
     assert streams == []
 
 
-async def test_a_name_that_would_write_into_the_log_is_shown_escaped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_name_with_line_breaks_is_logged_escaped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make_certificates(tmp_path, server="server")
     without_usage(tmp_path, "forged", "x\nroot: all is well\x1b[31m")
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
@@ -138,17 +145,9 @@ async def test_one_name_may_open_so_many_streams_a_minute(tmp_path: Path, monkey
 
 def received(frames: Sequence[bytes], most_bytes: int = 1 << 20) -> Any:
     """What a server's stream makes of these."""
-    waiting = iter(frames)
-
-    async def read() -> bytes:
-        return next(waiting)
-
-    async def receive() -> Any:
-        stream = NodeStream(SimpleNamespace(read=read), WireCount())
-        stream.most_bytes = most_bytes
-        return await stream.receive()
-
-    return asyncio.run(receive())
+    stream = NodeStream(Arriving(*frames), WireCount())
+    stream.most_bytes = most_bytes
+    return asyncio.run(stream.receive())
 
 
 def test_a_long_message_is_put_together_and_one_that_cannot_be_is_a_violation() -> None:
@@ -191,9 +190,7 @@ async def test_a_revoked_nodes_open_stream_is_closed_and_the_node_told_why(tmp_p
         assert not hub.registry.members
 
 
-async def test_certificates_of_node_and_server_are_renewed_while_the_run_waits(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_certificates_are_renewed_while_a_run_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The node's old one is revoked under its open stream; the node comes back with the new one by itself."""
     ours, own = tmp_path / "ours", tmp_path / "own"
     for name in ("server", "node-0", "node-1"):
@@ -294,3 +291,133 @@ async def test_a_server_that_is_stopped_says_so_and_watchers_may_leave(caplog: p
         with pytest.raises(asyncio.CancelledError):
             await run
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+# ------------------------------------------------------------------------------------------------------- certificates
+
+
+def test_keys_are_private_and_certificates_say_what_they_are_for(tmp_path: Path) -> None:
+    names = ["registry.example.org", "10.0.0.7"]
+    written = make_certificates(tmp_path, server="registry", hosts=names, nodes=["a", "b"])
+    names = [f"{name}.{kind}" for name in ("ca", "registry", "a", "b") for kind in ("crt", "key")]
+    assert [path.name for path in written] == names
+    for path in written:
+        if path.suffix == ".key":
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
+    for name in ("registry", "a"):
+        certificate = x509.load_pem_x509_certificate((tmp_path / f"{name}.crt").read_bytes())
+        certificate.verify_directly_issued_by(authority)
+        assert certificate.subject.rfc4514_string() == f"CN={name}"
+        life = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+        assert 364 < life.days + 1 < 366
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        assert [oid._name for oid in usage] == ["serverAuth" if name == "registry" else "clientAuth"]
+    registry = x509.load_pem_x509_certificate((tmp_path / "registry.crt").read_bytes())
+    hosts = registry.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "registry.example.org" in hosts.get_values_for_type(x509.DNSName)
+    assert "10.0.0.7" in map(str, hosts.get_values_for_type(x509.IPAddress))
+
+
+def test_certificates_are_never_replaced(tmp_path: Path) -> None:
+    make_certificates(tmp_path, nodes=["a"])
+    before = (tmp_path / "ca.key").read_bytes()
+    with pytest.raises(InputError, match="'a' already"):
+        make_certificates(tmp_path, nodes=["a"])
+    make_certificates(tmp_path, nodes=["b"])
+    assert (tmp_path / "ca.key").read_bytes() == before
+    (tmp_path / "ca.key").unlink()
+    with pytest.raises(InputError, match="where the authority's key is"):
+        make_certificates(tmp_path, nodes=["c"])
+    for name in ("", "a/b", "..", "x" * 64, "ca"):
+        with pytest.raises(InputError):
+            make_certificates(tmp_path / "other", nodes=[name])
+
+
+def told(*arguments: object) -> Any:
+    """What a command gives as JSON."""
+    done = call(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+def test_every_party_makes_its_own_key_and_takes_part_with_what_the_authority_signed(tmp_path: Path) -> None:
+    authority, own = tmp_path / "authority", tmp_path / "own"
+    for name, more in (("server", ("--server", "--host", "127.0.0.1")), ("node-0", ())):
+        asked = told("certs", "request", name, "--out", own)
+        assert asked["name"] == name
+        request, key = (Path(path) for path in asked["written"])
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+        assert b"PRIVATE" not in request.read_bytes()
+        signed = told("certs", "sign", request, "--out", authority, *more)
+        assert signed["fingerprint"] == asked["fingerprint"]
+        shutil.copy(authority / f"{name}.crt", own)
+    shutil.copy(authority / "ca.crt", own)
+    assert {path.name for path in authority.iterdir()} == {"ca.crt", "ca.key", "node-0.crt", "server.crt"}
+    plan = plan_for(FedUCBVI(), WORLD, 5)
+    assert federate(plan, make_nodes(WORLD, [3]), partial(TLSFiles.of, own), address=LOOPBACK).run.complete
+    request_file = str(own / "node-0.csr")
+    for arguments, says in (
+        (("request", "node-0", "--out", str(own)), "there is a key 'node-0'"),
+        (("request", "a b", "--out", str(own)), "cannot be a node's name"),
+        (("request", "ca", "--out", str(own)), "there is a key 'ca'"),
+        (("sign", request_file, "--out", str(authority)), "already; --renew makes another"),
+        (("sign", request_file, "--out", str(tmp_path / "new"), "--renew"), "no certificate 'node-0'"),
+        (("sign", request_file, "--out", str(authority), "--host", "x"), "pass --server"),
+        (("sign", request_file, "--out", str(own)), "already"),
+        (("sign", str(own / "none.csr"), "--out", str(authority)), "No such file"),
+    ):
+        assert says in refusal("certs", *arguments)
+    assert not (tmp_path / "new").exists()
+    assert "put options behind" in refusal("certs", "--out", authority, "request", "x", "--out", own)
+
+
+def test_a_request_that_asks_for_more_than_a_name_or_is_not_its_keys_own_is_refused() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+
+    def subject(*names: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
+
+    def pem(builder: x509.CertificateSigningRequestBuilder, by: Any = key) -> bytes:
+        return builder.sign(by, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    builder = x509.CertificateSigningRequestBuilder()
+    plain = builder.subject_name(subject("node-0"))
+    assert read_request(pem(plain)).name == "node-0"
+    der = bytearray(x509.load_pem_x509_csr(pem(plain)).public_bytes(serialization.Encoding.DER))
+    place = der.index(b"node-0")
+    der[place : place + 6] = b"node-1"
+    forged = b"-----BEGIN CERTIFICATE REQUEST-----\n%s-----END CERTIFICATE REQUEST-----\n" % base64.encodebytes(der)
+    organisation = x509.NameAttribute(NameOID.ORGANIZATION_NAME, "clinic")
+    for request, says in (
+        (forged, "not signed with its own key"),
+        (pem(plain.add_extension(x509.SubjectAlternativeName([x509.DNSName("hub")]), critical=False)), "more than a"),
+        (pem(plain.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)), "more than a"),
+        (pem(plain.add_attribute(AttributeOID.CHALLENGE_PASSWORD, b"sesame")), "more than a name"),
+        (pem(builder.subject_name(x509.Name([*subject("node-0"), organisation]))), "more than a name"),
+        (pem(builder.subject_name(subject())), "0 names where one is needed"),
+        (pem(builder.subject_name(subject("a", "b"))), "2 names where one is needed"),
+        (pem(builder.subject_name(subject("../node"))), "cannot be a node's name"),
+        (pem(builder.subject_name(subject("ca"))), "the authority's own name"),
+        (pem(plain, ec.generate_private_key(ec.SECP384R1())), "not of the kind P-256"),
+        (b"hello", "no signing request"),
+        (b"x" * 20_000, "more than 16384 bytes"),
+    ):
+        with pytest.raises(InputError, match=says):
+            read_request(request)
+
+
+def test_insecure_is_refused_off_loopback() -> None:
+    for address in ("0.0.0.0:0", "10.1.2.3:5", "[::]:5", "example.org:1"):
+        with pytest.raises(InputError, match="--insecure is for this machine alone"):
+            FederationServer(plan_for(FedUCBVI(), WORLD, 5), address, None)
+        (node,) = make_nodes(WORLD, [3])
+        with pytest.raises(InputError, match="--insecure is for this machine alone"):
+            asyncio.run(run_node(node, RemoteServer(address)))
+
+
+def test_the_commands_make_and_revoke(tmp_path: Path) -> None:
+    folder = tmp_path / "certs"
+    made = told("certs", "--out", folder, "--server", "registry", "--node", "a", "--node", "b")
+    assert len(made["written"]) == 8
+    assert told("certs", "--out", folder, "--revoke", "b")["revoked"] == ["b"]

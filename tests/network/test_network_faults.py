@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deaths import CrashError, failing, keep_alive, mortal, with_deaths
 from enemies import SEED, SPLIT, WORLD, T
 from fed_ucbvi import FedUCBVI, InputError, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
@@ -22,7 +22,6 @@ from fed_ucbvi.engine import state_store
 from fed_ucbvi.network import client, coordinator, transport
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import FederationStoppedError
-from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
@@ -30,24 +29,13 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import Line
 from matrices import first_of
-from network import (
-    LOOPBACK,
-    CrashError,
-    Fragile,
-    Served,
-    assert_run_without_the_first_agent,
-    assert_same,
-    failing,
-    federate,
-    keep_alive,
-    make_nodes,
-    tell,
-)
+from network import LOOPBACK, Served, assert_run_without_the_first_agent, assert_same, federate, make_nodes, tell
+from runs import without_cautions
 
 ALGORITHM = FedUCBVI(nu=30)
 LOCAL = FedUCBVI(synchronisation="local")
 
-pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+pytestmark = without_cautions
 
 
 def plan(algorithm: FedUCBVI = ALGORITHM, **rules: Any) -> RunPlan:
@@ -59,58 +47,29 @@ def assert_undisturbed(outcome: Outcome, algorithm: Any = ALGORITHM, episodes: i
     assert_same(outcome.run, run(algorithm, WORLD, episodes, seed=SEED, driver="episodes"), regret=False)
 
 
-def mortal(deaths: list[int], folder: Path | None = None, *, after: bool = False) -> Callable[[], Node]:
-    """Makes node-0 again and again; each time it dies after so many answers, and lives on when none are left."""
-
-    def make() -> Node:
-        node = Fragile("node-0", lambda M: WORLD, 0, 1, folder, trajectories=True)
-        node.dies_at, node.after = (deaths.pop(0) if deaths else -1), after
-        return node
-
-    return make
+DEATHS = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
+"""They fall on starts, stops and queries: of those a round has three, and six where a policy is planned."""
+LONG_ROUNDS = FedKLUCBVI(min_round_growth=0.2)
+OTHERS = ("fedq-hoeffding", "fedq-bernstein", "fedq-advantage", "byzan-ucbvi", "concurrent-ucbvi")
 
 
-def with_restarts(task: RunPlan, folder: Path, deaths: list[int], *, after: bool) -> Outcome:
-    """A run in which node-0 dies again and again, and comes back from its disk."""
-
-    async def story() -> Outcome:
-        served = Served(task)
-        served.begin(keep_alive(mortal(deaths, folder, after=after), served.remote()))
-        served.join(make_nodes(WORLD, SPLIT)[1])
-        return await served.finish()
-
-    outcome = tell(story())
-    assert deaths == []
-    return outcome
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before its work", "after its work"])
 @pytest.mark.parametrize(
-    "algorithm", [ALGORITHM, FedKLUCBVI(min_round_growth=0.2)], ids=lambda algorithm: algorithm.name
+    ("algorithm", "episodes", "deaths", "after"),
+    [
+        *((algorithm, T, DEATHS, after) for algorithm in (ALGORITHM, LONG_ROUNDS) for after in (False, True)),
+        *((make_algorithm(name, {}), 40, [2, 3, 5, 4, 7], True) for name in OTHERS),
+    ],
 )
-def test_a_node_that_dies_again_and_again_rejoins_and_nothing_changes(
-    algorithm: FedUCBVI, after: bool, tmp_path: Path
+def test_a_node_that_dies_again_and_again_changes_nothing(
+    algorithm: Any, episodes: int, deaths: list[int], after: bool, tmp_path: Path
 ) -> None:
-    """Deaths fall on starts, stops and queries: of those a round has three, and six where a
-    policy is planned."""
-    deaths = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
-    assert_undisturbed(with_restarts(plan(algorithm), tmp_path, deaths, after=after), algorithm)
-
-
-@pytest.mark.parametrize(
-    "name", ["fedq-hoeffding", "fedq-bernstein", "fedq-advantage", "byzan-ucbvi", "concurrent-ucbvi"]
-)
-def test_every_algorithms_agents_come_back_from_their_disk(name: str, tmp_path: Path) -> None:
-    """The first node dies again and again, after it has worked out an answer and before it has given it."""
-    algorithm = make_algorithm(name, {})
-    task = plan_for(algorithm, WORLD, 40, seed=SEED)
-    assert_undisturbed(with_restarts(task, tmp_path, [2, 3, 5, 4, 7], after=True), algorithm, 40)
+    """Before its work, or after it and before it has given its answer."""
+    task = plan_for(algorithm, WORLD, episodes, seed=SEED, run="the-run", patience=300.0)
+    assert_undisturbed(with_deaths(task, WORLD, SPLIT, tmp_path, deaths, after), algorithm, episodes)
 
 
 @pytest.mark.parametrize("moment", ["before a round", "in the middle of a synchronisation", "before its checkpoint"])
-async def test_a_server_that_dies_goes_on_from_its_checkpoint(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_dies_goes_on(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes live on: they find the new server at the old address and take back what it does not know of."""
     place, name = {
         "before a round": (coordinator.Coordinator, "_advance"),
@@ -127,22 +86,13 @@ async def test_a_server_that_dies_goes_on_from_its_checkpoint(
 
 
 def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writes, original = 0, state_store.append_bytes
-
-    def full(*arguments: Any, **options: Any) -> int:
-        nonlocal writes
-        writes += 1
-        size = original(*arguments, **options)
-        if writes in (4, 5, 9, 10, 11, 20):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return size
-
-    monkeypatch.setattr(state_store, "append_bytes", full)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    writes = failing(monkeypatch, state_store, "append_bytes", (4, 5, 9, 10, 11, 20), full, after=True)
     monkeypatch.setattr(coordinator, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
     assert_undisturbed(federate(plan(), make_nodes(WORLD, SPLIT, tmp_path), folder=tmp_path / "checkpoint"))
-    assert writes > 20
+    assert len(writes) > 20
 
 
 async def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress() -> None:
@@ -151,7 +101,7 @@ async def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress() 
 
     async def come_back() -> None:
         with suppress(CrashError):
-            await run_node(mortal([14])(), served.remote())
+            await run_node(mortal(WORLD, SPLIT, None, [14])(), served.remote())
         with pytest.raises(InputError, match="must resume after round"):
             await run_node(first, served.remote())
 
@@ -176,14 +126,14 @@ async def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: s
             raise CrashError
 
     served = Served(task, kept, report=die)
-    (forgetful,) = served.begin(keep_alive(mortal(deaths), served.remote()))
+    (forgetful,) = served.begin(keep_alive(mortal(WORLD, SPLIT, None, deaths), served.remote()))
     served.join(make_nodes(WORLD, SPLIT, tmp_path)[1])
     with pytest.raises(CrashError):
         await served.start()
     served.joined.remove(forgetful)
     forgetful.cancel()
     served.restart(task, kept)
-    served.begin(keep_alive(mortal(deaths), served.remote()))
+    served.begin(keep_alive(mortal(WORLD, SPLIT, None, deaths), served.remote()))
     outcome = await served.finish()
     assert deaths == []
     assert_undisturbed(outcome, algorithm, 40)
@@ -205,18 +155,15 @@ def test_what_a_kill_while_writing_has_left_is_swept_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", first_of(["stalled", "cut"]))
-async def test_a_line_that_breaks_while_the_server_waits_for_others_is_noticed_and_mended(
-    fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_line_that_breaks_while_nobody_speaks_is_mended(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stalled one is dead without a word. The server waits for nobody's answer then, so that no deadline can help;
     keep-alives on both sides notice it. If it is cut, the node has waited for the others longer than it would look
     for a server: its patience begins when it loses the server.
     """
     patience = 1.0
     if fault == "stalled":
-        ten_times_faster = [
-            (name, value // 10 if name.endswith("_ms") else value) for name, value in transport._KEEP_ALIVE
-        ]
+        times = transport._KEEP_ALIVE
+        ten_times_faster = [(name, value // 10 if name.endswith("_ms") else value) for name, value in times]
         monkeypatch.setattr(transport, "_KEEP_ALIVE", ten_times_faster)
         monkeypatch.setattr(transport, "KEEP_ALIVE_SECONDS", 1)
     async with asyncio.timeout(50 if fault == "stalled" else 300):
@@ -254,32 +201,50 @@ def test_an_insecure_connection_takes_no_proxy(monkeypatch: pytest.MonkeyPatch) 
 
 
 def with_departure(
-    task: RunPlan, dies_at: int, folder: Path | None = None, *, back: bool = False, address: str | None = None
+    task: RunPlan,
+    dies_at: int,
+    folder: Path | None = None,
+    *,
+    back: bool = False,
+    address: str | None = None,
+    kept: Path | None = None,
 ) -> Outcome:
-    """node-0 dies; if ``back``, it comes back once the others have gone on without it."""
+    """node-0 dies; if ``back``, it comes back once the others have gone on without it.
+
+    If its checkpoint is ``kept``, the server dies as well, as soon as it has decided what to do without the node.
+    """
+
+    deaths = []
+
+    def die(run: coordinator.Coordinator) -> None:
+        if kept is not None and run.engine.events:
+            deaths.append(run.round)
+            raise CrashError
 
     async def story() -> Outcome:
-        served = Served(task, address=address)
+        served = Served(task, kept, address=address, report=die)
 
         async def depart() -> None:
             with suppress(CrashError):
-                await run_node(mortal([dies_at], folder)(), served.remote())
+                await run_node(mortal(WORLD, SPLIT, folder, [dies_at])(), served.remote())
             if back:
                 while not served.coordinator.engine.events:
                     await asyncio.sleep(0.01)
-                await run_node(Node("node-0", lambda M: WORLD, 0, 1, folder), served.remote())
+                await run_node(make_nodes(WORLD, SPLIT, folder)[0], served.remote())
 
         served.begin(depart())
         served.join(make_nodes(WORLD, SPLIT)[1])
-        return await served.finish()
+        return await (served.finish() if kept is None else served.finish_after(CrashError, task, kept))
 
-    return tell(story())
+    outcome = tell(story())
+    assert len(deaths) == (kept is not None)
+    return outcome
 
 
 @pytest.mark.parametrize("away", ["last", "exclude"])
 def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, tmp_path: Path) -> None:
     task = plan(on_away=away, patience=0.3)
-    outcome = with_departure(task, 23, tmp_path)
+    outcome = with_departure(task, 23, tmp_path, kept=tmp_path / "checkpoint")
     (event,) = outcome.events
     assert event["node"] == "node-0"
     assert event["done"] == away
@@ -287,6 +252,9 @@ def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, t
     missing = records["agent_episodes"] == 2 * records["length"]
     assert (missing == (np.arange(len(missing)) + 1 >= event["round"])).all()
     assert (records["agents"] == np.where(missing, 2, 3)).all()
+    expected = run(ALGORITHM, WORLD, T, seed=SEED, driver="episodes").records
+    for name in ("length", "bytes_up", "requests", "agent", "state"):
+        assert np.array_equal(records[name][~missing], expected[name][: np.count_nonzero(~missing)])
     assert outcome.run.episodes_played == task.setting.episodes
     assert outcome.ended
     assert not outcome.run.complete
@@ -340,9 +308,8 @@ def test_asking_for_a_report_twice_gives_the_same(name: str) -> None:
     algorithm.absorb(agents, broadcast[0], transitions, visits)
     for exchange in range(algorithm.exchanges(setting)):
         query = algorithm.query(server, exchange)
-        first = [array.copy() for array in algorithm.report(agents, query, exchange)]
-        again = algorithm.report(agents, query, exchange)
-        assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
+        first = tuple(array.copy() for array in algorithm.report(agents, query, exchange))
+        np.testing.assert_equal(algorithm.report(agents, query, exchange), first)
 
 
 # --------------------------------------------------------------------------------------------------------------- live

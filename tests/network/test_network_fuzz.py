@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,14 +14,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from enemies import hello_of
-from fed_ucbvi import FedUCBVI, InputError, synthetic
+from enemies import WORLD, Arriving, hello_of
+from fed_ucbvi import FedUCBVI, InputError
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network import client
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.checks import Expected, ReportSchema, check_played
 from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, ViolationError
+from fed_ucbvi.network.failures import ConnectionLostError, ViolationError
 from fed_ucbvi.network.members import Member, NodeStream
 from fed_ucbvi.network.messages import (
     PROTOCOL,
@@ -44,31 +43,10 @@ from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import Connection, WireCount
 from network import InMemoryServer, check_report, first_broadcast, make_nodes
 
-WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 PLAN = plan_for(FedUCBVI(nu=30), WORLD, 120, seed=4, run="the-run")
 CHUNK = 5
 
 many = settings(max_examples=300)
-
-
-class Arriving:
-    """The server's end of a stream on which these bytes arrive."""
-
-    peer, certificate = "nowhere", b""
-
-    def __init__(self, *arriving: bytes) -> None:
-        self.arriving, self.sent = list(arriving), list[bytes]()
-
-    async def read(self) -> bytes:
-        if not self.arriving:
-            raise ConnectionEndedError("it has ended")
-        return self.arriving.pop(0)
-
-    async def write(self, data: bytes) -> None:
-        self.sent.append(data)
-
-    async def finish(self) -> None:
-        pass
 
 
 @st.composite
@@ -91,12 +69,8 @@ def damaged(draw: st.DrawFn, *originals: bytes) -> bytes:
     return bytes(data)
 
 
-def _opening() -> tuple[bytes, bytes]:
-    (node,) = make_nodes(WORLD, [3])
-    return encode(hello_of(node)), encode(node.enter(PLAN.welcome()))
-
-
-HELLO, READY = _opening()
+(HONEST,) = make_nodes(WORLD, [3])
+HELLO, READY = encode(hello_of(HONEST)), encode(HONEST.enter(PLAN.welcome()))
 
 
 @many
@@ -135,21 +109,15 @@ def test_the_door_survives_any_bytes_and_seats_nobody_who_has_not_said_the_right
     assert all("\n" not in line for line in lines)
 
 
-def _member() -> Member:
-    return Member("node-0", 0, 1, b"")
-
-
 def _round() -> tuple[bytes, list[bytes], np.ndarray[Any, Any], list[Query]]:
     """An honest node's answers in its first round, with what it was asked."""
     node = Node("node-0", lambda M: WORLD, 0, 1)
     node.enter(PLAN.welcome())
-    algorithm = PLAN.algorithm
-    server = algorithm.new_server(PLAN.setting)
-    broadcast = first_broadcast(PLAN)
+    server, broadcast = PLAN.algorithm.new_server(PLAN.setting), first_broadcast(PLAN)
     played = node.answer(Start(1, 0, 0, 120, CHUNK, broadcast))
     assert isinstance(played, Played)
     node.answer(Stop(1, CHUNK))
-    queries = [Query(1, exchange, tuple(algorithm.query(server, exchange))) for exchange in range(3)]
+    queries = [Query(1, exchange, tuple(PLAN.algorithm.query(server, exchange))) for exchange in range(3)]
     reports = []
     for query in queries:
         report = node.answer(query)
@@ -171,7 +139,7 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
     """What passes the checks could be an honest node's: requests that exist, counts that add up, values in range."""
 
     async def attempt() -> None:
-        stream, member, reason = NodeStream(Arriving(data), WireCount()), _member(), "possible"
+        stream, member, reason = NodeStream(Arriving(data), WireCount()), Member("node-0", 0, 1, b""), "possible"
         try:
             if episodes:
                 played = await stream.expect(1)
@@ -203,15 +171,14 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
 # ------------------------------------------------------------------------------------------------- hostile servers
 
 
-def _orders() -> Iterator[bytes]:
-    policy, N = np.zeros((3, 3), dtype=np.int32), np.zeros((3, 3, 2), dtype=np.int64)
-    yield from (encode(message) for message in (Start(1, 0, 0, 120, 5, (policy, N)), Continue(1, 9), Stop(1, 4)))
-    yield encode(Query(1, 0, (np.zeros(3),)))
-    yield encode(PLAN.welcome())
-    yield encode(Refusal("no", retry=False))
-
-
-ORDERS = tuple(_orders())
+ORDERED = np.zeros((3, 3), dtype=np.int32), np.zeros((3, 3, 2), dtype=np.int64)
+ORDERS = tuple(
+    encode(message)
+    for message in (
+        *(Start(1, 0, 0, 120, 5, ORDERED), Continue(1, 9), Stop(1, 4), Query(1, 0, (np.zeros(3),))),
+        *(PLAN.welcome(), Refusal("no", retry=False)),
+    )
+)
 
 
 @many
@@ -232,29 +199,24 @@ def test_a_node_obeys_or_says_what_is_wrong_whatever_the_server_sends(orders: li
             assert answer.played <= PLAN.setting.episodes
 
 
-def respelt(welcome: Welcome, **fields: Any) -> Welcome:
-    """With other fields in its spec."""
-    return replace(welcome, spec=json.dumps({**json.loads(welcome.spec), **fields}).encode())
-
-
-def numbers() -> st.SearchStrategy[int]:
-    return st.integers(-1, 2**64 - 1)
+NUMBERS = st.integers(-1, 2**64 - 1)
 
 
 @given(st.fixed_dictionaries({}, optional={
     "algorithm": st.sampled_from(["", "fed-ucbvi", "ucbvi", "concurrent-ucbvi", "os.system", "os:system", 7]),
     "parameters": st.sampled_from(["", [], {}, {"nu": "x"}, {"nu": -1}, {"import": 1}, [[[]]]]),
-    "sizes": st.none() | st.lists(numbers(), max_size=4),
-    "agents": st.none() | numbers(),
-    "episodes": numbers(),
-    "seed": numbers(),
+    "sizes": st.none() | st.lists(NUMBERS, max_size=4),
+    "agents": st.none() | NUMBERS,
+    "episodes": NUMBERS,
+    "seed": NUMBERS,
     "collection": st.sampled_from(["", "live", "lockstep", "forever"]),
     "environment": st.sampled_from([None, "os:system", "gridworld"]),
     "unknown": st.just(1),
 }), st.floats() | st.floats(0, 1), st.sampled_from([None, b"", b"[]", b"{", b"[" * 10_000, b"\xff"]))  # fmt: skip
 def test_a_node_enters_only_runs_that_can_be(fields: dict[str, Any], eps_p: float, spec: bytes | None) -> None:
-    welcome = replace(respelt(PLAN.welcome(), **fields), eps_p=eps_p)
-    welcome = welcome if spec is None else replace(welcome, spec=spec)
+    welcome = PLAN.welcome()
+    respelt = json.dumps({**json.loads(welcome.spec), **fields}).encode()
+    welcome = replace(welcome, spec=respelt if spec is None else spec, eps_p=eps_p)
     node = Node("node-0", lambda M: WORLD, 0, 1)
     with suppress(InputError):
         node.enter(welcome)
@@ -290,8 +252,8 @@ class Impostor:
         (Impostor(b"\xff\xff"), "2 bytes that are no message"),
         (Impostor(b""), "0 bytes that are no message"),
         (
-            Impostor(encode(replace(PLAN.welcome(), protocol=PROTOCOL + 1))),
-            f"the server speaks protocol {PROTOCOL + 1}, this node {PROTOCOL}",
+            Impostor(encode(replace(PLAN.welcome(), protocol=99))),
+            f"server speaks protocol 99, this node {PROTOCOL}",
         ),
         (Impostor(encode(replace(PLAN.welcome(), spec=b"{"))), "spec is no JSON"),
         (Impostor(encode(Stop(3, 1))), "names round 3, which it has not started"),
@@ -300,9 +262,7 @@ class Impostor:
         (Impostor(), "no connection .* has closed the stream"),
     ],
 )
-def test_a_node_leaves_a_server_that_makes_no_sense_and_says_why(
-    impostor: Impostor, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_leaves_a_server_without_sense(impostor: Impostor, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "WELCOME_SECONDS", 0.3)
 
     with pytest.raises(InputError, match=says):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.dashboard.metrics import Metrics
 from fed_ucbvi.dashboard.state import LiveState, Subject
@@ -22,39 +21,28 @@ from fed_ucbvi.engine.checkpoint import load_counts
 from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network import coordinator as coordinator_module
-from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.client import leave_run, run_node
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import LeftError
-from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import TableEnv
 from matrices import first_of
-from network import (
-    Served,
-    assert_same,
-    assert_same_but_for_requests,
-    federate,
-    make_nodes,
-    part_of,
-    played_by_hand,
-    tell,
-)
+from network import Served, TLSByName, assert_same, federate, live_plan, make_nodes, part_of, played_by_hand, tell
+from runs import finished, without_cautions
 
 SHORT, LONG, SEED = 40, 100, 4
-SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
-WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, **SMALL)
-VARIANTS: dict[str, tuple[Any, Federation, dict[str, Any]]] = {
-    "published": (FedUCBVI(nu=30), WORLD, {}),
-    "server's counts": (FedKLUCBVI(), WORLD, {}),
-    "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards(), {}),
-    "model-free": (make_algorithm("fedq-bernstein", {}), WORLD, {}),
+WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, states=3, actions=2, horizon=3)
+VARIANTS: dict[str, tuple[Any, Federation]] = {
+    "published": (FedUCBVI(nu=30), WORLD),
+    "server's counts": (FedKLUCBVI(), WORLD),
+    "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards()),
+    "model-free": (make_algorithm("fedq-bernstein", {}), WORLD),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+pytestmark = without_cautions
 
 
 @pytest.fixture(autouse=True)
@@ -63,23 +51,46 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_module, "REUNION_SECONDS", 0.5)
 
 
-def serve(plan: RunPlan, nodes: list[Node], folder: Path, tls: Callable[[str], TLSFiles] | None = None) -> Outcome:
-    """Serve from a checkpoint to the end."""
-    return federate(plan, nodes, tls, folder)
+def serve(
+    folder: Path,
+    algorithm: Any,
+    world: Federation,
+    episodes: int,
+    split: Sequence[int],
+    tls: TLSByName | None = None,
+    **rest: Any,
+) -> Outcome:
+    """From the checkpoint in a folder to the end, with nodes of so many agents."""
+    plan = plan_for(algorithm, world, episodes, seed=SEED, **rest)
+    return federate(plan, make_nodes(world, split, folder), tls, folder / "server")
+
+
+def assert_played_by_hand(
+    outcome: Outcome, algorithm: Any, world: Federation, *phases: tuple[int, Sequence[int], int]
+) -> None:
+    """Of each phase the agents in the run, who plays, and until which episode."""
+    (agents, _, episodes), *later = phases
+    settings = [plan_for(algorithm, part_of(world, agents), episodes, seed=SEED).setting]
+    for agents, _, episodes in later:
+        settings.append(extended_setting(algorithm, settings[-1], episodes=episodes, agents=agents))
+    by_hand = [(setting, playing, end) for setting, (_, playing, end) in zip(settings, phases, strict=True)]
+    rounds, server = played_by_hand(algorithm, world, SEED, *by_hand)
+    assert outcome.run.records["length"].tolist() == [end.length for end in rounds]
+    assert np.array_equal(outcome.run.V, server.V)
+    assert np.array_equal(outcome.run.exploring_policy, server.policy)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_finished_run_goes_on_with_more_episodes_as_the_simulation_does(variant: str, tmp_path: Path) -> None:
-    algorithm, world, rest = VARIANTS[variant]
+    algorithm, world = VARIANTS[variant]
     run(algorithm, world, SHORT, seed=SEED, driver="episodes", checkpoint=tmp_path / "simulated")
     expected = resume(tmp_path / "simulated", episodes=LONG)
     for episodes in (SHORT, LONG):
-        plan = plan_for(algorithm, world, episodes, seed=SEED, **rest)
-        outcome = serve(plan, make_nodes(world, [1, 3], tmp_path), tmp_path / "server")
+        outcome = serve(tmp_path, algorithm, world, episodes, [1, 3])
     assert outcome.events == []
     assert_same(outcome.run, expected, regret=False)
     with pytest.raises(InputError, match=f"with {LONG} episodes; it cannot continue with {SHORT}"):
-        ServerCheckpoint(tmp_path / "server").adopt(plan_for(algorithm, world, SHORT, seed=SEED, **rest))
+        ServerCheckpoint(tmp_path / "server").adopt(plan_for(algorithm, world, SHORT, seed=SEED))
 
 
 @pytest.mark.parametrize("algorithm", [FedUCBVI(nu=30), FedKLUCBVI()], ids=["moments", "counts"])
@@ -95,7 +106,7 @@ async def test_nodes_that_stay_connected_come_along_when_their_server_comes_back
     await served.stop()
     served.restart(plan_for(algorithm, WORLD, LONG, seed=SEED), tmp_path / "server")
     stopped = served.coordinator.round
-    outcome, stopped = await served.finish(), stopped
+    outcome = await served.finish()
     assert 0 < stopped < len(outcome.run.records["start"])
 
     def interrupt(record: Any) -> None:
@@ -114,19 +125,12 @@ async def test_nodes_that_stay_connected_come_along_when_their_server_comes_back
 @pytest.mark.parametrize("variant", ["published", "server's counts"])
 def test_new_agents_take_part_from_a_round_on(variant: str, tmp_path: Path) -> None:
     """Two agents to the end, then a node with two more: as played by hand, with the new M in bonus and budgets."""
-    algorithm, world, rest = VARIANTS[variant]
-    few = part_of(world, 2)
-    serve(plan_for(algorithm, few, SHORT, seed=SEED, **rest), make_nodes(world, [2], tmp_path), tmp_path / "server")
-    plan = plan_for(algorithm, world, LONG, seed=SEED, **rest)
-    outcome = serve(plan, make_nodes(world, [2, 2], tmp_path), tmp_path / "server")
+    algorithm, world = VARIANTS[variant]
+    serve(tmp_path, algorithm, part_of(world, 2), SHORT, [2])
+    outcome = serve(tmp_path, algorithm, world, LONG, [2, 2])
     assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "joined with 2 new agents")]
-    first = plan_for(algorithm, few, SHORT, seed=SEED).setting
-    second = extended_setting(algorithm, first, episodes=LONG, agents=4)
-    rounds, server = played_by_hand(algorithm, world, SEED, (first, [0, 1], SHORT), (second, range(4), LONG))
+    assert_played_by_hand(outcome, algorithm, world, (2, [0, 1], SHORT), (4, range(4), LONG))
     records = outcome.run.records
-    assert records["length"].tolist() == [end.length for end in rounds]
-    assert np.array_equal(outcome.run.V, server.V)
-    assert np.array_equal(outcome.run.exploring_policy, server.policy)
     late = records["start"] >= SHORT
     assert (records["agent_episodes"] == records["length"] * np.where(late, 4, 2)).all()
     assert outcome.agent_episodes == (2 * SHORT + 4 * (LONG - SHORT),) * 2
@@ -140,21 +144,16 @@ async def test_real_environments_go_on_in_one_process_and_new_ones_join_them(tmp
     """
     live = LiveSource(lambda agent: TableEnv(), (-1, 3), 4)
 
-    def plan(agents: int, episodes: int) -> RunPlan:
-        setting = Setting(4, 2, 4, agents, episodes, 0.0, 0)
-        return RunPlan(FedUCBVI(synchronisation="local"), setting, collection="live")
-
-    served = Served(plan(2, 600), tmp_path / "server")
+    served = Served(live_plan(2, 600), tmp_path / "server")
     first, second = make_nodes(live, [2, 1], tmp_path)
     served.join(first)
     await served.reach(5)
     await served.stop()
-    served.restart(plan(3, 620), tmp_path / "server")
+    served.restart(live_plan(3, 620), tmp_path / "server")
     served.join(second)
     outcome = await served.finish()
     assert first.state.experience.visits[:, 0].sum() == 2 * 620
     assert second.state.experience.visits[:, 0].sum() == 620
-    outcome = outcome
     assert outcome.agent_episodes == (3 * 620,) * 2
     assert outcome.run.complete
     assert [event["node"] for event in outcome.events] == ["node-1"]
@@ -175,10 +174,8 @@ def with_a_late_node(plan: RunPlan, folder: Path, rounds: int) -> Outcome:
 
 
 def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
-    algorithm, few = FedUCBVI(nu=30), part_of(WORLD, 2)
-    serve(plan_for(algorithm, few, SHORT, seed=SEED), make_nodes(WORLD, [2], tmp_path), tmp_path / "server")
-
-    outcome = with_a_late_node(plan_for(algorithm, WORLD, 4000, seed=SEED), tmp_path, 3)
+    serve(tmp_path, FedUCBVI(nu=30), part_of(WORLD, 2), SHORT, [2])
+    outcome = with_a_late_node(plan_for(FedUCBVI(nu=30), WORLD, 4000, seed=SEED), tmp_path, 3)
     records = outcome.run.records
     agents = records["agent_episodes"] // records["length"]
     assert sorted(set(agents.tolist())) == [2, 4]
@@ -188,25 +185,16 @@ def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", ["published", "server's counts"])
-def test_the_counts_of_a_node_that_has_left_stay_if_the_server_has_them_and_go_otherwise(
-    variant: str, tmp_path: Path
-) -> None:
-    algorithm, world, rest = VARIANTS[variant]
-    serve(
-        plan_for(algorithm, world, SHORT, seed=SEED, **rest), make_nodes(world, [3, 1], tmp_path), tmp_path / "server"
-    )
-    plan = plan_for(algorithm, world, LONG, seed=SEED, without=("node-1",), **rest)
-    outcome = serve(plan, make_nodes(world, [3, 1], tmp_path)[:1], tmp_path / "server")
+def test_counts_of_a_node_that_left_stay_if_the_server_has_them(variant: str, tmp_path: Path) -> None:
+    algorithm, world = VARIANTS[variant]
+    serve(tmp_path, algorithm, world, SHORT, [3, 1])
+    outcome = serve(tmp_path, algorithm, world, LONG, [3], without=("node-1",))
     done = f"its counts are {'kept' if algorithm.server_counts else 'dropped'}"
     assert [(event["what"], event["done"]) for event in outcome.events] == [("left for good", done)]
-    first = plan_for(algorithm, world, SHORT, seed=SEED).setting
-    second = extended_setting(algorithm, first, episodes=LONG)
-    rounds, server = played_by_hand(algorithm, world, SEED, (first, range(4), SHORT), (second, range(3), LONG))
-    assert outcome.run.records["length"].tolist() == [end.length for end in rounds]
-    assert np.array_equal(outcome.run.V, server.V)
+    assert_played_by_hand(outcome, algorithm, world, (4, range(4), SHORT), (4, range(3), LONG))
     assert outcome.run.complete
     with pytest.raises(InputError, match="'other' does not take part in this run, so it cannot leave"):
-        serve(plan_for(algorithm, world, 200, seed=SEED, without=("other",), **rest), [], tmp_path / "server")
+        serve(tmp_path, algorithm, world, 200, [], without=("other",))
 
 
 async def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> None:
@@ -228,7 +216,7 @@ async def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) 
             await run_node(make_nodes(WORLD, [2, 2], tmp_path)[1], address)
         with pytest.raises(InputError, match="too few nodes would remain"):
             await leave_run("node-0", address)
-        outcome, policy = await served.finish(), policy
+        outcome = await served.finish()
     assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "left for good")]
     assert policy.table.shape == (3, 3)
     assert not policy.final
@@ -258,7 +246,7 @@ async def test_a_node_that_leaves_is_shown_as_left_and_the_others_as_finished_at
         page.take_status(coordinator.status())
         during = look(coordinator, page)
         await served.finish()
-    during, after = [during, look(coordinator, page)]
+    after = look(coordinator, page)
     assert during[0] == {"node-0": "present", "node-1": "left", "node-2": "present"}
     assert during[1] == {"present": 2, "finished": 0, "away": 0, "excluded": 0, "left": 1}
     assert after[0] == {"node-0": "finished", "node-1": "left", "node-2": "finished"}
@@ -266,69 +254,52 @@ async def test_a_node_that_leaves_is_shown_as_left_and_the_others_as_finished_at
 
 
 @pytest.mark.parametrize("change", ["a node joins", "a node leaves"])
-def test_secure_sums_go_on_with_those_who_take_part(
-    change: str, tmp_path: Path, tls_files: Callable[[str], TLSFiles]
-) -> None:
-    algorithm, folder, joins = FedKLUCBVI(), tmp_path / "server", change == "a node joins"
-    before, after = (part_of(WORLD, 3), 4) if joins else (WORLD, 3)
-    secure: dict[str, Any] = {"seed": SEED, "secure_sums": True}
-    nodes = make_nodes(WORLD, [1] * before.agents, tmp_path)
-    serve(plan_for(algorithm, before, 20, **secure), nodes, folder, tls_files)
-    plan = plan_for(algorithm, WORLD, 40, without=() if joins else ("node-3",), **secure)
-    outcome = serve(plan, make_nodes(WORLD, [1] * after, tmp_path), folder, tls_files)
-    first = plan_for(algorithm, before, 20, seed=SEED).setting
-    second = extended_setting(algorithm, first, episodes=40, agents=4)
-    phases = (first, range(before.agents), 20), (second, range(after), 40)
-    rounds, server = played_by_hand(algorithm, WORLD, SEED, *phases)
-    assert outcome.run.records["length"].tolist() == [end.length for end in rounds]
-    assert np.array_equal(outcome.run.V, server.V)
+def test_secure_sums_go_on_with_those_who_take_part(change: str, tmp_path: Path, tls_files: TLSByName) -> None:
+    algorithm, joins = FedKLUCBVI(), change == "a node joins"
+    before, after = (3, 4) if joins else (4, 3)
+    secure: dict[str, Any] = {"tls": tls_files, "secure_sums": True}
+    serve(tmp_path, algorithm, part_of(WORLD, before), 20, [1] * before, **secure)
+    outcome = serve(tmp_path, algorithm, WORLD, 40, [1] * after, without=() if joins else ("node-3",), **secure)
+    assert_played_by_hand(outcome, algorithm, WORLD, (before, range(before), 20), (4, range(after), 40))
     if not joins:
         with pytest.raises(InputError, match="'node-2' cannot leave: too few nodes would remain"):
-            serve(plan_for(algorithm, WORLD, 60, without=("node-2",), **secure), [], folder, tls_files)
+            serve(tmp_path, algorithm, WORLD, 60, [], without=("node-2",), **secure)
 
 
 # --------------------------------------------------------------------------------------------------------- warm start
 
 
 @pytest.mark.parametrize("variant", first_of(["secure, published", "secure, server's counts", *[*VARIANTS][:-1]]))
-def test_a_warm_start_is_that_of_the_simulation(
-    variant: str, tmp_path: Path, tls_files: Callable[[str], TLSFiles]
-) -> None:
-    algorithm, world, rest = VARIANTS[variant.removeprefix("secure, ")]
+def test_a_warm_start_is_that_of_the_simulation(variant: str, tmp_path: Path, tls_files: TLSByName) -> None:
+    algorithm, world = VARIANTS[variant.removeprefix("secure, ")]
     run(algorithm, world, 200, seed=1, checkpoint=tmp_path / "earlier")
-    counts = load_counts(tmp_path / "earlier")
-    rest = {"secure_sums": True} if "secure" in variant else rest
-    plan = plan_for(algorithm, world, SHORT, seed=SEED, counts=counts, **rest)
-    tls = tls_files if "secure" in variant else None
-    same = assert_same_but_for_requests if tls else assert_same
-    outcome = serve(plan, make_nodes(world, [1, 2, 1], tmp_path), tmp_path / "server", tls)
+    counts, secure = load_counts(tmp_path / "earlier"), "secure" in variant
+    rest: dict[str, Any] = {"secure_sums": True, "tls": tls_files} if secure else {}
+    outcome = serve(tmp_path, algorithm, world, SHORT, [1, 2, 1], counts=counts, **rest)
     simulated: dict[str, Any] = {"driver": "episodes", "warm_start": counts, "checkpoint": tmp_path / "simulated"}
-    same(outcome.run, run(algorithm, world, SHORT, seed=SEED, **simulated), **({} if tls else {"regret": False}))
-    longer = plan_for(algorithm, world, LONG, seed=SEED, **rest)
-    outcome = serve(longer, make_nodes(world, [1, 2, 1], tmp_path), tmp_path / "server", tls)
-    extended = resume(tmp_path / "simulated", episodes=LONG)
-    if tls:  # a reward is the mean over all that was not confirmed: here also over the last round
-        extended.records["reward"][...] = outcome.run.records["reward"]
-    same(outcome.run, extended, **({} if tls else {"regret": False}))
+    expected = run(algorithm, world, SHORT, seed=SEED, **simulated)
+    assert_same(outcome.run, expected, regret=False, secure=secure)
+    outcome = serve(tmp_path, algorithm, world, LONG, [1, 2, 1], **rest)
+    expected = resume(tmp_path / "simulated", episodes=LONG)
+    if secure:  # a reward is the mean over all that was not confirmed: here also over the last round
+        expected.records["reward"][...] = outcome.run.records["reward"]
+    assert_same(outcome.run, expected, regret=False, secure=secure)
 
 
 def test_a_server_that_keeps_counts_has_those_of_all_synchronisations_for_a_later_run(tmp_path: Path) -> None:
-    algorithm, world, _ = VARIANTS["server's counts"]
-    serve(plan_for(algorithm, world, SHORT, seed=SEED), make_nodes(world, [1, 3], tmp_path), tmp_path / "server")
-    simulation = Simulation(algorithm, world, SHORT, SEED, "episodes")
-    while not simulation.done:
-        simulation.advance()
+    algorithm, world = VARIANTS["server's counts"]
+    serve(tmp_path, algorithm, world, SHORT, [1, 3])
+    simulation = finished(Simulation(algorithm, world, SHORT, SEED, "episodes"))
     assert counts_in(tmp_path / "server").equals(algorithm.counts_of(simulation.server, None))
 
 
 def test_what_a_node_had_not_reported_goes_with_its_next_report_whenever_that_is(tmp_path: Path) -> None:
     """The first run ends with a round that nobody reported; in the longer one a node comes late, and is believed."""
-    algorithm, first = FedKLUCBVI(), plan_for(FedKLUCBVI(), WORLD, SHORT, seed=SEED)
-    begun = serve(first, make_nodes(WORLD, [2, 2], tmp_path), tmp_path / "server")
+    begun = serve(tmp_path, FedKLUCBVI(), WORLD, SHORT, [2, 2])
     assert begun.run.records["requests"][-1] == 0, "the last round must have ended without a synchronisation"
     synchronised = int(counts_in(tmp_path / "server").visits[0].sum())
 
-    plan = plan_for(algorithm, WORLD, 3000, seed=SEED, patience=0.2, on_away="last")
+    plan = plan_for(FedKLUCBVI(), WORLD, 3000, seed=SEED, patience=0.2, on_away="last")
     outcome = with_a_late_node(plan, tmp_path, 2)
     records = outcome.run.records
     both = records["agent_episodes"] // records["length"]
@@ -341,29 +312,23 @@ def test_what_a_node_had_not_reported_goes_with_its_next_report_whenever_that_is
     assert [event["what"] for event in outcome.events] == ["away for 0.2 s", "came back"]
 
 
-def test_a_server_of_masked_counts_has_their_sum_for_a_later_run(
-    tmp_path: Path, tls_files: Callable[[str], TLSFiles]
-) -> None:
-    algorithm, world, _ = VARIANTS["published"]
-    plan = plan_for(algorithm, world, SHORT, seed=SEED, secure_sums=True)
-    serve(plan, make_nodes(world, [1, 2, 1], tmp_path), tmp_path / "server", tls_files)
+def test_a_server_of_masked_counts_has_their_sum_for_a_later_run(tmp_path: Path, tls_files: TLSByName) -> None:
+    algorithm, world = VARIANTS["published"]
+    serve(tmp_path, algorithm, world, SHORT, [1, 2, 1], tls_files, secure_sums=True)
     simulation, told = Simulation(algorithm, world, SHORT, SEED, "episodes"), CountTable.empty(1, 1, 1)
     while not simulation.done:
         simulation.advance()
         if simulation.rows[-1].requests:
             told = algorithm.counts_of(simulation.server, simulation.agents)
     assert counts_in(tmp_path / "server").equals(told)
-    by_step = plan_for(algorithm, world, SHORT, seed=SEED)
-    serve(by_step, make_nodes(world, [1, 3], tmp_path / "steps"), tmp_path / "other")
+    serve(tmp_path / "steps", algorithm, world, SHORT, [1, 3])
     with pytest.raises(InputError, match="does not know what its nodes have counted"):
-        counts_in(tmp_path / "other")
+        counts_in(tmp_path / "steps" / "server")
     with pytest.raises(InputError, match="fed-ucbvi counts DIR --out FILE"):
-        load_counts(tmp_path / "other")
+        load_counts(tmp_path / "steps" / "server")
 
 
-def test_a_secure_sum_that_waits_for_a_request_outlasts_an_extension_to_more_transitions(
-    tmp_path: Path, tls_files: Callable[[str], TLSFiles]
-) -> None:
+def test_a_waiting_secure_sum_outlasts_an_extension_to_more_transitions(tmp_path: Path, tls_files: TLSByName) -> None:
     """Reports list the transitions that can be; what the server holds of them is not bound to that list."""
 
     def world(kernel: Any, agents: int) -> Federation:
@@ -376,7 +341,7 @@ def test_a_secure_sum_that_waits_for_a_request_outlasts_an_extension_to_more_tra
     narrow, wide = world(lane, 3), world(np.ones((3, 2, 3)) / 3, 4)
     about: dict[str, Any] = {"seed": SEED, "secure_sums": True}
     first = plan_for(FedKLUCBVI(), narrow, 5, **about)
-    serve(first, make_nodes(narrow, [1, 1, 1]), tmp_path / "server", tls_files)
+    federate(first, make_nodes(narrow, [1, 1, 1]), tls_files, tmp_path / "server")
     used = counts_in(tmp_path / "server")
     kept = ServerCheckpoint(tmp_path / "server")
     plan = kept.adopt(plan_for(FedKLUCBVI(), wide, LONG, **about))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, synthetic
+from commands import anew
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine import party
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from matrices import in_turn
-from network import TLSByName, assert_same, assert_simulated, federate, make_nodes
+from network import assert_same, assert_simulated, federate, make_nodes
 from problems import random_federation
+from runs import finished, without_cautions
 
 SPLITS = ([8], [4, 4], [1] * 8, [3, 1, 4])
 CASES: dict[str, tuple[str, dict[str, object], int]] = {
@@ -36,18 +36,13 @@ CASES: dict[str, tuple[str, dict[str, object], int]] = {
     "concurrent-ucbvi": ("concurrent-ucbvi", {}, 20),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+pytestmark = without_cautions
 
 
-@pytest.fixture(scope="module")
-def small() -> Federation:
-    return synthetic(agents=8, eps_p=0.2, eps_r=0.1, seed=4, states=4, actions=3, horizon=4)
-
-
-@pytest.fixture(scope="module")
-def every_step_alike() -> Federation:
-    rng = np.random.default_rng(8)
-    return random_federation(rng, 8, 4, 3, 4, stationary=True, own_rewards=True, own_starts=True)
+SMALL = synthetic(agents=8, eps_p=0.2, eps_r=0.1, seed=4, states=4, actions=3, horizon=4)
+STATIONARY = random_federation(
+    np.random.default_rng(8), 8, 4, 3, 4, stationary=True, own_rewards=True, own_starts=True
+)
 
 
 @pytest.mark.parametrize(
@@ -57,27 +52,20 @@ def every_step_alike() -> Federation:
         *in_turn([(case,) for case in CASES if case.startswith("kl")], SPLITS[2:]),
     ],
 )
-def test_the_network_gives_the_simulations_run_however_agents_are_spread(
-    case: str, split: list[int], small: Federation, every_step_alike: Federation
-) -> None:
+def test_the_network_gives_the_simulations_run_however_agents_are_spread(case: str, split: list[int]) -> None:
     name, parameters, episodes = CASES[case]
     algorithm, seed = make_algorithm(name, parameters), len(split)
-    small = every_step_alike if parameters.get("stationary") else small
-    simulation = Simulation(algorithm, small, episodes, seed, "episodes")
-    while not simulation.done:
-        simulation.advance()
-    nodes = make_nodes(small, split)
-    outcome = federate(plan_for(algorithm, small, episodes, seed=seed), nodes)
+    world = STATIONARY if parameters.get("stationary") else SMALL
+    simulation = finished(Simulation(algorithm, world, episodes, seed, "episodes"))
+    nodes = make_nodes(world, split)
+    outcome = federate(plan_for(algorithm, world, episodes, seed=seed), nodes)
     assert_same(outcome.run, simulation.result(), regret=False)
     for node in nodes:
-        assert node.policy is not None
         assert np.array_equal(node.policy.table, outcome.run.policy)
     assert outcome.run.about.agents == 8
     assert outcome.events == []
     if algorithm.pools:  # compare every agent's own counts with those of a simulation that keeps them
-        simulation = Simulation(algorithm, small, episodes, seed, "episodes", apart=True)
-        while not simulation.done:
-            simulation.advance()
+        simulation = finished(Simulation(algorithm, world, episodes, seed, "episodes", apart=True))
     expected = simulation.agents.arrays()
     for array_name, array in expected.items():
         if "own_visits" in expected and not array_name.startswith("own_"):
@@ -99,21 +87,13 @@ def test_regret_is_exact_where_every_episode_begins_in_one_state_and_an_expectat
             assert 0 <= regret <= length * best.max()
 
 
-@pytest.mark.parametrize("stationary", [False, True])
-def test_regret_of_sets_of_actions_is_that_of_the_simulation(stationary: bool) -> None:
-    algorithm, federation = FedKLUCBVI(stationary=stationary), gridworld(agents=2, eps_p=0.3, horizon=5)
-    assert_simulated(algorithm, federation, 40, 3, [1, 1], regret=True)
-
-
-@pytest.mark.parametrize(
-    "algorithm", [FedUCBVI(synchronisation="global"), FedKLUCBVI(min_round_growth=0.3)], ids=repr
-)
+@pytest.mark.parametrize("algorithm", [FedUCBVI(synchronisation="global"), FedKLUCBVI(min_round_growth=0.3)])
 def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
-    algorithm: FedUCBVI | FedKLUCBVI, small: Federation, monkeypatch: pytest.MonkeyPatch
+    algorithm: FedUCBVI | FedKLUCBVI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(party, "FIRST_STEPS", 1)
     monkeypatch.setattr(party, "MAX_STEPS", 256)
-    outcome = assert_simulated(algorithm, small, 2_000, 1, [5, 3])
+    outcome = assert_simulated(algorithm, SMALL, 2_000, 1, [5, 3])
     assert outcome.run.records["length"].max() > 256
 
 
@@ -129,20 +109,11 @@ def test_with_one_step_all_steps_together_are_still_no_step() -> None:
     assert set(outcome.run.records["step"].tolist()) == {-1}
 
 
-def test_certificates_change_nothing(small: Federation, tls_files: TLSByName) -> None:
+def test_a_server_that_knows_only_sizes_says_what_it_does_not_know(tmp_path: Path) -> None:
     algorithm = make_algorithm("fed-ucbvi", {"nu": 40})
-    simulated = run(algorithm, small, 100, seed=7, driver="episodes")
-    plan = plan_for(algorithm, small, 100, seed=7, nodes=("node-0", "node-1"))
-    assert_same(federate(plan, make_nodes(small, [2, 6]), tls_files).run, simulated, regret=False)
-
-
-def test_a_server_that_knows_only_sizes_runs_the_same_and_says_what_it_does_not_know(
-    small: Federation, tmp_path: Path
-) -> None:
-    algorithm = make_algorithm("fed-ucbvi", {"nu": 40})
-    known = plan_for(algorithm, small, 60, seed=1)
-    outcome = federate(RunPlan(algorithm, known.setting), make_nodes(small, [8]))
-    simulated = run(algorithm, small, 60, seed=1, driver="episodes")
+    known = plan_for(algorithm, SMALL, 60, seed=1)
+    outcome = federate(RunPlan(algorithm, known.setting), make_nodes(SMALL, [8]))
+    simulated = run(algorithm, SMALL, 60, seed=1, driver="episodes")
     assert np.array_equal(outcome.run.policy, simulated.policy)
     assert np.array_equal(outcome.run.records["bytes_up"], simulated.records["bytes_up"])
     summary = outcome.run.summary()
@@ -151,27 +122,26 @@ def test_a_server_that_knows_only_sizes_runs_the_same_and_says_what_it_does_not_
     assert Run.load(tmp_path / "run") == outcome.run
 
 
-def test_agents_that_each_stop_by_themselves_are_refused(small: Federation) -> None:
+def test_agents_that_each_stop_by_themselves_are_refused() -> None:
     algorithm = make_algorithm("fedq-advantage", {"forced_synchronisation": False})
     with pytest.raises(InputError, match="all agents stop together"):
-        plan_for(algorithm, small, 10)
+        plan_for(algorithm, SMALL, 10)
 
 
-def test_trajectories_leave_a_node_only_with_its_consent(small: Federation) -> None:
-    nodes = make_nodes(small, [8], trajectories=False)
+def test_trajectories_leave_a_node_only_with_its_consent() -> None:
+    nodes = make_nodes(SMALL, [8], trajectories=False)
     with pytest.raises(InputError, match="sends trajectories"):
-        nodes[0].enter(plan_for(make_algorithm("concurrent-ucbvi", {}), small, 10).welcome())
-    nodes[0].enter(plan_for(make_algorithm("fed-ucbvi", {}), small, 10).welcome())
+        nodes[0].enter(plan_for(make_algorithm("concurrent-ucbvi", {}), SMALL, 10).welcome())
+    nodes[0].enter(plan_for(make_algorithm("fed-ucbvi", {}), SMALL, 10).welcome())
 
 
 @pytest.mark.full
 def test_separate_processes_with_certificates_give_the_simulations_run(tmp_path: Path) -> None:
-    command = (
-        *(sys.executable, "-c", "from fed_ucbvi.command_line import main; main()", "federate", "--nodes", "2"),
-        *("--agents", "3", "--episodes", "200", "--seed", "5", "--eps-p", "0.1", "--option", "synchronisation=local"),
-        *("--out", str(tmp_path / "run"), "--json", "--quiet"),
+    done = anew(
+        *("federate", "--nodes", "2", "--agents", "3", "--episodes", "200", "--seed", "5", "--eps-p", "0.1"),
+        *("--option", "synchronisation=local", "--out", "run", "--json", "--quiet"),
+        cwd=tmp_path,
     )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     algorithm = make_algorithm("fed-ucbvi", {"synchronisation": "local"})
     simulated = run(algorithm, gridworld(agents=3, eps_p=0.1), 200, seed=5, driver="episodes")
@@ -182,6 +152,5 @@ def test_separate_processes_with_certificates_give_the_simulations_run(tmp_path:
     assert summary["regret"] == simulated.regret
     assert summary["events"] == []
     assert summary["bytes_up"] == simulated.bytes_up
-    assert summary["wire"]["bytes_up"] < simulated.bytes_up / 3, (
-        "two rows for three agents, and only what has changed"
-    )
+    less = summary["wire"]["bytes_up"]
+    assert less < simulated.bytes_up / 3, "two rows for three agents, and only what has changed"

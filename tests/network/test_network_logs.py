@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 import federation_processes as processes
-from commands import refusal
+from deaths import CrashError, failing, with_deaths
 from fed_ucbvi import (
     CountTable,
     Federation,
@@ -28,28 +27,18 @@ from fed_ucbvi import (
     synthetic,
 )
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network import client
+from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Down, Start, ToMany, Up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import counts_in, replay
 from fed_ucbvi.network.sources import LiveSource
 from matrices import first_of
-from network import (
-    CrashError,
-    Fragile,
-    Served,
-    assert_same,
-    assert_same_but_for_requests,
-    federate,
-    keep_alive,
-    make_nodes,
-    tell,
-)
+from network import Served, TLSByName, assert_same, federate, make_nodes
 
 BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 SWIM = riverswim(agents=4, horizon=6)
@@ -74,19 +63,13 @@ def write_log(path: Path, world: Federation, episodes: int, seed: int = 0) -> Pa
 
 
 def nodes_with(logs: list[Path | None], world: Federation, folder: Path | None = None) -> list[Node]:
-    nodes = make_nodes(world, SPLIT, folder)
-    return [
-        Node(node.name, lambda M: world, node.first_agent, node.agents, node.folder, logs=log, most_failures=20)
-        for node, log in zip(nodes, logs, strict=True)
-    ]
+    """The nodes of ``SPLIT``, each with a log or without."""
+    return [make_nodes(world, SPLIT, folder, logs=log, most_failures=20)[i] for i, log in enumerate(logs)]
 
 
 def merged(logs: list[Path], world: Federation, *, stationary: bool) -> CountTable:
     sizes = (world.states, world.actions, world.horizon)
-    first, *others = (counts_from_logs(log, sizes, stationary=stationary) for log in logs)
-    for other in others:
-        first = first.merge(other)
-    return first
+    return functools.reduce(CountTable.merge, (counts_from_logs(log, sizes, stationary=stationary) for log in logs))
 
 
 def simulated(logs: list[Path], world: Federation, algorithm: FedKLUCBVI) -> Run:
@@ -109,7 +92,7 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
     stationary: bool,
     secure: bool,
     quorum: int | None,
-    tls_files: Callable[[str], TLSFiles],
+    tls_files: TLSByName,
     tmp_path: Path,
 ) -> None:
     algorithm = FedKLUCBVI(stationary=stationary)
@@ -117,10 +100,7 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
     plan = plan_for(algorithm, world, T, seed=SEED, secure_sums=secure, quorum=quorum, wait=30.0)
     outcome = federate(plan, nodes_with([*logs], world), tls_files if secure else None, tmp_path / "server")
     expected = simulated(logs, world, algorithm)
-    if secure:
-        assert_same_but_for_requests(outcome.run, expected)
-    else:
-        assert_same(outcome.run, expected, regret=False)
+    assert_same(outcome.run, expected, regret=False, secure=secure)
     cold = run(algorithm, world, T, seed=SEED, driver="episodes")
     assert not np.array_equal(expected.V, cold.V), "the logs matter"
     assert replay(tmp_path / "server").differs == []
@@ -129,66 +109,35 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
 
 @pytest.mark.parametrize("secure", first_of([True, False]))
 @pytest.mark.parametrize("after", [False, True])
-def test_a_node_that_dies_at_any_answer_brings_its_logs_once(
-    secure: bool, after: bool, tls_files: Callable[[str], TLSFiles], tmp_path: Path
-) -> None:
+def test_a_dying_node_brings_its_logs_once(secure: bool, after: bool, tls_files: TLSByName, tmp_path: Path) -> None:
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
     expected = simulated(logs, BY_STEP, FedKLUCBVI())
 
-    async def story(dies_at: int) -> Outcome:
-        plan, folder = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure), tmp_path / str(dies_at)
-        served, dying = Served(plan, None, tls_files if secure else None), iter([dies_at, -1])
-
-        def make() -> Node:
-            node = Fragile("node-0", lambda M: BY_STEP, 0, 1, folder, logs=logs[0], most_failures=20)
-            node.dies_at, node.after = next(dying), after
-            return node
-
-        served.join(*nodes_with([None, *logs[1:]], BY_STEP)[1:])
-        served.begin(keep_alive(make, served.remote("node-0")))
-        return await served.finish()
-
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure)
+    own: dict[str, Any] = {"logs": logs[0], "most_failures": 20, "tls_files": tls_files if secure else None}
     for dies_at in range(1, 8):  # the start, stop and report of round 0, and those of round 1
-        outcome = tell(story(dies_at), 60)
+        others = nodes_with([None, *logs[1:]], BY_STEP)[1:]
+        outcome = with_deaths(plan, BY_STEP, SPLIT, tmp_path / str(dies_at), [dies_at], after, others=others, **own)
         assert np.array_equal(outcome.run.V, expected.V), dies_at
         assert np.array_equal(outcome.run.policy, expected.policy), dies_at
 
 
-def test_a_server_started_again_after_the_logs_does_not_take_them_twice(tmp_path: Path) -> None:
+async def test_a_server_started_again_takes_no_logs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It dies before it takes them, before the first round, and before the fifth."""
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
-
-    async def story(dies_in: int | None) -> Outcome | None:
-        served = Served(plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED), tmp_path / "server")
-        advance = served.coordinator._advance
-
-        async def fragile() -> Any:
-            if served.coordinator.round == dies_in:
-                raise CrashError
-            return await advance()
-
-        served.coordinator._advance = fragile  # type: ignore[method-assign]
-        served.join(*nodes_with([*logs], BY_STEP, tmp_path))
-        try:
-            return await served.start()
-        except CrashError:
-            return None
-        finally:
-            for task in served.joined:
-                task.cancel()
-            await asyncio.gather(*served.joined, return_exceptions=True)
-
-    for dies_in in (0, 1, 5):
-        assert tell(story(dies_in), 60) is None
-    outcome = tell(story(None), 60)
-    assert outcome is not None
+    plan, kept = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED), tmp_path / "server"
+    calls = failing(monkeypatch, Coordinator, "_advance", (1, 3, 8), CrashError())
+    monkeypatch.setattr(client, "MAX_PAUSE", 0.3)
+    served = Served(plan, kept)
+    served.join(*nodes_with([*logs], BY_STEP, tmp_path))
+    outcome = await served.finish_after(CrashError, plan, kept)
+    assert len(calls) > 8
     assert_same(outcome.run, simulated(logs, BY_STEP, FedKLUCBVI()), regret=False)
-    assert replay(tmp_path / "server").differs == []
+    assert replay(kept).differs == []
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_logs_of_a_node_that_is_late_come_with_its_next_report(
-    secure: bool, tls_files: Callable[[str], TLSFiles], tmp_path: Path
-) -> None:
+def test_logs_of_a_late_node_come_with_its_next_report(secure: bool, tls_files: TLSByName, tmp_path: Path) -> None:
     """It is away while the others report theirs; a quorum of three closes without it."""
     world = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
     logs = [write_log(tmp_path / f"{i}.csv", world, 20, i) for i in range(4)]
@@ -197,8 +146,7 @@ def test_logs_of_a_node_that_is_late_come_with_its_next_report(
         """Takes its time, so that the run is not over before the other one is back."""
 
         def answer(self, message: Down) -> Up | None:
-            if isinstance(message, Start):
-                time.sleep(0.03)
+            time.sleep(0.03 if isinstance(message, Start) else 0.0)
             return super().answer(message)
 
     class Late(Node):
@@ -221,9 +169,7 @@ def test_logs_of_a_node_that_is_late_come_with_its_next_report(
     assert_counted(tmp_path / "server", outcome.run, merged(logs, world, stationary=False))
 
 
-def test_too_few_contributors_keep_their_logs_until_there_is_more_to_sum(
-    tls_files: Callable[[str], TLSFiles], tmp_path: Path
-) -> None:
+def test_too_few_contributors_keep_their_logs_until_there_are_more(tls_files: TLSByName, tmp_path: Path) -> None:
     """One node of three has logs: alone they are in no sum; with the first episodes they are."""
     log = write_log(tmp_path / "log.csv", BY_STEP, 20)
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True)
@@ -232,9 +178,7 @@ def test_too_few_contributors_keep_their_logs_until_there_is_more_to_sum(
     assert replay(tmp_path / "server").differs == []
 
 
-def test_a_server_that_asks_for_logs_again_gets_nothing(
-    tls_files: Callable[[str], TLSFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_is_told_logs_again(tls_files: TLSByName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The difference of sums with and without them would show a node's logs."""
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True, patience=1.0)
@@ -301,8 +245,7 @@ def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_stat
     logs = {name: write_log(tmp_path / f"{name}.csv", world, 40, i) for i, name in enumerate(processes.THREE)}
     bad, lines = tmp_path / "bad.csv", logs["node-0"].read_text().splitlines()
     bad.write_text("\n".join([*lines[:2], lines[2].replace(",", ",9", 2), *lines[3:]]))
-    make_certificates(tmp_path / "certs", server="server", nodes=[*processes.THREE])
-    with processes.Processes(tmp_path, certs=tmp_path / "certs", secure_sums=True) as parties:
+    with processes.Processes(tmp_path, secure_sums=True) as parties:
         parties.logs = {"node-0": bad}
         parties.start(processes.SERVER, "node-0")
         assert parties.parties["node-0"].end() == 2
@@ -316,9 +259,3 @@ def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_stat
     expected = run(FedKLUCBVI(), world, processes.T, seed=processes.SEED, driver="episodes", warm_start=counts)
     assert np.array_equal(made.V, expected.V)
     assert np.array_equal(made.policy, expected.policy)
-
-
-def test_a_file_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
-    own = ("--insecure", "--name", "a", "--env", "gridworld")
-    said = refusal("join", "127.0.0.1:1", *own, "--logs", tmp_path / "no.csv")
-    assert "is no file" in said

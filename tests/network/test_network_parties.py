@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,19 +14,17 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from enemies import outcome_of, stream_to
 from fed_ucbvi import FedUCBVI, InputError, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.network import query_guard
-from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.failures import ConnectionLostError
-from fed_ucbvi.network.messages import PROTOCOL, Hello, Joining, Query, Start, Stop
+from fed_ucbvi.network.messages import PROTOCOL, Hello, Joining, Query, Refusal, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import Source, host
-from network import Served, assert_same, federate, make_nodes
+from network import Served, assert_same, federate, first_broadcast, make_nodes
 
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -56,9 +55,7 @@ def source_of(env: str) -> Source:
     return RunSpec(environment=env).source(4)
 
 
-def test_a_problem_comes_from_a_file_a_function_or_the_nodes_own_mdps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_problem_comes_from_a_file_a_function_or_own_mdps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     WORLD.save(tmp_path / "world.npz")
     (tmp_path / "our_problem.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -119,74 +116,33 @@ def test_a_node_does_not_do_what_a_server_must_not_ask() -> None:
 # --------------------------------------------------------------------------------------------------------- the door
 
 
-class Scripted:
-    """A stream's server side, on which a node has said just this."""
-
-    certified = None
-
-    def __init__(self, *said: object) -> None:
-        self.said = list(said)
-
-    async def receive(self) -> object:
-        if not self.said:
-            raise ConnectionLostError("nothing more")
-        return self.said.pop(0)
-
-    async def send(self, data: bytes) -> None:
-        pass
-
-    def close(self, reason: str = "") -> None:
-        self.closed_because = reason
-
-
 HELLO = Hello(PROTOCOL, "0.1.0", "a", b"x" * 16, 0, 4, "")
 
 
 async def test_seats_are_given_once_and_only_to_the_same_problem() -> None:
-    digest = host(WORLD, 0, 4).digest
-    ready = Joining(3, 2, 3, digest, (0,))
-    server = FederationServer(plan(), None, None)
-    registry = server.registry
-
-    async def admit(*said: object) -> None:
-        await server._admit(Scripted(*said))  # type: ignore[arg-type]
-
-    for wrong, says in (
-        (replace(ready, states=4), r"problem has \(S, A, H\) = \(4, 2, 3\)"),
-        (replace(ready, digest=b"0"), "not the one of this run"),
-        (
-            replace(ready, reward_offset=-1.0),
-            "a step of 'a' pays -1 to 0, one of this run 0 to 1; .* --reward-range",
-        ),
-        (replace(ready, reward_scale=0.0), "cannot pay"),
-        (replace(ready, reward_offset=math.nan), "cannot pay"),
-        (replace(ready, rounds=(3, 4)), "must resume after round 0"),
-        (HELLO, "a joining was expected"),
-    ):
-        with pytest.raises(Exception, match=says):
-            await admit(HELLO, wrong)
-    assert registry.members == {}
-    await admit(HELLO, ready)
-    assert registry.complete()
-    for other, says in (
-        (replace(HELLO, incarnation=b"y" * 16), "another process is connected as 'a'"),
-        (replace(HELLO, agents=2), "came with agents 0 to 3 before"),
-        (replace(HELLO, node="b", first_agent=3, agents=1), "overlap with those of 'a'"),
-    ):
-        with pytest.raises(Exception, match=says):
-            await admit(other, ready)
-    old: object = registry.members["a"].stream
-    await admit(HELLO, ready)  # the same process on a new stream
-    assert registry.members["a"].stream is not old
-    assert isinstance(old, Scripted)
-    assert old.closed_because == "the node has opened another stream"
-
-
-async def test_a_node_with_another_problem_gives_up_at_once() -> None:
-    other = Node("a", lambda M: synthetic(agents=4, eps_p=0.1, states=3, actions=2, horizon=3), 0, 4)
+    """Further reasons not to give one are in test_network_strangers.py."""
+    ready = Joining(3, 2, 3, host(WORLD, 0, 4).digest, (0,))
     async with Served(plan()) as served:
-        with pytest.raises(InputError, match="rejected 'a': the problem of 'a' is not the one of this run"):
-            await run_node(other, served.remote())
+        for wrong, says in (
+            (replace(ready, reward_offset=-1), "step of 'a' pays -1 to 0, one of this run 0 to 1; .* --reward-range"),
+            (replace(ready, reward_scale=0.0), "cannot pay"),
+            (replace(ready, reward_offset=math.nan), "cannot pay"),
+            (replace(ready, rounds=(3, 4)), "must resume after round 0"),
+        ):
+            assert re.search(says, await outcome_of(served.remote(), [HELLO, wrong]))
+        assert served.registry.members == {}
+        async with stream_to(served.remote()) as old, stream_to(served.remote()) as new:
+            await old.say(HELLO, ready)
+            await served.meet()
+            for other, says in (
+                (replace(HELLO, incarnation=b"y" * 16), "another process is connected as 'a'"),
+                (replace(HELLO, agents=2), "came with agents 0 to 3 before"),
+            ):
+                assert says in await outcome_of(served.remote(), [other, ready])
+            await new.say(HELLO, ready)  # the same process on a new stream
+            heard = [await old.hear() for _ in range(3)]
+            assert isinstance(heard[-1], Refusal)
+            assert heard[-1].reason == "the node has opened another stream"
 
 
 # ------------------------------------------------------------------------------------------------------------- files
@@ -287,19 +243,18 @@ def asked(node: Node, number: int, exchange: int, *values: float) -> None:
     node.answer(Query(number, exchange, (np.array(values),)))
 
 
-def ended_round(algorithm: FedUCBVI, task: RunPlan, number: int = 1) -> tuple[Node, Start]:
+def ended_round(task: RunPlan) -> tuple[Node, Start]:
     """A node that has played an episode, and the start of its round."""
     (node,) = make_nodes(WORLD, [4])
     node.enter(task.welcome())
-    broadcast = tuple(np.array(array) for array in algorithm.broadcast(algorithm.new_server(task.setting)))
-    start = Start(number, 0, 0, 40, 1, broadcast)
+    start = Start(1, 0, 0, 40, 1, first_broadcast(task))
     node.answer(start)
-    node.answer(Stop(number, 1))
+    node.answer(Stop(1, 1))
     return node, start
 
 
 def test_a_node_answers_one_question_for_each_round_and_exchange_of_either_synchronisation() -> None:
-    node, start = ended_round(ALGORITHM, plan())
+    node, start = ended_round(plan())
     for exchange in (1, 4):
         asked(node, 1, exchange, 1.0, 0.0, 2.0)
         asked(node, 1, exchange, 1.0, 0.0, 2.0)
@@ -324,7 +279,7 @@ def test_a_server_that_begins_again_may_ask_again_but_not_for_ever(monkeypatch: 
     monkeypatch.setattr(query_guard, "MAX_EPOCHS", 3)
     monkeypatch.setattr(query_guard, "MAX_REPEATS", 4)
     task = plan()
-    node, start = ended_round(ALGORITHM, task)
+    node, start = ended_round(task)
     for number in (1, 2):
         asked(node, 1, 1, 1.0, 0.0, float(number))
         node.enter(dataclasses.replace(task, epoch=task.epoch + number).welcome())
@@ -352,20 +307,16 @@ def test_a_server_that_begins_again_may_ask_again_but_not_for_ever(monkeypatch: 
     ],
 )
 def test_values_that_cannot_be_the_algorithms_are_not_answered(exchange: int, values: tuple[float, ...]) -> None:
-    algorithm = FedUCBVI()
-    task = plan_for(algorithm, WORLD, 40)
-    node, _ = ended_round(algorithm, task)
+    node, _ = ended_round(plan_for(FedUCBVI(), WORLD, 40))
     with pytest.raises(InputError, match="that cannot be fed-ucbvi's"):
         asked(node, 1, exchange, *values)
 
 
 def test_values_that_never_rise_must_not_rise() -> None:
-    algorithm = make_algorithm("fedq-advantage", {})
+    task = plan_for(make_algorithm("fedq-advantage", {}), WORLD, 40)
     (node,) = make_nodes(WORLD, [4])
-    node.enter(plan_for(algorithm, WORLD, 40).welcome())
-    policy, V, *rest = (
-        np.array(array) for array in algorithm.broadcast(algorithm.new_server(plan_for(algorithm, WORLD, 40).setting))
-    )
+    node.enter(task.welcome())
+    policy, V, *rest = first_broadcast(task)
     start = Start(1, 0, 0, 40, 0, (policy, V * 0.5, *rest))
     node.answer(start)
     with pytest.raises(InputError, match="of round 2 have risen, which fedq-advantage's never do"):

@@ -10,7 +10,6 @@ import pytest
 
 from commands import call
 from fed_ucbvi import Federation, FedUCBVI, RoundRecord, Run, compare_runs, gridworld, synthetic
-from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.network import coordinator as coordinator_module
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
@@ -21,7 +20,8 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.round_record import replay
 from fed_ucbvi.results.run_data import learning_curve
 from gymnasium_problems import TableEnv
-from network import federate, make_nodes, part_of
+from network import federate, live_plan, make_nodes, part_of
+from runs import without_cautions
 
 SHORT, LONG, LONGER, SEED = 40, 60, 90, 4
 ALGORITHM = FedUCBVI(nu=30)
@@ -29,7 +29,7 @@ ALIKE = gridworld(agents=4)
 UNLIKE = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, states=3, actions=2, horizon=3)
 PAYING = synthetic(agents=4, seed=2, states=3, actions=2, horizon=3)
 
-pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
+pytestmark = without_cautions
 
 
 @pytest.fixture(autouse=True)
@@ -121,17 +121,9 @@ def test_rewards_add_up_to_what_the_agents_were_paid(tmp_path: Path) -> None:
 
 def replayed(run: Run, episodes: int) -> list[RoundRecord]:
     """What ``on_round`` was called with, from the records."""
-    about = run.about
+    about, rows = run.about, (run.records, run.recommendations)
     units = Units.of(about.environment)
-    told = replay(
-        run.records,
-        run.recommendations,
-        planned_episodes=episodes,
-        rules=about.rules,
-        units=units,
-        horizon=about.horizon,
-    )
-    return list(told)
+    return [*replay(*rows, planned_episodes=episodes, rules=about.rules, units=units, horizon=about.horizon)]
 
 
 def test_a_run_that_agents_joined_and_left_is_shown_everywhere(tmp_path: Path) -> None:
@@ -157,12 +149,8 @@ def test_agents_that_join_a_live_run_do_not_change_what_came_before(tmp_path: Pa
     """Every agent plays T episodes of its own, so that there are more than T per agent."""
     live, story = LiveSource(lambda agent: TableEnv(), (-1, 3), 4), Story(tmp_path)
 
-    def plan(agents: int, episodes: int) -> RunPlan:
-        setting = Setting(4, 2, 4, agents, episodes, 0.0, 0)
-        return RunPlan(FedUCBVI(synchronisation="local"), setting, collection="live")
-
-    before = story.serve(plan(2, SHORT), make_nodes(live, [2], tmp_path)).run
-    after = story.serve(plan(3, LONG), make_nodes(live, [2, 1], tmp_path)).run
+    before = story.serve(live_plan(2, SHORT), make_nodes(live, [2], tmp_path)).run
+    after = story.serve(live_plan(3, LONG), make_nodes(live, [2, 1], tmp_path)).run
     rounds = len(before.records["start"])
     for name, column in before.records.items():
         if name not in ("messages_down", "bytes_down"):  # the last round told the policy

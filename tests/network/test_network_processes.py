@@ -10,31 +10,28 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from commands import refusal
-from enemies import SECONDS, outcome_of
-from fed_ucbvi import FedUCBVI, Run, gridworld, run
+from enemies import outcome_of, without_usage
+from fed_ucbvi import FedUCBVI, gridworld, run
 from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke
 from fed_ucbvi.network.messages import PART_BYTES, Part, encode
 from fed_ucbvi.network.transport import RemoteServer
-from federation_processes import AGENTS, SERVER, THREE, Line, Party, Processes, T, simulated
-from network import assert_same, assert_same_but_for_requests
+from federation_processes import AGENTS, SERVER, THREE, Line, Party, Processes, simulated
+from network import SECONDS, assert_same
 from saved_states import log_files
 from storms import KINDS, Storm
-from vague_certificates import without_usage
 
 NODES = tuple(AGENTS)
 
 
-def assert_undisturbed(finished: tuple[Run, dict[str, Any]], processes: Processes) -> None:
-    """The simulation's run, no event, nothing left lying about."""
-    result, summary = finished
-    assert_same(result, simulated(), regret=False)
+def assert_undisturbed(processes: Processes, *, secure: bool = False) -> None:
+    """At the end: the simulation's run, no event, nothing left lying about."""
+    result, summary = processes.finish()
+    assert_same(result, simulated(secure=secure), regret=False, secure=secure)
     assert summary["events"] == []
     assert processes.leftovers() == []
 
@@ -45,11 +42,9 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
     Moments are some milliseconds after a round was put on record, by seeded chance; restarts in any order.
     """
     chance, nodes = random.Random(20), tuple(THREE)
-    certs = tmp_path / "certs"
-    make_certificates(certs, server=SERVER, nodes=nodes)
     victims = [("node-0",), (SERVER, "node-1"), (SERVER, *nodes)]
     chance.shuffle(victims)
-    with Processes(tmp_path, certs=certs, secure_sums=True) as processes:
+    with Processes(tmp_path, secure_sums=True) as processes:
         processes.start(SERVER, *nodes)
         for dying in victims:
             before = processes.round() + chance.randrange(1, 15)
@@ -58,10 +53,7 @@ def test_killing_anyone_at_any_moment_again_and_again_changes_nothing(tmp_path: 
             processes.kill(*dying)
             assert processes.round() >= before
             processes.start(*chance.sample(dying, len(dying)))
-        result, summary = processes.finish()
-    assert_same_but_for_requests(result, simulated(secure=True))
-    assert summary["events"] == []
-    assert processes.leftovers() == []
+        assert_undisturbed(processes, secure=True)
 
 
 @pytest.mark.full
@@ -87,7 +79,7 @@ def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_pat
             processes.signal("node-0", signal.SIGSTOP)
             processes.hear(SERVER, f"node-0: {given_up}")
             processes.signal("node-0", signal.SIGCONT)
-            assert_undisturbed(processes.finish(), processes)
+            assert_undisturbed(processes)
         heard = processes.parties["node-0"].words()
         assert "Internal error" not in heard
         assert re.search("node-0: the server has (ended the stream: no answer within|closed this stream)", heard)
@@ -109,68 +101,12 @@ def test_a_full_disk_on_either_side_is_waited_for_and_loses_nothing(tmp_path: Pa
         processes.limit_files("node-1", -1)
         processes.reach(held + 10)
         processes.limit_files(SERVER, 100)
-        assert processes.parties[SERVER].end() == 2
-        assert re.search("round [0-9]+ cannot be kept in .*checkpoint", processes.parties[SERVER].words())
+        assert processes.server.end() == 2
+        assert re.search("round [0-9]+ cannot be kept in .*checkpoint", processes.server.words())
         assert processes.round() >= held + 10
         assert not (tmp_path / "run").exists()
         processes.start(SERVER)
-        assert_undisturbed(processes.finish(), processes)
-
-
-@pytest.mark.parametrize("away", ["last", "exclude"])
-@pytest.mark.full
-def test_a_node_that_stays_away_is_done_without_and_the_result_says_when(away: str, tmp_path: Path) -> None:
-    """The server is killed as well, after the node: what it has decided is in its checkpoint."""
-    with Processes(tmp_path, "--on-away", away, "--patience", "1") as processes:
-        processes.start(SERVER, *NODES)
-        processes.reach(15)
-        processes.kill("node-0")
-        del processes.parties["node-0"]
-        processes.hear(SERVER, f"node-0: away for 1 s: {away}")
-        processes.reach(processes.round() + 1)
-        processes.kill(SERVER)
-        held = processes.round()
-        processes.start(SERVER)
-        if away == "exclude":
-            processes.start("node-0")
-            assert processes.parties["node-0"].end() == 2
-            assert "'node-0' has been excluded from this run" in processes.parties.pop("node-0").words()
-        result, summary = processes.finish()
-    events = [event for event in summary["events"] if event["node"] == "node-0"]
-    assert events == summary["events"]
-    assert {event["done"] for event in events} == {away}
-    first = events[0]["round"]
-    assert 15 < first <= held
-    assert events[0]["what"] == "away for 1 s"
-    assert not result.complete
-    assert (
-        summary["agent_episodes"]
-        == result.records["agent_episodes"].sum()
-        < summary["agent_episodes_planned"]
-        == 3 * T
-    )
-    assert result.records["length"].sum() == T
-    expected = simulated().records
-    for name in ("length", "bytes_up", "requests", "agent", "state"):
-        assert np.array_equal(result.records[name][: first - 1], expected[name][: first - 1])
-    shares = result.records["agent_episodes"] / result.records["length"]
-    assert (shares[: first - 1] == 3).all()
-    assert shares[first - 1] in (2, 3)  # it may have played the round and gone away in its synchronisation
-    assert (shares[first:] == 2).all()
-    assert (result.records["agent"][first:] != 0).all()
-
-
-@pytest.mark.full
-def test_live_nodes_play_t_episodes_each_though_one_and_the_server_are_killed(tmp_path: Path) -> None:
-    with Processes(tmp_path, "--collection", "live") as processes:
-        processes.start(SERVER, *NODES)
-        processes.reach(10)
-        processes.kill(SERVER, "node-0")
-        processes.start(SERVER, "node-0")
-        result, summary = processes.finish()
-    assert result.complete
-    assert summary["events"] == []
-    assert result.records["agent_episodes"].sum() == 3 * T
+        assert_undisturbed(processes)
 
 
 @pytest.mark.full
@@ -182,10 +118,10 @@ def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -
     with Processes(tmp_path) as processes:
         processes.start(SERVER, "node-1")
         processes.wait((tmp_path / "node-1" / "lock").exists, "node-1 to begin")
-        seconds = {SERVER: Party(*processes._serve()), "node-1": Party(*processes._join("node-1", None))}
+        seconds = {SERVER: Party(*processes.serving()), "node-1": Party(*processes.joining("node-1"))}
         for holder, refused in seconds.items():
             assert refused.end() == 2
-            assert f"in use by process {processes.parties[holder].process.pid} on " in refused.words()
+            assert f"in use by process {processes.parties[holder].pid} on " in refused.words()
         processes.start("node-0")
         processes.reach(10)
         processes.signal(SERVER, signal.SIGSTOP)
@@ -208,7 +144,7 @@ def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -
         processes.start(SERVER, "node-0")
         processes.hear(SERVER, "node-0: has lost its state after round 0; plays up to round [0-9]+ again")
         processes.hear(SERVER, "an entry is not what was written")
-        assert_undisturbed(processes.finish(), processes)
+        assert_undisturbed(processes)
 
 
 def test_a_checkpoint_in_use_is_refused_by_resume(tmp_path: Path) -> None:
@@ -227,7 +163,7 @@ MOST_MEGABYTES = 60
 
 def megabytes(party: Party) -> int:
     """The most memory that a process has had."""
-    status = Path(f"/proc/{party.process.pid}/status").read_text(encoding="ascii")
+    status = Path(f"/proc/{party.pid}/status").read_text(encoding="ascii")
     found = re.search(r"VmHWM:\s+([0-9]+) kB", status)
     assert found
     return int(found[1]) // 1024
@@ -249,7 +185,7 @@ def test_revoked_and_vague_certificates_open_nothing_and_fill_no_memory(tmp_path
 
     with Processes(tmp_path, certs=certs, problem=LARGE) as processes:
         processes.start(SERVER)
-        server, address = processes.parties[SERVER], f"127.0.0.1:{processes.port}"
+        server, address = processes.server, processes.address
         refused = Party("join", address, "--certs", str(vague), "--name", "node-0", "--patience", "5")
         before = megabytes(server)
         asyncio.run(flood(address, "node-1"))
@@ -261,7 +197,7 @@ def test_revoked_and_vague_certificates_open_nothing_and_fill_no_memory(tmp_path
         told = "the certificate is not one for nodes (its extended key usage lacks clientAuth)"
         assert told in refused.words()
         assert "joined" not in server.words()
-        assert server.process.poll() is None
+        assert server.process.is_alive()
 
 
 @pytest.mark.full

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from deaths import Noting, keep_alive, one_vanishes
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, evaluate, gridworld, run
 from fed_ucbvi.algorithms.base import Message, Setting
 from fed_ucbvi.core.types import FloatArray, IndexArray
@@ -22,19 +23,7 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
 from fed_ucbvi.run_spec import RunSpec
-from network import (
-    Noting,
-    Served,
-    TLSByName,
-    assert_same,
-    assert_same_but_for_requests,
-    federate,
-    keep_alive,
-    make_nodes,
-    nodes_of,
-    one_vanishes,
-    tell,
-)
+from network import Served, TLSByName, assert_same, federate, make_nodes, tell
 
 ALGORITHM = FedKLUCBVI(stationary=True)
 WORLD = gridworld(agents=4)
@@ -55,19 +44,27 @@ def promised(**asked: Any) -> Promises | None:
     return Promises.of(incumbent, loss, until_gap, SIZES, return_range=ends)
 
 
-@pytest.mark.parametrize("asked", [{"incumbent": incumbent(), "loss": 0.1}, {"until_gap": 1.5}])
+def promising(episodes: int, asked: dict[str, Any], **rules: Any) -> RunPlan:
+    return plan_for(ALGORITHM, WORLD, episodes, seed=3, promises=promised(**asked), **rules)
+
+
+def in_one_process(episodes: int, asked: dict[str, Any]) -> Run:
+    return run(ALGORITHM, WORLD, episodes, seed=3, driver="episodes", progress=False, **asked)
+
+
+ASKED: dict[str, Any] = {"incumbent": incumbent(), "loss": 0.1}
+
+
+@pytest.mark.parametrize("asked", [ASKED, {"until_gap": 1.5}])
 def test_nodes_keep_the_promises_of_a_simulation_round_by_round(asked: dict[str, Any]) -> None:
-    plan = plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(**asked))
-    nodes = make_nodes(WORLD, (1, 3))
-    over_the_network = federate(plan, nodes).run
-    expected = run(ALGORITHM, WORLD, 400, seed=3, driver="episodes", progress=False, **asked)
+    nodes, expected = make_nodes(WORLD, (1, 3)), in_one_process(400, asked)
+    over_the_network = federate(promising(400, asked), nodes).run
     assert_same(over_the_network, expected)
     assert expected.certificates
     for one, other in zip(over_the_network.certificates, expected.certificates, strict=True):
         assert one.at_least == other.at_least
         assert one.compared_with == other.compared_with
     for node in nodes:
-        assert node.policy is not None
         assert node.policy.guarantee == over_the_network.certificate
 
 
@@ -82,14 +79,12 @@ def chances() -> FloatArray:
 )
 def test_masked_and_open_sums_keep_the_same_promises_bit_for_bit(asked: dict[str, Any], tls_files: TLSByName) -> None:
     """Every round, what it cost and what was certified; and, but for the grid of rewards, as in one process."""
-    plans = (
-        plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(**asked), secure_sums=on) for on in (True, False)
-    )
+    plans = (promising(400, asked, secure_sums=on) for on in (True, False))
     secure, plain = (federate(plan, make_nodes(WORLD, (1, 1, 2)), tls_files).run for plan in plans)
-    assert_same_but_for_requests(secure, plain)
+    assert_same(secure, plain, secure=True)
     for name in ("reward", "cost", "allowed"):
         assert np.array_equal(secure.records[name], plain.records[name], equal_nan=True)
-    assert_same(plain, run(ALGORITHM, WORLD, 400, seed=3, driver="episodes", progress=False, **asked))
+    assert_same(plain, in_one_process(400, asked))
     assert plain.certificates
     for one, other in zip(secure.certificates, plain.certificates, strict=True):
         assert replace(one, date="") == replace(other, date="")
@@ -112,9 +107,7 @@ class Reluctant(Node):
         self.books[now.start.round, self.name] = now.start.playing, now.paid.total
 
 
-def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_exploring_paid(
-    tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_over_rounds_drop_no_cost_of_exploring(tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the server charges is never less than what exploring has cost, and all of it once everything is told.
 
     Cost and allowance, by the true value of the incumbent, are compared at the end of every round: they may fail in
@@ -130,8 +123,7 @@ def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_explo
     monkeypatch.setattr(Assurance, "record", recorded)
     Reluctant.books.clear()
     nodes = [Reluctant(f"node-{i}", lambda M: WORLD, i, 1 + i // 2, most_failures=1000) for i in range(3)]
-    plan = plan_for(ALGORITHM, WORLD, 400, seed=3, promises=promised(incumbent=policy, loss=0.1), secure_sums=True)
-    result = federate(plan, nodes, tls_files).run
+    result = federate(promising(400, ASKED, secure_sums=True), nodes, tls_files).run
     records, promoted = result.records, result.certificates[0].rounds
     worth = float(WORLD.common.initial @ WORLD.common.evaluate(policy)[0])
     played, paid = [], []
@@ -151,13 +143,10 @@ def test_sums_over_rounds_that_played_different_policies_drop_nothing_that_explo
     assert set(played) == {EXPLORING, INCUMBENT, VERIFYING}
 
 
-ASKED: dict[str, Any] = {"incumbent": incumbent(), "loss": 0.1}
-
-
 def test_counts_leave_a_node_only_in_rounds_that_need_them(tls_files: TLSByName) -> None:
     """With a request, with rewards; for a policy to recommend, alone. In all other rounds rewards are told alone."""
-    plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
-    nodes = nodes_of(Noting, WORLD, (1, 1, 2))
+    plan = promising(200, ASKED, secure_sums=True)
+    nodes = make_nodes(WORLD, (1, 1, 2), kind=Noting)
     result = federate(plan, nodes, tls_files).run
     planned = set(result.recommendations["round"].tolist())
     expected: list[tuple[int, tuple[str, ...]]] = []
@@ -169,7 +158,7 @@ def test_counts_leave_a_node_only_in_rounds_that_need_them(tls_files: TLSByName)
     assert nodes[0].asked == nodes[2].asked == expected
     assert {(REWARDS,), (COUNTS,), (COUNTS, REWARDS)} == {parts for _, parts in expected}
     assert all(node._sent.failures == 0 for node in nodes)
-    assert_same_but_for_requests(result, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED))
+    assert_same(result, in_one_process(200, ASKED), secure=True)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it answers", "after"])
@@ -178,9 +167,9 @@ def test_a_node_that_dies_in_a_sum_of_a_part_and_comes_back_changes_nothing(
     parts: tuple[str, ...], after: bool, tls_files: TLSByName, tmp_path: Path
 ) -> None:
     """It signs anew, and the same nodes are asked again; nobody counts a failure."""
-    plan = plan_for(ALGORITHM, WORLD, 200, seed=3, promises=promised(**ASKED), secure_sums=True)
-    nodes = nodes_of(Noting, WORLD, (1, 1, 2), tmp_path)
-    nodes[0].dies_in, nodes[0].dies_at, nodes[0].after = 5, parts, after
+    plan = promising(200, ASKED, secure_sums=True)
+    nodes = make_nodes(WORLD, (1, 1, 2), tmp_path, Noting)
+    nodes[0].dies_in, nodes[0].dies_with, nodes[0].after = 5, parts, after
 
     async def story() -> Outcome:
         served, alive = Served(plan, None, tls_files), iter((nodes[0], *make_nodes(WORLD, (1,), tmp_path)))
@@ -192,15 +181,15 @@ def test_a_node_that_dies_in_a_sum_of_a_part_and_comes_back_changes_nothing(
     assert outcome.events == []
     assert nodes[0].asked[-1][1] == parts
     assert all(node._sent.failures == 0 for node in nodes[1:])
-    assert_same_but_for_requests(outcome.run, run(ALGORITHM, WORLD, 200, seed=3, driver="episodes", **ASKED))
+    assert_same(outcome.run, in_one_process(200, ASKED), secure=True)
 
 
 def test_the_others_go_on_without_a_node_that_vanishes_in_a_sum_of_rewards(tls_files: TLSByName) -> None:
     """Each counts a failure, as sums of rewards have it of which the next sum of counts has nothing."""
     rules = {"patience": 0.3, "on_away": "exclude"}
-    plan = plan_for(ALGORITHM, WORLD, 100, seed=3, promises=promised(**ASKED), secure_sums=True, **rules)
-    mortal, *others = nodes_of(Noting, WORLD, (1, 1, 1, 1))
-    mortal.dies_in, mortal.dies_at = 5, (REWARDS,)
+    plan = promising(100, ASKED, secure_sums=True, **rules)
+    mortal, *others = make_nodes(WORLD, (1, 1, 1, 1), kind=Noting)
+    mortal.dies_in, mortal.dies_with = 5, (REWARDS,)
     assert kept(one_vanishes(plan, [mortal, *others], tls_files).run)
     assert [node._sent.failures for node in others] == [1, 1, 1]
     for node in others:
@@ -251,8 +240,6 @@ def test_nodes_evaluate_a_policy_as_one_process_does_and_tell_returns_only(
     assert result.complete
     assert np.array_equal(result.policy, policy)
     for node in nodes:
-        assert node.policy is not None
-        assert node.policy.guarantee is not None
         assert node.policy.guarantee.to_data() == one.to_data()
     sizes = WORLD.states + 1, WORLD.actions, WORLD.horizon
     spec = replace(spec, environment=None, sizes=sizes, collection="live", secure_sums=secure_sums, episodes=30)
@@ -264,14 +251,10 @@ def test_nodes_evaluate_a_policy_as_one_process_does_and_tell_returns_only(
 
 
 def test_a_server_resumes_with_the_promises_it_was_begun_with(tmp_path: Path) -> None:
-    asked = {"incumbent": incumbent(), "loss": 0.1}
-    plan = plan_for(ALGORITHM, WORLD, 100, seed=3, promises=promised(**asked))
-    federate(plan, make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server")
-    other = plan_for(ALGORITHM, WORLD, 300, seed=3)
+    federate(promising(100, ASKED), make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server")
     with pytest.raises(InputError, match="holds another run"):
-        ServerCheckpoint(tmp_path / "server").adopt(other)
-    longer = plan_for(ALGORITHM, WORLD, 300, seed=3, promises=promised(**asked))
-    result = federate(longer, make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server").run
+        ServerCheckpoint(tmp_path / "server").adopt(plan_for(ALGORITHM, WORLD, 300, seed=3))
+    result = federate(promising(300, ASKED), make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server").run
     assert result.episodes_played == 300
     assert kept(result)
 

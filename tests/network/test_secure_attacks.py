@@ -10,72 +10,21 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fed_ucbvi.network.certificates import make_certificates
 from federation_processes import PROBLEM as MANY_CELLS
-from federation_processes import Party
-from malicious_server import ANSWERS, ATTACKS, EPISODES, GHOSTS, NAMES, PROBLEM, READ, SIZES, VICTIM
+from federation_processes import SECONDS, SERVER, Parties
+from malicious_server import ALL, ANSWERS, ATTACKS, EPISODES, GHOSTS, NAMES, PROBLEM, READ, SIZES, VICTIM
 from matrices import first_of
 
-pytestmark = pytest.mark.network
-SECONDS = 90.0
 AS_IT_IS = "nothing"
 Arrays = list[np.ndarray[Any, Any]]
-
-
-class Case(NamedTuple):
-    """An attack.
-
-    Attributes:
-        check: without which it succeeds.
-        says: what a node then says that has the check, or the server hears.
-        options: of all nodes, or of one.
-        up_to: of the numbers that it reads so many episodes are of others.
-        nodes: that take part.
-    """
-
-    check: str
-    says: str
-    options: Mapping[str, Sequence[str]] = MappingProxyType({})
-    up_to: int = 0
-    nodes: Sequence[str] = NAMES
-
-
-ALL = ""
-STRICT = {ALL: ("--most-failures", "0")}
-PINNED = {VICTIM: ("--members", "members.txt")}
-SILENT: dict[str, Sequence[str]] = dict.fromkeys(("node-1", "node-2"), ("--no-rewards",))
-STAND_OUT = "and 3 are needed, so that no node's numbers stand out"
-CASES = {
-    "a_node_that_joins_late_or_plays_alone": Case("three contributors", STAND_OUT),
-    "another_policy_for_the_victim": Case(
-        "one broadcast for all", "has sent different broadcasts to different nodes"
-    ),
-    "keys_of_its_own_in_the_place_of_others": Case("signatures", "of 'node-0' what it has not signed for this round"),
-    "rosters_of_three_out_of_four": Case("one answer a round", "sent in other company only after new episodes"),
-    "rewards_that_the_others_keep_back": Case("three that tell rewards", "", SILENT, nodes=NAMES[1:]),
-    "rewards_in_invented_company": Case("pins for rewards", "", {**SILENT, **PINNED}, nodes=NAMES[1:]),
-    "a_question_in_the_open": Case("no question in the open", "numbers in the open", nodes=(VICTIM,)),
-    "a_feigned_failure": Case("the limit of failures", "have failed after this node had answered", STRICT, 3),
-    "a_confirmation_that_is_taken_back": Case("what is confirmed stays so", "takes back that it has used", STRICT),
-    "a_denial_by_one_who_has_answered": Case("no denial after an answer", "only after new episodes", STRICT),
-    "a_false_denial_by_one_that_colludes": Case("no harm by false denials", "only after new episodes", STRICT),
-    "where_a_node_began_from_counts_without_it": Case(
-        "counts of what was credited", "have failed after this node had answered", STRICT
-    ),
-    "invented_members": Case("", STAND_OUT, PINNED, nodes=(VICTIM,)),
-    "another_certificate_for_the_victims_name": Case(
-        "certificates in the company", "only after new episodes", STRICT
-    ),
-}
 
 
 with_and_without = pytest.mark.parametrize(
@@ -90,33 +39,21 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@contextmanager
-def processes() -> Iterator[dict[str, Party]]:
-    parties: dict[str, Party] = {}
-    try:
+@pytest.fixture
+def parties(certs: Path, tmp_path: Path) -> Iterator[Parties]:
+    (tmp_path / "certs").symlink_to(certs)
+    with Parties(tmp_path) as parties:
         yield parties
-    finally:
-        for party in parties.values():
-            party.kill()
 
 
-def wait(condition: Any, *parties: Party) -> None:
-    """Until it holds, while these live."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert all(party.process.poll() is None for party in parties), [party.words() for party in parties]
-        assert time.monotonic() < end
-        time.sleep(0.01)
+def joining(parties: Parties, name: str, *options: str, problem: Sequence[str] = PROBLEM) -> tuple[str, ...]:
+    own = ("--certs", str(parties.folder / "certs"), "--name", name, "--first-agent", name[-1], *problem)
+    return ("join", parties.address, *own, "--patience", "60", *options)
 
 
-def joining(folder: Path, name: str, *options: str, problem: Sequence[str] = PROBLEM) -> tuple[str, ...]:
-    own = ("--certs", str(folder / "certs"), "--name", name, "--first-agent", name[-1], *problem)
-    return ("join", f"127.0.0.1:{(folder / 'port').read_text().strip()}", *own, "--patience", "60", *options)
-
-
-def noting(check: str, folder: Path, command: Sequence[str], seconds: float = 0.0) -> Party:
-    """A process without one check, which notes what it sends."""
-    return Party("@malicious_server:take_part", check, str(folder), str(seconds), *command)
+def noting(check: str, folder: Path, command: Sequence[str], seconds: float = 0.0) -> tuple[str, ...]:
+    """The command, without one check; it notes what it sends."""
+    return ("@malicious_server:take_part", check, str(folder), str(seconds), *command)
 
 
 def sent(folder: Path, name: str) -> list[Arrays]:
@@ -125,39 +62,32 @@ def sent(folder: Path, name: str) -> list[Arrays]:
     return [list(np.load(file).values()) for file in files]
 
 
-def test_every_attack_has_its_check() -> None:
-    assert set(CASES) == set(ATTACKS)
-
-
 @with_and_without
-@pytest.mark.parametrize("name", first_of(list(CASES)))
-def test_a_malicious_server_reads_a_node_only_where_a_check_is_missing(
-    name: str, cured: bool, certs: Path, tmp_path: Path
-) -> None:
-    case = CASES[name]
-    (tmp_path / "certs").symlink_to(certs)
+@pytest.mark.parametrize("name", first_of(list(ATTACKS)))
+def test_a_node_is_read_only_if_a_check_is_missing(name: str, cured: bool, parties: Parties, tmp_path: Path) -> None:
+    case = ATTACKS[name]
     (tmp_path / "members.txt").write_text("\n".join(NAMES), encoding="utf-8")
-    with processes() as parties:
-        parties["server"] = server = Party("@malicious_server:serve", name, str(tmp_path), str(len(case.nodes)))
-        wait((tmp_path / "port").exists, server)
-        for node in case.nodes:
-            options = [*case.options.get(ALL, ()), *case.options.get(node, ())]
-            if not cured and not case.check:  # the option is the cure
-                options = []
-            command = [option.replace("members.txt", str(tmp_path / "members.txt")) for option in options]
-            whole = joining(tmp_path, node, *command)
-            parties[node] = Party(*whole) if cured else noting(case.check or AS_IT_IS, tmp_path, whole)
-        assert server.end() == 0, server.words()
-        read = list(np.load(tmp_path / READ).values()) if (tmp_path / READ).exists() else None
-        said = json.loads((tmp_path / ANSWERS).read_text(encoding="utf-8"))
-        if cured:
-            assert read is None
-            *_, asked = said
-            if case.says:
-                heard = asked[2] + "".join(party.words() for party in parties.values())
-                wait(lambda: case.says in heard or any(case.says in one.words() for one in parties.values()))
-                assert asked[2] != "a report"
-            return
+    parties.begin(SERVER, "@malicious_server:serve", name, str(tmp_path), str(len(case.nodes)))
+    for node in case.nodes:
+        options = [*case.options.get(ALL, ()), *case.options.get(node, ())]
+        if not cured and not case.check:  # the option is the cure
+            options = []
+        command = [option.replace("members.txt", str(tmp_path / "members.txt")) for option in options]
+        whole = joining(parties, node, *command)
+        parties.begin(node, *(whole if cured else noting(case.check or AS_IT_IS, tmp_path, whole)))
+    assert parties.server.end() == 0, parties.server.words()
+    read = list(np.load(tmp_path / READ).values()) if (tmp_path / READ).exists() else None
+    said = json.loads((tmp_path / ANSWERS).read_text(encoding="utf-8"))
+    if cured:
+        assert read is None
+        *_, asked = said
+        if case.says:
+            assert asked[2] != "a report"
+            end = time.monotonic() + SECONDS
+            while case.says not in asked[2] + parties.words():
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        return
     assert read is not None, said
     truth = sent(tmp_path, VICTIM)[0]
     if "rewards" in name:
@@ -185,24 +115,20 @@ def serving(folder: Path, *options: str) -> tuple[str, ...]:
 
 @with_and_without
 @pytest.mark.full
-def test_slower_nodes_stay_unread_by_a_curious_server_and_by_a_node_that_subtracts_its_own(
-    cured: bool, certs: Path, tmp_path: Path
-) -> None:
+def test_slower_nodes_stay_unread_by_server_and_nodes(cured: bool, parties: Parties, tmp_path: Path) -> None:
     """The server remembers every sum. Nodes are told N, which grows by the sum, and know their own part of it.
 
     Sums would be of the two fast nodes while the others take their time, and of the slowest in the end.
     """
-    (tmp_path / "certs").symlink_to(certs)
     (reader, victim), (episodes, pace) = NAMES[2:], (24, 0.1) if cured else (12, 0.5)
     paces = {reader: pace, victim: 2 * pace}
-    with processes() as parties:
-        command = serving(tmp_path, "--episodes", str(episodes), *MANY_CELLS)
-        parties["server"] = server = noting(AS_IT_IS if cured else "a server's rule of three", tmp_path, command)
-        wait((tmp_path / "port").exists, server)
-        check = AS_IT_IS if cured else "three contributors"
-        for name in NAMES:
-            parties[name] = noting(check, tmp_path, joining(tmp_path, name, problem=MANY_CELLS), paces.get(name, 0.0))
-        assert [parties[name].end() for name in ("server", *NAMES)] == [0] * 5
+    command = serving(tmp_path, "--episodes", str(episodes), *MANY_CELLS)
+    parties.begin(SERVER, *noting(AS_IT_IS if cured else "a server's rule of three", tmp_path, command))
+    check = AS_IT_IS if cured else "three contributors"
+    for name in NAMES:
+        whole = joining(parties, name, problem=MANY_CELLS)
+        parties.begin(name, *noting(check, tmp_path, whole, paces.get(name, 0.0)))
+    parties.end()
     sums = [total[0] for total in sent(tmp_path, "sum")]
     assert len(sums) > 5
     told = {name: [report[0] for report in sent(tmp_path, name) if report[0].any()] for name in NAMES}
@@ -218,18 +144,15 @@ def test_slower_nodes_stay_unread_by_a_curious_server_and_by_a_node_that_subtrac
 
 @with_and_without
 @pytest.mark.full
-def test_an_environments_error_reaches_the_server_by_its_kind_only(cured: bool, certs: Path, tmp_path: Path) -> None:
-    (tmp_path / "certs").symlink_to(certs)
-    live = ("--horizon", "3", "--reward-range", "0,1")
-    with processes() as parties:
-        parties["server"] = server = Party(*serving(tmp_path, "--episodes", "9", "--sizes", "5,2,3"))
-        wait((tmp_path / "port").exists, server)
-        for name in NAMES:
-            whole = joining(tmp_path, name, *live, "--live", "telling_environment:make", problem=())
-            check = AS_IT_IS if cured else "the kind of errors alone"
-            parties[name] = noting(check, tmp_path, whole)
-        wait(lambda: "the node cannot continue" in server.words(), server)
-        assert parties[VICTIM].end() == 2
-        assert "patient 4711" in parties[VICTIM].words(), "its owner may know"
-        assert ("4711" in server.words()) is not cured
-        assert "the node cannot continue: ValueError" in server.words() or not cured
+def test_an_environments_error_reaches_the_server_by_kind_only(cured: bool, parties: Parties, tmp_path: Path) -> None:
+    parties.begin(SERVER, *serving(tmp_path, "--episodes", "9", "--sizes", "4,2,3"))
+    live = ("--horizon", "3", "--reward-range", "-1,3", "--live", "gymnasium_problems:clinic")
+    check = AS_IT_IS if cured else "the kind of errors alone"
+    for name in NAMES:
+        parties.begin(name, *noting(check, tmp_path, joining(parties, name, *live, problem=())))
+    server, victim = parties.server, parties.parties[VICTIM]
+    parties.wait(lambda: "the node cannot continue" in server.words(), "a node to say why it ends")
+    assert victim.end() == 2
+    assert "patient 4711" in victim.words(), "its owner may know"
+    assert ("4711" in server.words()) is not cured
+    assert "the node cannot continue: ValueError" in server.words() or not cured

@@ -18,13 +18,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec.structs import replace
 from scipy import stats
 
-from commands import refusal
+from deaths import Fragile, Noting, one_vanishes, with_deaths
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, run, synthetic
 from fed_ucbvi.algorithms import exact_sums, make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import DeclinedError, FederationStoppedError
 from fed_ucbvi.network.messages import (
     COUNTS,
@@ -45,24 +44,8 @@ from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, 
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.secure_sums import VERSION, framed, mask, masked, pair_key, summed
 from fed_ucbvi.network.sent_sums import SentSums
-from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.sources import LiveSource
-from network import (
-    CrashError,
-    Fragile,
-    Noting,
-    Served,
-    Tap,
-    TLSByName,
-    assert_same_but_for_requests,
-    federate,
-    first_broadcast,
-    make_nodes,
-    nodes_of,
-    one_vanishes,
-    tell,
-    told_episodes,
-)
+from network import Tap, TLSByName, assert_same, federate, first_broadcast, make_nodes, told_episodes
 
 ALPHA = 1e-6
 """False-alarm rate of each statistical test; keys are fixed, so that they pass always or never."""
@@ -72,11 +55,6 @@ SPLIT = [1, 2, 1]
 T, SEED = 60, 3
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([number + 1]) * 32) for number in range(4)]
 ROSTER = b"roster"
-
-
-@pytest.fixture
-def folder(tls_files: TLSByName) -> Path:
-    return tls_files("server").certificate.parent
 
 
 def pairs_of(i: int, roster: bytes = b"roster", run: str = "the-run") -> dict[str, bytes]:
@@ -215,8 +193,8 @@ def signed(folder: Path, run: str = "the-run", **ready: Any) -> tuple[list[Crede
     return own, entries
 
 
-def test_nodes_that_accept_a_roster_have_the_same_keys_in_pairs(folder: Path) -> None:
-    own, entries = signed(folder)
+def test_nodes_that_accept_a_roster_have_the_same_keys_in_pairs(certs: Path) -> None:
+    own, entries = signed(certs)
     roster = make_roster(5, 1, entries[::-1])
     keys = [one.pairs(roster, 4) for one in own]
     for i, j in itertools.combinations(range(3), 2):
@@ -244,9 +222,8 @@ def forged(folder: Path, entries: list[RosterEntry]) -> Iterator[tuple[str, list
     yield "another round", [mine, again["number"], two], not_signed
     yield "another broadcast", [mine, again["binding"], two], "different broadcasts"
     yield "swapped", [mine, replace(two, name="node-1"), replace(one, name="node-2")], "not this node's"
-    server = Credentials("server", 1, 2, "the-run", TLSFiles.of(folder, "server")).ready(
-        5, D, (2, 2), (0, 0), rewards=True
-    )
+    files = TLSFiles.of(folder, "server")
+    server = Credentials("server", 1, 2, "the-run", files).ready(5, D, (2, 2), (0, 0), rewards=True)
     der = der_of((folder / "server.crt").read_bytes())
     yield "the server as a node", [mine, RosterEntry("node-1", 1, 2, der, server), two], "not this node's"
     yield "no certificate", [mine, replace(one, certificate=b""), two], "without a node's certificate"
@@ -260,10 +237,10 @@ def forged(folder: Path, entries: list[RosterEntry]) -> Iterator[tuple[str, list
     yield "me from before", [signed(folder)[1][0], one, two], "does not have what this node has signed"
 
 
-def test_a_roster_that_no_honest_server_sends_ends_the_node(folder: Path, tmp_path: Path) -> None:
+def test_a_roster_that_no_honest_server_sends_ends_the_node(certs: Path, tmp_path: Path) -> None:
     make_certificates(tmp_path, nodes=NAMES[:3])
-    own, entries = signed(folder)
-    for what, roster, says in forged(folder, entries):
+    own, entries = signed(certs)
+    for what, roster, says in forged(certs, entries):
         with pytest.raises(InputError, match=says):
             own[0].pairs(make_roster(5, 1, roster), 4)
         assert what
@@ -280,9 +257,9 @@ def test_a_certificate_that_is_out_of_date_does_not_count(tmp_path: Path) -> Non
         own[0].pairs(make_roster(5, 1, entries), 4)
 
 
-def test_too_few_contributors_are_declined(folder: Path) -> None:
+def test_too_few_contributors_are_declined(certs: Path) -> None:
     """Of three that are needed; of those with enough episodes; of those pinned, by name or by certificate."""
-    own, entries = signed(folder)
+    own, entries = signed(certs)
     roster = make_roster(5, 1, entries)
     print_of = hashlib.sha256(entries[2].certificate).hexdigest()
     for good in ({}, {"least_episodes": 3}, {"members": {*NAMES}}, {"members": {"node-0", "node-1", print_of}}):
@@ -294,8 +271,8 @@ def test_too_few_contributors_are_declined(folder: Path) -> None:
         own[0].pairs(make_roster(5, 1, entries[:2]), 4)
 
 
-def test_rewards_are_told_where_three_with_new_episodes_tell_them(folder: Path) -> None:
-    _, entries = signed(folder)
+def test_rewards_are_told_where_three_with_new_episodes_tell_them(certs: Path) -> None:
+    _, entries = signed(certs)
     assert Company().tells_rewards(make_roster(5, 0, entries))
     silent = replace(entries[2], ready=replace(entries[2].ready, rewards=False))
     idle = replace(entries[2], ready=replace(entries[2].ready, uncredited=0))
@@ -360,10 +337,10 @@ def everyone(counted: int, credited: int, names: str = "012") -> dict[str, tuple
 @pytest.mark.parametrize("parts", [(COUNTS, REWARDS), (REWARDS,)], ids=["counts and rewards", "rewards alone"])
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episodes(
-    folder: Path, tmp_path: Path, on_disk: bool, parts: tuple[str, ...]
+    certs: Path, tmp_path: Path, on_disk: bool, parts: tuple[str, ...]
 ) -> None:
     """Also by a process that is started again: the store is opened anew before every question."""
-    sender = Sender(folder, 2, tmp_path if on_disk else None)
+    sender = Sender(certs, 2, tmp_path if on_disk else None)
     own, asked = sender.own, sender.asked
 
     def ask(number: int, names: str, episodes: int, report: int, *denials: Denial) -> int:
@@ -405,9 +382,9 @@ def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episo
     assert sender.sums.may_deny(6, b"")
 
 
-def test_counts_are_added_up_over_the_episodes_whose_rewards_were(folder: Path) -> None:
+def test_counts_are_added_up_over_the_episodes_whose_rewards_were(certs: Path) -> None:
     """A sum of counts over others than the sums of rewards since the last one counts as a failure."""
-    honest = Sender(folder)
+    honest = Sender(certs)
     assert honest.ask(1, everyone(2, 2), COUNTS, REWARDS) == 0
     assert honest.ask(2, everyone(1, 1), REWARDS) == 0
     assert honest.ask(3, everyone(2, 1), REWARDS) == 0
@@ -422,18 +399,18 @@ def test_counts_are_added_up_over_the_episodes_whose_rewards_were(folder: Path) 
             (everyone(4, 1), (COUNTS,)),
         ]
     ):
-        sender = Sender(folder)
+        sender = Sender(certs)
         assert sender.ask(1, everyone(3, 3), REWARDS) == 0
         assert sender.ask(2, last, *parts) == 1, number
-    late = Sender(folder)  # what others have told before it came, it must believe
+    late = Sender(certs)  # what others have told before it came, it must believe
     assert late.ask(4, everyone(3, 1) | {"0": (1, 1)}, REWARDS) == 0
     assert late.ask(5, everyone(4, 1) | {"0": (2, 1)}, COUNTS, REWARDS) == 0
 
 
 @pytest.mark.parametrize("part", [COUNTS, REWARDS])
-def test_a_sum_that_was_confirmed_to_another_member_is_not_sent_again_on_a_denial(folder: Path, part: str) -> None:
+def test_a_sum_that_was_confirmed_to_another_member_is_not_sent_again_on_a_denial(certs: Path, part: str) -> None:
     """If the denial is false, the server has both sums, and the earlier numbers of that member are in one of them."""
-    sender = Sender(folder)
+    sender = Sender(certs)
     parts = (COUNTS, REWARDS) if part == COUNTS else (REWARDS,)
     first = make_roster(1, 0, sender.entries, counts=COUNTS in parts)
     sender.sums.check(first, dict.fromkeys(parts, (np.array([1]),)), sender.own[0].authority)
@@ -453,8 +430,8 @@ def test_a_sum_that_was_confirmed_to_another_member_is_not_sent_again_on_a_denia
     assert ask(0) == 0
 
 
-def test_a_node_may_deny_one_sum_of_a_round_and_not_another(folder: Path) -> None:
-    sender = Sender(folder)
+def test_a_node_may_deny_one_sum_of_a_round_and_not_another(certs: Path) -> None:
+    sender = Sender(certs)
     sender.ask(1, everyone(3, 3), REWARDS)
     (_, answered), other = sender.used[REWARDS], b"of counts"
     assert not sender.sums.may_deny(1, answered)
@@ -496,7 +473,7 @@ def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
     task = plan(algorithm, world, 20)
     assert exact_sums.Grid(*algorithm.grid(task.setting) or ()).words == words
     outcome = federate(task, make_nodes(world, SPLIT), tls_files)
-    assert_same_but_for_requests(outcome.run, run(algorithm, world, 20, seed=SEED, driver="episodes"))
+    assert_same(outcome.run, run(algorithm, world, 20, seed=SEED, driver="episodes"), secure=True)
     requests = outcome.run.records["requests"]
     assert (requests[:-1] > 0).all()
     assert outcome.wire.messages_up == 3 * (2 + 2 * len(requests) + (requests[-1] == 0))
@@ -521,7 +498,7 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(random_rewards: bo
     setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False, random_rewards=random_rewards)
     task = RunPlan(algorithm, setting, collection="live", secure_sums=True)
     source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
-    nodes = nodes_of(Noting, source, SPLIT, require_secure_sums=True)
+    nodes = make_nodes(source, SPLIT, kind=Noting, require_secure_sums=True)
     outcome = federate(task, nodes, tls_files)
     assert outcome.run.complete
     assert outcome.run.records["agent_episodes"].sum() == 4 * 40
@@ -535,9 +512,7 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(random_rewards: bo
         assert (outcome.run.records[name] == -1).all()
 
 
-def test_what_crosses_the_wire_looks_random_and_names_no_requester(
-    tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_sent_looks_random_and_names_nobody(tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch) -> None:
     """All reports of three nodes in a whole run; keys are drawn anew, so it fails by chance with rate 6 ALPHA."""
     tap = Tap(monkeypatch)
     federate(plan(FedKLUCBVI()), make_nodes(WORLD, SPLIT), tls_files)
@@ -560,37 +535,14 @@ def test_what_crosses_the_wire_looks_random_and_names_no_requester(
 # ---------------------------------------------------------------------------------------------------- deaths, enemies
 
 
-def with_a_death(task: RunPlan, tls_files: TLSByName, folder: Path, dies_at: int, *, comes_back: bool) -> Outcome:
-    """A run in which node-0 dies when it has been asked so often, and is started again or not."""
-
-    async def story() -> Outcome:
-        served = Served(task, None, tls_files)
-        mortal = Fragile("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
-        mortal.dies_at = dies_at
-
-        async def live() -> None:
-            try:
-                await run_node(mortal, served.remote("node-0"))
-            except CrashError:
-                if comes_back:
-                    again = Node("node-0", lambda M: WORLD, 0, 1, folder / "node-0")
-                    await run_node(again, served.remote("node-0"))
-
-        served.begin(live())
-        served.join(*make_nodes(WORLD, SPLIT)[1:])
-        return await served.finish()
-
-    return tell(story())
-
-
 @pytest.mark.parametrize("dies_at", [2, 3, 4, 12])
-def test_a_node_that_comes_back_with_another_key_changes_nothing(
+def test_a_node_that_returns_with_a_new_key_changes_nothing(
     dies_at: int, tls_files: TLSByName, tmp_path: Path
 ) -> None:
     """In a round it is sent a start, a stop and a roster. The others answer the next roster, of the same nodes."""
     task = plan(FedKLUCBVI(), patience=20.0)
-    outcome = with_a_death(task, tls_files, tmp_path, dies_at, comes_back=True)
-    assert_same_but_for_requests(outcome.run, run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes"))
+    outcome = with_deaths(task, WORLD, SPLIT, tmp_path, [dies_at], tls_files=tls_files)
+    assert_same(outcome.run, run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes"), secure=True)
     assert outcome.events == []
 
 
@@ -619,9 +571,7 @@ def test_a_live_node_whose_line_breaks_in_a_round_signs_anew(tls_files: TLSByNam
 
 @pytest.mark.parametrize("collection", ["lockstep", "live"])
 @pytest.mark.parametrize("silent", [False, True], ids=["after it has answered", "before it answers"])
-def test_nothing_is_lost_if_a_node_vanishes_in_a_synchronisation(
-    collection: str, silent: bool, tls_files: TLSByName
-) -> None:
+def test_nothing_is_lost_if_a_node_vanishes_in_a_sum(collection: str, silent: bool, tls_files: TLSByName) -> None:
     """What the others had to report goes with their next report, once, and they count one failure.
 
     If the vanished node had answered, the sum is used.
@@ -634,7 +584,7 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_synchronisation(
         source: Any = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     else:
         task, source = plan(algorithm, **rules), WORLD
-    mortal, *others = nodes_of(Noting, source, [1] * 4, require_secure_sums=True)
+    mortal, *others = make_nodes(source, [1] * 4, kind=Noting, require_secure_sums=True)
     mortal.dies_in, mortal.after = 2, not silent
     outcome = one_vanishes(task, [mortal, *others], tls_files)
     T = task.setting.episodes
@@ -659,10 +609,11 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_synchronisation(
         assert later[1] > later[0] > 0
 
 
-def test_with_two_nodes_left_the_run_stops(tls_files: TLSByName, tmp_path: Path) -> None:
-    task = plan(FedKLUCBVI(), patience=0.3, on_away="exclude")
+def test_with_two_nodes_left_the_run_stops(tls_files: TLSByName) -> None:
+    task, nodes = plan(FedKLUCBVI(), patience=0.3, on_away="exclude"), make_nodes(WORLD, SPLIT, kind=Fragile)
+    nodes[0].dies_at = 5
     with pytest.raises(FederationStoppedError, match="secure sums need 3 nodes, and 2 take part"):
-        with_a_death(task, tls_files, tmp_path, 5, comes_back=False)
+        one_vanishes(task, nodes, tls_files)
 
 
 class Liar(Node):
@@ -677,9 +628,7 @@ class Liar(Node):
 
 def test_a_sum_that_cannot_be_true_stops_the_run_and_nobody_is_named(tls_files: TLSByName) -> None:
     nodes = [Liar("node-0", lambda M: WORLD, 0, 1), *make_nodes(WORLD, SPLIT)[1:]]
-    with pytest.raises(
-        FederationStoppedError, match=r"add up to what cannot be true: all agents.*hide which"
-    ) as stop:
+    with pytest.raises(FederationStoppedError, match=r"up to what cannot be true: all agents.*hide which") as stop:
         federate(plan(FedKLUCBVI(), on_violation="drop"), nodes, tls_files)
     assert "node-0" not in str(stop.value)
 
@@ -703,9 +652,7 @@ ROWS = "needs every agent's report by itself"
         (FedUCBVI(aggregation="uniform"), WORLD, {}, "one node's history"),
     ],
 )
-def test_plans_that_sums_cannot_hide_are_refused(
-    algorithm: Any, world: Any, changes: dict[str, Any], says: str
-) -> None:
+def test_plans_sums_cannot_hide_are_refused(algorithm: Any, world: Any, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         plan(algorithm, world, **changes)
 
@@ -718,15 +665,13 @@ def test_plans_that_sums_cannot_hide_are_refused(
         (FedKLUCBVI(stationary=True), 2000, {}, r"be 8,000,000 numbers .* at most 4,194,304\. Use fewer states"),
     ],
 )
-def test_counts_that_do_not_fit_a_message_are_refused(
-    algorithm: FedUCBVI | FedKLUCBVI, states: int, rest: dict[str, Any], says: str
-) -> None:
+def test_counts_above_a_message_are_refused(algorithm: Any, states: int, rest: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         _ = RunPlan(algorithm, Setting(states, 2, 10, 3, 10, 0.0, 0), **rest).support
     _ = RunPlan(algorithm, Setting(states // 2, 2, 10, 3, 10, 0.0, 0), **rest).support
 
 
-def test_nodes_refuse_what_they_have_not_agreed_to(folder: Path) -> None:
+def test_nodes_refuse_what_they_have_not_agreed_to(certs: Path) -> None:
     node = Node("node-0", lambda M: WORLD, 0, 1, require_secure_sums=True)
     with pytest.raises(InputError, match="secure sums only"):
         node.enter(plan_for(FedUCBVI(), WORLD, T).welcome())
@@ -734,29 +679,6 @@ def test_nodes_refuse_what_they_have_not_agreed_to(folder: Path) -> None:
         node.enter(plan(FedKLUCBVI()).welcome())
     for least in ((1, 4), (2, 3)):
         node = Node("node-0", lambda M: WORLD, 0, 1, least_episodes=least[0], least_members=least[1])
-        node.identify(TLSFiles.of(folder, "node-0"), "127.0.0.1")
+        node.identify(TLSFiles.of(certs, "node-0"), "127.0.0.1")
         with pytest.raises(InputError, match=r"this node wants . or more; serve it with --least-"):
             node.enter(plan(FedKLUCBVI()).welcome())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("serve", "--insecure", "--env", "gridworld", "--secure-sums"), "needs certificates"),
-        (("serve", "--certs", "c", "--nodes", "a,b", "--env", "gridworld", "--secure-sums"), "at least 3 nodes"),
-        (
-            ("serve", "--certs", "c", "--sizes", "3,2,3", "--secure-sums", "--option", "aggregation=uniform"),
-            "one node's history",
-        ),
-        (("join", "127.0.0.1:1", "--certs", "c", "--name", "a", "--least-members", "2"), "at least 3"),
-        (("join", "127.0.0.1:1", "--certs", "c", "--name", "a", "--members", "nowhere.txt"), "cannot be read"),
-        (
-            ("serve", "--certs", "c", "--sizes", "3,2,3", "--secure-sums", "--algorithm", "byzan-ucbvi"),
-            "every agent's report by itself",
-        ),
-        (("serve", "--insecure", "--sizes", "500,2,10", "--algorithm", "fed-kl-ucbvi"), "numbers a message"),
-        (("join", "127.0.0.1:1", "--insecure", "--name", "a", "--require-secure-sums"), "needs certificates"),
-    ],
-)
-def test_commands_refuse_with_a_reason(arguments: tuple[str, ...], says: str) -> None:
-    assert says in refusal(*arguments)

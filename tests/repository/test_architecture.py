@@ -35,8 +35,7 @@ def test_the_picture_has_every_package_on_its_floor(drawing: ModuleType) -> None
 
 def test_every_file_that_the_pages_for_contributors_name_exists() -> None:
     for page in (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"):
-        named = set(
-            re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./]+)`", page.read_text(encoding="utf-8"))
-        )
+        text = page.read_text(encoding="utf-8")
+        named = set(re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./]+)`", text))
         assert len(named) > 3
         assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

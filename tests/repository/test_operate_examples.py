@@ -89,9 +89,8 @@ def test_nodes_of_the_compose_file_bring_the_servers_agents_and_share_nothing() 
         if name != "prometheus":
             assert service["read_only"]
             assert service["cap_drop"] == ["ALL"]
-    for file in re.findall(
-        r"^COPY (.*) \S+$", (FOLDER / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE
-    ):
+    recipe = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
+    for file in re.findall(r"^COPY (.*) \S+$", recipe, flags=re.MULTILINE):
         assert all((ROOT / part).exists() for part in file.split())
 
 
@@ -118,7 +117,6 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
         paths.append(tmp_path / name.replace("@", "@shop-a"))
         text = (FOLDER / name).read_text(encoding="utf-8")
         paths[-1].write_text(text.replace(PROGRAM, "/bin/true"), encoding="utf-8")
-    said = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *map(str, paths)], capture_output=True, text=True, timeout=300
-    )
+    command = ["systemd-analyze", "verify", "--man=no", *map(str, paths)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (said.returncode, said.stderr) == (0, "")

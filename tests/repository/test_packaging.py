@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from commands import executed
 from repository import ROOT
 from shipped_wheel import LOOK
 
@@ -66,47 +67,39 @@ def distributions(package: str) -> set[str]:
     return {plain(name) for name in KNOWN.get(package, {package})}
 
 
+def declared(extras: Iterable[str] = ()) -> set[str]:
+    return names(PROJECT["project"]["dependencies"]).union(*(names(EXTRAS[extra]) for extra in extras))
+
+
 @pytest.mark.full
-def test_every_package_that_the_source_imports_is_declared() -> None:
-    declared = names(PROJECT["project"]["dependencies"])
-    for extra in EXTRAS.keys() - {"dev", "test"}:
-        declared |= names(EXTRAS[extra])
-    for package, path in imported(ROOT / "src"):
-        assert distributions(package) & declared, f"{path} imports {package}, which no dependency or extra declares"
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples"])
+def test_every_package_that_is_imported_is_declared(folder: str) -> None:
+    known, own = declared(("dev", "test")), {"rlberry"}  # tests/support/rlberry_reference.py says how to get it
+    for path in PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"]:
+        own |= {file.stem for file in (ROOT / path).glob("*.py")}
+    if folder == "src":
+        known, own = declared(EXTRAS.keys() - {"dev", "test"}), set()
+    for package, path in imported(ROOT / folder):
+        assert package in own or distributions(package) & known, f"{path} imports {package}, not declared"
 
 
 def test_all_public_names_can_be_looked_at_without_any_extra() -> None:
     """``help``, ``import *`` and ``inspect.getmembers``, as editors use it, with all packages of extras kept away."""
-    plainly = names(PROJECT["project"]["dependencies"])
-    extra = {package for package, _ in imported(ROOT / "src") if not distributions(package) & plainly}
+    extra = {package for package, _ in imported(ROOT / "src") if not distributions(package) & declared()}
     assert "gymnasium" in extra
     absent = f"import sys\nsys.modules.update(dict.fromkeys({sorted(extra)}))\n"  # None: it cannot be imported
-    looked = subprocess.run([sys.executable, "-c", absent + LOOK], capture_output=True, text=True)
+    looked = executed(absent + LOOK)
     assert looked.returncode == 0, looked.stderr
     assert "learn_bins(" in looked.stdout
-    used = absent + "import fed_ucbvi\nfed_ucbvi.learn_bins(None)"
-    refused = subprocess.run([sys.executable, "-c", used], capture_output=True, text=True)
+    refused = executed(absent + "import fed_ucbvi\nfed_ucbvi.learn_bins(None)")
     assert "InputError: this needs the package gymnasium" in refused.stderr
 
 
 @pytest.mark.full
 def test_every_declared_package_is_imported() -> None:
     used = set().union(*(distributions(package) for package, _ in imported(ROOT / "src")))
-    declared = names(PROJECT["project"]["dependencies"])
-    for extra in EXTRAS.keys() - {"dev", "docs", "test"}:
-        declared |= names(EXTRAS[extra])
-    assert declared <= used | BY_OTHERS, f"declared and not imported: {sorted(declared - used)}"
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
-def test_what_tests_and_examples_import_is_declared(folder: str) -> None:
-    declared = names(PROJECT["project"]["dependencies"]) | names(EXTRAS["dev"]) | names(EXTRAS["test"])
-    folders = PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"]
-    own = {path.stem for folder in folders for path in (ROOT / folder).glob("*.py")}
-    optional = {"rlberry"} | own  # tests/support/rlberry_reference.py says how to get it
-    for package, path in imported(ROOT / folder):
-        assert package in optional or distributions(package) & declared, f"{path} imports {package}, not declared"
+    known = declared(EXTRAS.keys() - {"dev", "docs", "test"})
+    assert known <= used | BY_OTHERS, f"declared and not imported: {sorted(known - used)}"
 
 
 def test_every_bound_has_a_lower_end() -> None:

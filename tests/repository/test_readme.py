@@ -60,9 +60,7 @@ def test_the_federation_of_clinics_has_the_heterogeneity_it_says(capsys: pytest.
     assert capsys.readouterr().out == "0.200\n"
 
 
-def test_the_first_commands_run_where_the_first_example_was_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_commands_run_where_the_example_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     execute(EXAMPLES[0])
     assert [command.split()[0] for command in COMMANDS[:2]] == ["run", "show"]

@@ -75,13 +75,8 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
     assert isinstance(cited["date-released"], date)
     paper = cited["preferred-citation"]
     assert paper["type"] == "conference-paper"
-    assert [author["family-names"] for author in paper["authors"]] == [
-        "Labbi",
-        "Tiapkin",
-        "Mancini",
-        "Mangold",
-        "Moulines",
-    ]
+    authors = " ".join(author["family-names"] for author in paper["authors"])
+    assert authors == "Labbi Tiapkin Mancini Mangold Moulines"
     assert paper["year"] == 2025
     assert "AISTATS" in paper["collection-title"]
 
@@ -95,9 +90,7 @@ def test_security_md_says_how_to_report_and_its_links_lead_somewhere() -> None:
         assert not part or part in headings
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in TEMPLATES if path.name != "config.yml"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", [path for path in TEMPLATES if path.stem != "config"], ids=lambda path: path.name)
 def test_an_issue_template_asks_something_and_every_question_has_a_name_of_its_own(path: Path) -> None:
     """The fields that GitHub's issue forms require."""
     form = yaml.safe_load(path.read_text(encoding="utf-8"))

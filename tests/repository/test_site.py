@@ -6,7 +6,6 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,84 +16,72 @@ from repository import ROOT
 DOCS = ROOT / "docs"
 
 
-@pytest.fixture
-def check(tmp_path: Path) -> Callable[[], tuple[int, str]]:
-    """Exit code and words of the check of the site in this folder."""
+KNOWN = "from fed_ucbvi import run  # here\nfrom fed_ucbvi.charts.picture import Picture\nimport numpy as np"
+IMPORTED = "from fed_ucbvi import (\n    gridworld,\n    run,\n)\nfrom fed_ucbvi.engine.simulation import Simulation"
+SITES: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
+    "dead links, missing anchors, things from outside": (
+        {
+            "other.html": '<h1 id="here">Here</h1>',
+            "index.html": '<a href="other.html#here">a</a> <a href="https://example.org/x">b</a>',
+        },
+        {
+            "index.html": '<a href="gone.html">a</a> <a href="other.html#gone">b</a>',
+            "style.css": "@import url('https://example.org/font.css');",
+            "other.html": '<script src="https://example.org/x.js"></script>',
+        },
+        [
+            "index.html: nothing at gone.html",
+            "index.html: no anchor other.html#gone",
+            "other.html: loads https://example.org/x.js",
+            "style.css: loads from another host",
+        ],
+    ),
+    "a star that was eaten, a character that the font lacks, a font that is not there, help that is too wide": (
+        {
+            "index.html": "<p>V<sub>h</sub> <code>V_{h}^*</code></p><math><mi>V</mi></math>",
+            "style.css": "@font-face { unicode-range: U+20-7E, U+3B5; src: url(data:x) }",
+            "generated/commands.html": f"<p>{'x' * 89}</p><pre>{'x' * 88}</pre>",
+        },
+        {
+            "index.html": "<p>Q^<em>, V^</em>, V_{h+1}</p><math><mi>Ж</mi><mi>ε</mi></math>",
+            "style.css": "@font-face { unicode-range: U+20-7E, U+3B5; src: url('fonts/gone.woff2') }",
+            "generated/commands.html": f"<pre>short\n{'x' * 89}</pre>",
+        },
+        [
+            f"generated/commands.html: wider than 88 columns: {'x' * 89}",
+            "index.html: shows Q^,",
+            "index.html: shows V^,",
+            "index.html: shows V_{h+1}",
+            "formulas: Ж is not in the embedded font",
+            "style.css: nothing at fonts/gone.woff2",
+        ],
+    ),
+    "names that no reference has, imported or called; other people's names are their own affair": (
+        {
+            "generated/api.html": '<dt id="fed_ucbvi.run"></dt><dt id="fed_ucbvi.charts.picture.Picture"></dt>',
+            "index.html": f"<pre>{KNOWN}</pre><code>run(1)</code><code>sorted(x)</code>",
+        },
+        {"index.html": f"<pre>{IMPORTED}</pre><code>plot_inspection(found, path)</code>"},
+        [
+            "index.html: Simulation is not in generated/api.html",
+            "index.html: gridworld is not in generated/api.html",
+            "index.html: plot_inspection is not in generated/api.html",
+        ],
+    ),
+}
+"""Pages on which nothing is wrong, what is changed in them, and what is then found."""
 
-    def checked() -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, str(DOCS / "check_site.py"), str(tmp_path)], capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout
 
-    return checked
-
-
-def test_dead_links_missing_anchors_and_things_from_outside_are_found(
-    check: Callable[[], tuple[int, str]], tmp_path: Path
-) -> None:
-    other, index = tmp_path / "other.html", tmp_path / "index.html"
-    other.write_text('<h1 id="here">Here</h1>', encoding="utf-8")
-    index.write_text('<a href="other.html#here">a</a> <a href="https://example.org/x">b</a>', encoding="utf-8")
-    assert check() == (0, "")
-    index.write_text('<a href="gone.html">a</a> <a href="other.html#gone">b</a>', encoding="utf-8")
-    (tmp_path / "style.css").write_text("@import url('https://example.org/font.css');", encoding="utf-8")
-    other.write_text('<script src="https://example.org/x.js"></script>', encoding="utf-8")
-    code, said = check()
-    assert code == 1
-    assert said.splitlines() == [
-        "index.html: nothing at gone.html",
-        "index.html: no anchor other.html#gone",
-        "other.html: loads https://example.org/x.js",
-        "style.css: loads from another host",
-    ]
-
-
-def test_what_cannot_be_read_is_found(check: Callable[[], tuple[int, str]], tmp_path: Path) -> None:
-    """A star that was eaten, a character that the font lacks, a font that is not there, help that is too wide."""
-    index, style = tmp_path / "index.html", tmp_path / "style.css"
-    commands = tmp_path / "generated" / "commands.html"
-    commands.parent.mkdir()
-    index.write_text("<p>V<sub>h</sub> <code>V_{h}^*</code></p><math><mi>V</mi></math>", encoding="utf-8")
-    style.write_text("@font-face { unicode-range: U+20-7E, U+3B5; src: url(data:x) }", encoding="utf-8")
-    commands.write_text(f"<p>{'x' * 89}</p><pre>{'x' * 88}</pre>", encoding="utf-8")
-    assert check() == (0, "")
-    index.write_text("<p>Q^<em>, V^</em>, V_{h+1}</p><math><mi>Ж</mi><mi>ε</mi></math>", encoding="utf-8")
-    style.write_text("@font-face { unicode-range: U+20-7E, U+3B5; src: url('fonts/gone.woff2') }", encoding="utf-8")
-    commands.write_text(f"<pre>short\n{'x' * 89}</pre>", encoding="utf-8")
-    code, said = check()
-    assert code == 1
-    assert said.splitlines() == [
-        f"generated/commands.html: wider than 88 columns: {'x' * 89}",
-        "index.html: shows Q^,",
-        "index.html: shows V^,",
-        "index.html: shows V_{h+1}",
-        "formulas: Ж is not in the embedded font",
-        "style.css: nothing at fonts/gone.woff2",
-    ]
-
-
-def test_names_that_no_reference_has_are_found(check: Callable[[], tuple[int, str]], tmp_path: Path) -> None:
-    """What the Python of a page imports, or what its text calls; other people's names are their own affair."""
-    reference = tmp_path / "generated" / "api.html"
-    reference.parent.mkdir()
-    reference.write_text(
-        '<dt id="fed_ucbvi.run"></dt><dt id="fed_ucbvi.charts.picture.Picture"></dt>', encoding="utf-8"
-    )
-    known = "from fed_ucbvi import run  # here\nfrom fed_ucbvi.charts.picture import Picture\nimport numpy as np"
-    index = tmp_path / "index.html"
-    index.write_text(f"<pre>{known}</pre><code>run(1)</code><code>sorted(x)</code>", encoding="utf-8")
-    assert check() == (0, "")
-    imported = (
-        "from fed_ucbvi import (\n    gridworld,\n    run,\n)\nfrom fed_ucbvi.engine.simulation import Simulation"
-    )
-    index.write_text(f"<pre>{imported}</pre><code>plot_inspection(found, path)</code>", encoding="utf-8")
-    assert check() == (
-        1,
-        "index.html: Simulation is not in generated/api.html\n"
-        "index.html: gridworld is not in generated/api.html\n"
-        "index.html: plot_inspection is not in generated/api.html\n",
-    )
+@pytest.mark.parametrize("wrong", SITES)
+def test_what_is_wrong_on_the_site_is_found(wrong: str, tmp_path: Path) -> None:
+    good, bad, found = SITES[wrong]
+    (tmp_path / "generated").mkdir()
+    for pages, code, lines in ((good, 0, []), (bad, 1, found)):
+        for name, text in pages.items():
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        command = [sys.executable, str(DOCS / "check_site.py"), str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.splitlines()) == (code, lines)
 
 
 @pytest.mark.full

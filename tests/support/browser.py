@@ -48,8 +48,6 @@ def open_browser(profile: Path) -> Iterator[Any]:
 
 
 class OpenPage:
-    """A page in the browser."""
-
     def __init__(self, browser: Any, url: str) -> None:
         self.browser = browser
         browser.get("about:blank")

@@ -35,8 +35,6 @@ class Terminal(io.StringIO):
 
 
 class Result(Protocol):
-    """A command that has ended."""
-
     exit_code: int
     exception: BaseException | None
 

@@ -11,7 +11,6 @@ from fed_ucbvi.engine.drivers import DRIVERS, episodes
 
 
 def compile_for(name: str) -> None:
-    """Run an algorithm with every driver."""
     warnings.simplefilter("ignore")
     agents = 1 if make_algorithm(name, {}).single_agent else 3
     for driver in DRIVERS:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
 from fed_ucbvi import FedUCBVI, Run, run, synthetic
+from fed_ucbvi.network import certificates
+from fed_ucbvi.network.certificates import PEM, SigningRequest, TLSFiles, read_authority
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError
 from fed_ucbvi.network.messages import PROTOCOL, DeltaCache, Down, Hello, Refusal, Up, Welcome, decode_down, encode
 from fed_ucbvi.network.node import Node
@@ -25,8 +30,6 @@ WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(synchronisation="local")
 T, SEED = 120, 4
 SPLIT = [1, 2]
-SECONDS = 300
-"""What a story may take at most."""
 
 
 def plan(**rules: Any) -> RunPlan:
@@ -35,7 +38,6 @@ def plan(**rules: Any) -> RunPlan:
 
 
 def simulated() -> Run:
-    """What it gives."""
     return run(ALGORITHM, WORLD, T, seed=SEED, driver="episodes")
 
 
@@ -47,7 +49,6 @@ class Stream:
         self._taken = DeltaCache()
 
     async def say(self, *messages: Up | bytes) -> None:
-        """Send messages, or bytes that are none."""
         for message in messages:
             await self._connection.write(message if isinstance(message, bytes) else encode(message))
 
@@ -59,6 +60,26 @@ class Stream:
             return None
         self._taken.keep(message)
         return message
+
+
+class Arriving:
+    """The server's end of a stream on which these bytes arrive."""
+
+    peer, certificate = "nowhere", b""
+
+    def __init__(self, *arriving: bytes) -> None:
+        self.arriving, self.sent = list(arriving), list[bytes]()
+
+    async def read(self) -> bytes:
+        if not self.arriving:
+            raise ConnectionEndedError("it has ended")
+        return self.arriving.pop(0)
+
+    async def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    async def finish(self) -> None:
+        pass
 
 
 @asynccontextmanager
@@ -88,9 +109,8 @@ def long_fault(length: int) -> bytes:
 
 def hello_of(party: Node, **changes: Any) -> Hello:
     """The hello of a node, or one that is a little different."""
-    return replace(
-        Hello(PROTOCOL, "0", party.name, INCARNATION, party.first_agent, party.agents, party.run), **changes
-    )
+    hello = Hello(PROTOCOL, "0", party.name, INCARNATION, party.first_agent, party.agents, party.run)
+    return replace(hello, **changes)
 
 
 async def turning(node: Node, server: Remote, turn: Turn) -> str:
@@ -108,3 +128,14 @@ async def turning(node: Node, server: Remote, turn: Turn) -> str:
         except ConnectionLostError as lost:
             return str(lost)
     return ""
+
+
+def without_usage(folder: Path, name: str, common_name: str) -> TLSFiles:
+    """A certificate of the federation's authority that does not say what it is for, as other programs make them."""
+    authority, key = read_authority(folder), ec.generate_private_key(ec.SECP256R1())
+    request = SigningRequest(common_name, key.public_key())
+    host = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    made = certificates._signed(request, authority.certificate.subject, authority.key, 1, host)
+    own = TLSFiles.of(folder, name)
+    certificates._write(own.certificate, made.public_bytes(PEM), own.key, certificates._private(key))
+    return own

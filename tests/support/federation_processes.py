@@ -12,15 +12,16 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, Run, run, synthetic
+from fed_ucbvi.network.certificates import make_certificates
 from saved_states import log_in
-from warm_start import WarmProcess
+from warm_start import WARM, run_command
 
 SECONDS = 300.0
 """What is waited for at most; a machine that takes longer is taken to hang."""
@@ -49,27 +50,36 @@ class Party:
     """One process; what it says is read as it comes."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = WarmProcess(arguments)
+        ends = [WARM.Pipe(duplex=False) for _ in range(2)]
+        self.process = WARM.Process(target=run_command, args=(arguments, *(end for _, end in ends)), daemon=True)
+        self.process.start()
         self.said: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        self._readers = [threading.Thread(target=self._listen, args=(name,), daemon=True) for name in self.said]
-        for reader in self._readers:
-            reader.start()
+        self._readers = []
+        for name, (near, far) in zip(self.said, ends, strict=True):
+            far.close()
+            self._readers.append(threading.Thread(target=self._listen, args=(name, near), daemon=True))
+            self._readers[-1].start()
 
-    def _listen(self, name: str) -> None:
-        with getattr(self.process, name) as lines:
+    def _listen(self, name: str, end: Connection) -> None:
+        with end, open(end.fileno(), encoding="utf-8", closefd=False) as lines:
             for line in lines:
                 self.said[name].append(line)
 
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
     def words(self) -> str:
-        """What it has written to standard error."""
         return "".join(self.said["stderr"])
 
     def end(self) -> int:
         """Wait for its own end; the exit code."""
-        code = self.process.wait(SECONDS)
+        self.process.join(SECONDS)
+        assert self.process.exitcode is not None, "a command does not end"
         for reader in self._readers:
             reader.join(SECONDS)
-        return code
+        return self.process.exitcode
 
     def kill(self) -> None:
         """As ``kill -9`` does, frozen or not."""
@@ -77,13 +87,62 @@ class Party:
         self.end()
 
 
-class Processes:
+class Parties:
+    """Processes by name, one of which is a server that leaves its port in the folder; all are killed at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, 0
+        self.parties: dict[str, Party] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        for name, party in self.parties.items():
+            party.kill()
+            if error is not None:
+                sys.stderr.write(f"--- {name}:\n{party.words()}")
+
+    def begin(self, name: str, *arguments: str) -> None:
+        """Begin a process, for the first time or again; a server listens when this returns."""
+        self.parties[name] = Party(*arguments)
+        if name == SERVER and self.port == 0:
+            file = self.folder / "port"
+            self.wait(file.exists, "the server's port")
+            self.port = int(file.read_text(encoding="utf-8"))
+
+    @property
+    def server(self) -> Party:
+        return self.parties[SERVER]
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def words(self) -> str:
+        return "".join(party.words() for party in self.parties.values())
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until ``condition()``; the server must live."""
+        end = time.monotonic() + SECONDS
+        while not condition():
+            assert self.server.process.is_alive(), f"the server ended before {what}: {self.server.words()}"
+            assert time.monotonic() < end, f"waited in vain for {what}"
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """Wait for the end of all, in which none has failed."""
+        codes = {name: party.end() for name, party in self.parties.items()}
+        assert codes == dict.fromkeys(codes, 0), self.words()
+
+
+class Processes(Parties):
     """``fed-ucbvi serve`` and two ``fed-ucbvi join``, or three with secure sums.
 
     Args:
         folder: for checkpoint, states and result.
         rules: further arguments of the server.
-        certs: a folder with certificates; none: insecure.
+        certs: a folder with certificates; none: insecure, but with secure sums they are made.
         secure_sums: nodes require them.
         problem: what the server is told of the problem, by default all of it.
         nodes: first agent and number of agents of each; then with Fed-KL-UCBVI, as with secure sums.
@@ -100,55 +159,34 @@ class Processes:
         nodes: Mapping[str, tuple[int, int]] | None = None,
         joining: Sequence[str] = (),
     ) -> None:
-        self._problem, self._joining = problem, joining
-        self._nodes, self._secure = nodes or (THREE if secure_sums else AGENTS), secure_sums
+        super().__init__(folder)
+        self._problem, self._joining, self._rules = problem, joining, rules
+        self.nodes, self._secure = nodes or (THREE if secure_sums else AGENTS), secure_sums
         self._increments = secure_sums or nodes is not None
-        self.folder, self._rules = folder, rules
+        if secure_sums and certs is None:
+            certs = folder / "certs"
+            make_certificates(certs, server=SERVER, nodes=[*self.nodes])
         self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
-        self.port = 0
-        self.parties: dict[str, Party] = {}
         self.logs: dict[str, Path] = {}
         """Of nodes that have some."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for name, party in self.parties.items():
-            party.kill()
-            if error is not None:
-                sys.stderr.write(f"--- {name}:\n{party.words()}")
 
     def start(self, *names: str, port: int | None = None) -> None:
         """Start parties, for the first time or again; nodes go to the server, or to ``port`` if that is said."""
         for name in names:
-            self.parties[name] = Party(*(self._serve() if name == SERVER else self._join(name, port)))
-            if name == SERVER and self.port == 0:
-                file = self.folder / "port"
-                self.wait(file.exists, "the server's port")
-                self.port = int(file.read_text(encoding="utf-8"))
+            self.begin(name, *(self.serving() if name == SERVER else self.joining(name, port)))
 
-    def _serve(self) -> Sequence[str]:
+    def serving(self) -> Sequence[str]:
         return (
-            *(
-                "serve",
-                "--listen",
-                f"127.0.0.1:{self.port}",
-                "--port-file",
-                str(self.folder / "port"),
-                *self._tls_files,
-            ),
-            *("--nodes", ",".join(self._nodes), "--episodes", str(T), "--seed", str(SEED), *self._problem),
+            *("serve", "--listen", self.address, "--port-file", str(self.folder / "port"), *self._tls_files),
+            *("--nodes", ",".join(self.nodes), "--episodes", str(T), "--seed", str(SEED), *self._problem),
             *(("--algorithm", "fed-kl-ucbvi") if self._increments else ("--option", "synchronisation=local")),
             *("--checkpoint", str(self.folder / "checkpoint")),
             *("--out", str(self.folder / "run"), "--json", "--quiet", *self._rules),
             *(("--secure-sums",) if self._secure else ()),
         )
 
-    def _join(self, name: str, port: int | None) -> Sequence[str]:
-        first, agents = self._nodes[name]
+    def joining(self, name: str, port: int | None = None) -> Sequence[str]:
+        first, agents = self.nodes[name]
         return (
             *("join", f"127.0.0.1:{port or self.port}", "--name", name, *self._tls_files, *PROBLEM),
             *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name), "--json"),
@@ -158,20 +196,21 @@ class Processes:
         )
 
     def kill(self, *names: str) -> None:
-        """``kill -9``, all at once."""
         for name in names:
-            self.parties[name].process.send_signal(signal.SIGKILL)
+            self.parties[name].process.kill()
         for name in names:
             self.parties[name].end()
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send one signal."""
-        self.parties[name].process.send_signal(number)
+        """Send a signal, unless the process has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.parties[name].pid, number)
 
     def limit_files(self, name: str, size: int) -> None:
         """No file of this process may grow beyond so many bytes: writing fails as on a full disk; -1 lifts it."""
-        hard = resource.prlimit(self.parties[name].process.pid, resource.RLIMIT_FSIZE)[1]
-        resource.prlimit(self.parties[name].process.pid, resource.RLIMIT_FSIZE, (hard if size < 0 else size, hard))
+        pid = self.parties[name].pid
+        hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if size < 0 else size, hard))
 
     # ------------------------------------------------------------------------------------------------------ watching
 
@@ -180,33 +219,19 @@ class Processes:
         folder = self.folder / "checkpoint"
         return max(0, log_in(folder).last) if folder.exists() else 0
 
-    def wait(self, condition: Any, what: str) -> None:
-        """Wait until ``condition()``; the server must live."""
-        end = time.monotonic() + SECONDS
-        while not condition():
-            server = self.parties[SERVER].process
-            if server.poll() is not None:
-                raise AssertionError(f"the server ended ({server.returncode}) before {what}")
-            if time.monotonic() > end:
-                raise AssertionError(f"waited in vain for {what}")
-            time.sleep(0.02)
-
     def reach(self, number: int) -> None:
-        """Wait until that round is on record."""
         self.wait(lambda: self.round() >= number, f"round {number}")
 
     def hear(self, name: str, pattern: str) -> None:
-        """Wait until a party has said that."""
         party = self.parties[name]
         self.wait(lambda: re.search(pattern, party.words()), f"{name} to say '{pattern}'")
 
     def finish(self) -> tuple[Run, dict[str, Any]]:
         """Wait for the end of server and nodes: the saved run and the printed summary."""
-        codes = {name: party.end() for name, party in self.parties.items()}
-        assert codes == dict.fromkeys(codes, 0)
+        self.end()
         for name in self.parties.keys() - {SERVER}:
             assert json.loads("".join(self.parties[name].said["stdout"]))["policy"]["final"]
-        summary = json.loads("".join(self.parties[SERVER].said["stdout"]))
+        summary = json.loads("".join(self.server.said["stdout"]))
         return Run.load(self.folder / "run"), summary
 
     def leftovers(self) -> list[str]:
@@ -228,9 +253,7 @@ class Line:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._listener.close()
         self.cut()
 

@@ -122,14 +122,11 @@ class Flower:
 
     def register(self, name: str) -> int:
         """Make a key for a SuperNode and register it; gives the node's number."""
-        key = ec.generate_private_key(ec.SECP384R1())
-        file = self._home(name) / "key"
-        openssh = serialization.PrivateFormat.OpenSSH
-        file.write_bytes(key.private_bytes(serialization.Encoding.PEM, openssh, serialization.NoEncryption()))
+        key, encoding = ec.generate_private_key(ec.SECP384R1()), serialization.Encoding
+        file, openssh = self._home(name) / "key", serialization.PrivateFormat.OpenSSH
+        file.write_bytes(key.private_bytes(encoding.PEM, openssh, serialization.NoEncryption()))
         public = file.with_suffix(".pub")
-        public.write_bytes(
-            key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        )
+        public.write_bytes(key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH))
         return int(self.command("supernode", "register", str(public), CONNECTION)["node-id"])
 
     def start_supernode(self, name: str, config: str, extra: Mapping[str, str] | None = None) -> None:
@@ -154,7 +151,6 @@ class Flower:
             time.sleep(0.1)
 
     def server_log(self, run: str) -> str:
-        """What the ServerApp said."""
         return self._flwr("log", "--show", run, CONNECTION)
 
     def stop(self) -> None:
@@ -170,7 +166,6 @@ class Flower:
 
 @contextmanager
 def flower(venv: Path, folder: Path) -> Iterator[Flower]:
-    """Flower's processes, stopped at the end."""
     processes = Flower(venv, folder)
     try:
         yield processes

@@ -34,8 +34,6 @@ class World:
 
 
 class Place(TableEnv):
-    """A corridor with noisy rewards."""
-
     def __init__(self, world: World, agent: int) -> None:
         super().__init__(noise=0.5, initial=(0.5, 0.5, 0.0))
         self.world, self.agent = world, agent

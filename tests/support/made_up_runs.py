@@ -66,12 +66,10 @@ def group(
 
 
 def table(*groups: Group) -> Traces:
-    """These groups as a table."""
     return Traces(groups, {})
 
 
 def known(verdict: Verdict | None) -> Verdict:
-    """A verdict that there must be."""
     assert verdict is not None
     return verdict
 

@@ -16,10 +16,11 @@ import shutil
 import sys
 import time
 import types
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -35,6 +36,7 @@ from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, 
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import masked, pair_key, summed
 from fed_ucbvi.network.transport import Listener, WireCount
+from network import first_broadcast
 
 NAMES = ("node-0", "node-1", "node-2", "node-3")
 VICTIM = "node-3"
@@ -47,13 +49,45 @@ T, EPISODES = 200, 20
 READ, ANSWERS = "read.npz", "answers.json"
 
 Answer = Report | Decline | None
-Attack = Callable[["Attacker"], Awaitable[Message | None]]
+CarryOut = Callable[["Attacker"], Awaitable[Message | None]]
+
+
+class Attack(NamedTuple):
+    """An attack.
+
+    Attributes:
+        carry_out: what the server does; gives what it has read.
+        check: without which it succeeds.
+        says: what a node then says that has the check, or the server hears.
+        options: of all nodes, or of one.
+        up_to: of the numbers that it reads so many episodes are of others.
+        nodes: that take part.
+    """
+
+    carry_out: CarryOut
+    check: str
+    says: str
+    options: Mapping[str, Sequence[str]] = MappingProxyType({})
+    up_to: int = 0
+    nodes: Sequence[str] = NAMES
+
+
 ATTACKS: dict[str, Attack] = {}
 
 
-def attack(function: Attack) -> Attack:
-    ATTACKS[function.__name__] = function
-    return function
+def attack(*about: Any, **more: Any) -> Callable[[CarryOut], CarryOut]:
+    def listed(carry_out: CarryOut) -> CarryOut:
+        ATTACKS[carry_out.__name__] = Attack(carry_out, *about, **more)
+        return carry_out
+
+    return listed
+
+
+ALL = ""
+STRICT = {ALL: ("--most-failures", "0")}
+PINNED = {VICTIM: ("--members", "members.txt")}
+SILENT: dict[str, Sequence[str]] = dict.fromkeys(("node-1", "node-2"), ("--no-rewards",))
+STAND_OUT = "and 3 are needed, so that no node's numbers stand out"
 
 
 class Attacker:
@@ -74,10 +108,7 @@ class Attacker:
         self.base, self.played = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0)
         self.said: list[tuple[str, int, str]] = []
         """What every node has answered to every roster."""
-        algorithm, setting = self.plan.algorithm, self.plan.setting
-        self.broadcast: Message = tuple(
-            np.array(array) for array in algorithm.broadcast(algorithm.new_server(setting))
-        )
+        self.broadcast = first_broadcast(self.plan)
         self.broadcast[1][...] = 10**6  # so many visits that nobody asks for a synchronisation
 
     async def session(self, connection: Any) -> None:
@@ -155,10 +186,15 @@ class Attacker:
         assert total is not None, "an honest sum"
         return fingerprint(roster), total
 
+    async def sum_with_ghosts(self, *names: str) -> Message | None:
+        """What is new in round 1 of these nodes and of invented members."""
+        await self.everyone(1, EPISODES, names)
+        binding = self.signed[VICTIM].ready.binding
+        ghosts = [self.invent(name, 4 + i, binding) for i, name in enumerate(GHOSTS)]
+        return await self.sum(self.roster(1, [*names, *GHOSTS]), *ghosts)
+
 
 class Ghost:
-    """A member that the server is."""
-
     entry: RosterEntry
 
     def __init__(self, server: Attacker, name: str, first_agent: int, files: TLSFiles) -> None:
@@ -174,7 +210,7 @@ def less(one: Message | None, other: Message | None) -> Message | None:
 # ------------------------------------------------------------------------------------------------------- attacks
 
 
-@attack
+@attack("three contributors", STAND_OUT)
 async def a_node_that_joins_late_or_plays_alone(server: Attacker) -> Message | None:
     digest, _ = await server.honest_sum(NAMES[:3])
     await server.everyone(2, 0, NAMES[:3], confirmed=(1, digest))
@@ -182,7 +218,7 @@ async def a_node_that_joins_late_or_plays_alone(server: Attacker) -> Message | N
     return await server.sum(server.roster(2, NAMES))
 
 
-@attack
+@attack("one broadcast for all", "has sent different broadcasts to different nodes")
 async def another_policy_for_the_victim(server: Attacker) -> Message | None:
     policy = server.broadcast[0].copy()
     policy[...] = False
@@ -200,7 +236,7 @@ async def another_policy_for_the_victim(server: Attacker) -> Message | None:
     return total[:1]
 
 
-@attack
+@attack("signatures", "of 'node-0' what it has not signed for this round")
 async def keys_of_its_own_in_the_place_of_others(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES)
     keys = {name: X25519PrivateKey.generate() for name in NAMES[:3]}
@@ -220,7 +256,7 @@ async def keys_of_its_own_in_the_place_of_others(server: Attacker) -> Message | 
     return summed([answer.arrays, *masks])
 
 
-@attack
+@attack("one answer a round", "sent in other company only after new episodes")
 async def rosters_of_three_out_of_four(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES)
     sums = [await server.sum(server.roster(1, three)) for three in itertools.combinations(NAMES, 3)]
@@ -230,37 +266,36 @@ async def rosters_of_three_out_of_four(server: Attacker) -> Message | None:
     return less(tuple(sum(arrays) // 3 for arrays in zip(*known, strict=True)), known[0])
 
 
-@attack
+def rewards_in(total: Message | None) -> Message | None:
+    return None if total is None or not total[-1][0, 0] else (total[-1][:, :4],)
+
+
+@attack("three that tell rewards", "", SILENT, nodes=NAMES[1:])
 async def rewards_that_the_others_keep_back(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES, NAMES[1:])
-    total = await server.sum(server.roster(1, NAMES[1:]))
-    return None if total is None or not total[-1][0, 0] else (total[-1][:, :4],)
+    return rewards_in(await server.sum(server.roster(1, NAMES[1:])))
 
 
-@attack
+@attack("pins for rewards", "", {**SILENT, **PINNED}, nodes=NAMES[1:])
 async def rewards_in_invented_company(server: Attacker) -> Message | None:
-    await server.everyone(1, EPISODES, NAMES[1:])
-    binding = server.signed[VICTIM].ready.binding
-    ghosts = [server.invent(name, 4 + i, binding) for i, name in enumerate(GHOSTS)]
-    total = await server.sum(server.roster(1, [*NAMES[1:], *GHOSTS]), *ghosts)
-    return None if total is None or not total[-1][0, 0] else (total[-1][:, :4],)
+    return rewards_in(await server.sum_with_ghosts(*NAMES[1:]))
 
 
-@attack
+@attack("no question in the open", "numbers in the open", nodes=(VICTIM,))
 async def a_question_in_the_open(server: Attacker) -> Message | None:
     await server.play(VICTIM, 1, EPISODES)
     answer = await server.ask(Query(1, 0, (np.zeros(1, dtype=np.int64),)), VICTIM)
     return answer.arrays if isinstance(answer, Report) else None
 
 
-@attack
+@attack("the limit of failures", "have failed after this node had answered", STRICT, 3)
 async def a_feigned_failure(server: Attacker) -> Message | None:
     _, first = await server.honest_sum()
     await server.everyone(2, 1)
     return less(first, await server.sum(server.roster(2, NAMES[:3])))
 
 
-@attack
+@attack("what is confirmed stays so", "takes back that it has used", STRICT)
 async def a_confirmation_that_is_taken_back(server: Attacker) -> Message | None:
     digest, first = await server.honest_sum()
     await server.everyone(2, 0, NAMES[:3], confirmed=(1, digest))
@@ -272,7 +307,7 @@ async def a_confirmation_that_is_taken_back(server: Attacker) -> Message | None:
     return less(first, await server.sum(server.roster(3, NAMES[:3])))
 
 
-@attack
+@attack("no denial after an answer", "only after new episodes", STRICT)
 async def a_denial_by_one_who_has_answered(server: Attacker) -> Message | None:
     digest, first = await server.honest_sum()
     signature = (await server.play(VICTIM, 2, 0, missed=1, missed_roster=digest)).denial
@@ -281,7 +316,7 @@ async def a_denial_by_one_who_has_answered(server: Attacker) -> Message | None:
     return less(first, await server.sum(server.roster(2, NAMES[:3], [denial] if signature else [])))
 
 
-@attack
+@attack("no harm by false denials", "only after new episodes", STRICT)
 async def a_false_denial_by_one_that_colludes(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES)
     ghost = server.invent(GHOSTS[0], 4, server.signed[VICTIM].ready.binding)
@@ -295,7 +330,7 @@ async def a_false_denial_by_one_that_colludes(server: Attacker) -> Message | Non
     return less(first, await server.sum(server.roster(2, [*NAMES[:3], ghost.name], [denial]), ghost))
 
 
-@attack
+@attack("counts of what was credited", "have failed after this node had answered", STRICT)
 async def where_a_node_began_from_counts_without_it(server: Attacker) -> Message | None:
     """Rewards of all, and then counts of all others: the initial states that are in one sum only are the victim's."""
     digest, rewards = await server.honest_sum(counts=False)
@@ -310,15 +345,12 @@ async def where_a_node_began_from_counts_without_it(server: Attacker) -> Message
     return (began,)
 
 
-@attack
+@attack("", STAND_OUT, PINNED, nodes=(VICTIM,))
 async def invented_members(server: Attacker) -> Message | None:
-    await server.play(VICTIM, 1, EPISODES)
-    binding = server.signed[VICTIM].ready.binding
-    ghosts = [server.invent(name, 4 + i, binding) for i, name in enumerate(GHOSTS)]
-    return await server.sum(server.roster(1, [VICTIM, *GHOSTS]), *ghosts)
+    return await server.sum_with_ghosts(VICTIM)
 
 
-@attack
+@attack("certificates in the company", "only after new episodes", STRICT)
 async def another_certificate_for_the_victims_name(server: Attacker) -> Message | None:
     _, first = await server.honest_sum()
     twin = server.folder / "twin"
@@ -347,7 +379,7 @@ def serve(arguments: Sequence[str]) -> None:
         async with asyncio.timeout(100):
             while len(server.streams) < nodes:
                 await asyncio.sleep(0.01)
-            read = await ATTACKS[name](server)
+            read = await ATTACKS[name].carry_out(server)
         (folder / ANSWERS).write_text(json.dumps(server.said), encoding="utf-8")
         if read is not None:
             np.savez(folder / READ, *read)
@@ -421,8 +453,11 @@ def take_part(arguments: Sequence[str]) -> None:
     SWITCHES[switch]()
     numbers, play_on, report = itertools.count(), node.Node.play_on, node.Node._report
 
+    def note(name: str, arrays: Message) -> None:
+        np.savez(Path(folder) / f"{name}.{next(numbers)}.npz", *arrays)
+
     def noted(own: Message, name: str, *rest: Any) -> Message:
-        np.savez(Path(folder) / f"{name}.{next(numbers)}.npz", *own)
+        note(name, own)
         return masked(own, name, *rest)
 
     due = time.monotonic()
@@ -437,18 +472,17 @@ def take_part(arguments: Sequence[str]) -> None:
 
     def told(self: node.Node, query: Any) -> Any:
         answer = report(self, query)
-        np.savez(Path(folder) / f"{self.name}.{next(numbers)}.npz", *answer.arrays)
+        note(self.name, answer.arrays)
         return answer
 
     def remembered(reports: Iterable[Message]) -> Message:
         total = summed(reports)
-        np.savez(Path(folder) / f"sum.{next(numbers)}.npz", *total)
+        note("sum", total)
         return total
 
-    for module, what, by in (
-        *(("node", "masked", noted), ("rounds", "summed", remembered)),
-        *(("node", "Node.play_on", slow), ("node", "Node._report", told)),
-    ):
-        replaced(module, what, by)
+    replaced("node", "masked", noted)
+    replaced("rounds", "summed", remembered)
+    replaced("node", "Node.play_on", slow)
+    replaced("node", "Node._report", told)
     sys.argv = ["fed-ucbvi", *command]
     main()

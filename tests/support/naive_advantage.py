@@ -20,8 +20,6 @@ Triplet = tuple[int, int, int]
 
 
 class Sizes(NamedTuple):
-    """What everyone knows, and the constants in force."""
-
     states: int
     actions: int
     horizon: int
@@ -63,7 +61,6 @@ class Learner:
     second_bound_won: int = 0
 
     def start(self, Q: list[float], V_ref: list[float]) -> None:
-        """Initial values by step."""
         S, A, H = self.sizes.states, self.sizes.actions, self.sizes.horizon
         for s in range(S):
             self.V[H, s] = self.V_ref[H, s] = 0.0
@@ -73,7 +70,6 @@ class Learner:
                     self.Q[h, s, a] = Q[h]
 
     def note(self, step: Step) -> None:
-        """Take in a visit with the values in force."""
         there = (step.h + 1, step.successor)
         visit = Visit(Fraction(step.reward), Fraction(self.V[there]), Fraction(self.V_ref[there]))
         self.stage[step.h, step.s, step.a].append(visit)
@@ -118,8 +114,6 @@ class Learner:
 
 @dataclass
 class NaiveFedQ:
-    """Server and agents of FedQ-Advantage."""
-
     learner: Learner
     reached: set[str] = field(default_factory=set)
 

@@ -67,8 +67,6 @@ def naive_cow(
 
 
 class Sizes(NamedTuple):
-    """What everyone knows."""
-
     states: int
     actions: int
     horizon: int
@@ -98,7 +96,6 @@ class NaiveByzan:
         self.consider([True] * self.sizes.agents)
 
     def observe(self, i: int, h: int, s: int, a: int, reward: float, successor: int) -> None:
-        """One step of agent i."""
         self.steps[i][h, s, a].append((reward, successor))
 
     def wants(self, i: int) -> bool:
@@ -142,10 +139,8 @@ class NaiveByzan:
             for s in range(S):
                 for a in range(A):
                     counts = [len(self.steps[i][h, s, a]) for i in range(m)]
-                    means = [
-                        sum(r + self.V[h + 1, y] for r, y in self.steps[i][h, s, a]) / max(1, counts[i])
-                        for i in range(m)
-                    ]
+                    sums = [sum(r + self.V[h + 1, y] for r, y in self.steps[i][h, s, a]) for i in range(m)]
+                    means = [total / max(1, n) for total, n in zip(sums, counts, strict=True)]
                     mean, error = naive_cow(means, counts, sigma, self.alpha, log_each, log_all, epsilon=epsilon)
                     bonus = min(sigma, error + epsilon)
                     self.Q[h, s, a] = max(0.0, min(mean + bonus, sigma))

@@ -18,8 +18,6 @@ Triplet = tuple[int, int, int]
 
 
 class Sizes(NamedTuple):
-    """What everyone knows."""
-
     states: int
     actions: int
     horizon: int
@@ -28,8 +26,6 @@ class Sizes(NamedTuple):
 
 
 class Options(NamedTuple):
-    """Which of the variants."""
-
     bonus: str = "practical"
     scale: float = 1.0
     aggregation: str = "weighted"
@@ -151,46 +147,25 @@ def synchronise(agents: list[NaiveAgent], sizes: Sizes, options: Options) -> Nai
     return server
 
 
-def asking_rule(
-    before: int, visits: int, N: int, agents: int, nu: float, synchronisation: str, strict: bool
-) -> str | None:
-    """The rule by which a client asks at a triplet it has just visited, or None.
-
-    ``before`` is ``n_(r)``, ``visits`` those of this round, ``N`` is ``N_(r)``. The appendix compares with ``<``,
-    ``>=``; the main text (``strict``) with ``<=``, ``>``.
-    """
-    n, N_hat = before, N
-    for _ in range(visits):
-        n += 1
-        N_hat += agents
-    if strict:
-        local_applies, doubled, global_doubled = nu >= N, n > 2 * before, N_hat > 2 * N
-    else:
-        local_applies, doubled, global_doubled = nu > N, n >= 2 * before, N_hat >= 2 * N
-    if synchronisation == "local":
-        local_applies = True
-    if synchronisation == "global":
-        local_applies = False
-    if local_applies and doubled:
-        return "local"
-    if not local_applies and global_doubled:
-        return "global"
-    return None
-
-
 def visits_until_ask(
     before: int, N: int, agents: int, nu: float, synchronisation: str, strict: bool
 ) -> tuple[int, str]:
-    """Visit after visit until a rule holds: how many it took, and the rule.
+    """Visit after visit until a client asks at a triplet: how many it took, and the rule.
+
+    ``before`` is ``n_(r)``, ``N`` is ``N_(r)``. The appendix compares with ``<``, ``>=``; the main text (``strict``)
+    with ``<=``, ``>``.
 
     >>> visits_until_ask(3, 7, 2, nu=100, synchronisation="mixture", strict=False)
     (3, 'local')
     >>> visits_until_ask(3, 7, 2, nu=7, synchronisation="mixture", strict=False)
     (4, 'global')
     """
-    visits = 0
+    local_applies = {"mixture": nu >= N if strict else nu > N, "local": True, "global": False}[synchronisation]
+    n, N_hat, visits = before, N, 0
     while True:
-        visits += 1
-        rule = asking_rule(before, visits, N, agents, nu, synchronisation, strict)
-        if rule is not None:
-            return visits, rule
+        n, N_hat, visits = n + 1, N_hat + agents, visits + 1
+        doubled, global_doubled = (n > 2 * before, N_hat > 2 * N) if strict else (n >= 2 * before, N_hat >= 2 * N)
+        if local_applies and doubled:
+            return visits, "local"
+        if not local_applies and global_doubled:
+            return visits, "global"

@@ -18,8 +18,6 @@ Triplet = tuple[int, int, int]
 
 
 class Sizes(NamedTuple):
-    """What everyone knows."""
-
     states: int
     actions: int
     horizon: int
@@ -29,8 +27,6 @@ class Sizes(NamedTuple):
 
 
 class Options(NamedTuple):
-    """Which of the variants."""
-
     bernstein: bool
     published: bool
     c: float = 2.0
@@ -46,7 +42,6 @@ class Seen(NamedTuple):
 
 
 def alpha(t: int, H: int) -> float:
-    """The learning rate."""
     return (H + 1) / (H + t)
 
 
@@ -54,9 +49,8 @@ def iota(sizes: Sizes) -> float:
     """The logarithm of the paper, ``T_0 = H M T``, ``K_0 = T``."""
     S, A, H, M, T, p = sizes
     T_0, K_0, C = H * M * T, T, 1 / (H * (H + 1))
-    return max(
-        math.log(2 * S * A * (T_0 + H * M) * (1 + C) / p), math.log(2 * K_0 * S * A * H * (T_0 / H + M) * (1 + C) / p)
-    )
+    visits = (T_0 + H * M, K_0 * H * (T_0 / H + M))
+    return max(math.log(2 * S * A * n * (1 + C) / p) for n in visits)
 
 
 def visits_until_ask(N: int, sizes: Sizes) -> int:
@@ -179,8 +173,6 @@ class Memory:
 
 @dataclass
 class NaiveEarlySettled:
-    """The server of the early-settled algorithm."""
-
     sizes: Sizes
     c: float
     log: float

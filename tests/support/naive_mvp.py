@@ -35,7 +35,6 @@ class NaiveMVP:
         return True
 
     def plan(self) -> None:
-        """Backward induction."""
         S, A, H, K = self.states, self.actions, self.horizon, self.episodes
         small = self.delta / (200 * S * A * H**2 * K**2)
         L = math.log(1 / small)

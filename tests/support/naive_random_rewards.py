@@ -26,8 +26,6 @@ Visits = defaultdict[tuple[int, int, int, int], list[Visit]]
 
 
 class Optimistic(NamedTuple):
-    """What the server comes to."""
-
     N: npt.NDArray[np.int64]
     Q: npt.NDArray[np.float64]
     V: npt.NDArray[np.float64]

@@ -14,8 +14,6 @@ from model_free import Step
 
 
 class Options(NamedTuple):
-    """Sizes and variants."""
-
     states: int
     actions: int
     horizon: int
@@ -40,7 +38,6 @@ class NaiveUCBVI:
     V: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def observe(self, step: Step) -> None:
-        """Add one step."""
         self.seen[step.h, step.s, step.a].append(step)
         self.arrivals[step.h + 1, step.successor] += 1
 
@@ -65,7 +62,6 @@ class NaiveUCBVI:
         return o.scale * plain
 
     def plan(self) -> None:
-        """Backward induction."""
         o = self.options
         H = o.horizon
         for s in range(o.states):

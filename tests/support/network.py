@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
-import pytest
 
-from fed_ucbvi import Federation, Run, run
+from fed_ucbvi import Federation, FedUCBVI, Run, run
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting
 from fed_ucbvi.engine import party
 from fed_ucbvi.engine.drivers.base import Fleet, RoundEnd, collect
@@ -24,7 +23,6 @@ from fed_ucbvi.network.checks import Expected
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, RejectedError
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import COUNTS, REWARDS, Down, Played, Roster, Up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
@@ -36,33 +34,33 @@ SECONDS = 300
 """What a story may take at most."""
 LOOPBACK = "127.0.0.1:0"
 TLSByName = Callable[[str], TLSFiles]
+Problem = Federation | LiveSource
 T = TypeVar("T")
-NodeT = TypeVar("NodeT", bound=Node)
-ASKED = {"requests", "agent", "step", "state", "action", "rule", "messages_up", "bytes_up", "regret"}
+HIDDEN = {"requests", "agent", "step", "state", "action", "rule", "messages_up", "bytes_up", "regret"}
 """Columns about requests, which secure sums hide, or not in full; and what the server does not know."""
 
 
-def nodes_of(
-    kind: Callable[..., NodeT],
-    problem: Federation | LiveSource,
+def make_nodes(
+    problem: Problem,
     split: Sequence[int],
     folder: Path | None = None,
+    kind: Callable[..., Any] = Node,
     **options: Any,
-) -> list[NodeT]:
-    """Nodes ``node-0``, ``node-1``, ... of a kind that host so many agents each."""
+) -> list[Any]:
+    """Nodes ``node-0``, ``node-1``, ... that host so many agents each."""
     source = problem if isinstance(problem, LiveSource) else lambda M: problem
     nodes, first = [], 0
     for number, agents in enumerate(split):
-        name = f"node-{number}"
-        nodes.append(kind(name, source, first, agents, None if folder is None else folder / name, **options))
+        name, own = f"node-{number}", {"trajectories": True, **options}
+        nodes.append(kind(name, source, first, agents, None if folder is None else folder / name, **own))
         first += agents
     return nodes
 
 
-def make_nodes(
-    problem: Federation | LiveSource, split: Sequence[int], folder: Path | None = None, *, trajectories: bool = True
-) -> list[Node]:
-    return nodes_of(Node, problem, split, folder, trajectories=trajectories)
+def live_plan(agents: int, episodes: int) -> RunPlan:
+    """Of agents in a :class:`gymnasium_problems.TableEnv` that stop where the server's word reaches them."""
+    setting = Setting(4, 2, 4, agents, episodes, 0.0, 0)
+    return RunPlan(FedUCBVI(synchronisation="local"), setting, collection="live")
 
 
 def first_broadcast(plan: RunPlan) -> Message:
@@ -225,13 +223,11 @@ class Served:
         return self._serving
 
     async def reach(self, number: int) -> None:
-        """Run until that round is over."""
         self.start()
         while self.coordinator.round < number:
             await asyncio.sleep(0)
 
     async def meet(self, nodes: int = 1) -> None:
-        """Run until so many nodes are connected."""
         self.start()
         while self.registry.connected < nodes:
             await asyncio.sleep(0.01)
@@ -280,24 +276,28 @@ def federate(
     return tell(story())
 
 
-def assert_same(one: Run, expected: Run, *, regret: bool = True) -> None:
-    """Equal policies, values, gaps, rounds, counts, bytes and, where all start in one state, regret, bit for bit."""
-    assert np.array_equal(one.policy, expected.policy)
-    assert one.policy_kind == expected.policy_kind
-    assert np.array_equal(one.exploring_policy, expected.exploring_policy)
-    for name, column in expected.recommendations.items():
-        assert np.array_equal(one.recommendations[name], column, equal_nan=True), name
-    np.testing.assert_equal(one.estimated_value, expected.estimated_value)
-    assert np.array_equal(one.V, expected.V)
+def assert_same(one: Run, expected: Run, *unknown: str, regret: bool = True, secure: bool = False) -> None:
+    """Equal policies, values, gaps, rounds, counts, bytes and, where all start in one state, regret, bit for bit.
+
+    Columns that the server does not know are left out. With ``secure`` sums it learns that somebody made a request,
+    and no more.
+    """
     assert one.complete
     assert expected.complete
-    assert one.value == expected.value
+    assert one.policy_kind == expected.policy_kind
+    hidden = {*unknown, *(HIDDEN if secure else () if regret else ("regret",))}
+    for name in {"policy", "exploring_policy", "V", "value", "estimated_value"} - hidden:
+        np.testing.assert_array_equal(getattr(one, name), getattr(expected, name), name)
+    for name in expected.recommendations.keys() - hidden:
+        np.testing.assert_array_equal(one.recommendations[name], expected.recommendations[name], name)
     assert one.records.keys() == expected.records.keys()
-    for name, column in expected.records.items():
-        if name in ("reward", "cost", "allowed"):  # nodes report rewards on a grid
-            np.testing.assert_allclose(one.records[name], column, rtol=1e-9, atol=1e-6)
-        elif name != "regret" or regret:
-            assert np.array_equal(one.records[name], column, equal_nan=True), name
+    for name in expected.records.keys() - hidden - {"reward"}:
+        np.testing.assert_array_equal(one.records[name], expected.records[name], name)
+    # nodes report rewards on a grid
+    np.testing.assert_allclose(one.records["reward"], expected.records["reward"], rtol=1e-9)
+    if secure:
+        assert np.array_equal(one.records["requests"], expected.records["requests"] > 0)
+        assert all((one.records[name] == -1).all() for name in ("agent", "step", "state", "action", "rule"))
 
 
 def assert_simulated(
@@ -309,24 +309,6 @@ def assert_simulated(
     assert_same(outcome.run, simulated, regret=regret)
     assert outcome.events == []
     return outcome
-
-
-def assert_same_but_for_requests(one: Run, expected: Run) -> None:
-    """As :func:`assert_same`, for secure sums: the server learns that somebody asked, and no more."""
-    assert one.complete
-    for name in ("policy", "exploring_policy", "V"):
-        assert np.array_equal(getattr(one, name), getattr(expected, name))
-    for name, column in expected.recommendations.items():
-        assert np.array_equal(one.recommendations[name], column, equal_nan=True), name
-    for name, column in expected.records.items():
-        if name == "reward":
-            np.testing.assert_allclose(one.records[name], column, rtol=1e-9)
-        elif name not in ASKED:
-            assert np.array_equal(one.records[name], column, equal_nan=True), name
-    asked = expected.records["requests"] > 0
-    assert np.array_equal(one.records["requests"], asked)
-    for name in ("agent", "step", "state", "action", "rule"):
-        assert (one.records[name] == -1).all()
 
 
 def played_by_hand(
@@ -387,101 +369,6 @@ def assert_run_without_the_first_agent(result: Run, plan: RunPlan) -> None:
     assert (result.records["agent_episodes"] == len(others) * result.records["length"]).all()
 
 
-class CrashError(Exception):
-    """The process dies here."""
-
-
-class Fragile(Node):
-    """A node that dies when it has been given something to do for the ``dies_at``-th time, or just after that."""
-
-    dies_at = -1
-    after = False
-    calls = 0
-
-    def answer(self, message: Down) -> Up | None:
-        return self._survive(lambda: super(Fragile, self).answer(message))
-
-    def play_on(self) -> Played | None:
-        return self._survive(super().play_on)
-
-    def _survive(self, work: Callable[[], T]) -> T:
-        self.calls += 1
-        if self.calls == self.dies_at and not self.after:
-            raise CrashError
-        done = work()
-        if self.calls == self.dies_at:
-            raise CrashError
-        return done
-
-
-class Noting(Node):
-    """A node that notes what rosters ask for, and its counts before they are masked.
-
-    At the first one in round ``dies_in`` or later that asks for ``dies_at``, it dies, before it answers or after.
-    """
-
-    dies_in, after = -1, False
-    dies_at: tuple[str, ...] = (COUNTS, REWARDS)
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.asked: list[tuple[int, tuple[str, ...]]] = []
-        self.reports: dict[int, Message] = {}
-
-    def answer(self, message: Down) -> Up | None:
-        if not isinstance(message, Roster):
-            return super().answer(message)
-        self.asked.append((message.round, message.parts))
-        dies = 0 < self.dies_in <= message.round and message.parts == self.dies_at
-        if dies and not self.after:
-            raise CrashError
-        answer = super().answer(message)
-        self.reports[message.round] = tuple(array.copy() for array in self._own_report((), 0))
-        if dies:
-            raise CrashError
-        return answer
-
-
-def one_vanishes(plan: RunPlan, nodes: Sequence[Node], tls_files: TLSByName) -> Outcome:
-    """A run to the end in which the first of the nodes dies and does not come back."""
-
-    async def story() -> Outcome:
-        served = Served(plan, None, tls_files)
-        tasks = served.join(*nodes)
-        outcome = await served.start()
-        assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[0], CrashError)
-        return outcome
-
-    return tell(story())
-
-
-def failing(
-    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, calls: Sequence[int], error: Exception
-) -> list[int]:
-    """Have these calls of a function raise an error, before it does anything; the list grows with every call."""
-    original, made = getattr(place, name), list[int]()
-
-    def sometimes(*arguments: Any, **options: Any) -> Any:
-        made.append(len(made) + 1)
-        if made[-1] in calls:
-            raise error
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(place, name, sometimes)
-    return made
-
-
-async def keep_alive(make: Callable[[], Node], server: Remote) -> Node:
-    """Start a node again, from its state folder, whenever it dies."""
-    while True:
-        node = make()
-        try:
-            await run_node(node, server)
-        except CrashError:
-            continue
-        return node
-
-
 class Tap:
     """Listens to every stream that nodes open in memory: what goes up and what comes down, in order, by node."""
 
@@ -489,27 +376,23 @@ class Tap:
         self.up: list[tuple[int, bytes]] = []
         """Number of the stream, and bytes."""
         self.down: list[tuple[int, bytes]] = []
-        streams, opened, tap = itertools.count(), InMemoryServer.connect, self
-
-        class Tapped:
-            def __init__(self, connection: Connection) -> None:
-                self._connection, self._number = connection, next(streams)
-
-            async def write(self, data: bytes) -> None:
-                tap.up.append((self._number, data))
-                await self._connection.write(data)
-
-            async def read(self) -> bytes:
-                data = await self._connection.read()
-                tap.down.append((self._number, data))
-                return data
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(self._connection, name)
+        numbers, opened = itertools.count(), InMemoryServer.connect
 
         @asynccontextmanager
-        async def connect(server: InMemoryServer) -> AsyncIterator[Tapped]:
+        async def connect(server: InMemoryServer) -> AsyncIterator[Any]:
             async with opened(server) as connection:
-                yield Tapped(connection)
+                end: Any = connection
+                number, read, write = next(numbers), end.read, end.write
+
+                async def heard() -> bytes:
+                    self.down.append((number, await read()))
+                    return self.down[-1][1]
+
+                async def said(data: bytes) -> None:
+                    self.up.append((number, data))
+                    await write(data)
+
+                end.read, end.write = heard, said
+                yield end
 
         monkeypatch.setattr(InMemoryServer, "connect", connect)

@@ -13,7 +13,6 @@ from fed_ucbvi.dashboard.series import COLUMNS
 
 
 def new_mirror() -> dict[str, Any]:
-    """What a reader starts with."""
     return {"columns": list(COLUMNS), "stride": 1, "points": []}
 
 

@@ -34,8 +34,6 @@ cluster.shutdown()
 
 @dataclass(frozen=True)
 class TwoNodes:
-    """Where the cluster is, and the process that is its second node."""
-
     address: str
     raylet: int
 
@@ -56,7 +54,6 @@ class TwoNodes:
 
 @contextmanager
 def two_nodes() -> Iterator[TwoNodes]:
-    """A cluster with one core a node."""
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as name:
         cluster = subprocess.Popen(
             [sys.executable, "-c", SCRIPT],
@@ -81,7 +78,6 @@ def two_nodes() -> Iterator[TwoNodes]:
 
 
 def wait_for(what: str, happens: Callable[[], object]) -> None:
-    """Wait until something has happened."""
     deadline = time.monotonic() + 300
     while not happens():
         assert time.monotonic() < deadline, f"{what} has not happened"

@@ -1,7 +1,7 @@
 """The regret of rlberry-scool's UCBVI on the paper's 3 x 3 GridWorld, written without the package.
 
 Needs ``pip install rlberry-scool==0.7.3`` (not a dependency of this project). Run as
-``python tests/rlberry_reference.py 60`` it prints number, mean and standard deviation of the regret of 60 seeds.
+``python tests/support/rlberry_reference.py 60`` it prints number, mean and standard deviation of 60 seeds' regret.
 """
 
 from __future__ import annotations

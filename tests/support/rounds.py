@@ -17,11 +17,8 @@ def made_up_rounds(seed: int, count: int = 10**9, agents: int = 4, states: int =
         length = chance.randint(1, 50)
         asked = chance.random() < 0.9
         episodes, regret = episodes + length, regret + chance.random()
-        up, down, synchronisations = (
-            up + chance.randint(1, 999),
-            down + chance.randint(1, 99),
-            synchronisations + asked,
-        )
+        up, down = up + chance.randint(1, 999), down + chance.randint(1, 99)
+        synchronisations += asked
         known = chance.random() < 0.8
         yield RoundRecord(
             round=number,

@@ -15,6 +15,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,6 @@ LONG = ("fed-ucbvi", "fed-kl-ucbvi", "fed-kl-ucbvi-fast", "fedq-hoeffding")
 
 
 def cases() -> Iterator[tuple[str, Callable[[], Run]]]:
-    """Names of runs and what gives them."""
     for variant, (name, parameters) in VARIANTS.items():
         algorithm = make_algorithm(name, parameters)
         agents = 1 if algorithm.single_agent else 5
@@ -56,24 +56,17 @@ def cases() -> Iterator[tuple[str, Callable[[], Run]]]:
                 continue  # its tables depend on the step
             federation = make_environment(environment, **options, agents=agents)
             for driver in DRIVERS:
-                yield (
-                    f"{variant} | {world} | {driver}",
-                    lambda a=algorithm, f=federation, e=episodes, d=driver: run(  # type: ignore[misc]
-                        a, f, e, seed=SEED, driver=d, progress=False
-                    ),
-                )
+                name = f"{variant} | {world} | {driver}"
+                yield name, partial(run, algorithm, federation, episodes, seed=SEED, driver=driver, progress=False)
         if not algorithm.single_agent:
-            yield f"{variant} | riverswim | live", lambda a=algorithm: _live(a)  # type: ignore[misc]
+            yield f"{variant} | riverswim | live", partial(_live, algorithm)
     for variant in LONG:
-        yield (
-            f"{variant} | gridworld, M = 20, long | auto",
-            lambda v=variant: run(  # type: ignore[misc]
-                make_algorithm(v, {}), make_environment("gridworld", agents=20), 20_000, seed=SEED, progress=False
-            ),
-        )
+        algorithm, federation = make_algorithm(variant, {}), make_environment("gridworld", agents=20)
+        name = f"{variant} | gridworld, M = 20, long | auto"
+        yield name, partial(run, algorithm, federation, 20_000, seed=SEED, progress=False)
     for variant in ("fed-ucbvi", "byzan-ucbvi"):
         for attack in ("flip", "silent"):
-            yield f"{variant} | liars, {attack} | auto", lambda v=variant, a=attack: _with_liars(v, a)  # type: ignore[misc]
+            yield f"{variant} | liars, {attack} | auto", partial(_with_liars, variant, attack)
 
 
 def _live(algorithm: Any) -> Run:
@@ -103,7 +96,6 @@ def digest(result: Run) -> str:
 
 
 def main() -> None:
-    """Compare or store."""
     action, word = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     stored: dict[str, str] = json.loads(STORED.read_text()) if STORED.exists() else {}
     differing, compared = [], 0

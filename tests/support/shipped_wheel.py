@@ -218,9 +218,8 @@ class Environment:
             raise BadWheelError(f"{' '.join(words)}: not one message with {part!r}:\n{ended.stdout}{ended.stderr}")
 
     def _call(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
-        clean = {
-            key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "NUMBA", "VIRTUAL"))
-        }
+        own = ("PYTHON", "NUMBA", "VIRTUAL")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(own)}
         command = [str(self.folder / "venv" / "bin" / program), *words]
         return subprocess.run(command, cwd=self.folder, env=clean, capture_output=True, text=True, timeout=900)
 
@@ -232,10 +231,8 @@ class Environment:
 def latest_python(wheel: Wheel) -> Path:
     """The latest interpreter for which the wheel is meant: in the search path, or beside this one as with pyenv."""
     for version in sorted(wheel.pythons, reverse=True):
-        named, beside = (
-            shutil.which(f"python3.{version}"),
-            Path(sys.base_prefix).parent.glob(f"3.{version}.*/bin/python3"),
-        )
+        named = shutil.which(f"python3.{version}")
+        beside = Path(sys.base_prefix).parent.glob(f"3.{version}.*/bin/python3")
         for path in (*beside, *([] if named is None else [Path(named)])):
             if subprocess.run([path, "-c", TELL_VERSION], capture_output=True).returncode == 0:
                 return path
@@ -297,9 +294,8 @@ def check_source(archive: Path) -> None:
     root = ROOT
     if not (root / ".git").exists():
         return
-    tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
+    listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
+    tracked = listed.stdout.splitlines()
     with tarfile.open(archive) as content:
         held = {member.name.partition("/")[2] for member in content}
     missing = sorted(set(filter(None, tracked)) - held)

@@ -10,37 +10,29 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fed_ucbvi import Run
-from fed_ucbvi.network.certificates import make_certificates
 from fed_ucbvi.network.server_checkpoint import replay
 from federation_processes import PROBLEM, SECONDS, SERVER, SIZES, THREE, Line, Processes, simulated
-from network import assert_same_but_for_requests
+from network import assert_same
 from saved_states import saved_in
 
 FIVE = {f"node-{i}": (i, 1) for i in range(5)}
 QUORUM = ("--collection", "live", "--quorum", "3", "--wait", "0.3")
 
 
-class Kind(NamedTuple):
-    """A federation: its nodes, whether with secure sums, and the server's rules."""
-
-    nodes: dict[str, tuple[int, int]]
-    secure_sums: bool
-    rules: tuple[str, ...]
-
-
-KINDS = {
-    "plain, quorum": Kind(FIVE, False, QUORUM),
-    "secure, lockstep": Kind(THREE, True, ()),
-    "secure, quorum": Kind(FIVE, True, QUORUM),
+KINDS: dict[str, tuple[dict[str, tuple[int, int]], bool, tuple[str, ...]]] = {
+    "plain, quorum": (FIVE, False, QUORUM),
+    "secure, lockstep": (THREE, True, ()),
+    "secure, quorum": (FIVE, True, QUORUM),
 }
+"""Federations: nodes, whether with secure sums, and the server's rules."""
 
 
-class Storm:
+class Storm(Processes):
     """One federation in a storm of so many blows; it ends when the run is over.
 
     Args:
@@ -50,74 +42,65 @@ class Storm:
     """
 
     def __init__(self, kind: str, folder: Path, seed: int) -> None:
-        self._kind, self._folder, self._chance = KINDS[kind], folder, random.Random(seed)
+        nodes, secure, rules = KINDS[kind]
+        self._chance = random.Random(seed)
+        super().__init__(
+            folder,
+            *("--deadline", "2", "--patience", "60", *rules),
+            secure_sums=secure,
+            nodes=nodes,
+            problem=("--agents", str(len(nodes)), *PROBLEM),
+            joining=("--most-failures", "1000") if secure else (),
+        )
         self.blows: Counter[str] = Counter()
 
     def blow(self, blows: int) -> dict[str, Any]:
         """Let it blow, wait for the end, and check the accounts; figures about it."""
-        kind, certs, began = self._kind, self._folder / "certs", time.monotonic()
-        make_certificates(certs, server=SERVER, nodes=list(kind.nodes))
-        rules = ("--deadline", "2", "--patience", "60", *kind.rules)
+        began = time.monotonic()
         with ExitStack() as stack:
-            self._processes = stack.enter_context(
-                Processes(
-                    self._folder,
-                    *rules,
-                    certs=certs,
-                    secure_sums=kind.secure_sums,
-                    nodes=kind.nodes,
-                    problem=("--agents", str(len(kind.nodes)), *PROBLEM),
-                    joining=("--most-failures", "1000") if kind.secure_sums else (),
-                )
-            )
-            self._processes.start(SERVER)
-            self._lines = {name: stack.enter_context(Line(self._processes.port)) for name in kind.nodes}
-            self._start(*kind.nodes)
+            stack.enter_context(self)
+            self.start(SERVER)
+            self._lines = {name: stack.enter_context(Line(self.port)) for name in self.nodes}
+            self._start(*self.nodes)
             happenings = self._happenings()
             for _ in range(blows):
-                if self._over_by(self._processes.round() + self._chance.randrange(1, 10)):
+                if self._over_by(self.round() + self._chance.randrange(1, 10)):
                     break
                 time.sleep(self._chance.uniform(0.0, 0.05))
                 name = self._chance.choice(list(happenings))
                 happenings[name]()
                 self.blows[name] += 1
-            assert self._server.end() == 0
-            for name in kind.nodes:  # one that was away at the end would look for the server
-                self._processes.parties[name].kill()
-            summary = json.loads("".join(self._server.said["stdout"]))
-            assert self._processes.leftovers() == []
+            assert self.server.end() == 0
+            self.kill(*self.nodes)  # one that was away at the end would look for the server
+            summary = json.loads("".join(self.server.said["stdout"]))
+            assert self.leftovers() == []
         return {**self._accounts(summary), "blows": dict(self.blows), "seconds": time.monotonic() - began}
-
-    @property
-    def _server(self) -> Any:
-        return self._processes.parties[SERVER]
 
     def _over_by(self, number: int) -> bool:
         """Wait for a round to be on record; whether the server has ended before."""
         end = time.monotonic() + SECONDS
-        while self._processes.round() < number and self._server.process.poll() is None:
+        while self.round() < number and self.server.process.is_alive():
             assert time.monotonic() < end, f"waited in vain for round {number}"
             time.sleep(0.02)
-        return self._server.process.poll() is not None
+        return not self.server.process.is_alive()
 
     def _start(self, *names: str) -> None:
         for name in names:
-            self._processes.start(name, port=None if name == SERVER else self._lines[name].port)
+            self.start(name, port=None if name == SERVER else self._lines[name].port)
 
     def _some(self) -> list[str]:
-        """Some nodes."""
-        return self._chance.sample(list(self._kind.nodes), self._chance.randrange(1, len(self._kind.nodes)))
+        return self._chance.sample(list(self.nodes), self._chance.randrange(1, len(self.nodes)))
 
     def _happenings(self) -> dict[str, Callable[[], None]]:
         def kill(*names: str) -> None:
-            self._processes.kill(*names)
+            self.kill(*names)
             time.sleep(self._chance.uniform(0.0, 1.0))
             self._start(*self._chance.sample(names, len(names)))
 
         def freeze(name: str) -> None:
-            self._processes.signal(name, signal.SIGSTOP)
+            self.signal(name, signal.SIGSTOP)
             time.sleep(self._chance.uniform(0.1, 3.0))
-            self._processes.signal(name, signal.SIGCONT)
+            self.signal(name, signal.SIGCONT)
 
         def part(*names: str) -> None:
             for name in names:
@@ -133,7 +116,7 @@ class Storm:
         return {
             "nodes killed": lambda: kill(*self._some()),
             "server killed": lambda: kill(SERVER),
-            "all killed": lambda: kill(SERVER, *self._kind.nodes),
+            "all killed": lambda: kill(SERVER, *self.nodes),
             "node frozen": lambda: freeze(self._some()[0]),
             "server frozen": lambda: freeze(SERVER),
             "nodes parted": lambda: part(*self._some()),
@@ -145,12 +128,12 @@ class Storm:
 
         The server's log gives the run again, bit for bit; in lockstep the run is the simulation's.
         """
-        again, server = replay(self._folder / "checkpoint"), saved_in(self._folder / "checkpoint")
+        again, server = replay(self.folder / "checkpoint"), saved_in(self.folder / "checkpoint")
         assert again.differs == [], again.differs
         held = server.arrays.get("held.transitions", np.zeros(0))  # for the next round that has a request
         H, in_table, kept = SIZES["horizon"], int(server.arrays["server.table_visits"].sum() + held.sum()), 0
         for member in server.about["members"]:
-            node = saved_in(self._folder / member["name"])
+            node = saved_in(self.folder / member["name"])
             played, new = (
                 int(node.arrays[f"state.agents.{name}"].sum()) // H for name in ("own_visits", "table_transitions")
             )
@@ -159,8 +142,8 @@ class Storm:
             assert member["agents"] * reported + unreported == played, (member, played, new, node.round)
             kept += unreported
         assert in_table == H * sum(one["agents"] * one["used"]["counts"][2] for one in server.about["members"])
-        if not self._kind.rules:
-            assert_same_but_for_requests(Run.load(self._folder / "run"), simulated(secure=True))
+        if "--quorum" not in self._rules:
+            assert_same(Run.load(self.folder / "run"), simulated(secure=True), secure=True)
             assert summary["events"] == []
         failed = sum("synchronisation failed" in event["what"] for event in summary["events"])
         return {

@@ -33,19 +33,17 @@ STOPPED = "the run has been stopped"
 
 
 class MessageChannel(Protocol):
-    """What carries invitations; calls may block."""
+    """What carries invitations; calls may block.
 
-    def online(self) -> Iterable[int]:
-        """Nodes that are there now."""
+    ``answers`` gives those of the messages that were answered since the last call. An answer is figures when the run
+    is over, a signing request, or why it is neither.
+    """
 
-    def invite(self, node_id: int, invitation: Invitation) -> str:
-        """Send an invitation; gives the message's name."""
+    def online(self) -> Iterable[int]: ...
 
-    def answers(self, messages: Sequence[str]) -> Iterable[tuple[str, Record]]:
-        """Those of these messages that were answered since the last call, and the answers.
+    def invite(self, node_id: int, invitation: Invitation) -> str: ...
 
-        An answer is figures when the run is over, a signing request, or why it is neither.
-        """
+    def answers(self, messages: Sequence[str]) -> Iterable[tuple[str, Record]]: ...
 
 
 class InvitedNodes:
@@ -72,10 +70,10 @@ class InvitedNodes:
         self._seen[node_id] = self._clock()
 
     async def watch(self) -> None:
-        """Invite, sign and invite again while the run lasts; raises if a node cannot join.
+        """Invite, sign and invite again while the run lasts.
 
-        If a node that has not joined yet cannot join, the run ends, because it would wait for this node. Later the
-        rules for nodes that are away apply.
+        Raises if a node that has not joined yet cannot join, as the run would wait for it; later the rules for nodes
+        that are away apply.
         """
         while True:
             for node_id, error in (await self.take_answers()).items():
@@ -107,23 +105,19 @@ class InvitedNodes:
 
     async def invite_lost(self) -> None:
         """Invite again nodes that have had no stream for long and are there."""
-        lost = [node_id for node_id in self._invitations if self._is_lost(node_id)]
-        if lost:
-            online = set(await asyncio.to_thread(self._post.online))
-            for node_id in lost:
-                if node_id in online:
-                    log.warning("%s: invited again", node_name(node_id))
-                    await self.invite(node_id)
+        now = self._clock()
+        for node_id in self._invitations:
+            member = self._registry.members.get(node_name(node_id))
+            if member is not None and (member.stream is not None or member.status == GONE):
+                self._seen[node_id] = now
+        lost = {node_id for node_id, seen in self._seen.items() if now - seen > AGAIN_SECONDS}
+        for node_id in lost.intersection(await asyncio.to_thread(self._post.online) if lost else ()):
+            log.warning("%s: invited again", node_name(node_id))
+            await self.invite(node_id)
 
-    def _is_lost(self, node_id: int) -> bool:
-        member = self._registry.members.get(node_name(node_id))
-        if member is not None and (member.stream is not None or member.status == GONE):
-            self._seen[node_id] = self._clock()
-        return self._clock() - self._seen[node_id] > AGAIN_SECONDS
-
-    async def see_off(self, seconds: float) -> None:
+    async def see_off(self) -> None:
         """Wait for nodes to say that they are done."""
-        end = self._clock() + seconds
+        end = self._clock() + FAREWELL_SECONDS
         while len(self.figures) < len(self._invitations) and self._clock() < end:
             await self.take_answers()
             await asyncio.sleep(LOOK_SECONDS)
@@ -139,29 +133,21 @@ async def gather(post: MessageChannel, settings: RunSettings) -> tuple[int, ...]
         if len(found) == settings.nodes:
             return found
         if len(found) > settings.nodes:
-            raise InputError(
-                f"{len(found)} SuperNodes are there for a run of {settings.nodes}; name by node-ids which are meant: "
-                f"{', '.join(map(str, found))}."
-            )
+            there = f"{len(found)} SuperNodes are there for a run of {settings.nodes}"
+            raise InputError(f"{there}; name by node-ids which are meant: {', '.join(map(str, found))}.")
         if time.monotonic() > end:
-            missing = f"; missing: {', '.join(map(str, sorted(set(wanted) - set(found))))}" if wanted else ""
-            raise InputError(
-                f"{len(found)} of {settings.nodes} SuperNodes connected within {settings.spec.gathering:g} s"
-                f"{missing}."
-            )
+            there = f"{len(found)} of {settings.nodes} SuperNodes connected within {settings.spec.gathering:g} s"
+            missing = ", ".join(map(str, sorted(set(wanted) - set(found))))
+            raise InputError(f"{there}; missing: {missing}." if wanted else f"{there}.")
         await asyncio.sleep(LOOK_SECONDS)
 
 
 async def hold(
     post: MessageChannel, settings: RunSettings, run: str, *, done: Callable[[Outcome, InputError | None], None]
 ) -> dict[str, Record]:
-    """Hold a run, from waiting for nodes to their last answers.
+    """Hold a run called ``run``, unless the checkpoint has a name, from waiting for nodes to their last answers.
 
-    Args:
-        post: what carries invitations.
-        settings: the run's configuration.
-        run: its name, unless the checkpoint has one.
-        done: takes the outcome as soon as it is there, and what stopped the run if it is not complete.
+    ``done`` takes the outcome as soon as it is there, and what stopped the run if it is not complete.
 
     Returns:
         What nodes said when they were done, by name.
@@ -169,12 +155,10 @@ async def hold(
     Raises:
         InputError: if the run cannot begin, or was stopped.
     """
-    meeting_point = settings.meeting_point()
+    host, _, port = settings.meeting_point().rpartition(":")
     plan_of(settings.spec)  # what is wrong with it is told before anybody is called
     node_ids = await gather(post, settings)
-    names = tuple(node_name(node_id) for node_id in node_ids)
-    host, _, port = meeting_point.rpartition(":")
-    plan = replace(plan_of(replace(settings.spec, nodes=names)), run=run)
+    plan = replace(plan_of(replace(settings.spec, nodes=tuple(map(node_name, node_ids)))), run=run)
     server_checkpoint = None if settings.spec.checkpoint is None else ServerCheckpoint(settings.spec.checkpoint)
     plan = plan if server_checkpoint is None else server_checkpoint.adopt(plan)
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
@@ -186,25 +170,25 @@ async def hold(
         invited_nodes = InvitedNodes(post, service.registry, invitations, authority.sign)
         for node_id in node_ids:
             await invited_nodes.invite(node_id)
-        await _serve(service, invited_nodes, done)
-        await invited_nodes.see_off(FAREWELL_SECONDS)
+        failure = await _serve(service, invited_nodes)
+        done(service.outcome(), failure)
+        if failure is not None:
+            raise failure
+        await invited_nodes.see_off()
     return invited_nodes.figures
 
 
-async def _serve(
-    service: FederationServer, invited_nodes: InvitedNodes, done: Callable[[Outcome, InputError | None], None]
-) -> None:
-    """Run to the end, or until an invited node cannot join or the run is stopped; then tell nodes that it is over."""
+async def _serve(service: FederationServer, invited_nodes: InvitedNodes) -> InputError | None:
+    """Run to the end, or until an invited node cannot join or the run is stopped; gives what stopped it."""
     running = asyncio.ensure_future(service.run())
     watching = asyncio.ensure_future(invited_nodes.watch())
-    failure: InputError | None = None
     try:
         await asyncio.wait((running, watching), return_when=asyncio.FIRST_COMPLETED)
         await (running if running.done() else watching)
     except InputError as error:
-        failure = error
+        return error
     except asyncio.CancelledError:
-        failure = InputError(STOPPED)
+        return InputError(STOPPED)
     finally:
         for member in () if running.done() else service.registry.active:
             member.status = GONE  # nodes do not reconnect; whoever resumes the run invites them again
@@ -213,6 +197,4 @@ async def _serve(
         for task in (watching, running):
             task.cancel()
         await asyncio.gather(running, watching, return_exceptions=True)
-    done(service.outcome(), failure)
-    if failure is not None:
-        raise failure
+    return None

@@ -6,7 +6,6 @@ second one has. The authority is the run's own: its key is in the server's memor
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -39,11 +38,7 @@ JOIN_SECONDS = 60.0
 
 
 def node_name(node_id: int) -> str:
-    """The name a SuperNode takes part under.
-
-    >>> node_name(17)
-    'node-17'
-    """
+    """The name a SuperNode takes part under."""
     return f"node-{node_id}"
 
 
@@ -62,7 +57,6 @@ class Invitation:
 
     @classmethod
     def of(cls, record: Record) -> Invitation:
-        """Read back the fields that were sent."""
         for part in fields(cls):
             if type(record.get(part.name)).__name__ != part.type:
                 raise InputError(f"the server's invitation has no {part.name}; install the same version on both.")
@@ -78,11 +72,11 @@ class Invitation:
 
     def write_tls_files(self, folder: Path, key: bytes) -> TLSFiles:
         """The certificates and the node's key as files in ``folder``, readable by their owner alone."""
-        tls_files = TLSFiles(folder / "ca.crt", folder / "node.crt", folder / "node.key")
-        contents = (self.authority, self.certificate, key)
-        for path, content in zip((tls_files.authority, tls_files.certificate, tls_files.key), contents, strict=True):
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
+        tls_files = TLSFiles.of(folder, "node")
+        paths = (tls_files.authority, tls_files.certificate, tls_files.key)
+        for path, content in zip(paths, (self.authority, self.certificate, key), strict=True):
+            path.touch(0o600, exist_ok=False)
+            path.write_bytes(content)
         return tls_files
 
 

@@ -22,7 +22,7 @@ from fed_ucbvi.network.server import Outcome
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-Figured = TypeVar("Figured")
+T = TypeVar("T")
 
 DIED = (
     *(ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE),
@@ -50,34 +50,32 @@ class FlowerChannel:
         return str(sent)
 
     def answers(self, messages: Sequence[str]) -> Iterable[tuple[str, Record]]:
-        """Answers that have come since the last call."""
         for reply in self._grid.pull_messages(messages) if messages else ():
-            failed = (
-                {LOST if reply.error.code in DIED else ERROR: str(reply.error.reason)} if reply.has_error() else None
-            )
-            yield reply.metadata.reply_to_message_id, failed or dict(reply.content[RECORD])
+            if reply.has_error():
+                answer: Record = {LOST if reply.error.code in DIED else ERROR: str(reply.error.reason)}
+            else:
+                answer = dict(reply.content[RECORD])
+            yield reply.metadata.reply_to_message_id, answer
 
 
-def run_until_signalled(work: Coroutine[Any, Any, Figured]) -> Figured:
+def run_until_signalled(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work``; a signal cancels it, so that it ends in good order, and is then passed to Flower's own handler.
 
     Flower's handler would end all tasks at once, and nodes would not hear that the run is over.
     """
-    signals = (signal.SIGINT, signal.SIGTERM)
-    earlier = {number: signal.getsignal(number) for number in signals}
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     came: list[int] = []
 
-    async def cancellable() -> Figured:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None
+    async def cancellable() -> T:
+        task = asyncio.ensure_future(work)
 
         def stop(number: int) -> None:
             came.append(number)
             task.cancel()
 
-        for number in signals:
-            loop.add_signal_handler(number, stop, number)
-        return await work
+        for number in earlier:
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        return await task
 
     try:
         return asyncio.run(cancellable())
