@@ -225,9 +225,9 @@ def test_byzan_ucbvi_stays_near_its_clean_regret_under_every_attack(attack: str)
 
 
 def clique_of(low: FloatArray, high: FloatArray) -> tuple[int, tuple[int, ...]]:
-    work = workspace(len(low))
-    work.low[:], work.high[:] = low, high
-    return largest_clique(work), tuple(np.flatnonzero(work.members).tolist())
+    members = np.zeros(len(low), dtype=np.bool_)
+    size = largest_clique(low, high, np.empty_like(low), np.empty_like(high), members)
+    return size, tuple(np.flatnonzero(members).tolist())
 
 
 def robust_mean(means: FloatArray, counts: CountArray, sigma: float, *bounds: float) -> tuple[float, float]:
@@ -322,11 +322,11 @@ def test_a_minority_of_liars_moves_the_mean_by_less_than_the_error(kind: str) ->
 
 def test_no_agent_weighs_more_than_the_count_of_rank_two_f_plus_one() -> None:
     counts = np.array([7, 1_000_000, 3, 9, 0, 8])
-    work = workspace(6)
-    assert trim(counts, 1, work) == 8
-    assert work.trimmed.tolist() == [7, 8, 3, 8, 0, 8]
-    assert trim(counts, 0, work) == 1_000_000
-    assert trim(counts, 3, work) == 0
+    trimmed, scratch = np.zeros((2, 6), dtype=np.int64)
+    assert trim(counts, 1, trimmed, scratch) == 8
+    assert trimmed.tolist() == [7, 8, 3, 8, 0, 8]
+    assert trim(counts, 0, trimmed, scratch) == 1_000_000
+    assert trim(counts, 3, trimmed, scratch) == 0
 
 
 def test_too_few_agents_with_data_give_no_mean_and_an_infinite_error() -> None:

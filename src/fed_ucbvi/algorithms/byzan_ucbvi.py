@@ -387,26 +387,32 @@ def _sort(array: Array) -> None:
 
 
 @compiled
-def trim(counts: CountArray, liars: int, work: Workspace) -> int:
+def trim(counts: CountArray, liars: int, trimmed: CountArray, scratch: CountArray) -> int:
     """``n_cut``, the ``(2 f + 1)``-th largest count (0 if there are fewer); writes ``trimmed = min(n_j, n_cut)``."""
-    m, n_cut, ascending = len(counts), 0, work.sorted_counts
+    m = len(counts)
+    n_cut = 0
     if 2 * liars < m:
-        ascending[:] = counts
-        _sort(ascending)
-        n_cut = max(0, ascending[m - 1 - 2 * liars])
+        scratch[:] = counts
+        _sort(scratch)
+        n_cut = max(0, scratch[m - 1 - 2 * liars])
     for j in range(m):
-        work.trimmed[j] = max(0, min(counts[j], n_cut))
+        trimmed[j] = max(0, min(counts[j], n_cut))
     return n_cut
 
 
 @compiled
-def largest_clique(work: Workspace) -> int:
+def largest_clique(
+    low: FloatArray,
+    high: FloatArray,
+    sorted_low: FloatArray,
+    sorted_high: FloatArray,
+    members: MaskArray,
+) -> int:
     """The size of a largest set of closed intervals with a common point; ``members`` says which.
 
     A sweep over the sorted ends, opening before closing where they are equal, in ``O(m log m)``; among points in
     equally many intervals the lowest is taken. Where all have a point in common no sorting is needed.
     """
-    _, _, low, high, sorted_low, sorted_high, members = work
     m = len(low)
     last_open, first_close = -math.inf, math.inf
     for j in range(m):
@@ -434,17 +440,17 @@ def pert_cow(
     means: FloatArray, counts: CountArray, sigma: float, rule: UpdateRule, work: Workspace
 ) -> tuple[float, float]:
     """``(mean, error)`` by PERT-COW; see the module's text."""
-    trimmed, _, low, high, _, _, members = work
+    trimmed, sorted_counts, low, high, sorted_low, sorted_high, members = work
     alpha, epsilon, log_each, log_all = rule.alpha, rule.epsilon, rule.log_each, rule.log_all
     m = len(counts)
-    n_cut = trim(counts, liars_at_most(alpha, m), work)
+    n_cut = trim(counts, liars_at_most(alpha, m), trimmed, sorted_counts)
     if n_cut <= 0:
         return 0.0, math.inf
     each = sigma * math.sqrt(2.0 * log_each)
     for j in range(m):
         w = each / math.sqrt(trimmed[j]) + epsilon if trimmed[j] > 0 else math.inf
         low[j], high[j] = means[j] - w, means[j] + w
-    largest_clique(work)
+    largest_clique(low, high, sorted_low, sorted_high, members)
     total, believed, weight = 0.0, 0.0, 0.0
     for j in range(m):
         weight += trimmed[j]
