@@ -6,6 +6,9 @@ whether a change of the package has changed the result of any kind of run. ::
     python tests/support/run_digests.py check          # compare with run_digests.json
     python tests/support/run_digests.py check fed-ucbvi  # only runs whose name contains the word
     python tests/support/run_digests.py write fed-kl     # store anew, where a change is meant
+
+Tables that are drawn at random, and some live runs, differ in the last bit from one kind of processor to another. So
+if runs of ``synthetic`` or ``live`` differ, write the digests with the version to compare with, on the same machine.
 """
 
 from __future__ import annotations
