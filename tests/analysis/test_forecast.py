@@ -9,7 +9,7 @@ import pytest
 
 from commands import call
 from fed_ucbvi import FedUCBVI, Forecast, InputError, gridworld, plan, run, synthetic
-from fed_ucbvi.theory.bounds import kl_regret_bound, kl_rounds_bound, regret_bound, rounds_bound, trivial_bound
+from fed_ucbvi.theory.bounds import kl_regret_bound, regret_bound, rounds_bound, trivial_bound
 from runs import without_cautions
 
 
@@ -118,7 +118,7 @@ def test_the_plan_has_what_fed_kl_ucbvi_promises(eps_p: float) -> None:
     made = at(10**8, eps_p=eps_p)
     sizes = (8, 4, 10, 20, 10**8)
     for promise, stationary in ((made.kl, False), (made.kl_stationary, True)):
-        likely = kl_rounds_bound(*sizes, 0.05, stationary=stationary)
+        likely = rounds_bound(*sizes, 0.0, 0.05, rule="global", stationary=stationary)
         if eps_p == 0:
             assert promise == (math.floor(likely), kl_regret_bound(*sizes, 0.05, stationary=stationary))
         else:

@@ -15,7 +15,7 @@ from fed_ucbvi import Federation, FedKLUCBVI, InputError, garnet, synthetic
 from fed_ucbvi.algorithms.kl_bound import largest_mean
 from fed_ucbvi.core.types import FloatArray, MaskArray
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.theory.bounds import BALL, KAPPA, kl_regret_bound, kl_rounds_bound, nontrivial_from, regret_bound_terms
+from fed_ucbvi.theory.bounds import BALL, KAPPA, kl_regret_bound, nontrivial_from, regret_bound_terms, rounds_bound
 from runs import finished
 
 DELTA = 0.05
@@ -214,7 +214,7 @@ def test_requests_that_grow_n_as_little_as_they_can_are_no_more_than_the_bound(M
                 requests[likely] += 1
                 N += max(-(-N // M), math.ceil(N / 4) if likely and k * M <= N else 0)
         assert requests[False] <= M + (M + 0.5) * math.log(T)
-        assert min(T, requests[True]) <= kl_rounds_bound(1, 1, 1, M, T, DELTA)
+        assert min(T, requests[True]) <= rounds_bound(1, 1, 1, M, T, 0.0, DELTA, rule="global")
 
 
 def test_a_request_above_k_m_visits_adds_a_quarter() -> None:
@@ -232,7 +232,7 @@ def test_rounds_that_last_a_share_of_what_was_played_are_few_whatever_the_number
         while t < T:
             t, rounds = t + max(1, math.ceil(growth * t)), rounds + 1
         for M in (1, 10**6):
-            bound = kl_rounds_bound(100, 100, 100, M, T, DELTA, min_round_growth=growth)
+            bound = rounds_bound(100, 100, 100, M, T, 0.0, DELTA, rule="global", min_round_growth=growth)
             assert rounds <= math.ceil(bound) <= math.ceil(2 + math.log(T) / math.log1p(growth))
 
 
@@ -240,7 +240,7 @@ def test_rounds_that_last_a_share_of_what_was_played_are_few_whatever_the_number
 def test_runs_have_no_more_rounds_than_the_bound(agents: int) -> None:
     world = synthetic(agents=agents, states=3, actions=2, horizon=3, seed=1)
     simulation = finished(Simulation(FedKLUCBVI(), world, 10**6, 0, "auto"))
-    assert 10 < simulation.rounds <= kl_rounds_bound(3, 2, 3, agents, 10**6, DELTA) < 10**4
+    assert 10 < simulation.rounds <= rounds_bound(3, 2, 3, agents, 10**6, 0.0, DELTA, rule="global") < 10**4
 
 
 def test_figures_of_the_document() -> None:
