@@ -19,11 +19,10 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.fed_kl_ucbvi import Server
 from fed_ucbvi.algorithms.kl_bound import Estimates
-from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray
+from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import random_federation
-from runs import same_bits
 
 RARE, ALARM = 0.01, 1e-6
 
@@ -117,41 +116,6 @@ VARIANTS = {
 }
 CASES = [(world, kind) for world in WORLDS for kind in VARIANTS if (world, kind) != ("own rewards", "stationary")]
 every_case = pytest.mark.parametrize(("world", "kind"), CASES)
-
-
-@every_case
-def test_messages_of_fleets_of_any_split_give_the_bits_of_the_fused_synchronisation(world: str, kind: str) -> None:
-    """Beside a simulation, a server that is told message by message by two fleets: agents 0 and 1, and the others."""
-    algorithm, federation = VARIANTS[kind], WORLDS[world]
-    simulation = Simulation(algorithm, federation, 200, 8, "episodes", apart=True)
-    server, told = algorithm.new_server(simulation.setting), simulation.agents.tables
-    parts = (slice(0, 2), slice(2, federation.agents))
-    fleets = []
-    for part in parts:
-        rewards = told.rewards[part] if len(told.rewards) > 1 else told.rewards
-        tables = FleetTables(part.stop - part.start, told.successors, rewards, part.start, None, told.sums.of(part))
-        fleets.append(algorithm.new_agents(simulation.setting, tables))
-    absorbed: list[CountArray] = []
-    plain_absorb = simulation.agents.absorb
-
-    def absorb(policy: MaskArray, transitions: CountArray, visits: CountArray) -> None:
-        plain_absorb(policy, transitions, visits)
-        for part, fleet in zip(parts, fleets, strict=True):
-            fleet.absorb(policy, transitions[part], visits[part])
-        absorbed.append(visits)
-
-    simulation.agents.absorb = absorb
-    while not simulation.done:
-        for fleet in fleets:
-            algorithm.budgets(fleet, algorithm.broadcast(server))
-        simulation.advance()
-        if simulation.rows[-1].requests:
-            query = algorithm.query(server, 0)
-            reports = [algorithm.report(fleet, query, 0) for fleet in fleets]
-            assert all(len(array) == 1 for report in reports for array in report)
-            algorithm.aggregate(server, tuple(np.concatenate(arrays) for arrays in zip(*reports, strict=True)), 0)
-        assert same_bits(simulation.server, server)
-    assert len(absorbed) > 10
 
 
 @every_case
@@ -280,26 +244,6 @@ def test_rounds_without_a_synchronisation_are_reported_with_the_next_one(station
             assert patient.V.tobytes() == eager.V.tobytes()
     assert patient.estimates.updates[0] == 2
     assert eager.estimates.updates[0] == 9
-
-
-def test_rewards_on_the_grid_are_rounded_up_and_added_exactly() -> None:
-    """Against Python's integers, agent by agent."""
-    rng, algorithm, federation = np.random.default_rng(4), FedKLUCBVI(), WORLDS["own rewards"]
-    setting, server, agents = a_fleet(algorithm, federation)
-    total = np.zeros((federation.agents, *server.table.visits.shape), dtype=np.int64)
-    for _ in range(3):
-        transitions, visits = random_round(rng, federation, stationary=False)
-        agents.absorb(server.policy, transitions, visits)
-        total += visits
-    algorithm.synchronise(server, agents, setting)
-    rewards = np.broadcast_to(federation.rewards, total.shape)
-    for cell in np.ndindex(*total.shape[1:]):
-        expected = sum(
-            int(total[(i, *cell)]) * math.ceil(rewards[(i, *cell)] * 2.0**server.grid.bits)
-            for i in range(federation.agents)
-        )
-        high, low = (int(word) for word in server.table.rewards[cell])
-        assert (high << 64) + low == expected
 
 
 # ----------------------------------------------------------------------------------------------------- warm start

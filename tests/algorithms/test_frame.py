@@ -34,7 +34,7 @@ from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers.base import collect
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.liars import ATTACKS
-from model_free import asked, played_rounds, played_steps, setting_of
+from model_free import played_rounds, played_steps, setting_of
 from problems import budgets_of, random_federation
 from runs import finished
 
@@ -50,37 +50,6 @@ FRAMED: list[Any] = [
     FedMVP(scale=0.002),
 ]
 every = pytest.mark.parametrize("algorithm", FRAMED, ids=lambda algorithm: algorithm.name)
-
-
-@every
-def test_grouping_agents_changes_no_bit(algorithm: Any) -> None:
-    """A server that hears of two fleets, against one that hears of all agents together."""
-    federation = random_federation(np.random.default_rng(4), 4, 3, 2, 3, own_rewards=True)
-    simulation = Simulation(algorithm, federation, 200, 1, "episodes")
-    setting, grouped = simulation.setting, algorithm.new_server(simulation.setting)
-    fleets = [
-        (part, FleetTables(part.stop - part.start, federation.successors, federation.rewards[part]))
-        for part in (slice(0, 1), slice(1, 4))
-    ]
-    parts = [(part, algorithm.new_agents(setting, tables)) for part, tables in fleets]
-    while not simulation.done:
-        broadcast = algorithm.broadcast(grouped)
-        for part, fleet in parts:
-            mine = algorithm.budgets(fleet, broadcast)
-            whole = algorithm.budgets(simulation.agents, algorithm.broadcast(simulation.server))
-            assert np.array_equal(mine.limits, whole.limits[part])
-            assert np.array_equal(mine.rule, whole.rule)
-        policy = simulation.server.policy.copy()
-        simulation.advance()
-        if not asked(simulation):
-            break
-        driver = simulation.driver
-        for part, fleet in parts:
-            algorithm.absorb(fleet, policy, driver.transitions[part].copy(), driver.visits[part].copy())
-        reports = [algorithm.report(fleet, (), 0) for _, fleet in parts]
-        algorithm.aggregate(grouped, tuple(np.concatenate(rows) for rows in zip(*reports, strict=True)), 0)
-        for name, array in simulation.server.arrays().items():
-            assert array.tobytes() == grouped.arrays()[name].tobytes(), name
 
 
 @every
