@@ -13,6 +13,7 @@ import pytest
 from fed_ucbvi import ConcurrentUCBAdvantage, FedQAdvantage, InputError, UCBAdvantage, synthetic
 from fed_ucbvi.algorithms.advantage import Clip, Constants, Server
 from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.one_report import Trajectories
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
@@ -26,21 +27,16 @@ TOLERANCE = 1e-10
 
 
 def assert_server_equals(server: Server, learner: Learner) -> None:
-    e, sizes = server.estimates, learner.sizes
-    for (h, s, a), expected in learner.Q.items():
-        assert e.Q[h, s, a] == pytest.approx(expected, rel=0, abs=TOLERANCE)
+    e, changed = server.estimates, np.zeros(server.policy.shape, dtype=np.bool_)
+    for h, s, a in np.ndindex(*e.Q.shape):
         assert e.N[h, s, a] == learner.visits((h, s, a))
         assert e.y[h, s, a] == len(learner.stage[h, s, a])
         lengths = learner.lengths[h, s, a]
         assert e.y_previous[h, s, a] == (lengths[-1] if lengths else 0)
-    for (h, s), value in learner.V.items():
-        assert e.V[h, s] == pytest.approx(value, rel=0, abs=TOLERANCE)
-        assert e.V_ref[h, s] == pytest.approx(learner.V_ref[h, s], rel=0, abs=TOLERANCE)
-        if h < sizes.horizon:
-            assert bool(e.settled[h, s]) == ((h, s) in learner.settled)
-            chosen = int(e.policy[h, s])
-            if any(learner.lengths[h, s, a] for a in range(sizes.actions)):
-                assert learner.Q[h, s, chosen] >= value - TOLERANCE
+        changed[h, s] |= bool(lengths)
+    for table in ("Q", "V", "V_ref", "settled"):
+        np.testing.assert_allclose(getattr(e, table), getattr(learner, table), rtol=0, atol=TOLERANCE)
+    assert (learner.Q[at_actions(e.policy)] >= learner.V[:-1] - TOLERANCE)[changed].all()
 
 
 def sizes_of(simulation: Simulation, algorithm: Any) -> Sizes:
@@ -85,8 +81,7 @@ def test_every_round_of_fedq_advantage_is_the_one_of_the_pseudocode(
         simulation = Simulation(algorithm, federation, 150, seed, "episodes")
         H = federation.horizon
         start = [float(H if clip == "horizon" else H - h) for h in range(H)]
-        learner = Learner(sizes_of(simulation, algorithm))
-        learner.start(start, start)
+        learner = Learner(sizes_of(simulation, algorithm), start, start)
         naive = NaiveFedQ(learner)
         while not simulation.done:
             policy = simulation.server.policy.copy()
@@ -100,7 +95,7 @@ def test_every_round_of_fedq_advantage_is_the_one_of_the_pseudocode(
             assert_server_equals(simulation.server, learner)
         ended += sum(len(lengths) for lengths in learner.lengths.values())
         won += learner.second_bound_won
-        settled += len(learner.settled)
+        settled += int(learner.settled.sum())
         reached |= naive.reached
     assert ended > 100
     assert settled > 10
@@ -255,8 +250,8 @@ def test_a_beta_above_the_horizon_is_refused_once_the_horizon_is_known() -> None
 
 
 def naive_learner(simulation: Simulation, algorithm: UCBAdvantage) -> NaiveUCB:
-    H, learner = simulation.federation.horizon, Learner(sizes_of(simulation, algorithm))
-    learner.start([float(H - h) for h in range(H)], [float(H)] * H)
+    H = simulation.federation.horizon
+    learner = Learner(sizes_of(simulation, algorithm), [float(H - h) for h in range(H)], [float(H)] * H)
     return NaiveUCB(learner, stage_ends(H, simulation.federation.agents * simulation.setting.episodes))
 
 
@@ -288,7 +283,7 @@ def test_every_round_of_ucb_advantage_is_the_one_of_the_pseudocode(kind: str, co
             assert_server_equals(simulation.server, naive.learner)
         ended += sum(len(lengths) for lengths in naive.learner.lengths.values())
         won += naive.learner.second_bound_won
-        settled += len(naive.learner.settled)
+        settled += int(naive.learner.settled.sum())
     assert ended > 60
     assert settled > 10
     assert (dropped > 50) == (kind == "discard")

@@ -20,7 +20,7 @@ from fed_ucbvi.algorithms.byzan_ucbvi import (
     trim,
     workspace,
 )
-from fed_ucbvi.algorithms.kernels import Ties
+from fed_ucbvi.algorithms.kernels import Ties, at_actions
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
@@ -39,13 +39,10 @@ LOG_TERM = 0.01
 
 def compare(naive: NaiveByzan, simulation: Simulation) -> None:
     estimates = simulation.server.estimates
-    for (h, s, a), value in naive.Q.items():
-        assert estimates.Q[h, s, a] == pytest.approx(value, rel=0, abs=TOLERANCE)
-    for (h, s), value in naive.V.items():
-        assert estimates.V[h, s] == pytest.approx(value, rel=0, abs=TOLERANCE)
+    np.testing.assert_allclose(estimates.Q, naive.Q, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(estimates.V, naive.V, rtol=0, atol=TOLERANCE)
     assert estimates.served.tolist() == naive.sync_count
-    chosen = np.take_along_axis(estimates.Q, estimates.policy[..., None], axis=2)[..., 0]
-    np.testing.assert_array_equal(chosen, estimates.V[:-1])
+    np.testing.assert_array_equal(estimates.Q[at_actions(estimates.policy)], estimates.V[:-1])
 
 
 @pytest.mark.parametrize(("alpha", "log_term"), in_turn([(0.0,), (0.2,), (0.4,)], [0.003, None, 0.5]))

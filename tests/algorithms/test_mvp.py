@@ -43,10 +43,8 @@ def test_one_agent_equals_the_pseudocode_round_by_round(seed: int, rewards: str)
         if over:
             naive.plan()
             ends += 1
-            for at, value in naive.Q.items():
-                assert simulation.server.estimates.Q[at] == pytest.approx(value, rel=1e-10, abs=1e-10)
-            for (h, s), value in naive.V.items():
-                assert simulation.server.V[h, s] == pytest.approx(value, rel=1e-10, abs=1e-10)
+            np.testing.assert_allclose(simulation.server.estimates.Q, naive.Q, rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(simulation.server.V, naive.V, rtol=1e-10, atol=1e-10)
     assert ends > 10
 
 
