@@ -11,7 +11,6 @@ from scipy import stats
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, garnet, gridworld, reference, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm, Counting
-from fed_ucbvi.algorithms.exact_sums import as_float
 from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Fleet, collect
@@ -155,26 +154,6 @@ def test_fed_ucbvi_is_that_of_the_reading_copy(world: str, nu: float | None) -> 
     planned = partial(reference.fed_ucbvi, horizon=H, nu=least)
     rounds, _ = follow(FedUCBVI(nu=nu, initial_policy="first"), federation, 400, planned, 1e-6)
     assert rounds > 40
-
-
-@pytest.mark.parametrize("radius", [1.0, 0.25])
-def test_random_rewards_are_those_of_the_reading_copy(radius: float) -> None:
-    """From the server's own table, whose counts other tests check."""
-    federation = garnet(agents=3, states=4, actions=2, horizon=3, seed=4).with_bernoulli_rewards()
-    simulation = Simulation(FedKLUCBVI(radius=radius), federation, 400, 5, "episodes")
-    while not simulation.done:
-        simulation.advance()
-        if simulation.rows[-1].requests:
-            server = simulation.server
-            words = server.table.rewards.reshape((-1, 2))
-            sums = np.array([as_float((high, low)) for high, low in words]) * server.grid.unit
-            n, paid = server.table.dense()[None], sums.reshape((1, *server.table.visits.shape))
-            plan = reference.fed_kl_ucbvi(n, paid, federation.horizon, radius=radius, random_rewards=True)
-            np.testing.assert_allclose(server.V, plan.V, rtol=0, atol=1e-9)
-            best = server.estimates.best
-            np.testing.assert_allclose(server.estimates.Q[best], plan.Q[best], rtol=0, atol=1e-9)
-    assert simulation.rounds > 20
-    assert (plan.V[0] < 3 - 1e-3).all()
 
 
 def test_its_values_are_those_of_dynamic_programming() -> None:

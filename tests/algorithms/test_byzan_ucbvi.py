@@ -75,28 +75,6 @@ def test_a_billion_episodes_take_no_longer_than_their_rounds() -> None:
     assert result.value == pytest.approx(float(f.common.initial @ f.common.solve().V[0]), abs=0.2)
 
 
-def test_without_liars_the_bonus_is_the_closed_form() -> None:
-    """``alpha = 0``: ``G = min(sigma, 2 sigma sqrt(2 L / N) + 6 epsilon)``, where all intervals intersect."""
-    f = random_federation(np.random.default_rng(7), agents=3, states=2, eps_p=0.0)
-    T, L = 500, 2.0
-    simulation = Simulation(ByzanUCBVI(alpha=0.0, log_term=L), f, T, 0, "episodes")
-    while simulation.rounds < 30:
-        simulation.advance()
-    experience, estimates = simulation.agents.experience, simulation.server.estimates
-    S, A, H = f.states, f.actions, f.horizon
-    epsilon = 1 / (S * A * H * T * 3)
-    for h, s, a in np.ndindex(H, S, A):
-        n = experience.visits[:, h, s, a]
-        sigma = H - h
-        if n.sum() == 0:
-            assert estimates.Q[h, s, a] == sigma
-            continue
-        V = estimates.V[h + 1, f.successors[h, s, a]]
-        x = f.rewards[0, h, s, a] + (experience.transitions[:, h, s, a] @ V).sum() / n.sum()
-        bonus = min(sigma, 2 * sigma * math.sqrt(2 * L / n.sum()) + 6 * epsilon)
-        assert estimates.Q[h, s, a] == pytest.approx(min(x + bonus, sigma), abs=1e-10)
-
-
 def test_the_logarithms_are_those_of_the_theory_unless_given() -> None:
     setting = Setting(2, 2, 3, 4, 50, 0.0, 0)
     size = 2 * 2 * 3 * 50 * 4

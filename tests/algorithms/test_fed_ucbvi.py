@@ -12,7 +12,7 @@ from scipy import stats
 
 from fed_ucbvi import FedUCBVI
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Setting, exchange_messages
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Setting
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
@@ -23,7 +23,6 @@ from model_free import reward_of
 from naive_fed_ucbvi import NaiveAgent, Options, Sizes, threshold_nu, visits_until_ask
 from naive_fed_ucbvi import synchronise as naive_synchronise
 from problems import random_federation
-from runs import same_bits
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
@@ -240,22 +239,6 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
             V = server.V[h]
             assert (np.ceil(V * 2.0**grid.bits) == V * 2.0**grid.bits).all()
             assert (server.estimates.Q[h].max(axis=1) <= V).all()
-
-
-@pytest.mark.parametrize("bonus", BONUSES)
-def test_one_synchronisation_equals_its_messages_bit_for_bit(bonus: str) -> None:
-    rng = np.random.default_rng([4, BONUSES.index(bonus)])
-    for _ in range(60):
-        problem, options = random_problem(rng), random_options(rng, bonus)
-        algorithm = algorithm_with(options, ties=str(rng.choice(["first", "random"])))
-        if rng.integers(3) == 0:
-            algorithm = algorithm.with_agent_reports()
-        at_once, by_messages = (algorithm.new_server(problem.setting) for _ in range(2))
-        agents = problem.fleet(algorithm)
-        for _ in range(2):
-            algorithm.synchronise(at_once, agents, problem.setting)
-            exchange_messages(algorithm, by_messages, agents, problem.setting)
-            assert same_bits(at_once, by_messages)
 
 
 def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -> None:
