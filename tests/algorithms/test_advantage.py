@@ -12,7 +12,7 @@ import pytest
 
 from fed_ucbvi import ConcurrentUCBAdvantage, FedQAdvantage, InputError, UCBAdvantage, synthetic
 from fed_ucbvi.algorithms.advantage import Clip, Constants, Server
-from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.one_report import Trajectories
 from fed_ucbvi.engine.simulation import Simulation
@@ -139,17 +139,12 @@ def test_the_stage_rule_in_whole_numbers_is_the_one_in_fractions_up_to_the_large
     seen = set()
     for _ in range(200):
         H, M, S = int(rng.integers(1, 30)), int(rng.integers(1, 50)), 8
-        setting = Setting(S, 2, H, M, 10, 0.0, 0)
-        algorithm = FedQAdvantage()
-        agents = algorithm.new_agents(
-            setting, FleetTables(M, np.zeros((1, S, 2, 1), np.int32), np.zeros((1, 1, S, 2)))
-        )
         largest = 10 ** int(rng.integers(1, 16))
         before = np.where(rng.random((H, S)) < 0.2, 0, M * H + rng.integers(largest, size=(H, S)))
         y = np.minimum((rng.random((H, S)) * 1.1 * before).astype(np.int64), before + before // H)
         y[0, 0] = before[0, 0] - -(-before[0, 0] // H)
-        V = np.zeros((H + 1, S))
-        asks = algorithm.budgets(agents, (np.zeros((H, S), np.int32), V, V, y, before))
+        limits, rules = np.zeros((M, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)
+        FedQAdvantage().fill_budgets({"y": y, "y_previous": before}, M, limits, rules)
         for h, s in np.ndindex(H, S):
             now, past = int(y[h, s]), int(before[h, s])
             if past == 0:
@@ -159,8 +154,8 @@ def test_the_stage_rule_in_whole_numbers_is_the_one_in_fractions_up_to_the_large
             else:
                 expected, rule = math.floor(Fraction(past, M * H)), 2
             assert expected >= 1
-            assert (asks.limits[:, h, s] == expected).all()
-            assert asks.rule[h, s] == rule
+            assert (limits[:, h, s] == expected).all()
+            assert rules[h, s] == rule
             seen.add(rule)
     assert seen == {0, 1, 2}
 

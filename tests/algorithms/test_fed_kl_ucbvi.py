@@ -219,9 +219,6 @@ def test_rounds_without_a_synchronisation_are_reported_with_the_next_one(station
     assert eager.estimates.updates[0] == 9
 
 
-# ----------------------------------------------------------------------------------------------------- warm start
-
-
 # ---------------------------------------------------------------------------------------------- rounds and the clock
 
 

@@ -142,14 +142,10 @@ def test_a_report_of_several_visits_in_the_first_case_takes_as_many_places_in_th
 
 
 def test_budgets_of_huge_counts_are_exact_and_name_the_regime() -> None:
-    setting = Setting(states=3, actions=1, horizon=1, agents=3, episodes=10, eps_p=0.0, seed=0)
-    algorithm = FedQHoeffding()
-    tables = FleetTables(1, np.zeros((1, 3, 1, 1), dtype=np.int32), np.zeros((1, 1, 3, 1)))
-    N = np.array([[11, 12, 2**53 - 1]], dtype=np.int64)
-    policy, V = np.zeros((1, 3), dtype=np.int32), np.zeros((2, 3))
-    budgets = algorithm.budgets(algorithm.new_agents(setting, tables), (policy, N, V))
-    assert budgets.limits.tolist() == [[[1, 2, (2**53 - 1) // 6]]]
-    assert [algorithm.rules[rule] for rule in budgets.rule[0]] == ["first-visit", "growth", "growth"]
+    limits, rule = np.zeros((1, 1, 3), dtype=np.int64), np.zeros((1, 3), dtype=np.int8)
+    FedQHoeffding().fill_budgets({"N": np.array([[11, 12, 2**53 - 1]])}, 3, limits, rule)
+    assert limits.tolist() == [[[1, 2, (2**53 - 1) // 6]]]
+    assert [FedQHoeffding.rules[number] for number in rule[0]] == ["first-visit", "growth", "growth"]
 
 
 # --------------------------------------------------------------------------------------------- properties
