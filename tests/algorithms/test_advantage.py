@@ -54,6 +54,11 @@ def small_federation(seed: int, *, agents: int = 3, horizon: int = 3, eps_p: flo
     return random_federation(np.random.default_rng(seed), agents, 3, 2, horizon, eps_p=eps_p, **more)
 
 
+def of_any_kind(seed: int, agents: int) -> Federation:
+    """With starts of their own, with steps alike, or with rewards of their own."""
+    return small_federation(seed, agents=agents, own_starts=seed == 0, stationary=seed == 1, own_rewards=seed == 2)
+
+
 # -------------------------------------------------------------------------------------------- FedQ-Advantage
 
 
@@ -67,9 +72,7 @@ def test_every_round_of_fedq_advantage_is_the_one_of_the_pseudocode(
     ended = won = settled = 0
     reached: set[str] = set()
     for seed in range(3):
-        federation = small_federation(
-            seed, agents=2 + seed, stationary=seed == 1, own_rewards=seed == 2, own_starts=seed == 0
-        )
+        federation = of_any_kind(seed, 2 + seed)
         algorithm = FedQAdvantage(
             constants=constants,
             forced_synchronisation=forced,
@@ -261,13 +264,7 @@ def test_every_round_of_ucb_advantage_is_the_one_of_the_pseudocode(kind: str, co
             algorithm = UCBAdvantage(constants=constants, reference_after=25, ties="random")
         else:
             algorithm = ConcurrentUCBAdvantage(constants=constants, reference_after=25, discard=kind == "discard")
-        federation = small_federation(
-            seed,
-            agents=1 if kind == "single" else 3 + seed,
-            stationary=seed == 1,
-            own_rewards=seed == 2,
-            own_starts=seed == 0,
-        )
+        federation = of_any_kind(seed, 1 if kind == "single" else 3 + seed)
         simulation = Simulation(algorithm, federation, 150, seed, "episodes")
         naive = naive_learner(simulation, algorithm)
         for policy in played_rounds(simulation):
