@@ -105,9 +105,7 @@ def test_the_seed_decides_everything(variant: str, environment: str, driver: str
 
 
 @every
-def test_a_resumed_run_equals_a_whole_one(
-    variant: str, environment: str, driver: str, tmp_path: Path
-) -> None:
+def test_a_resumed_run_equals_a_whole_one(variant: str, environment: str, driver: str, tmp_path: Path) -> None:
     algorithm, federation = problem(variant, environment)
     options: dict[str, Any] = {"seed": 2, "driver": driver}
     whole = run(algorithm, federation, EPISODES, **options)
