@@ -136,7 +136,7 @@ def test_what_nobody_could_have_measured_counts_as_no_report() -> None:
     x[1:4], n[4] = 0.5, 9
     x[1] = np.nan
     algorithm.aggregate(server, ByzanReport(x, n, np.zeros((5, 1), dtype=np.int8)), 0)
-    mean, error = naive_cow([0.5] * 5, [9, 0, 9, 9, 9], 1, 0.2, 0.1, 0.1, epsilon=1 / 500)
+    mean, error = naive_cow([0.5] * 5, [9, 0, 9, 9, 9], 1, 0.2, 0.1, 0.1, 1 / 500)
     assert server.estimates.Q[0, 0, 0] == pytest.approx(min(1.0, mean + error + 1 / 500))
 
 
@@ -265,7 +265,7 @@ def test_pert_cow_equals_brute_force() -> None:
         )
         epsilon = float(rng.choice([0.0, 1e-3, 0.2]))
         found = robust_mean(means, counts, sigma, alpha, epsilon, log, 0.7 * log)
-        naive = naive_cow(means.tolist(), counts.tolist(), sigma, alpha, log, 0.7 * log, epsilon=epsilon)
+        naive = naive_cow(means.tolist(), counts.tolist(), sigma, alpha, log, 0.7 * log, epsilon)
         assert found == pytest.approx(naive)
 
 

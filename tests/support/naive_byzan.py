@@ -1,4 +1,4 @@
-"""COW, PERT-COW and Byzan-UCBVI once more, straight from the pseudocode: all subsets of agents, loops, dictionaries.
+"""PERT-COW and Byzan-UCBVI once more, straight from the pseudocode: all subsets of agents, loops, dictionaries.
 
 Nothing here uses the package. Among cliques of equal size the paper takes any; here the one whose common points begin
 lowest.
@@ -40,10 +40,9 @@ def naive_cow(
     alpha: float,
     log_each: float,
     log_all: float,
-    *,
-    epsilon: float | None = None,
+    epsilon: float,
 ) -> tuple[float, float]:
-    """COW, or PERT-COW where epsilon is given."""
+    """PERT-COW."""
     m = len(means)
     f = next(k for k in range(m + 1) if k >= alpha * m - 1e-9)
     ranked = sorted(counts, reverse=True)
@@ -52,13 +51,8 @@ def naive_cow(
         return 0.0, math.inf
     trimmed = [min(n, n_cut) for n in counts]
     heard = [j for j in range(m) if trimmed[j] > 0]
-    intervals = []
-    for j in heard:
-        if epsilon is None:
-            w = sigma / math.sqrt(counts[j]) * math.sqrt(2 * log_each)
-        else:
-            w = sigma / math.sqrt(trimmed[j]) * math.sqrt(2 * log_each) + epsilon
-        intervals.append((means[j] - w, means[j] + w))
+    widths = [sigma / math.sqrt(trimmed[j]) * math.sqrt(2 * log_each) + epsilon for j in heard]
+    intervals = [(means[j] - w, means[j] + w) for j, w in zip(heard, widths, strict=True)]
     cliques = all_largest_cliques(intervals)
     clique = min(cliques, key=lambda c: max(intervals[k][0] for k in c))
     weight = sum(trimmed[heard[k]] for k in clique)
@@ -66,7 +60,7 @@ def naive_cow(
     total = sum(trimmed)
     error = 2 * sigma * math.sqrt(2 * log_all) / math.sqrt(total)
     error += 8 * alpha * m * math.sqrt(n_cut) * sigma * math.sqrt(2 * log_each) / total
-    return mean, error + (0.0 if epsilon is None else 5 * epsilon)
+    return mean, error + 5 * epsilon
 
 
 class Sizes(NamedTuple):
@@ -132,7 +126,7 @@ class NaiveByzan:
                 counts = [len(self.steps[i][h, s, a]) for i in range(m)]
                 sums = [sum(r + self.V[h + 1, y] for r, y in self.steps[i][h, s, a]) for i in range(m)]
                 means = [total / max(1, n) for total, n in zip(sums, counts, strict=True)]
-                mean, error = naive_cow(means, counts, sigma, self.alpha, log_each, log_all, epsilon=epsilon)
+                mean, error = naive_cow(means, counts, sigma, self.alpha, log_each, log_all, epsilon)
                 bonus = min(sigma, error + epsilon)
                 self.Q[h, s, a] = max(0.0, min(mean + bonus, sigma))
             self.V[h] = self.Q[h].max(axis=1)
