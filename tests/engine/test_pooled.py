@@ -23,18 +23,11 @@ from fed_ucbvi.engine.ray_fleets import Fleets
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import budgets_of, random_federation, random_sets
-from runs import without_cautions
+from runs import same_bits, without_cautions
 
 pytestmark = without_cautions
 
 SAME = ("start", "length", "requests", "agent", "step", "state", "action", "rule", "bytes_up", "bytes_down")
-
-
-def same_server(one: Any, other: Any) -> bool:
-    return all(
-        a.dtype == b.dtype and a.tobytes() == b.tobytes()
-        for a, b in zip(one.arrays().values(), other.arrays().values(), strict=True)
-    )
 
 
 def random_world(seed: int) -> tuple[Federation, np.random.Generator]:
@@ -127,8 +120,8 @@ def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int
     while not pooled.done:
         for one in (pooled, by_agent, split):
             one.advance()
-        assert same_server(pooled.server, by_agent.server)
-        assert same_server(pooled.server, split.server)
+        assert same_bits(pooled.server, by_agent.server)
+        assert same_bits(pooled.server, split.server)
     mine, theirs = pooled.records(), by_agent.records()
     assert all(np.array_equal(mine[name], theirs[name]) for name in SAME)
     assert split.result().same_outcome(pooled.result())
@@ -146,7 +139,7 @@ def test_pooled_and_by_agent_agree_whatever_the_driver(driver: str) -> None:
         while not pooled.done:
             pooled.advance()
             by_agent.advance()
-        assert same_server(pooled.server, by_agent.server)
+        assert same_bits(pooled.server, by_agent.server)
         assert all(np.array_equal(pooled.records()[name], by_agent.records()[name]) for name in SAME)
 
 

@@ -35,7 +35,7 @@ from fed_ucbvi.sweeps.job import Job
 from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise
 from network import assert_same, federate, make_nodes
 from problems import random_dense_kernel, random_rows
-from runs import interrupt_after, without_cautions
+from runs import interrupt_after, same_bits, without_cautions
 
 pytestmark = without_cautions
 
@@ -433,8 +433,7 @@ def test_pooled_by_agent_and_over_the_network_give_the_same_bits(case: str) -> N
     while not pooled.done:
         pooled.advance()
         apart.advance()
-        for one, other in zip(pooled.server.arrays().values(), apart.server.arrays().values(), strict=True):
-            assert np.array_equal(one, other)
+        assert same_bits(pooled.server, apart.server)
     outcome = federate(plan_for(algorithm, world, 150, seed=4), make_nodes(world, [3, 1]))
     assert_same(outcome.run, pooled.result(), regret=False)
     assert outcome.run.about.random_rewards
