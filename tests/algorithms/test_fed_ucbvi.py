@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from fed_ucbvi import FedUCBVI
-from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Setting
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
-from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
+from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
+from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
 from matrices import first_of
-from model_free import reward_of
-from naive_fed_ucbvi import NaiveAgent, Options, Sizes, threshold_nu, visits_until_ask
-from naive_fed_ucbvi import synchronise as naive_synchronise
-from problems import random_federation
+from model_free import reward_of, setting_of
+from naive_fed_ucbvi import NaiveAgent, NaiveServer, Options, Sizes, synchronise, threshold_nu, visits_until_ask
+from problems import any_federation
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
@@ -50,17 +49,13 @@ class Problem(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        f = self.federation
-        return Setting(f.states, f.actions, f.horizon, f.agents, episodes=EPISODES, eps_p=f.eps_p, seed=11)
+        return setting_of(self.federation, EPISODES)
 
-    @property
-    def grid(self) -> Grid:
-        f = self.federation
-        return make_grid(f.agents, f.agents * EPISODES, f.horizon)
-
-    def sizes(self, delta: float) -> Sizes:
-        f = self.federation
-        return Sizes(f.states, f.actions, f.horizon, f.agents, delta)
+    def synchronised(self, algorithm: FedUCBVI) -> Server:
+        """The server after one synchronisation."""
+        server = algorithm.new_server(self.setting)
+        algorithm.synchronise(server, self.fleet(algorithm), self.setting)
+        return server
 
     def fleet(self, algorithm: FedUCBVI, setting: Setting | None = None) -> CountingAgents:
         """All agents with all they have been through."""
@@ -69,6 +64,10 @@ class Problem(NamedTuple):
         for played in self.rounds:
             algorithm.absorb(agents, *played)
         return agents
+
+    def naive(self, options: Options, delta: float = 0.05) -> NaiveServer:
+        f = self.federation
+        return synchronise(self.naive_agents(), Sizes(f.states, f.actions, f.horizon, f.agents, delta), options)
 
     def naive_agents(self) -> list[NaiveAgent]:
         """The same, told step by step."""
@@ -82,20 +81,10 @@ class Problem(NamedTuple):
         return agents
 
 
-def random_problem(rng: np.random.Generator, *, agents: int | None = None) -> Problem:
+def random_problem(rng: np.random.Generator) -> Problem:
     """Random sizes, supports, rewards and counts; many pairs unvisited, by all agents or by some."""
-    S, A, H = (int(rng.integers(1, high)) for high in (5, 4, 5))
-    M = int(rng.integers(1, 6)) if agents is None else agents
-    federation = random_federation(
-        rng,
-        M,
-        S,
-        A,
-        H,
-        stationary=bool(rng.integers(2)),
-        own_rewards=bool(rng.integers(2)),
-        own_starts=bool(rng.integers(2)),
-    )
+    S, A, H, M = (int(rng.integers(1, high)) for high in (5, 4, 5, 6))
+    federation = any_federation(rng, M, S, A, H)
     rounds = []
     for _ in range(int(rng.integers(1, 5))):
         policy: PolicyArray = rng.integers(A, size=(H, S), dtype=np.int32)
@@ -114,18 +103,9 @@ def random_options(rng: np.random.Generator, bonus: str) -> Options:
     return Options(bonus, scale, str(rng.choice(AGGREGATIONS)))
 
 
-def algorithm_with(options: Options, **more: object) -> FedUCBVI:
-    algorithm = make_algorithm(
-        "fed-ucbvi",
-        {
-            "bonus": options.bonus,
-            "bonus_scale": options.scale,
-            "aggregation": options.aggregation,
-            **more,
-        },
-    )
-    assert isinstance(algorithm, FedUCBVI)
-    return algorithm
+def algorithm_with(options: Options, **more: Any) -> FedUCBVI:
+    given: dict[str, Any] = {"bonus": options.bonus, "bonus_scale": options.scale, "aggregation": options.aggregation}
+    return FedUCBVI(**given, **more)
 
 
 def error_bound(problem: Problem, algorithm: FedUCBVI) -> list[float]:
@@ -134,7 +114,8 @@ def error_bound(problem: Problem, algorithm: FedUCBVI) -> list[float]:
     ``u = 2^-f``, ``rho = sqrt(k/2)/2`` with k the factor of Var/N under the root; uniform weights round each agent's
     moments too, which makes it ``3u`` and, under the root, ``sqrt(k (2 H + 1) u/2)`` more.
     """
-    H, k, u = problem.federation.horizon, algorithm.update_rule(problem.setting).per_variance, problem.grid.unit
+    H, rule = problem.federation.horizon, algorithm.update_rule(problem.setting)
+    k, u = rule.per_variance, rule.grid.unit
     each = 2 * u if algorithm.aggregation == "weighted" else 3 * u + math.sqrt(k * (2 * H + 1) * u / 2)
     return [(H - h) * math.exp(math.sqrt(k / 2) / 2 * (H - 1 - h)) * each + TOLERANCE for h in range(H)]
 
@@ -150,16 +131,10 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
         problem, options = random_problem(rng), random_options(rng, bonus)
         delta = float(rng.choice([0.05, 0.5]))
         algorithm = algorithm_with(options, delta=delta)
-        server = algorithm.new_server(problem.setting)
-        algorithm.synchronise(server, problem.fleet(algorithm), problem.setting)
-        naive = naive_synchronise(problem.naive_agents(), problem.sizes(delta), options)
-        naive.assert_equals(server.estimates, error_bound(problem, algorithm))
-        with_agent_reports = algorithm.with_agent_reports()
-        server = with_agent_reports.new_server(problem.setting)
-        with_agent_reports.synchronise(server, problem.fleet(with_agent_reports), problem.setting)
-        naive.assert_equals(server.estimates, [TOLERANCE] * problem.federation.horizon)
-        H = problem.federation.horizon
-        inside = (naive.N > 1) & (naive.Q < H) & (naive.variance > 0)
+        naive = problem.naive(options, delta)
+        naive.assert_equals(problem.synchronised(algorithm).estimates, error_bound(problem, algorithm))
+        naive.assert_equals(problem.synchronised(algorithm.with_agent_reports()).estimates, TOLERANCE)
+        inside = (naive.N > 1) & (problem.federation.horizon > naive.Q) & (naive.variance > 0)
         unclipped += int(inside.sum()) if options.scale > 0 else 0
         fresh, visited_once = fresh + int((naive.N == 0).sum()), visited_once + int((naive.N == 1).sum())
     assert min(unclipped, fresh, visited_once) > 30, "the problems must reach every branch"
@@ -173,7 +148,7 @@ def test_an_agents_rows_are_the_messages_of_the_pseudocode(aggregation: str) -> 
     for _ in range(60):
         problem = random_problem(rng)
         agents, server = problem.fleet(algorithm), algorithm.new_server(problem.setting)
-        naive = naive_synchronise(problem.naive_agents(), problem.sizes(algorithm.delta), options)
+        naive = problem.naive(options)
         H = problem.federation.horizon
         assert algorithm.exchanges(problem.setting) == H
         for exchange in range(H):
@@ -188,7 +163,7 @@ def test_an_agents_rows_are_the_messages_of_the_pseudocode(aggregation: str) -> 
                 assert PV2[i, s, a] == pytest.approx(float(expected.PV2), rel=0, abs=TOLERANCE * H)
                 assert Q[i, s, a] == pytest.approx(float(expected.Q), rel=0, abs=TOLERANCE)
             algorithm.aggregate(server, report, exchange)
-        naive.assert_equals(server.estimates, [TOLERANCE] * H)
+        naive.assert_equals(server.estimates, TOLERANCE)
 
 
 def integer(words: Array, grid: Grid) -> int:
@@ -250,13 +225,10 @@ def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -
     once = Round(np.ones((2, 1), dtype=np.int32), ones, ones[..., 0])
     problem = Problem(federation, [once])
     algorithm = FedUCBVI(bonus_scale=0.0)
-    server = algorithm.new_server(problem.setting)
-    algorithm.synchronise(server, problem.fleet(algorithm), problem.setting)
+    server = problem.synchronised(algorithm)
     assert server.estimates.N.tolist() == [[[0, 1]], [[0, 1]]]
     assert (server.estimates.Q == 2.0).all()  # r + P V + H is above the cap
-    twice = Problem(federation, [once, once])
-    server = algorithm.new_server(twice.setting)
-    algorithm.synchronise(server, twice.fleet(algorithm), twice.setting)
+    server = Problem(federation, [once, once]).synchronised(algorithm)
     assert server.estimates.Q[1, 0].tolist() == [2.0, 0.25], "the scale applies from two visits on"
 
 
@@ -267,9 +239,7 @@ def test_uniform_aggregation_gives_an_agent_that_never_came_the_same_weight() ->
     visits = np.array([[[4]], [[0]]], dtype=np.int64)
     problem = Problem(federation, [Round(np.zeros((1, 1), dtype=np.int32), visits[..., None], visits)])
     for algorithm, expected in ((FedUCBVI(aggregation="uniform"), 0.4 + 0.25), (FedUCBVI(), 1.0)):
-        server = algorithm.new_server(problem.setting)
-        algorithm.synchronise(server, problem.fleet(algorithm), problem.setting)
-        assert server.estimates.Q[0, 0, 0] == pytest.approx(expected, abs=4e-11)
+        assert problem.synchronised(algorithm).estimates.Q[0, 0, 0] == pytest.approx(expected, abs=4e-11)
 
 
 # ------------------------------------------------------------------------------------- the first round, ties
