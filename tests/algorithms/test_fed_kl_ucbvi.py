@@ -151,13 +151,9 @@ def random_round(
     rng: np.random.Generator, federation: Federation, *, stationary: bool
 ) -> tuple[CountArray, CountArray]:
     """Transitions ``(M, steps, S, A, K)`` and visits, as a driver hands them over."""
-    f = federation
+    f, P = federation, federation.probabilities
     visits = rng.poisson(0.7, (f.agents, 1 if stationary else f.horizon, f.states, f.actions)).astype(np.int64)
-    transitions = np.zeros((*visits.shape, f.successors.shape[3]), dtype=np.int64)
-    for i, h, s, a in np.ndindex(*visits.shape):
-        row = f.probabilities[i, h if f.probabilities.shape[1] > 1 else 0, s, a]
-        transitions[i, h, s, a] = rng.multinomial(visits[i, h, s, a], row)
-    return transitions, visits
+    return rng.multinomial(visits, np.broadcast_to(P, (*visits.shape, P.shape[-1]))).astype(np.int64), visits
 
 
 def copied(report: Any) -> list[CountArray]:

@@ -16,7 +16,7 @@ from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
-from fed_ucbvi.algorithms.kernels import Choice
+from fed_ucbvi.algorithms.kernels import Choice, at_actions
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
 from matrices import first_of
@@ -89,16 +89,13 @@ def random_problem(rng: np.random.Generator) -> Problem:
     """Random sizes, supports, rewards and counts; many pairs unvisited, by all agents or by some."""
     S, A, H, M = (int(rng.integers(1, high)) for high in (5, 4, 5, 6))
     federation = any_federation(rng, M, S, A, H)
+    P = np.broadcast_to(federation.probabilities, (M, H, S, A, federation.probabilities.shape[-1]))
     rounds = []
     for _ in range(int(rng.integers(1, 5))):
         policy: PolicyArray = rng.integers(A, size=(H, S), dtype=np.int32)
         visits = rng.choice([0, 0, 1, 1, 2, 3, 40, 1000, 100_000], size=(M, H, S)).astype(np.int64)
         visits[:, rng.random((H, S)) < 0.3] = 0
-        transitions = np.zeros((*visits.shape, federation.successors.shape[3]), dtype=np.int64)
-        for i, h, s in np.ndindex(*visits.shape):
-            row = federation.probabilities[i, h % federation.probabilities.shape[1], s, policy[h, s]]
-            transitions[i, h, s] = rng.multinomial(visits[i, h, s], row)
-        rounds.append(Round(policy, transitions, visits))
+        rounds.append(Round(policy, rng.multinomial(visits, P[(slice(None), *at_actions(policy))]), visits))
     return Problem(federation, rounds)
 
 
