@@ -152,9 +152,7 @@ def test_a_node_advises_from_the_counts_that_a_simulation_has(stationary: bool) 
 
 
 @pytest.mark.parametrize("random_rewards", [True, False])
-def test_a_node_with_real_environments_writes_what_its_agents_should_use(
-    tmp_path: Path, random_rewards: bool
-) -> None:
+def test_a_node_with_environments_writes_what_its_agents_should_use(tmp_path: Path, random_rewards: bool) -> None:
     made: list[TableEnv] = []
 
     def make(agent: int) -> TableEnv:

@@ -75,9 +75,7 @@ def of_unknown_regret(one: Run) -> Run:
 # ------------------------------------------------------------------------------------------------ one row a run
 
 
-def test_the_table_has_one_row_a_run_with_all_parameters_options_and_outcomes(
-    fed: list[Run], fedq: list[Run]
-) -> None:
+def test_the_table_has_one_row_a_run_with_all_settings_and_outcomes(fed: list[Run], fedq: list[Run]) -> None:
     frame = runs_frame(fed + fedq)
     assert frame.height == 10
     for one, cells in zip(fed + fedq, frame.iter_rows(named=True), strict=True):
@@ -178,9 +176,7 @@ def test_a_comparison_has_scipys_intervals_over_the_seeds_in_common(fed: list[Ru
     assert found["seeds_needed"] == seeds_needed(found["difference"], float(np.std(np.subtract(x, y), ddof=1)))
 
 
-def test_where_runs_fail_only_the_seeds_decide(
-    fed: list[Run], fedq: list[Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_runs_fail_the_seeds_decide(fed: list[Run], fedq: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     """Four seeds are far lower and one fails: Student's interval excludes 0, a sign test never does with five."""
     regrets = dict(zip(map(id, fed + fedq), [1.0, 1.0, 1.0, 1.0, 4.0, 50.0, 51.0, 52.0, 50.0, 51.0], strict=True))
     monkeypatch.setattr("fed_ucbvi.analysis.comparison._measure", lambda run, _: regrets[id(run)])
@@ -213,9 +209,7 @@ def test_each_problem_is_compared_apart(fed: list[Run], fedq: list[Run]) -> None
 
 
 @pytest.mark.parametrize("by", ["agents", "bonus_scale", "environment"])
-def test_runs_can_be_compared_by_a_size_a_parameter_or_the_environment(
-    by: str, fed: list[Run], wide: list[Run]
-) -> None:
+def test_runs_can_be_compared_by_size_parameter_or_environment(by: str, fed: list[Run], wide: list[Run]) -> None:
     others = {
         "agents": lambda: made(FedUCBVI(nu=100, bonus_scale=0.1), agents=4),
         "bonus_scale": lambda: wide,
@@ -265,9 +259,7 @@ def test_seeds_make_groups_also_where_eps_p_is_an_outcome() -> None:
 # ------------------------------------------------------------------------------------------------------ exports
 
 
-def test_markdown_and_latex_have_all_rows_name_the_band_and_escape_signs(
-    fed: list[Run], wide: list[Run], fedq: list[Run]
-) -> None:
+def test_markdown_and_latex_have_all_rows_and_escape_signs(fed: list[Run], wide: list[Run], fedq: list[Run]) -> None:
     found = compare_runs(fedq + fed + wide)
     markdown, latex = found.to_markdown(), found.to_latex()
     table = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -320,9 +312,7 @@ def test_tables_have_the_columns_that_are_chosen_in_every_format(fed: list[Run],
         found.to_markdown([])
 
 
-def test_a_group_is_called_by_its_label_with_parameters_only_where_labels_are_the_same(
-    fed: list[Run], wide: list[Run], fedq: list[Run]
-) -> None:
+def test_a_group_is_called_by_its_label(fed: list[Run], wide: list[Run], fedq: list[Run]) -> None:
     def labelled(runs: list[Run], label: str) -> list[Run]:
         return [with_about(one, label=label) for one in runs]
 

@@ -41,9 +41,7 @@ def counts(source: Any, **options: Any) -> CountTable:
 
 @pytest.mark.parametrize("stationary", [False, True])
 @pytest.mark.parametrize("random_rewards", [False, True])
-def test_visits_transitions_and_rewards_are_those_that_counting_by_hand_gives(
-    stationary: bool, random_rewards: bool
-) -> None:
+def test_visits_transitions_and_rewards_are_those_counted_by_hand(stationary: bool, random_rewards: bool) -> None:
     table = counts(LOG, stationary=stationary, random_rewards=random_rewards)
     seen = Counter((0 if stationary else h, s, a, y) for _, h, s, a, _, y in ROWS)
     expected = np.zeros((1 if stationary else 3, 4, 2, 4), dtype=np.int64)
@@ -102,9 +100,7 @@ def test_a_step_that_terminates_goes_to_the_last_state() -> None:
         (6, "reward", "2", "line 6: the reward is not that of another visit to the same state and action"),
     ],
 )
-def test_a_bad_line_is_named_and_leaves_nothing_behind(
-    line: int, column: str, value: str, message: str, tmp_path: Path
-) -> None:
+def test_a_bad_line_is_named_and_ends_it(line: int, column: str, value: str, message: str, tmp_path: Path) -> None:
     lines = [",".join(NAMES), *(",".join(map(str, row)) for row in ROWS)]
     cells = lines[line - 1].split(",")
     cells[NAMES.index(column)] = value
@@ -193,9 +189,7 @@ def small_mdp(seed: int, states: int = 3, horizon: int = 3) -> MDP:
 
 
 @pytest.mark.parametrize(("stationary", "support"), first_of([(False, None), (True, 3)]))
-def test_it_is_the_best_policy_for_the_least_means_of_scipy_and_no_policy_is_better(
-    stationary: bool, support: int | None
-) -> None:
+def test_it_is_the_best_policy_for_the_least_means_of_scipy(stationary: bool, support: int | None) -> None:
     H, S, A = 2, 3, 2
     mdp = small_mdp(4, horizon=H)
     counts = counts_from_logs(logged(mdp, 400, np.random.default_rng(1)), (S, A, H), stationary=stationary)

@@ -189,9 +189,7 @@ def test_the_command_saves_a_moving_picture(grid: Run, tmp_path: Path) -> None:
         (["--render", "human"], "unknown render mode 'human'"),
     ],
 )
-def test_bad_words_are_refused_and_leave_nothing_behind(
-    grid: Run, tmp_path: Path, words: list[object], message: str
-) -> None:
+def test_bad_words_leave_nothing_behind(grid: Run, tmp_path: Path, words: list[object], message: str) -> None:
     grid.save(tmp_path / "grid")
     code, text = invoke("play", tmp_path / "grid", *words)
     assert code == 2

@@ -51,9 +51,7 @@ def execute(code: str, *arguments: str, **settings: str | None) -> subprocess.Co
     first_of([("", "/dev/null"), (NO_PASSWORD_ENTRY, None)]),
     ids=["home that cannot be written", "no home at all"],
 )
-def test_without_a_usual_place_compiled_code_is_kept_in_a_temporary_folder_and_one_line_says_so(
-    sealed: Path, before: str, home: str | None
-) -> None:
+def test_without_a_usual_place_code_is_kept_in_a_temporary_one(sealed: Path, before: str, home: str | None) -> None:
     temporary = sealed.parent / "temporary"
     ended = execute(before + VISITS, PYTHONPATH=str(sealed), HOME=home, TMPDIR=str(temporary))
     assert (ended.returncode, ended.stdout) == (0, "1.25\n")
@@ -65,9 +63,7 @@ def test_without_a_usual_place_compiled_code_is_kept_in_a_temporary_folder_and_o
 
 
 @pytest.mark.parametrize("others_can_write", first_of([False, True]))
-def test_without_a_place_to_trust_everything_works_and_one_line_says_that_nothing_is_kept(
-    sealed: Path, others_can_write: bool
-) -> None:
+def test_without_a_place_to_trust_one_line_says_that_nothing_is_kept(sealed: Path, others_can_write: bool) -> None:
     """A file is where the temporary folder goes, or a folder that others can write."""
     folder = sealed.parent / "temporary" / f"fed-ucbvi-{os.getuid()}"
     if others_can_write:

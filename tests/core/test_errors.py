@@ -39,9 +39,7 @@ def test_a_choice_must_be_known_also_where_the_known_come_from_an_iterator() -> 
 
 
 @given(value=st.integers(), low=st.integers(-100, 100), length=st.integers(0, 100))
-def test_whole_numbers_pass_unchanged_within_limits_and_errors_name_the_limit(
-    value: int, low: int, length: int
-) -> None:
+def test_whole_numbers_pass_within_limits_and_errors_name_the_limit(value: int, low: int, length: int) -> None:
     limits, message = {"at_least": low, "at_most": low + length}, ""
     if value < low:
         message = f"n must be at least {low}, got {value}"
@@ -102,8 +100,6 @@ def test_finite_numbers_pass_unchanged_also_on_a_closed_limit(value: float) -> N
         (0, {"above": 0, "at_most": 1}, "(0, 1]"),
     ],
 )
-def test_a_number_outside_the_range_is_refused_with_the_limits(
-    value: float, limits: dict[str, Any], said: str
-) -> None:
+def test_a_number_out_of_range_is_refused_with_the_limits(value: float, limits: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"delta must be a number in {said}, got {value}.")):
         check_number("delta", value, **limits)

@@ -52,9 +52,7 @@ def test_words_are_those_of_numpy_for_many_random_keys_and_counters() -> None:
 
 
 @given(counter=st.tuples(WORDS, WORDS, WORDS, WORDS), key=st.tuples(WORDS, WORDS))
-def test_words_are_those_of_numpy_at_the_edges_of_the_range(
-    counter: tuple[int, int, int, int], key: tuple[int, int]
-) -> None:
+def test_words_at_the_edges_of_the_range_are_numpys(counter: tuple[int, int, int, int], key: tuple[int, int]) -> None:
     assert our_words(counter, key) == numpy_generator(counter, key).random_raw(4).tolist()
 
 
@@ -71,9 +69,7 @@ def test_words_are_those_published_with_the_generator() -> None:
 
 
 @given(purpose=st.sampled_from(PURPOSES), position=WORDS, key=st.tuples(WORDS, WORDS))
-def test_a_stream_is_the_sequence_of_numpy_uniforms_of_its_counters(
-    purpose: np.uint64, position: int, key: tuple[int, int]
-) -> None:
+def test_a_stream_is_numpys_uniforms_of_its_counters(purpose: np.uint64, position: int, key: tuple[int, int]) -> None:
     ours, other = stream(int(purpose), position, key), stream(int(purpose), 0, key)
     expected = np.random.Generator(numpy_generator((0, position, int(purpose), 0), key)).random(11)
     assert [(uniform(other), uniform(ours))[1] for _ in range(11)] == expected.tolist(), "whatever others draw"

@@ -106,9 +106,7 @@ def test_learnt_bins_are_equally_often_visited() -> None:
     assert ((seen - 500) ** 2 / 500).sum() < 29.9 * (1 + 4000 / 10050)  # 7 degrees of freedom
 
 
-def test_the_range_of_rewards_is_observed_with_a_margin_and_what_lies_outside_is_clipped_and_counted(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_range_of_rewards_is_observed_and_what_is_outside_is_clipped(caplog: pytest.LogCaptureFixture) -> None:
     env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
     bins = learn_bins(env, episodes=30, actions_per_dimension=3, horizon=40, margin=0.0)
     assert bins.reward_range == pytest.approx((9.0, 11.0), abs=0.02)

@@ -70,9 +70,7 @@ def test_the_reference_agents_fulfil_assumption_1_with_the_eps_p_they_were_made_
 
 
 @given(rows=st.integers(1, 5), columns=st.integers(1, 5), seed=st.integers(0, 2**32 - 1), success=st.floats(0.0, 1.0))
-def test_moves_keep_to_the_square_and_its_free_neighbours_on_any_grid(
-    rows: int, columns: int, seed: int, success: float
-) -> None:
+def test_moves_keep_to_the_square_and_its_neighbours(rows: int, columns: int, seed: int, success: float) -> None:
     rng = np.random.default_rng(seed)
     cells = [(r, c) for r in range(rows) for c in range(columns)]
     walls = [cell for cell in cells[1:-1] if rng.random() < 0.3]
@@ -118,9 +116,7 @@ def test_an_isolated_square_cannot_be_left_by_anyone() -> None:
         ({"start": (2, 0)}, 8, [7], 5),
     ],
 )
-def test_grids_of_other_sizes_walls_goals_and_starts(
-    options: dict[str, Any], states: int, pays: list[int], start: int
-) -> None:
+def test_grids_of_any_size_walls_and_goals(options: dict[str, Any], states: int, pays: list[int], start: int) -> None:
     world = gridworld(agents=2, eps_p=0.3, **options)
     assert world.states == states
     np.testing.assert_array_equal(world.initial, np.eye(states)[[start, start]])
@@ -138,9 +134,7 @@ def test_a_large_grid_is_stored_by_support() -> None:
 
 
 @pytest.mark.parametrize(("S", "A", "H"), [(1, 1, 1), (2, 7, 3), (6, 1, 2), (3, 2, 1), (5, 5, 5)])
-def test_a_synthetic_problem_of_any_size_has_a_uniform_start_and_five_of_everything_in_the_paper(
-    S: int, A: int, H: int
-) -> None:
+def test_a_synthetic_problem_has_a_uniform_start_and_five_of_everything_in_the_paper(S: int, A: int, H: int) -> None:
     sizes = {} if S == 5 else {"states": S, "actions": A, "horizon": H}
     for eps_r, rows in ((0.2, 2), (0.0, 1)):
         problem = synthetic(agents=2, eps_p=0.3, eps_r=eps_r, **sizes)  # type: ignore[arg-type]
@@ -210,9 +204,7 @@ DRAWN = sorted(set(MIXTURES) - {"two_state_chain"})
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_seed_alone_decides_what_is_drawn_and_agents_differ_from_each_other_and_the_common_kernel(
-    name: str,
-) -> None:
+def test_the_seed_decides_what_is_drawn_and_agents_differ_from_each_other_and_the_common_kernel(name: str) -> None:
     first, again, other = (make_environment(name, agents=4, eps_p=0.5, seed=seed) for seed in (0, 0.0, 2))
     np.testing.assert_array_equal(first.probabilities, again.probabilities)
     assert np.abs(first.probabilities - other.probabilities).max() > 1e-3
@@ -236,8 +228,6 @@ def test_the_seed_alone_decides_what_is_drawn_and_agents_differ_from_each_other_
         ("horizon", -3, "horizon must be at least 1, got -3|unknown option of deep_sea 'horizon'"),
     ],
 )
-def test_a_bad_option_of_any_environment_is_refused_with_the_reason(
-    name: str, option: str, value: object, message: str
-) -> None:
+def test_a_bad_option_of_any_environment_says_the_reason(name: str, option: str, value: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_environment(name, **{option: value})

@@ -291,9 +291,7 @@ DESCRIBED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "options"), DESCRIBED)
-def test_a_description_written_to_json_makes_the_same_environment_again(
-    name: str, options: dict[str, object]
-) -> None:
+def test_a_description_as_json_makes_the_same_environment_again(name: str, options: dict[str, object]) -> None:
     made = small(name, agents=2, seed=5, **options)
     described = json.loads(json.dumps(made.description))
     assert described.pop("name") == name

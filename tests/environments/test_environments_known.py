@@ -317,9 +317,7 @@ def test_the_hard_instance_is_its_definition(A: int, d: int, H: int, waiting: in
 
 @pytest.mark.parametrize("gap", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize(("A", "d", "H", "waiting"), [(2, 2, 6, 2), (2, 3, 12, 9), (3, 2, 15, 5), (2, 5, 15, 4)])
-def test_the_optimum_of_the_hard_instance_is_its_closed_form(
-    A: int, d: int, H: int, waiting: int, gap: float
-) -> None:
+def test_the_optimum_of_the_hard_instance_is_known(A: int, d: int, H: int, waiting: int, gap: float) -> None:
     for seed in (0, 1):
         hard = hard_instance(agents=1, seed=seed, actions=A, depth=d, horizon=H, waiting=waiting, gap=gap)
         assert value(hard.common) == pytest.approx((H - waiting - d) * (0.5 + gap), abs=1e-13)
@@ -399,9 +397,7 @@ def test_a_garnet_of_any_size(S: int, A: int, b: int) -> None:
 
 
 @pytest.mark.parametrize(("S", "A", "b", "seed"), [(20, 4, 3, 0), (7, 2, 7, 1), (300, 3, 5, 2)])
-def test_a_garnet_leads_to_the_states_of_lowest_rank(
-    S: int, A: int, b: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_garnet_takes_the_lowest_ranks(S: int, A: int, b: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In whatever blocks the ranks are drawn, they are those of one table (1, S, A, S), sorted whole."""
     monkeypatch.setattr(random_problems, "AT_ONCE", 1000)
     ranks = generator(seed, RandomPart.STRUCTURE).random((1, S, A, S)).argsort(axis=-1)[..., :b]
@@ -535,9 +531,7 @@ def rows_of(table: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_the_documented_sizes_and_optima_are_what_the_documented_command_prints(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_documented_sizes_and_optima_are_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(PAGE.partition("```python\n")[2].partition("```")[0], "environments.md", "exec"), {})
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     documented = [[name, S, A, H, best] for name, S, A, H, _, _, best in rows_of("| name | S |")]

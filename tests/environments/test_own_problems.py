@@ -271,9 +271,7 @@ def test_an_algorithm_is_a_name_a_class_or_a_value(here: Path) -> None:
         make_algorithm("shops_of_ours:BOLDER", {"corage": 3})
 
 
-def test_two_packages_with_one_name_and_packages_that_cannot_be_loaded_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_packages_with_one_name_and_one_that_cannot_be_loaded_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [
         EntryPoint("shops", "one:shops", "g"),
         EntryPoint("shops", "two:shops", "g"),
@@ -494,9 +492,7 @@ def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code
         ({"marker": "star"}, "unknown marker of wrong 'star'"),
     ],
 )
-def test_an_algorithm_that_says_something_impossible_of_itself_is_refused(
-    saying: dict[str, Any], message: str
-) -> None:
+def test_an_algorithm_that_says_what_cannot_be_is_refused(saying: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         type("Wrong", (Algorithm,), {"name": "wrong", **saying})
 
@@ -515,9 +511,7 @@ LAKE = {"name": "from_gymnasium", "id": "FrozenLake-v1", "horizon": 12}
         pytest.param({**LAKE, "kwargs": [{"success_rate": 0.6}, {"success_rate": 0.9}]}, 2, marks=pytest.mark.full),
     ],
 )
-def test_a_sweep_over_agents_whose_eps_p_is_computed_is_read_reported_and_never_made_anew(
-    environment: dict[str, Any], agents: int, tmp_path: Path
-) -> None:
+def test_sweeps_whose_eps_p_is_computed_are_kept(environment: dict[str, Any], agents: int, tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     sweep = Sweep(name="different", grids=[grid(environments=[environment], agents=[agents])])
     pairs = load_runs(made_sweep(tmp_path / "out", sweep))

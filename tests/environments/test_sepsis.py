@@ -72,9 +72,7 @@ def test_hospitals_that_differ_keep_the_next_states(made_up: dict[str, FloatArra
 
 @pytest.mark.slow
 @pytest.mark.full
-def test_hospitals_as_processes_learn_with_secure_sums_what_a_simulation_from_their_logs_does(
-    made_up: dict[str, FloatArray], tmp_path: Path
-) -> None:
+def test_hospitals_as_processes_learn_what_one_run_does(made_up: dict[str, FloatArray], tmp_path: Path) -> None:
     """The example, with tables as in the package but with two doses."""
     assets = tmp_path / "packages" / "icu_sepsis" / "envs" / "assets"
     assets.mkdir(parents=True)

@@ -61,9 +61,7 @@ def largest_common_share(agents: FloatArray) -> float:
     steps=st.lists(st.sampled_from([1, 3]), min_size=2, max_size=2),
     zeros=st.floats(0, 0.9),
 )
-def test_a_mixture_is_the_weighted_sum_of_dense_kernels(
-    seed: int, eps_p: float, agents: int, steps: list[int], zeros: float
-) -> None:
+def test_a_mixture_is_the_weighted_sum(seed: int, eps_p: float, agents: int, steps: list[int], zeros: float) -> None:
     rng = np.random.default_rng(seed)
     common = random_dense_kernel(rng, 4, 2, steps=steps[0], zeros=zeros)
     individual = [random_dense_kernel(rng, 4, 2, steps=steps[1], zeros=zeros) for _ in range(agents)]
@@ -88,9 +86,7 @@ def test_kernels_and_dense_tables_give_the_same_mixture() -> None:
 
 @pytest.mark.parametrize("own_rewards", [False, True])
 @pytest.mark.parametrize("own_starts", [False, True])
-def test_each_agent_has_its_own_rewards_and_start_and_the_common_mdp_their_means(
-    own_rewards: bool, own_starts: bool
-) -> None:
+def test_agents_have_own_rewards_and_starts_and_the_common_mdp_the_means(own_rewards: bool, own_starts: bool) -> None:
     rng = np.random.default_rng([3, own_rewards, own_starts])
     M, S, A, H = 4, 3, 2, 3
     rewards = rng.random((M if own_rewards else 1, H, S, A))
@@ -172,9 +168,7 @@ def test_what_makes_no_mixture_is_refused(changes: dict[str, Any], message: str)
 
 
 @given(seed=SEEDS, eps_p=EPS, agents=st.integers(1, 5), zeros=st.floats(0, 0.9), stationary=st.booleans())
-def test_the_smallest_eps_p_is_never_above_the_one_that_made_the_agents(
-    seed: int, eps_p: float, agents: int, zeros: float, stationary: bool
-) -> None:
+def test_eps_p_is_never_above_the_given(seed: int, eps_p: float, agents: int, zeros: float, stationary: bool) -> None:
     made = random_federation(
         np.random.default_rng(seed), agents, 4, 2, 2, eps_p=eps_p, zeros=zeros, stationary=stationary
     )
@@ -186,9 +180,7 @@ def test_the_smallest_eps_p_is_never_above_the_one_that_made_the_agents(
 
 
 @given(seed=SEEDS, eps_p=st.floats(1e-6, 0.999))
-def test_the_smallest_eps_p_is_the_one_that_made_agents_whose_own_kernels_share_no_mass(
-    seed: int, eps_p: float
-) -> None:
+def test_the_smallest_eps_p_made_the_agents_where_their_own_kernels_share_no_mass(seed: int, eps_p: float) -> None:
     rng = np.random.default_rng(seed)
     common = random_dense_kernel(rng, 3, 2)
     own = [random_dense_kernel(rng, 3, 2) for _ in range(3)]
@@ -204,9 +196,7 @@ def test_the_smallest_eps_p_is_the_one_that_made_agents_whose_own_kernels_share_
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(("agents", "states", "zeros"), [(2, 2, 0.0), (3, 3, 0.2), (5, 4, 0.0), (2, 4, 0.3)])
-def test_the_smallest_eps_p_is_what_linear_programming_finds(
-    agents: int, states: int, zeros: float, seed: int
-) -> None:
+def test_the_smallest_eps_p_is_what_a_linear_program_finds(agents: int, states: int, zeros: float, seed: int) -> None:
     rng = np.random.default_rng([agents, states, seed])
     mdps = [random_mdp(rng, states, 2, 2, zeros=zeros, stationary_kernel=seed % 2 == 0) for _ in range(agents)]
     found = Federation.from_mdps(mdps, reference="mean")  # also where Assumption 1 fails

@@ -24,9 +24,7 @@ def uniform_table(steps: int = 2, states: int = 3, actions: int = 2) -> FloatArr
 
 
 @given(seed=SEEDS, steps=SIZES, states=SIZES, actions=SIZES, zeros=st.floats(0, 1))
-def test_a_kernel_is_its_dense_table_row_by_row(
-    seed: int, steps: int, states: int, actions: int, zeros: float
-) -> None:
+def test_a_kernel_is_its_table_row_by_row(seed: int, steps: int, states: int, actions: int, zeros: float) -> None:
     table = random_dense_kernel(np.random.default_rng(seed), states, actions, steps=steps, zeros=zeros)
     kernel = Kernel.from_dense(table)
     np.testing.assert_allclose(kernel.dense(), table, rtol=1e-15, atol=0)

@@ -127,9 +127,7 @@ def test_silent_agents_never_ask_and_spammers_always_unless_the_server_ignores_t
 @pytest.mark.parametrize(
     "algorithm", [FedUCBVI(), ByzanUCBVI(log_term=0.01), ConcurrentUCBVI(bonus="bernstein-freedman", scale=0.01)]
 )
-def test_every_algorithm_survives_every_attack_with_finite_values(
-    algorithm: FedUCBVI | ByzanUCBVI | ConcurrentUCBVI, attack: str
-) -> None:
+def test_algorithms_survive_every_attack(algorithm: FedUCBVI | ByzanUCBVI | ConcurrentUCBVI, attack: str) -> None:
     f = random_federation(np.random.default_rng(3), agents=5).with_liars(0.4, attack, seed=1)
     first, second = (Simulation(algorithm, f, 100, 2, "auto") for _ in range(2))
     for simulation in (first, second):

@@ -107,9 +107,7 @@ def test_a_first_state_is_the_distribution_that_always_starts_there() -> None:
         (TWO_STATES, TWO_REWARDS, np.int64(3)),
     ],
 )
-def test_the_horizon_is_read_from_whatever_depends_on_the_step(
-    kernel: FloatArray, rewards: FloatArray, said: int | None
-) -> None:
+def test_the_horizon_is_that_of_what_depends_on_h(kernel: FloatArray, rewards: FloatArray, said: int | None) -> None:
     mdp = MDP(kernel, rewards, 0, said)
     assert mdp.horizon == 3
     np.testing.assert_allclose(mdp.solve().V, MDP(TWO_STATES, TWO_REWARDS, 0, 3).solve().V, rtol=0, atol=CLOSE)
