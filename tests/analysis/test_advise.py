@@ -14,18 +14,10 @@ from gymnasium import spaces
 from scipy.stats import binom
 from typer.testing import CliRunner
 
-from fed_ucbvi import (
-    Federation,
-    FedKLUCBVI,
-    InputError,
-    alone_or_together,
-    choose_parameters,
-    garnet,
-    price_of_sharing,
-    random_mdps,
-    synthetic,
-)
+from fed_ucbvi import Federation, FedKLUCBVI, InputError, alone_or_together, garnet, random_mdps, synthetic
+from fed_ucbvi.analysis.advise import choose_parameters
 from fed_ucbvi.analysis.dependence import Transitions, check_agent_dependence, check_step_dependence
+from fed_ucbvi.analysis.inspection import price_of_sharing
 from fed_ucbvi.command_line import app
 
 

@@ -10,18 +10,9 @@ import numpy as np
 import pytest
 import shops
 
-from fed_ucbvi import (
-    MDP,
-    Federation,
-    FedKLUCBVI,
-    FedQHoeffding,
-    InputError,
-    alone_or_together,
-    load_policy,
-    synthetic,
-)
+from fed_ucbvi import MDP, Federation, FedKLUCBVI, FedQHoeffding, InputError, load_policy, synthetic
 from fed_ucbvi.algorithms.experience import OwnCounts
-from fed_ucbvi.analysis.alone_or_together import ALONE, BLEND, TOGETHER, OwnModel, advise, folds
+from fed_ucbvi.analysis.alone_or_together import ALONE, BLEND, TOGETHER, OwnModel, advise, alone_or_together, folds
 from fed_ucbvi.command_line.nodes import ADVICE, advice_lines, advise_node
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.engine.simulation import Simulation, drive

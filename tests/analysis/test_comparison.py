@@ -13,21 +13,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from fed_ucbvi import (
-    FedQHoeffding,
-    FedUCBVI,
-    InputError,
-    Run,
-    compare_runs,
-    curves_frame,
-    gridworld,
-    riverswim,
-    run,
-    runs_frame,
-    synthetic,
-)
+from fed_ucbvi import FedQHoeffding, FedUCBVI, InputError, Run, gridworld, riverswim, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.analysis.comparison import FIGURES, outcomes
+from fed_ucbvi.analysis.comparison import FIGURES, compare_runs, curves_frame, outcomes, runs_frame
 from fed_ucbvi.results.run_table import apart, names_of
 from fed_ucbvi.results.statistics import INTERVAL_NAME, seeds_needed
 from fed_ucbvi.trackers import results_of

@@ -15,22 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fed_ucbvi import (
-    MDP,
-    Federation,
-    FedUCBVI,
-    InputError,
-    deep_sea,
-    estimate_eps_p,
-    gridworld,
-    inspect_federation,
-    synthetic,
-)
-from fed_ucbvi.analysis.inspection import _table, plot_inspection
+from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, deep_sea, gridworld, synthetic
+from fed_ucbvi.analysis.inspection import _table, inspect_federation, plot_inspection
 from fed_ucbvi.charts.panels import Board, Panel, x_scale
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.problem.heterogeneity import distances, overlap
+from fed_ucbvi.problem.heterogeneity import distances, estimate_eps_p, overlap
 from matrices import first_of
 from problems import all_policies, brute_force_value, random_federation, row_of
 from runs import finished

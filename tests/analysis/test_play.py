@@ -15,20 +15,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from fed_ucbvi import (
-    FedKLUCBVI,
-    FedUCBVI,
-    InputError,
-    LiveFederation,
-    Run,
-    from_gymnasium,
-    gridworld,
-    load_policy,
-    run,
-)
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, gridworld, run
 from fed_ucbvi.analysis.play import play
 from fed_ucbvi.command_line import app
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
+from fed_ucbvi.results.run import load_policy
 
 pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 

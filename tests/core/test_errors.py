@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fed_ucbvi.core.errors import (
-    InputError,
-    check_choice,
-    check_integer,
-    check_number,
-    check_positive_integer,
-    unknown_name,
-)
+from fed_ucbvi import InputError
+from fed_ucbvi.core.errors import check_choice, check_integer, check_number, check_positive_integer, unknown_name
 
 KNOWN = ["gridworld", "synthetic"]
 NO_NUMBERS = [True, np.True_, "7", None, [7], 7j, np.array([1, 2]), *map(float, ("nan", "inf", "-inf"))]

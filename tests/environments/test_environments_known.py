@@ -13,21 +13,12 @@ import pytest
 from scipy import stats
 
 import fed_ucbvi
-from fed_ucbvi import (
-    chain,
-    deep_sea,
-    garnet,
-    hard_instance,
-    n_room,
-    random_mdps,
-    riverswim,
-    six_arms,
-    two_state_chain,
-    windy_cliff,
-)
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment, random_problems
+from fed_ucbvi.environments.chains import chain, hard_instance, riverswim, six_arms, two_state_chain
 from fed_ucbvi.environments.family import RandomPart, generator
+from fed_ucbvi.environments.gridworlds import deep_sea, n_room, windy_cliff
+from fed_ucbvi.environments.random_problems import garnet, random_mdps
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
 from problems import individual_kernels, law_of_a_share

@@ -16,24 +16,13 @@ import numpy as np
 import pytest
 
 from commands import anew, call, executed, refusal
-from fed_ucbvi import (
-    MDP,
-    Federation,
-    FedUCBVI,
-    InputError,
-    Run,
-    Sweep,
-    from_gymnasium,
-    load_runs,
-    riverswim,
-    run,
-    run_sweep,
-)
+from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, Run, Sweep, from_gymnasium, load_runs, run, run_sweep
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.core.plugins import Registry, registered
 from fed_ucbvi.engine.run import resume
 from fed_ucbvi.environments import ENVIRONMENTS, find_environment, make_environment, recorded_options
+from fed_ucbvi.environments.chains import riverswim
 from fed_ucbvi.environments.random_problems import synthetic
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
@@ -272,11 +261,8 @@ def test_an_algorithm_is_a_name_a_class_or_a_value(here: Path) -> None:
 
 
 def test_two_packages_with_one_name_and_one_that_cannot_be_loaded_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = [
-        EntryPoint("shops", "one:shops", "g"),
-        EntryPoint("shops", "two:shops", "g"),
-        EntryPoint("gone", "no_such_package:thing", "g"),
-    ]
+    made = (("shops", "one:shops"), ("shops", "two:shops"), ("gone", "no_such_package:thing"))
+    entries = [EntryPoint(*one, "g") for one in made]
     monkeypatch.setattr("fed_ucbvi.core.plugins.entry_points", lambda group: entries)
     registered.cache_clear()
     try:

@@ -88,17 +88,8 @@ def small_federations(number: int, states: int = 2, horizon: int = 3) -> Iterato
             mdps = [random_mdp(rng, states, 2, horizon, zeros=0.4) for _ in range(agents)]
             yield Federation.from_mdps(mdps, reference="mean")
         else:
-            yield random_federation(
-                rng,
-                agents,
-                states,
-                2,
-                horizon,
-                eps_p=(0.05, 0.3, 0.8)[seed // 3 % 3],
-                stationary=seed % 2 == 0,
-                own_rewards=seed % 5 < 3,
-                own_starts=seed % 7 < 3,
-            )
+            kind = {"stationary": seed % 2 == 0, "own_rewards": seed % 5 < 3, "own_starts": seed % 7 < 3}
+            yield random_federation(rng, agents, states, 2, horizon, eps_p=(0.05, 0.3, 0.8)[seed // 3 % 3], **kind)
 
 
 def parity_federation() -> Federation:

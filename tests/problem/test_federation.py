@@ -19,7 +19,7 @@ from fed_ucbvi.problem.mdp import MDP
 from problems import dense_agents, random_dense_kernel, random_federation, random_mdp, random_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
-EPS = st.floats(0, 1, exclude_max=True)
+EPS, ZEROS, STEPS = st.floats(0, 1, exclude_max=True), st.floats(0, 0.9), st.sampled_from([1, 3])
 CLOSE = 1e-12
 
 
@@ -38,15 +38,8 @@ def largest_common_share(agents: FloatArray) -> float:
     count = rows.shape[1] * states
     above = np.hstack([np.tile(np.eye(count), (M, 1)), np.zeros((M * count, 1))])
     sums = np.hstack([np.kron(np.eye(rows.shape[1]), np.ones((1, states))), -np.ones((rows.shape[1], 1))])
-    found = linprog(
-        c=np.append(np.zeros(count), -1.0),
-        A_ub=above,
-        b_ub=rows.reshape(-1),
-        A_eq=sums,
-        b_eq=np.zeros(rows.shape[1]),
-        bounds=(0, None),
-        method="highs",
-    )
+    cost, zero = np.append(np.zeros(count), -1.0), np.zeros(rows.shape[1])
+    found = linprog(cost, above, rows.reshape(-1), sums, zero, bounds=(0, None), method="highs")
     assert found.success
     return -float(found.fun)
 
@@ -54,14 +47,10 @@ def largest_common_share(agents: FloatArray) -> float:
 # Mixtures -------------------------------------------------------------------------------------------------------
 
 
-@given(
-    seed=SEEDS,
-    eps_p=st.just(0.0) | EPS,
-    agents=st.integers(1, 4),
-    steps=st.lists(st.sampled_from([1, 3]), min_size=2, max_size=2),
-    zeros=st.floats(0, 0.9),
-)
-def test_a_mixture_is_the_weighted_sum(seed: int, eps_p: float, agents: int, steps: list[int], zeros: float) -> None:
+@given(seed=SEEDS, eps_p=st.just(0.0) | EPS, agents=st.integers(1, 4), steps=st.tuples(STEPS, STEPS), zeros=ZEROS)
+def test_a_mixture_is_the_weighted_sum(
+    seed: int, eps_p: float, agents: int, steps: tuple[int, int], zeros: float
+) -> None:
     rng = np.random.default_rng(seed)
     common = random_dense_kernel(rng, 4, 2, steps=steps[0], zeros=zeros)
     individual = [random_dense_kernel(rng, 4, 2, steps=steps[1], zeros=zeros) for _ in range(agents)]

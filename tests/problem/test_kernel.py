@@ -16,7 +16,7 @@ from fed_ucbvi.problem.kernel import Kernel, align
 from problems import random_dense_kernel, row_of
 
 SEEDS = st.integers(0, 2**32 - 1)
-SIZES = st.integers(1, 5)
+SIZES, FLAGS = st.integers(1, 5), st.lists(st.booleans(), min_size=1, max_size=4)
 
 
 def uniform_table(steps: int = 2, states: int = 3, actions: int = 2) -> FloatArray:
@@ -76,14 +76,7 @@ def test_a_kernel_is_a_value_that_later_edits_of_its_input_do_not_reach() -> Non
         kernel.successors[:] = 0
 
 
-@given(
-    seed=SEEDS,
-    states=SIZES,
-    actions=SIZES,
-    horizon=st.integers(1, 4),
-    stationary=st.lists(st.booleans(), min_size=1, max_size=4),
-    zeros=st.floats(0, 1),
-)
+@given(seed=SEEDS, states=SIZES, actions=SIZES, horizon=SIZES, stationary=FLAGS, zeros=st.floats(0, 1))
 def test_aligned_kernels_are_the_stacked_dense_tables(
     seed: int, states: int, actions: int, horizon: int, stationary: list[bool], zeros: float
 ) -> None:

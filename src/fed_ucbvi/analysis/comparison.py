@@ -44,21 +44,16 @@ def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
     import polars as pl
 
     found = checked_runs(runs)
+    abouts, results = [run.about for run in found], [outcomes(run) for run in found]
     made = [
-        {
-            "algorithm": run.about.algorithm,
-            "environment": run.about.environment.get("name", "custom"),
-            **{name: getattr(run.about, name) for name in (*SIZES, "seed", "driver")},
-        }
-        for run in found
+        {"algorithm": about.algorithm, "environment": about.environment.get("name", "custom")}
+        | {name: getattr(about, name) for name in (*SIZES, "seed", "driver")}
+        for about in abouts
     ]
-    results = [outcomes(run) for run in found]
     owned: list[dict[str, Any]] = [
-        {
-            **{f"algorithm.{name}": value for name, value in run.about.parameters.items()},
-            **{f"environment.{name}": value for name, value in run.about.environment.items() if name != "name"},
-        }
-        for run in found
+        {f"algorithm.{name}": value for name, value in about.parameters.items()}
+        | {f"environment.{name}": value for name, value in about.environment.items() if name != "name"}
+        for about in abouts
     ]
     for size in SIZES:
         if all(row.get(f"environment.{size}") in (None, here[size]) for here, row in zip(made, owned, strict=True)):

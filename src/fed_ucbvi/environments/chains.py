@@ -76,14 +76,8 @@ def riverswim(
         chances = [SWIM[variant][one] for one in ("first", *["between"] * (S - 2), "last")]
         return kernel_of([[{max(s - 1, 0): 1.0}, _swim(s, *one, x)] for s, one in enumerate(chances)])
 
-    return Family(
-        kernel,
-        rewards,
-        start,
-        varies="the chance of moving",
-        layout=None if original else _line(S),
-        units=Units(scale=10000.0 if original else 1.0),
-    )
+    layout, units = (None, Units(scale=10000.0)) if original else (_line(S), Units())
+    return Family(kernel, rewards, start, varies="the chance of moving", layout=layout, units=units)
 
 
 def _swim(s: int, up: float, stay: float, down: float, x: FloatArray) -> dict[int, float]:
