@@ -232,8 +232,7 @@ def test_the_command_gives_advice_in_words_and_as_json() -> None:
 
     told = invoke("--live", "FrozenLake-v1", "--agents", "5", "--sample", "20", "--json")
     content = json.loads(told.stdout)
-    assert content["algorithm"] == "fed-kl-ucbvi"
-    assert content["options"] == {"stationary": True}
+    assert (content["algorithm"], content["options"]) == ("fed-kl-ucbvi", {"stationary": True})
     assert content["problem"]["states"] == 17
     assert content["problem"]["step_dependence"]["found"] is False
     assert content["problem"]["agent_dependence"]["found"] is False

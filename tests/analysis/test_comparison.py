@@ -87,10 +87,8 @@ def test_tables_summaries_and_trackers_call_a_figure_what_the_run_calls_it(fed: 
 
 def test_names_that_collide_get_a_prefix_and_what_is_said_twice_is_left_out(fed: list[Run]) -> None:
     frame = runs_frame([with_options(fed[0], delta=0.5, regret="low", states=7)])
-    assert row(frame)["algorithm_delta"] == fed[0].about.parameters["delta"]
-    assert row(frame)["environment_delta"] == 0.5
-    assert row(frame)["environment_regret"] == "low"
-    assert (row(frame)["states"], row(frame)["environment_states"]) == (5, 7)
+    assert (row(frame)["algorithm_delta"], row(frame)["environment_delta"]) == (fed[0].about.parameters["delta"], 0.5)
+    assert (row(frame)["environment_regret"], row(frame)["states"], row(frame)["environment_states"]) == ("low", 5, 7)
     assert "environment_agents" not in frame.columns
     assert "environment_horizon" not in frame.columns
 
@@ -98,8 +96,7 @@ def test_names_that_collide_get_a_prefix_and_what_is_said_twice_is_left_out(fed:
 def test_unknown_figures_are_null_and_lists_or_values_of_several_kinds_are_texts(fed: list[Run]) -> None:
     grid = run(FedUCBVI(nu=10), gridworld(agents=2), 20)
     frame = runs_frame([of_unknown_regret(fed[0]), grid])
-    assert frame["regret"].to_list() == [None, grid.regret]
-    assert frame["walls"].to_list() == [None, "[[1, 1]]"]
+    assert (frame["regret"].to_list(), frame["walls"].to_list()) == ([None, grid.regret], [None, "[[1, 1]]"])
     frame = runs_frame([with_options(fed[0], vary="reward"), with_options(fed[0], vary=0.5)])
     assert frame["vary"].to_list() == ["reward", "0.5"]
 
@@ -204,8 +201,7 @@ def test_runs_can_be_compared_by_size_parameter_or_environment(by: str, fed: lis
         "environment": lambda: made(FedUCBVI(nu=100, bonus_scale=0.1), states=6),
     }
     frame = compare_runs(fed + others[by](), by=by, metric="rounds").frame
-    assert frame["group"].n_unique() == 2
-    assert frame["pairs"].to_list() == [None, 5]
+    assert (frame["group"].n_unique(), frame["pairs"].to_list()) == (2, [None, 5])
     assert frame["mean"][0] == np.mean([one.rounds for one in fed])
 
 
@@ -321,8 +317,7 @@ def test_a_group_is_called_by_its_label(fed: list[Run], wide: list[Run], fedq: l
 def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], wide: list[Run]) -> None:
     frame = curves_frame(fed + wide, [1, 20, 60])
     assert frame["group"].to_list() == ["bonus_scale = 0.1"] * 3 + ["bonus_scale = 0.2"] * 3
-    assert frame["bonus_scale"].to_list() == [0.1] * 3 + [0.2] * 3
-    assert frame["episodes"].to_list() == [1, 20, 60] * 2
+    assert (frame["bonus_scale"].to_list(), frame["episodes"].to_list()) == ([0.1] * 3 + [0.2] * 3, [1, 20, 60] * 2)
     for runs, scale in ((fed, 0.1), (wide, 0.2)):
         for point in (1, 20, 60):
             cells = row(frame, bonus_scale=scale, episodes=point)
@@ -340,8 +335,7 @@ def test_curves_go_as_far_as_all_runs_of_a_group_and_are_labelled(fed: list[Run]
     frame = curves_frame(fed + longer, [60, 90], metric="rounds", labels={"T = 90": "long"})
     cells = frame.select("group", "planned_episodes", "episodes").rows()
     assert cells == [("T = 60", 60, 60), ("long", 90, 60), ("long", 90, 90)]
-    assert frame["mean_low"].to_list()[1:] == [None, None]
-    assert frame["mean"].to_list()[2] == longer[0].rounds
+    assert (frame["mean_low"].to_list()[1:], frame["mean"].to_list()[2]) == ([None, None], longer[0].rounds)
     usual = curves_frame(fed, metric="reward")
     assert usual["episodes"].to_list()[-1] == 60
     assert usual["mean"].to_list()[-1] == pytest.approx(np.mean([one.average_reward for one in fed]))

@@ -48,8 +48,7 @@ def test_whole_numbers_pass_within_limits_and_errors_name_the_limit(value: int, 
 
 def test_positive_whole_numbers_begin_with_one_and_may_be_written_as_powers_of_ten() -> None:
     assert check_integer("n", 0) == 0
-    assert check_positive_integer("n", 5, at_most=5) == 5
-    assert check_positive_integer("episodes", 1e9) == 10**9
+    assert (check_positive_integer("n", 5, at_most=5), check_positive_integer("episodes", 1e9)) == (5, 10**9)
     with pytest.raises(InputError, match="n must be at least 1, got 0"):
         check_positive_integer("n", 0)
 

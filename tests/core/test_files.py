@@ -152,8 +152,7 @@ def test_a_new_file_replaces_the_old(tmp_path: Path, before: str | None, error: 
 def test_a_manifest_comes_back_equal(tmp_path: Path) -> None:
     content = {"format": RUN, "seed": 2**64 - 1, "eps_p": 0.1, "name": "Grünland", "list": [1, None, True, "x"]}
     write_manifest(tmp_path, content)
-    assert read_manifest(tmp_path) == content
-    assert read_manifest(tmp_path, RUN) == content
+    assert (read_manifest(tmp_path), read_manifest(tmp_path, RUN)) == (content, content)
     assert json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8")) == content
 
 

@@ -138,8 +138,7 @@ def test_a_synthetic_problem_has_a_uniform_start_and_five_of_everything_in_the_p
     sizes = {} if S == 5 else {"states": S, "actions": A, "horizon": H}
     for eps_r, rows in ((0.2, 2), (0.0, 1)):
         problem = synthetic(agents=2, eps_p=0.3, eps_r=eps_r, **sizes)  # type: ignore[arg-type]
-        assert problem.probabilities.shape == (2, H, S, A, S)
-        assert problem.rewards.shape == (rows, H, S, A)
+        assert (problem.probabilities.shape, problem.rewards.shape) == ((2, H, S, A, S), (rows, H, S, A))
         assert (problem.horizon, problem.eps_r > 0) == (H, rows == 2)
         np.testing.assert_allclose(problem.probabilities.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
         np.testing.assert_allclose(problem.initial, 1 / S, rtol=0, atol=1e-15)

@@ -68,8 +68,7 @@ def test_riverswim_is_its_definition(S: int, variant: Any) -> None:
     R[S - 1, 1] = 1.0
     river = riverswim(agents=2, states=S, variant=variant)
     check_tables(river, P, R, start)
-    assert river.horizon == 20
-    assert river.description["reward_scale"] == (1.0 if variant == "tabularl" else 10000.0)
+    assert (river.horizon, river.description["reward_scale"]) == (20, 1.0 if variant == "tabularl" else 10000.0)
 
 
 # Chain -----------------------------------------------------------------------------------------------------------
@@ -335,8 +334,7 @@ def test_the_pair_of_the_lemma_has_the_values_of_the_lemma(H: int, share: float)
     assert stays == H
     assert leaves == pytest.approx((1 - (1 - eps) ** H) / eps, rel=1e-12)
     assert stays - leaves >= eps * H**2 / 4 - 1e-9
-    assert value(pair.common) == H
-    assert pair.eps_p == eps
+    assert (value(pair.common), pair.eps_p) == (H, eps)
     P = [pair.agent(i).kernel.dense()[0, 0, 0] for i in (0, 1)]
     np.testing.assert_allclose(np.stack(P), np.array([[1.0, 0.0], [1 - eps, eps]]), rtol=0, atol=1e-15)
     assert np.abs(P[0] - P[1]).sum() == pytest.approx(2 * eps)  # the lemma's construction has twice the l1 distance

@@ -91,8 +91,7 @@ def test_agents_have_own_rewards_and_starts_and_the_common_mdp_the_means(own_rew
     np.testing.assert_allclose(federation.common.rewards, mean_reward, rtol=0, atol=1e-15)
     np.testing.assert_allclose(federation.common.initial, mean_start, rtol=0, atol=1e-15)
     largest = max(np.abs(rewards[i] - rewards[j]).max() for i, j in itertools.product(range(len(rewards)), repeat=2))
-    assert federation.eps_r == largest
-    assert (federation.eps_r > 0) == own_rewards
+    assert (federation.eps_r, federation.eps_r > 0) == (largest, own_rewards)
 
 
 def test_rewards_of_agents_may_be_stationary_each() -> None:
@@ -110,8 +109,7 @@ def test_description_and_layout_are_kept() -> None:
     assert plain.layout is None
     more: dict[str, Any] = {"description": {"name": "coin"}, "layout": {"rows": 1}}
     named = Federation.mixture(table, [table], 0.1, rewards=np.ones((2, 1)), initial=0, horizon=2, **more)
-    assert named.description == {"name": "coin"}
-    assert named.layout == {"rows": 1}
+    assert (named.description, named.layout) == ({"name": "coin"}, {"rows": 1})
 
 
 def test_the_tables_of_a_federation_cannot_be_written() -> None:
@@ -206,8 +204,7 @@ def test_the_common_kernel_leaves_every_agent_a_kernel_of_its_own(seed: int, age
 def test_equal_agents_have_eps_p_and_eps_r_zero_and_their_kernel_in_common() -> None:
     mdp = random_mdp(np.random.default_rng(12), 5, 3, 4)
     federation = Federation.from_mdps([mdp] * 7)
-    assert federation.eps_p == 0.0
-    assert federation.eps_r == 0.0
+    assert (federation.eps_p, federation.eps_r) == (0.0, 0.0)
     assert federation.rewards.shape[0] == 1
     np.testing.assert_allclose(federation.common.kernel.dense(), mdp.kernel.dense(), rtol=0, atol=1e-15)
     np.testing.assert_allclose(federation.common.solve().V, mdp.solve().V, rtol=0, atol=CLOSE)

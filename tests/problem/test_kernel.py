@@ -36,8 +36,7 @@ def test_a_kernel_is_its_table_row_by_row(seed: int, steps: int, states: int, ac
         largest = max(largest, len(expected))
         slots = kernel.successors[h, s, a].tolist()
         used = len(expected)
-        assert slots[:used] == sorted(expected)
-        assert slots[used:] == [slots[used - 1]] * (kernel.width - used)
+        assert (slots[:used], slots[used:]) == (sorted(expected), [slots[used - 1]] * (kernel.width - used))
     assert kernel.width == largest
 
 
