@@ -179,8 +179,6 @@ def test_environments_are_compared_by_rewards_as_well_as_by_next_states(other: t
 
 
 # ------------------------------------------------------------------------------------------- the price of sharing
-
-
 def opposed(agents: int, seed: int = 0) -> Federation:
     """One kernel for all; half of the agents are paid r, the others 1 - r."""
     mdp = random_mdps(agents=1, seed=seed).agent(0)

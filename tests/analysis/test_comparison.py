@@ -61,8 +61,6 @@ def of_unknown_regret(one: Run) -> Run:
 
 
 # ------------------------------------------------------------------------------------------------ one row a run
-
-
 def test_the_table_has_one_row_a_run_with_all_settings_and_outcomes(fed: list[Run], fedq: list[Run]) -> None:
     frame = runs_frame(fed + fedq)
     assert frame.height == 10
@@ -126,8 +124,6 @@ def test_what_is_no_run_is_refused_with_a_hint(fed: list[Run]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- labels
-
-
 def test_labels_say_exactly_what_sets_groups_apart() -> None:
     both: list[dict[str, object]] = [{"algorithm": "a", "algorithm.scale": scale} for scale in (1, 2)]
     groups = [{**one, "agents": 2, "algorithm.ties": "first"} for one in both]
@@ -141,8 +137,6 @@ def test_labels_say_exactly_what_sets_groups_apart() -> None:
 
 
 # -------------------------------------------------------------------------------------------------- comparisons
-
-
 def test_a_comparison_has_scipys_intervals_over_the_seeds_in_common(fed: list[Run], fedq: list[Run]) -> None:
     found = row(compare_runs(fedq + fed[:4], baseline="fedq-hoeffding").frame, group="Fed-UCBVI")
     x, y = ([one.regret for one in lot[:4]] for lot in (fed, fedq))
@@ -241,8 +235,6 @@ def test_seeds_make_groups_also_where_eps_p_is_an_outcome() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ exports
-
-
 def test_markdown_and_latex_have_all_rows_and_escape_signs(fed: list[Run], wide: list[Run], fedq: list[Run]) -> None:
     found = compare_runs(fedq + fed + wide)
     markdown, latex = found.to_markdown(), found.to_latex()
@@ -267,8 +259,6 @@ def test_a_comparison_is_short_in_text_and_a_table_in_html(fed: list[Run], fedq:
 
 
 # -------------------------------------------------------------------------------------- chosen columns, own labels
-
-
 def test_tables_have_the_columns_that_are_chosen_in_every_format(fed: list[Run], fedq: list[Run]) -> None:
     found = compare_runs(fed + fedq, labels={"fed-ucbvi": "ours_1"}, baseline="FedQ-Hoeffding")
     chosen = ["group", "mean", "deviation", "ratio_of_medians", "lower_in"]
@@ -312,8 +302,6 @@ def test_a_group_is_called_by_its_label(fed: list[Run], wide: list[Run], fedq: l
 
 
 # ------------------------------------------------------------------------------------------------- curves as a table
-
-
 def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], wide: list[Run]) -> None:
     frame = curves_frame(fed + wide, [1, 20, 60])
     assert frame["group"].to_list() == ["bonus_scale = 0.1"] * 3 + ["bonus_scale = 0.2"] * 3
@@ -324,9 +312,8 @@ def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], 
             values = np.array([float(one.regret_at(point)) for one in runs])
             factor = np.exp(stats.t.ppf(0.975, 4) * stats.sem(values) / values.mean())
             mean, quartiles = values.mean(), np.percentile(values, [25, 50, 75])
-            assert [cells[name] for name in FIGURES] == pytest.approx(
-                [mean, mean / factor, mean * factor, *quartiles]
-            )
+            expected = [mean, mean / factor, mean * factor, *quartiles]
+            assert [cells[name] for name in FIGURES] == pytest.approx(expected)
             assert cells["runs"] == 5
 
 

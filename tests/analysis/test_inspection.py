@@ -27,9 +27,8 @@ from runs import finished
 from sample_report import check_schema
 from svg_texts import overlapping
 
+
 # ------------------------------------------------------------------------------------- distances and values
-
-
 @given(seed=st.integers(0, 10**6), agents=st.integers(1, 4), stationary=st.booleans())
 def test_distances_are_those_of_the_rows_one_by_one(seed: int, agents: int, stationary: bool) -> None:
     federation = random_federation(np.random.default_rng(seed), agents=agents, stationary=stationary)
@@ -140,7 +139,6 @@ def test_of_a_very_large_table_the_largest_of_neighbours_are_drawn() -> None:
 
 
 # ------------------------------------------------------------------------------------------ eps_p from counts
-
 RUNS = 300
 DELTA = 0.2
 ALARM = 1e-6

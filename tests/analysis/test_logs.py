@@ -67,9 +67,8 @@ def test_files_columns_and_episodes_give_the_same_table_in_any_order_of_rows(tmp
         keys = {"observations": [*part["state"], part["next_state"][-1]], "actions": part["action"].to_numpy()}
         keys |= {"rewards": part["reward"].to_list(), "terminations": [False] * (n - 1) + [ends]}
         episodes.append(keys)
-    assert all(
-        counts(source).equals(table) for source in (tmp_path / "log.csv", str(tmp_path / "log.parquet"), frame)
-    )
+    sources = (tmp_path / "log.csv", str(tmp_path / "log.parquet"), frame)
+    assert all(counts(source).equals(table) for source in sources)
     assert counts(episodes).equals(table)
     assert counts(iter([SimpleNamespace(**episode) for episode in episodes])).equals(table)  # as Minari has them
     assert counts(episodes[0]).merge(counts(episodes[1])).merge(counts(episodes[2])).equals(table)
@@ -250,9 +249,8 @@ def test_the_plan_of_hospitals_together_is_that_of_their_pooled_logs_bit_for_bit
         merged = merged.merge(table)
     assert merged.equals(pooled)
     one, other = plan_from_counts(merged), plan_from_counts(pooled)
-    assert all(
-        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("policy", "lower", "upper", "thin")
-    )
+    names = ("policy", "lower", "upper", "thin")
+    assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
 def test_it_says_where_the_logs_are_too_thin_to_judge() -> None:

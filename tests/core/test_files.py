@@ -32,8 +32,6 @@ def saved(text: str) -> dict[str, str]:
 
 
 # Folders ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_new_folder_appears_at_the_end_where_it_was_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with new_folder(Path("run"), RUN) as draft:
@@ -130,8 +128,6 @@ def test_a_folder_that_appeared_during_the_block_is_not_overwritten(tmp_path: Pa
 
 
 # Files -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("before", [None, "old"])
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
 def test_a_new_file_replaces_the_old(tmp_path: Path, before: str | None, error: type[BaseException] | None) -> None:
@@ -147,8 +143,6 @@ def test_a_new_file_replaces_the_old(tmp_path: Path, before: str | None, error: 
 
 
 # Manifests -------------------------------------------------------------------------------------------------------
-
-
 def test_a_manifest_comes_back_equal(tmp_path: Path) -> None:
     content = {"format": RUN, "seed": 2**64 - 1, "eps_p": 0.1, "name": "Grünland", "list": [1, None, True, "x"]}
     write_manifest(tmp_path, content)

@@ -28,8 +28,6 @@ MIXTURES = sorted(set(ENVIRONMENTS) - set(OF_OTHER_PACKAGES))
 
 
 # GridWorld -------------------------------------------------------------------------------------------------------
-
-
 def test_the_papers_gridworld_has_eight_squares_numbered_row_by_row_without_the_wall() -> None:
     world = gridworld(agents=3, eps_p=0.1)
     assert (world.states, world.actions, world.horizon, world.agents, world.eps_r) == (8, 4, 10, 3, 0.0)
@@ -131,8 +129,6 @@ def test_a_large_grid_is_stored_by_support() -> None:
 
 
 # Synthetic -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("S", "A", "H"), [(1, 1, 1), (2, 7, 3), (6, 1, 2), (3, 2, 1), (5, 5, 5)])
 def test_a_synthetic_problem_has_a_uniform_start_and_five_of_everything_in_the_paper(S: int, A: int, H: int) -> None:
     sizes = {} if S == 5 else {"states": S, "actions": A, "horizon": H}
@@ -185,8 +181,6 @@ def test_synthetic_rewards_differ_by_no_more_than_was_asked(eps_r: float) -> Non
 
 
 # Every environment -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", MIXTURES)
 def test_the_kernel_of_an_agent_depends_neither_on_their_number_nor_on_eps_p(name: str) -> None:
     few = make_environment(name, agents=2, eps_p=0.5, seed=8)

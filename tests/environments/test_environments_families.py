@@ -37,8 +37,6 @@ def log_odds(p: FloatArray) -> FloatArray:
 
 
 # spread ----------------------------------------------------------------------------------------------------------
-
-
 @every_one
 def test_without_spread_and_eps_p_all_agents_are_the_common_mdp(name: str) -> None:
     federation = small(name, agents=3)
@@ -179,8 +177,6 @@ def test_a_spread_that_changes_nothing_is_refused(name: str, options: dict[str, 
 
 
 # Individual kernels ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", sorted(set(KNOWN) - {"n_room", "two_state_chain", "windy_cliff"}))
 def test_an_individual_kernel_moves_wherever_some_action_leads_and_in_a_garnet_where_its_own_does(name: str) -> None:
     federation = small(name, agents=3, eps_p=0.5, seed=6)
@@ -216,8 +212,6 @@ def test_individual_weights_are_uniform_on_the_unit_interval(name: str) -> None:
 
 
 # Bad input, descriptions, pictures -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

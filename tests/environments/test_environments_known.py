@@ -50,8 +50,6 @@ def check_tables(federation: Federation, P: FloatArray, R: FloatArray, start: Fl
 
 
 # RiverSwim -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("S", [3, 6, 9])
 @pytest.mark.parametrize("variant", ["tabularl", "strehl-littman"])
 def test_riverswim_is_its_definition(S: int, variant: Any) -> None:
@@ -72,7 +70,6 @@ def test_riverswim_is_its_definition(S: int, variant: Any) -> None:
 
 
 # Chain -----------------------------------------------------------------------------------------------------------
-
 RLBERRY_CHAIN = [
     [[0.9, 0.1, 0.0, 0.0, 0.0], [0.1, 0.9, 0.0, 0.0, 0.0]],
     [[0.9, 0.0, 0.1, 0.0, 0.0], [0.1, 0.0, 0.9, 0.0, 0.0]],
@@ -122,8 +119,6 @@ def test_the_stochastic_chain_of_tabularl_is_its_definition(N: int) -> None:
 
 
 # DeepSea ---------------------------------------------------------------------------------------------------------
-
-
 def dive(N: int, row: int, column: int, right: bool, slip: float) -> tuple[dict[tuple[int, int], float], float]:
     """bsuite's step from a square: the next squares and their probabilities, and the (mean) reward."""
     reward = 0.0
@@ -185,8 +180,6 @@ def test_the_optimum_of_deep_sea_is_that_of_the_straight_course(N: int) -> None:
 
 
 # SixArms ---------------------------------------------------------------------------------------------------------
-
-
 def test_six_arms_is_its_definition() -> None:
     P, R = np.zeros((7, 6, 7)), np.zeros((7, 6))
     for a, p in enumerate((1.0, 0.15, 0.10, 0.05, 0.03, 0.01)):
@@ -216,7 +209,6 @@ def test_trying_one_door_again_and_again_is_worth_what_its_law_says(H: int) -> N
 
 
 # NRoom -----------------------------------------------------------------------------------------------------------
-
 SEVEN_ROOMS = """
 ...#...#...#...#...
 .f...........s.....
@@ -270,8 +262,6 @@ def test_a_sure_walk_to_the_last_room_pays_once_and_after_it_nothing(rooms: int,
 
 
 # The hard instance -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("A", "d", "H", "waiting"), [(2, 2, 6, None), (2, 3, 12, 5), (3, 2, 9, 7), (4, 3, 10, 1)])
 def test_the_hard_instance_is_its_definition(A: int, d: int, H: int, waiting: int | None) -> None:
     """Written with the paper's steps from 1, the tree as words over the actions."""
@@ -317,14 +307,11 @@ def test_the_needle_can_be_put_anywhere() -> None:
     for best in ([2, 0, 0], [5, 1, 1], [3, 1, 0]):
         hard = hard_instance(agents=1, best=best)
         assert hard.description["best"] == best
-        assert np.argwhere(np.isclose(hard.common.kernel.dense(), 0.75)).tolist() == [
-            [best[0], 2 + best[1], best[2], 4]
-        ]
+        needle = np.argwhere(np.isclose(hard.common.kernel.dense(), 0.75)).tolist()
+        assert needle == [[best[0], 2 + best[1], best[2], 4]]
 
 
 # The two-state chain ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("H", [2, 5, 10, 50])
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
 def test_the_pair_of_the_lemma_has_the_values_of_the_lemma(H: int, share: float) -> None:
@@ -348,8 +335,6 @@ def test_the_two_state_chain_is_its_definition(leave: float) -> None:
 
 
 # Garnet ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_garnet_leads_to_as_many_different_states_as_it_branches_drawn_evenly() -> None:
     """Hypothesis: each next state is among a row's b with probability b/S, rows independent. Chi-square at 1e-3.
 
@@ -416,8 +401,6 @@ def test_next_states_drawn_one_by_one_are_every_subset_equally_often() -> None:
 
 
 # WindyCliff ------------------------------------------------------------------------------------------------------
-
-
 def cliff_tables(X: int, Y: int, theta: float) -> tuple[FloatArray, FloatArray]:
     """WindyCliffs as Jin et al. (2022) describe them: square (x, y) is state x + y X, with y = 0 along the cliff.
 
@@ -469,8 +452,6 @@ def test_individual_cliffs_have_a_wind_of_their_own_drawn_evenly() -> None:
 
 
 # RandomMDPs ------------------------------------------------------------------------------------------------------
-
-
 def test_rows_and_rewards_of_random_mdps_are_normalised_uniform_weights_and_uniform() -> None:
     """Hypothesis: weights of two states are independent U(0,1); so are rewards.
 
@@ -510,7 +491,6 @@ def test_every_next_state_of_disjoint_random_mdps_is_drawn_by_a_coin() -> None:
 
 
 # The documentation -----------------------------------------------------------------------------------------------
-
 PAGE = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
 
 

@@ -45,8 +45,6 @@ def largest_common_share(agents: FloatArray) -> float:
 
 
 # Mixtures -------------------------------------------------------------------------------------------------------
-
-
 @given(seed=SEEDS, eps_p=st.just(0.0) | EPS, agents=st.integers(1, 4), steps=st.tuples(STEPS, STEPS), zeros=ZEROS)
 def test_a_mixture_is_the_weighted_sum(
     seed: int, eps_p: float, agents: int, steps: tuple[int, int], zeros: float
@@ -152,13 +150,10 @@ def test_what_makes_no_mixture_is_refused(changes: dict[str, Any], message: str)
 
 
 # Any agents: the smallest eps_p and eps_r ------------------------------------------------------------------------
-
-
 @given(seed=SEEDS, eps_p=EPS, agents=st.integers(1, 5), zeros=st.floats(0, 0.9), stationary=st.booleans())
 def test_eps_p_is_never_above_the_given(seed: int, eps_p: float, agents: int, zeros: float, stationary: bool) -> None:
-    made = random_federation(
-        np.random.default_rng(seed), agents, 4, 2, 2, eps_p=eps_p, zeros=zeros, stationary=stationary
-    )
+    rng = np.random.default_rng(seed)
+    made = random_federation(rng, agents, 4, 2, 2, eps_p=eps_p, zeros=zeros, stationary=stationary)
     # with eps_p within rounding of 1 the common part may vanish from the stored numbers
     reference = "overlap" if eps_p < 1 - 1e-9 else "mean"
     found = Federation.from_mdps(agents_of(made), reference=reference)
@@ -176,9 +171,8 @@ def test_the_smallest_eps_p_made_the_agents_where_their_own_kernels_share_no_mas
     made = Federation.mixture(common, own, eps_p, rewards=np.zeros((3, 2)), initial=0, horizon=2)
     found = Federation.from_mdps(agents_of(made))
     assert found.eps_p == pytest.approx(eps_p, abs=CLOSE)
-    np.testing.assert_allclose(
-        found.common.kernel.dense()[0, 2, 1], common[0, 2, 1], rtol=0, atol=1e-11 / (1 - eps_p)
-    )
+    shared = found.common.kernel.dense()[0, 2, 1]
+    np.testing.assert_allclose(shared, common[0, 2, 1], rtol=0, atol=1e-11 / (1 - eps_p))
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -80,9 +80,8 @@ def test_aligned_kernels_are_the_stacked_dense_tables(
     seed: int, states: int, actions: int, horizon: int, stationary: list[bool], zeros: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    tables = [
-        random_dense_kernel(rng, states, actions, steps=1 if still else horizon, zeros=zeros) for still in stationary
-    ]
+    lengths = [1 if still else horizon for still in stationary]
+    tables = [random_dense_kernel(rng, states, actions, steps=length, zeros=zeros) for length in lengths]
     successors, probabilities = align([Kernel.from_dense(table) for table in tables])
     steps = max(table.shape[0] for table in tables)
     expected = np.stack([np.broadcast_to(table, (steps, *table.shape[1:])) for table in tables])

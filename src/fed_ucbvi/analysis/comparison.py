@@ -158,7 +158,6 @@ def column(name: str, values: list[Any]) -> pl.Series:
 
 
 # ------------------------------------------------------------------------------------------------------ comparisons
-
 LATEX_SIGNS = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -348,9 +347,7 @@ def _measure(run: RunData, metric: str) -> float:
     if not run.complete:
         raise InputError(f"the run of {where} was interrupted; a comparison needs complete runs.")
     if not math.isfinite(found[metric]):
-        raise InputError(
-            f"the {metric} of the run of {where} is unknown; use another metric, such as average_reward."
-        )
+        raise InputError(f"the {metric} of the run of {where} is unknown; use another one, such as average_reward.")
     return float(found[metric])
 
 

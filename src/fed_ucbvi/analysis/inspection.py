@@ -155,8 +155,6 @@ def price_of_sharing(federation: FederationLike) -> Bracket:
 
 
 # ------------------------------------------------------------------------------------------------------ the picture
-
-
 def plot_inspection(found: Inspection, path: str | Path | None = None) -> Picture:
     """Where kernels differ, which agents differ, and what sharing one policy costs each of them.
 

@@ -106,9 +106,8 @@ def read_logs(
         raise InputError(f"reward_range must ascend, got {low:g} to {high:g}.")
     log = _read(source, S)
     _check(log, (S, A, H), (low, high))
-    step, state, action, after = (
-        log.columns[name].astype(np.int64) for name in ("step", "state", "action", "next_state")
-    )
+    names = ("step", "state", "action", "next_state")
+    step, state, action, after = (log.columns[name].astype(np.int64) for name in names)
     units = Units.spanning(low, high)
     paid = np.clip((log.columns["reward"] - units.offset) / units.scale, 0.0, 1.0)
     values = np.ceil(paid * 2.0**MAX_BITS).astype(np.int64)
@@ -119,8 +118,6 @@ def read_logs(
 
 
 # ------------------------------------------------------------------------------------------------------ reading
-
-
 def _read(source: Any, states: int) -> Log:
     """Columns as arrays of numbers, with NaN where there is none; and how to name a row."""
     import polars as pl
@@ -208,8 +205,6 @@ def _array(episode: Any, name: str, number: int) -> FloatArray:
 
 
 # ----------------------------------------------------------------------------------------------------- checking
-
-
 def _check(log: Log, sizes: tuple[int, int, int], rewards: tuple[float, float]) -> None:
     """Raise at a row that cannot be: out of range, or not the next step of its episode."""
     S, A, H = sizes
@@ -245,8 +240,6 @@ def _refuse(bad: MaskArray, place: Callable[[int], str], why: str, *columns: Flo
 
 
 # ----------------------------------------------------------------------------------------------------- counting
-
-
 def _table(shape: tuple[int, int, int], rows: pl.DataFrame, log: Log, *, by_slot: bool) -> CountTable:
     """The table of rows: visits to a ``cell`` that led to the state ``after`` and paid ``value`` on the grid."""
     import polars as pl
@@ -276,8 +269,6 @@ def _table(shape: tuple[int, int, int], rows: pl.DataFrame, log: Log, *, by_slot
 
 
 # ------------------------------------------------------------------------------------------------------- planning
-
-
 @dataclass(frozen=True, eq=False)
 class CautiousPlan:
     """What counts say of the best policy; bounds hold for all steps and states together.
@@ -349,9 +340,7 @@ def plan_from_counts(
     """
     steps, S, A = counts.visits.shape
     if horizon is None and steps == 1:
-        raise InputError(
-            "these counts are over all steps together, so they do not say how many there are: pass horizon=H."
-        )
+        raise InputError("these counts are over all steps together, which does not say how many: pass horizon=H.")
     H = steps if horizon is None else check_positive_integer("horizon", horizon)
     if steps not in (1, H):
         raise InputError(f"these counts are by step and have H = {steps}, got horizon = {H}.")

@@ -136,9 +136,8 @@ def chain(
         wrong = p if both_fail else 0.0
         return kernel_of([[{left: 1.0 - wrong, right: wrong}, {left: p, right: 1.0 - p}] for left, right in ends])
 
-    return Family(
-        kernel, rewards, varies="the probability of failing", layout=_line(L), resolved={"fail": q, "horizon": H}
-    )
+    known = {"fail": q, "horizon": H}
+    return Family(kernel, rewards, varies="the probability of failing", layout=_line(L), resolved=known)
 
 
 @environment("SixArms")
@@ -180,9 +179,8 @@ def six_arms(
         ]
         return kernel_of([hall, *rooms])
 
-    return Family(
-        kernel, rewards, varies="the probability that a door opens", shape=(ARMS,), units=Units(scale=PAYS[-1])
-    )
+    units = Units(scale=PAYS[-1])
+    return Family(kernel, rewards, varies="the probability that a door opens", shape=(ARMS,), units=units)
 
 
 @environment("two-state chain")
