@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
 from fed_ucbvi.environments.gridworlds import gridworld
 from fed_ucbvi.environments.random_problems import synthetic
@@ -203,24 +202,3 @@ def test_the_seed_decides_what_is_drawn_and_agents_differ_from_each_other_and_th
     assert np.abs(first.probabilities - other.probabilities).max() > 1e-3
     for one, another in itertools.combinations([first.common.kernel.dense(), *dense_agents(first)], 2):
         assert np.abs(one - another).max() > 0.01
-
-
-@pytest.mark.parametrize("name", MIXTURES)
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("agents", 0, "agents must be at least 1, got 0"),
-        ("agents", 2.5, "agents must be a whole number, got 2.5"),
-        ("agents", "many", "agents must be a whole number, got 'many'"),
-        ("seed", -1, "seed must be at least 0, got -1"),
-        ("seed", 0.5, "seed must be a whole number, got 0.5"),
-        ("eps_p", 1.0, r"must be a number in \[0, 1\) \(Assumption 1\), got 1.0"),
-        ("eps_p", float("nan"), "must be a number, got nan"),
-        ("eps_p", -0.5, r"must be a number in \[0, 1\) \(Assumption 1\), got -0.5"),
-        ("eps_p", None, "must be a number, got None"),
-        ("horizon", -3, "horizon must be at least 1, got -3|unknown option of deep_sea 'horizon'"),
-    ],
-)
-def test_a_bad_option_of_any_environment_says_the_reason(name: str, option: str, value: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        make_environment(name, **{option: value})
