@@ -19,15 +19,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.sampling.distributions import (
-    MAX_COUNT,
-    binomial,
-    conditional_shares,
-    hypergeometric,
-    log_factorial_excess,
-    multinomial,
-    split,
-)
+from fed_ucbvi.core.sampling import distributions
+from fed_ucbvi.core.sampling.distributions import MAX_COUNT, conditional_shares, log_factorial_excess
 from fed_ucbvi.core.sampling.philox import new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, WordArray
 from matrices import every_third, first_of
@@ -47,25 +40,25 @@ def stream_for(*name: int) -> WordArray:
 @compiled
 def fill_binomial(stream: WordArray, n: int, p: float, out: CountArray) -> None:
     for i in range(out.shape[0]):
-        out[i] = binomial(stream, n, p)
+        out[i] = distributions.binomial(stream, n, p)
 
 
 @compiled
 def fill_hypergeometric(stream: WordArray, good: int, bad: int, sample: int, out: CountArray) -> None:
     for i in range(out.shape[0]):
-        out[i] = hypergeometric(stream, good, bad, sample)
+        out[i] = distributions.hypergeometric(stream, good, bad, sample)
 
 
 @compiled
 def fill_multinomial(stream: WordArray, n: int, shares: FloatArray, out: CountArray) -> None:
     for i in range(out.shape[0]):
-        multinomial(stream, n, shares, out[i])
+        distributions.multinomial(stream, n, shares, out[i])
 
 
 @compiled
 def fill_split(stream: WordArray, counts: CountArray, sample: int, out: CountArray) -> None:
     for i in range(out.shape[0]):
-        split(stream, counts, sample, out[i])
+        distributions.split(stream, counts, sample, out[i])
 
 
 def drawn(fill: Callable[..., None], stream: WordArray, size: int | tuple[int, int], *law: object) -> CountArray:

@@ -84,24 +84,17 @@ def counts_from_logs(
     Traceback (most recent call last):
     fed_ucbvi.core.errors.InputError: row 1: state is 5, expected 0 to 1.
     """
-    return read_logs(source, sizes, reward_range=reward_range, stationary=stationary, random_rewards=random_rewards)[
-        0
-    ]
+    return read_logs(source, sizes, reward_range, stationary, random_rewards)[0]
 
 
 def read_logs(
-    source: str | Path | Mapping[str, Any] | Iterable[Any],
-    sizes: tuple[int, int, int],
-    *,
-    reward_range: tuple[float, float],
-    stationary: bool,
-    random_rewards: bool,
+    source: Any, sizes: tuple[int, int, int], rewards: tuple[float, float], stationary: bool, random_rewards: bool
 ) -> tuple[CountTable, int]:
-    """The counts of a log, and its number of episodes."""
+    """The counts of a log, as :func:`counts_from_logs` takes it, and its number of episodes."""
     import polars as pl
 
     S, A, H = (check_positive_integer(name, size) for name, size in zip("SAH", sizes, strict=True))
-    low, high = (check_number("reward_range", bound) for bound in reward_range)
+    low, high = (check_number("reward_range", bound) for bound in rewards)
     if low >= high:
         raise InputError(f"reward_range must ascend, got {low:g} to {high:g}.")
     log = _read(source, S)
