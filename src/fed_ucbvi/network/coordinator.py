@@ -39,10 +39,7 @@ REUNION_SECONDS = 15.0
 
 
 class Coordinator:
-    """The central server of a run over the network; the arguments are those of its ``FederationServer``.
-
-    ``authority`` is that by which what nodes sign under secure sums is checked.
-    """
+    """The central server of a run; the arguments are its ``FederationServer``'s, and NetworkRound's authority."""
 
     def __init__(
         self,
@@ -100,9 +97,9 @@ class Coordinator:
         if self.round == 0 and any(member.new_logs for member in registry.present):
             await self._take_logs()
         while not self.done:
-            past = await self._advance()
+            now = await self._advance()
             self.engine.seconds = earlier + time.perf_counter() - began
-            await self._keep(past)
+            await self._keep(now)
             if self._report is not None:
                 self._report(self)
             if self._on_round is not None:
@@ -114,7 +111,6 @@ class Coordinator:
         return self.plan.units or next((member.units for member in self.registry.members.values()), None)
 
     def _use_units(self) -> None:
-        """Rewards are in the units that the nodes have declared, all the same ones."""
         self.engine.units = self.units or self.engine.units
 
     def status(self) -> FederationStatus:
@@ -142,13 +138,13 @@ class Coordinator:
         Who is not there, or too few contributors under secure sums: their logs are in their next report.
         """
         self.registry.begin(0)
-        now = NetworkRound(self.registry, 0, self.engine.contract.broadcast(self.engine.server), self._authority)
-        now.limit(0)
+        nothing = Play(self.engine.contract.broadcast(self.engine.server), 0)
+        now = NetworkRound(self.registry, 0, nothing, self._authority)
         await now.play()
         await now.synchronise(self.engine.server)
         steps = sum(self.registry.members[name].new_logs for name in now.used[COUNTS])
         log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
-        await self._keep(self._close(now))
+        await self._keep(now)
 
     def excluded(self, member: Member) -> str:
         """What a node is told that the others do without for good."""
@@ -156,7 +152,7 @@ class Coordinator:
         why = f" in round {known[-1]['round']}: {known[-1]['what']}" if known else ""
         return f"'{member.name}' has been excluded from this run{why}"
 
-    async def _advance(self) -> SavedState:
+    async def _advance(self) -> NetworkRound:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
         engine, number, recommended = self.engine, self.round + 1, len(self.engine.recommendations)
         steps = engine.round()
@@ -164,9 +160,7 @@ class Coordinator:
         self.registry.begin(number)
         request = self._send(steps, None)
         assert isinstance(request, Play)
-        now = NetworkRound(self.registry, number, request.broadcast, self._authority)
-        if engine.assurance is not None:
-            now.limit(request.most, request.playing, engine.assurance.numbers)
+        now = NetworkRound(self.registry, number, request, self._authority)
         await now.play()
         if not now.requesters:
             await now.settle()
@@ -180,12 +174,7 @@ class Coordinator:
             log.info("round %d: %s", number, issued, extra=now.about)
         if not math.isnan(gap):
             log.info("round %d: the recommended policy's gap is %.4g", number, gap, extra=now.about)
-        return self._close(now)
-
-    def _close(self, now: NetworkRound) -> SavedState:
-        past = past_round(now, self._presents)
-        now.close()
-        return past
+        return now
 
     def _send(self, steps: Steps[None], answer: PlayedRound | Paid | None) -> Request | None:
         """Send the engine's round an answer, and who takes part by now; what it needs next, None at its end."""
@@ -206,22 +195,26 @@ class Coordinator:
             return None
         return self._server_checkpoint.past(held + 1, member.base)
 
-    async def _keep(self, past: SavedState) -> None:
-        """Save the round before any node is told of the next one; if the disk is full, try again."""
-        end = time.monotonic() + self.plan.patience
-        while self._server_checkpoint is not None:
+    async def _keep(self, now: NetworkRound) -> None:
+        """Close a round, and save it before any node is told of the next one; if the disk is full, try again."""
+        past, kept, end = (
+            past_round(now, self._presents),
+            self._server_checkpoint,
+            time.monotonic() + self.plan.patience,
+        )
+        now.close()
+        while kept is not None:
             try:
                 if self.engine.together or self.plan.algorithm.server_counts:
-                    self._server_checkpoint.remember(past)
-                self._server_checkpoint.write(self.registry)
+                    kept.remember(past)
+                kept.write(self.registry)
                 self.registry.transcript.flush()
                 break
             except OSError as error:
                 if time.monotonic() > end:
                     raise FederationStoppedError(
-                        f"round {self.round} cannot be kept in {self._server_checkpoint.folder}: {error}."
+                        f"round {self.round} cannot be kept in {kept.folder}: {error}."
                     ) from error
-                again = {"round": self.round}
-                log.warning("round %d cannot be kept: %s; trying again", self.round, error, extra=again)
+                log.warning("round %d cannot be kept: %s; trying again", self.round, error, extra=now.about)
                 await asyncio.sleep(DISK_PAUSE)
         await self.registry.keep()
