@@ -334,8 +334,7 @@ class NetworkRound:
                 raise ViolationError(f"it says that it has counted {before} episodes that nobody knows of")
             member.before = before
             most = self.left_after(member.episodes + before) if self.live else until
-            options = {"early": self.live, "secret": plan.secure_sums}
-            check_played(answer, member, self.broadcast[0], plan.algorithm, most, **options)
+            check_played(answer, member, self.broadcast[0], plan, most)
             self._take_ready(member, answer)
             return answer
 
