@@ -137,9 +137,9 @@ class NodeStream:
             self.conversation.received(None, data)
             raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
 
-    async def ask(self, script: Iterable[messages.Down | messages.ToMany]) -> Answer | None:
+    async def ask(self, script: Iterable[messages.Down | messages.ToMany]) -> Any:
         """Send the messages of a script one by one, each after the answer to the one before; the last answer."""
-        answer = None
+        answer: Answer | None = None
         for message in script:
             sent = await self.send(message)
             if isinstance(sent, messages.Start | messages.Continue):

@@ -31,7 +31,7 @@ from fed_ucbvi.network.checks import Expected, assembled, check_played
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member, NodeStream, Used
 from fed_ucbvi.network.messages import COUNTS, PARTS, REWARDS, Played, Query, Report, Roster
-from fed_ucbvi.network.registry import Call, NodeRegistry
+from fed_ucbvi.network.registry import NodeRegistry, Question
 from fed_ucbvi.network.roster import Authority, fingerprint, make_roster, new_episodes
 from fed_ucbvi.network.secure_sums import summed
 
@@ -97,7 +97,8 @@ class NetworkRound:
         chunk = first_chunk(steps, registry.engine.last_length)
         answers: dict[str, Played] = {}
         for until in [self._most] if self.live else growing(chunk, self.left_after(self.first), horizon):
-            answers = await registry.ask_all(self._to_play(until))
+            halt = messages.Continue(self.number, 0) if self.live else None
+            answers = await registry.ask_all(self._to_play(until), halt)
             asked = [played.played for played in answers.values() if played.asked]
             if asked:
                 break
@@ -313,7 +314,7 @@ class NetworkRound:
 
     # -------------------------------------------------------------------------------------------------- what is asked
 
-    def _to_play(self, until: int, *, again: bool = False) -> Call[Played]:
+    def _to_play(self, until: int, *, again: bool = False) -> Question[Played]:
         """Play until so many episodes of the round have been played or an agent requests a synchronisation.
 
         In a live collection nodes play on until one of them reports a request; then the others stop where they are.
@@ -321,12 +322,12 @@ class NetworkRound:
         """
         plan = self.plan
 
-        def script(member: Member, stream: NodeStream) -> list[messages.Down | messages.ToMany]:
-            if stream.prepared != self.number:
-                return [self.start(member, until)]
-            return [] if again else [messages.Continue(self.number, until)]
-
-        def read(member: Member, answer: Played) -> Played:
+        async def ask(member: Member, stream: NodeStream) -> Played | None:
+            begun = stream.prepared == self.number
+            if begun and again:
+                return None
+            play = messages.Continue(self.number, until) if begun else self.start(member, until)
+            answer: Played = await stream.ask([play])
             if again and self.live and answer.played != self.lengths[member.name]:
                 raise ViolationError(f"it played {answer.played} episodes, after {self.lengths[member.name]}")
             before, unknown = answer.before, plan.setting.episodes - member.episodes
@@ -338,9 +339,9 @@ class NetworkRound:
             self._take_ready(member, answer)
             return answer
 
-        return Call(script, read, messages.Continue(self.number, 0) if self.live and not again else None)
+        return ask
 
-    def _to_answer(self, question: Query | Roster, expected: Expected | None) -> Call[Message]:
+    def _to_answer(self, question: Query | Roster, expected: Expected | None) -> Question[Message]:
         """One exchange, after the end of the round; a node that has answered has counted the round.
 
         If the question asks for rewards, they are the last array of each report; ``expected`` is None where it asks
@@ -349,17 +350,15 @@ class NetworkRound:
         entries = {entry.name: entry for entry in question.entries} if isinstance(question, Roster) else None
         to_all = messages.ToMany(question)
 
-        def script(member: Member, stream: NodeStream) -> list[messages.Down | messages.ToMany]:
+        async def ask(member: Member, stream: NodeStream) -> Message | None:
             begun = stream.prepared == self.number
             if entries is not None:
                 signed = None if member.ready is None else self.entry(member, member.ready)
                 if not begun or entries.get(member.name) != signed:
-                    return []  # it has come back since, and must say again that it is ready
-            start: list[messages.Down | messages.ToMany] = [] if begun else [self.start(member, 0)]
+                    return None  # it has come back since, and must say again that it is ready
+            start = [] if begun else [self.start(member, 0)]
             stop = [] if begun and stream.stopped else [messages.Stop(self.number, self.lengths[member.name])]
-            return [*start, *stop, to_all]
-
-        def read(member: Member, answer: Report | messages.Decline) -> Message | None:
+            answer: Report | messages.Decline = await stream.ask([*start, *stop, to_all])
             if isinstance(answer, messages.Decline):
                 if entries is None:
                     raise ViolationError(f"it declines to report: {answer.reason}")
@@ -380,7 +379,7 @@ class NetworkRound:
                 self.grid.check(answer.arrays[-1], member.agents * episodes)
             return answer.arrays
 
-        return Call(script, read)
+        return ask
 
     # -------------------------------------------------------------------------------------------------------- the end
 
