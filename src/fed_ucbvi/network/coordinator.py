@@ -82,15 +82,12 @@ class Coordinator:
         return self.engine.done
 
     async def run(self) -> None:
-        registry, gathering = self.registry, self.plan.gathering
-        self.begun = self.round > 0
-        resuming = self.begun and not self.done
-        if resuming:  # nodes need a moment to find a server that has been started again
-            await registry.wait_until(registry.complete, REUNION_SECONDS)
-        if not self.begun and not await registry.wait_until(registry.complete, gathering):
-            here = sum(member.agents for member in registry.active if member.stream is not None)
+        registry, self.begun = self.registry, self.round > 0
+        patience = REUNION_SECONDS if self.begun else self.plan.gathering
+        if not self.done and not await registry.wait_until(registry.complete, patience) and not self.begun:
+            here = sum(member.agents for member in registry.active if member.connected)
             missing = self.plan.setting.agents - here
-            raise FederationStoppedError(f"after {gathering:g} s {missing} agents are missing.")
+            raise FederationStoppedError(f"after {patience:g} s {missing} agents are missing.")
         self.begun = True
         self._use_units()
         began, earlier = time.perf_counter(), self.engine.seconds
@@ -162,8 +159,6 @@ class Coordinator:
         assert isinstance(request, Play)
         now = NetworkRound(self.registry, number, request, self._authority)
         await now.play()
-        if not now.requesters:
-            await now.settle()
         request = self._send(steps, now.played)
         while isinstance(request, Synchronise):
             server, planning = request

@@ -116,6 +116,8 @@ class NetworkRound:
             step = one.step if one.step < horizon else -1
             self.end = RoundEnd(longest, len(requests), one.agent, step, one.state, one.action)
             self.rule, self.requesters = one.rule, frozenset(request.agent for request in requests)
+        if self.number and not self.requesters:
+            await self._settle()
 
     def start(self, member: Member, chunk: int) -> messages.ToMany:
         """What begins the round for a node; the same bytes for all nodes that are as far."""
@@ -167,7 +169,7 @@ class NetworkRound:
 
     # ------------------------------------------------------------------------------------------------ synchronisation
 
-    async def settle(self) -> None:
+    async def _settle(self) -> None:
         """End a round without a request: all nodes have counted it once they have said what it paid.
 
         Nobody needs their counts, which stay with them until somebody does.
