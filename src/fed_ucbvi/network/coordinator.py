@@ -44,19 +44,19 @@ class Coordinator:
     def __init__(
         self,
         plan: RunPlan,
-        server_checkpoint: ServerCheckpoint | None = None,
+        kept: ServerCheckpoint | None = None,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
         on_exchange: OnExchange | None = None,
         authority: Authority | None = None,
     ) -> None:
         self._on_round, self._authority, self._report = on_round, authority, report
-        self.plan, self._server_checkpoint = plan, server_checkpoint
+        self.plan, self._kept = plan, kept
         self.engine = NetworkEngine(plan)
-        transcript = NOBODY if server_checkpoint is None else server_checkpoint.transcript
+        transcript = NOBODY if kept is None else kept.transcript
         self.registry = NodeRegistry(plan, self.engine, on_exchange, transcript)
-        if server_checkpoint is not None:
-            server_checkpoint.load(self.registry)
+        if kept is not None:
+            kept.load(self.registry)
         self._presents: list[MaskArray] = []
         """Which agents took part, each time that the engine's round was answered."""
         self.begun = False
@@ -186,17 +186,13 @@ class Coordinator:
     def past(self, member: Member, held: int) -> Iterator[SavedState] | None:
         """The rounds after ``held`` that a member's agents have played, if these were all rounds there were."""
         start, length = self.engine.rows[member.base - 1][:2]
-        if self._server_checkpoint is None or not self.engine.together or member.episodes != start + length:
+        if self._kept is None or not self.engine.together or member.episodes != start + length:
             return None
-        return self._server_checkpoint.past(held + 1, member.base)
+        return self._kept.past(held + 1, member.base)
 
     async def _keep(self, now: NetworkRound) -> None:
         """Close a round, and save it before any node is told of the next one; if the disk is full, try again."""
-        past, kept, end = (
-            past_round(now, self._presents),
-            self._server_checkpoint,
-            time.monotonic() + self.plan.patience,
-        )
+        past, end, kept = past_round(now, self._presents), time.monotonic() + self.plan.patience, self._kept
         now.close()
         while kept is not None:
             try:
