@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message
@@ -163,10 +163,6 @@ class Node:
         return self._party.agents
 
     @property
-    def _algorithm(self) -> Algorithm[Any, Any]:
-        return self._plan.algorithm
-
-    @property
     def playing(self) -> bool:
         """Whether a live round is under way, in which the node plays without further messages."""
         now = self._round
@@ -189,12 +185,15 @@ class Node:
             )
         return self._party.own_counts(agent)
 
-    def identify(self, tls_files: TLSFiles, server: str) -> None:
+    def identify(self, tls_files: TLSFiles | None, server: str) -> None:
         """Take part with this certificate, which secure sums need, in a run of ``server``."""
         self._tls_files, self._server = tls_files, server
 
     def enter(self, welcome: messages.Welcome) -> messages.Joining:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
+        if welcome.protocol != messages.PROTOCOL:
+            ours = messages.PROTOCOL
+            raise InputError(f"the server speaks protocol {welcome.protocol}, this node {ours}.")
         spec = read_spec(welcome.spec, self._only_name)
         if self.welcome is None:
             self._build(welcome, spec)
@@ -220,12 +219,12 @@ class Node:
 
     def _is_extended(self, welcome: messages.Welcome, spec: RunSpec) -> bool:
         """Whether a server goes on with the same run, with more episodes or agents; raises if it is another one."""
-        before, now = self._spec.to_data(), spec.to_data()
+        assert self.welcome is not None
+        told = (self.welcome, self._spec), (welcome, spec)
+        before, now = ({**spec.to_data(), **asdict(replace(one, spec=b"", epoch=0))} for one, spec in told)
         changed = {name for name in now if now[name] != before[name]}
-        fewer = any(now[name] < before[name] for name in changed & {"episodes", "agents"})
-        more = not changed.isdisjoint(("episodes", "agents"))
-        for name in set(messages.Welcome.__struct_fields__) - {"spec", "epoch"}:
-            changed |= {name} if getattr(welcome, name) != getattr(self.welcome, name) else set()
+        more = changed & {"episodes", "agents"}
+        fewer = any(now[name] < before[name] for name in more)
         if changed and (fewer or not more or not changed <= {*PLANNED, "support"}):
             raise InputError("the server has changed the run since this node joined; start the node again.")
         return bool(changed)
@@ -289,7 +288,7 @@ class Node:
         hosted, plan = self._hosted, RunPlan.told_by(welcome, spec, algorithm)
         if welcome.support and hosted.federation is not None:
             plan.support.check_has(hosted.federation.successors)
-        self._plan, self._party = plan, hosted.party(plan.algorithm, plan.setting)
+        self._plan, self._algorithm, self._party = plan, plan.algorithm, hosted.party(plan.algorithm, plan.setting)
         if spec.return_range is not None:
             self._party.within = stated_range(spec.return_range, self.units, plan.setting.horizon)
 
@@ -308,22 +307,20 @@ class Node:
 
     def _check_company(self, spec: RunSpec) -> None:
         """Raise unless this node agrees to what the server would learn."""
-        if spec.secure_sums:
-            if self._tls_files is None:
-                raise InputError("secure sums need certificates; an insecure federation cannot have them.")
-            for name in ("least_episodes", "least_members"):
-                if getattr(spec, name) < (least := getattr(self, name)):
-                    flag = f"--{name.replace('_', '-')}"
-                    raise InputError(
-                        f"the server's run has {flag} {getattr(spec, name)}, this node wants {least} or more; serve "
-                        f"it with {flag} {least}."
-                    )
-            return
-        if self.require_secure_sums:
+        if self.require_secure_sums and not spec.secure_sums:
             raise InputError(
                 "this node takes part in runs with secure sums only (--require-secure-sums), and this one has none; "
                 "serve it with --secure-sums."
             )
+        if spec.secure_sums and self._tls_files is None:
+            raise InputError("secure sums need certificates; an insecure federation cannot have them.")
+        for name in ("least_episodes", "least_members") if spec.secure_sums else ():
+            if getattr(spec, name) < (least := getattr(self, name)):
+                flag = f"--{name.replace('_', '-')}"
+                raise InputError(
+                    f"the server's run has {flag} {getattr(spec, name)}, this node wants {least} or more; serve it "
+                    f"with {flag} {least}."
+                )
 
     def answer(self, message: messages.Down) -> messages.Up | None:
         match message:
@@ -347,12 +344,10 @@ class Node:
 
     def play_on(self) -> messages.Played | None:
         """One more episode of a live round; the answer, once there is one."""
-        now = self._round
-        if now is None:
-            return None
-        if now.length is None:
-            self._party.play(min(self._party.played + 1, now.most))
-        return self._end(now) if self._party.asked or self._party.played >= now.most else None
+        now, party = self._round, self._party
+        assert now is not None
+        party.play(min(party.played + 1, now.most))
+        return self._end(now) if party.asked or party.played >= now.most else None
 
     def _in_play(self, number: int) -> RoundInPlay:
         if self._round is None or self._round.start.round != number:
@@ -375,25 +370,22 @@ class Node:
             raise InputError("the server asks for logs again that it has had, which an honest one never does.")
         base, before, secure = start.base, 0, self._plan.secure_sums
         late = self._closed_without(start)
-        counted, credited = start.confirmed == base, start.credited == base or not secure
+        used = {COUNTS: start.confirmed == base, REWARDS: start.credited == base or not secure}
         if late:
             base, before = self._latest(start), int(late["clock"]) - start.first
-            counted = credited = False
+            used = dict.fromkeys(used, False)
         self._generations.return_to(base)
-        self._algorithm.settle_report(self.state, start.arrays, used=counted)
+        self._algorithm.settle_report(self.state, start.arrays, used=used[COUNTS])
         note = self._generations.note(base) if secure or late else {}
         owed = Paid(0, 0.0, np.zeros(self._plan.setting.states, dtype=np.int64))
-        owed = owed if credited or "owed" not in note else paid_of(note["owed"])
+        owed = owed if used[REWARDS] or "owed" not in note else paid_of(note["owed"])
         owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
         confirmed = {COUNTS: (start.confirmed, start.roster), REWARDS: (start.credited, start.credited_roster)}
-        known = {COUNTS: counted, REWARDS: credited}
-        since = {
-            part: last if known[part] or not note else note["since"][part] for part, (last, _) in confirmed.items()
-        }
+        since = {part: confirmed[part][0] if used[part] or not note else note["since"][part] for part in used}
         if secure:
             self._sent.begin(start.round, confirmed, since)
         self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
-        return RoundInPlay(start, owed, 0 if counted else note.get("uncounted", 0), since, before)
+        return RoundInPlay(start, owed, 0 if used[COUNTS] else note.get("uncounted", 0), since, before)
 
     def _closed_without(self, start: messages.Start) -> dict[str, Any]:
         """What a live node has noted of rounds after ``base`` that the server has closed without it, if any."""
