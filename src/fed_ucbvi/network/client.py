@@ -8,7 +8,7 @@ import logging
 import random
 import secrets
 import time
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +21,7 @@ from fed_ucbvi.network.certificates import check_name, check_pair
 from fed_ucbvi.network.failures import ConnectionLostError, DismissedError, LeftError, RefusedError
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import stored_run
-from fed_ucbvi.network.transcript import SERVER, Conversation
+from fed_ucbvi.network.transcript import SERVER, Conversation, Transcript
 from fed_ucbvi.network.transport import Connection, RemoteServer
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.run import load_policy
@@ -75,7 +75,8 @@ async def run_node(
     incarnation, pause, alone_since = secrets.token_bytes(16), FIRST_PAUSE, time.monotonic()
     left, told = patience if first_patience is None else first_patience, ""
     streams = itertools.count()
-    with nullcontext() if node.folder is None else FolderLock(node.folder), node.recorded():
+    lock = nullcontext() if node.folder is None else FolderLock(node.folder)
+    with lock, closing(Transcript(node.folder, node.name)) as node.transcript:
         while not node.finished:
             if result is not None and result.exists():
                 return _read_result(node, result, server)
@@ -106,11 +107,7 @@ async def run_node(
 
 
 async def leave_run(name: str, server: RemoteServer, *, patience: float = 60.0) -> LearntPolicy | None:
-    """Leave the run of a server for good, as the node of this name; the policy recommended so far, if any.
-
-    Raises:
-        InputError: if the node cannot leave, or the server stays away too long.
-    """
+    """Leave the run of a server for good, as the node of this name; the policy recommended so far, if any."""
     _check_party(name, server)
     hello = messages.Hello(messages.PROTOCOL, __version__, name, secrets.token_bytes(16), 0, 1, "", leaving=True)
     end, pause = time.monotonic() + patience, FIRST_PAUSE

@@ -18,7 +18,6 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Collection, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ from fed_ucbvi.network.run_plan import RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import Hosted, LiveSource, Source, check_room, host, read_reported_logs
-from fed_ucbvi.network.transcript import NOBODY, Transcript
+from fed_ucbvi.network.transcript import NOBODY
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.round_record import EVALUATING
@@ -147,16 +146,9 @@ class Node:
         self.secret = self.logs is not None
         """Whether the server is to learn nothing of this node alone, not even from its errors."""
         self.transcript = NOBODY
-
-    def recorded(self) -> closing[Transcript]:
-        """Keep a transcript in the node's folder, if it has one, while the block lasts."""
-        self.transcript = Transcript(self.folder, self.name)
-        return closing(self.transcript)
-
-    @property
-    def run(self) -> str:
+        self.run = ""
         """The run this node is part of; empty before it has been told."""
-        return "" if self.welcome is None else self.welcome.run
+        self.units = Units()
 
     @property
     def state(self) -> Any:
@@ -171,10 +163,6 @@ class Node:
     @property
     def rounds(self) -> int:
         return 0 if self.welcome is None else self._generations.current
-
-    @property
-    def units(self) -> Units:
-        return self._hosted.units
 
     def own_counts(self, agent: int) -> OwnCounts:
         """What one of its agents, by its place on this node, has counted in the run it is part of."""
@@ -200,7 +188,7 @@ class Node:
         elif self._is_extended(welcome, spec):
             self._grow(welcome, spec)
         self._generations.meet(welcome.epoch)
-        self.welcome, self._spec = welcome, spec
+        self.welcome, self._spec, self.run = welcome, spec, welcome.run
         about = f"{welcome.run} {welcome.epoch}".encode()
         self._welcomed = hashlib.sha256(framed(about, welcome.support)).digest()
         self._questions.begin(welcome.epoch)
@@ -236,6 +224,7 @@ class Node:
         if not spec.live:
             check_room(spec.agents or 0, whose="agents of the server's run")
         hosted = self._hosted = self._host(welcome, spec)
+        self.units = hosted.units
         if hosted.sizes != spec.sizes:
             remark = "" if hosted.federation else " (one state more than its environments have, for what terminates)"
             raise InputError(

@@ -265,12 +265,9 @@ class Listener:
 
 @dataclass
 class RemoteServer:
-    """A server at ``HOST:PORT`` as its nodes see it, over gRPC.
+    """A server at ``HOST:PORT`` as its nodes see it, over gRPC; without a node's ``tls_files`` insecure, here only.
 
-    Args:
-        address: ``HOST:PORT``.
-        tls_files: a node's certificate; none: insecure, on this machine only.
-        server_name: the name in the server's certificate, if it is not the host.
+    ``server_name`` is the name in the server's certificate, if it is not the host.
     """
 
     address: str
