@@ -357,12 +357,11 @@ class Node:
         """
         if self._logs and start.confirmed < 0 <= self._sent.confirmed(COUNTS) < start.round:
             raise InputError("the server asks for logs again that it has had, which an honest one never does.")
-        base, before, secure = start.base, 0, self._plan.secure_sums
-        late = self._closed_without(start)
-        used = {COUNTS: start.confirmed == base, REWARDS: start.credited == base or not secure}
-        if late:
-            base, before = self._latest(start), int(late["clock"]) - start.first
-            used = dict.fromkeys(used, False)
+        secure, base = self._plan.secure_sums, self._base_of(start)
+        late = base > start.base
+        before = int(self._generations.note(base)["clock"]) - start.first if late else 0
+        counted, credited = start.confirmed == base, start.credited == base or not secure
+        used = {COUNTS: counted and not late, REWARDS: credited and not late}
         self._generations.return_to(base)
         self._algorithm.settle_report(self.state, start.arrays, used=used[COUNTS])
         note = self._generations.note(base) if secure or late else {}
@@ -376,17 +375,13 @@ class Node:
         self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
         return RoundInPlay(start, owed, 0 if used[COUNTS] else note.get("uncounted", 0), since, before)
 
-    def _closed_without(self, start: messages.Start) -> dict[str, Any]:
-        """What a live node has noted of rounds after ``base`` that the server has closed without it, if any."""
-        if not self._plan.live or not self._algorithm.server_counts or self._latest(start) <= start.base:
-            return {}
-        note = self._generations.note(self._latest(start))
+    def _base_of(self, start: messages.Start) -> int:
+        """The round after which this one begins: ``base``, or a later one that the server has closed without it."""
+        kept = self._generations.rounds if self._plan.live and self._algorithm.server_counts else ()
+        last = max((number for number in kept if number < start.round), default=0)
+        note = self._generations.note(last) if last > start.base else {}
         unused = bool(note) and note["since"][COUNTS] == start.confirmed and note["clock"] > start.first
-        return note if unused else {}
-
-    def _latest(self, start: messages.Start) -> int:
-        """The last round before this one that has been kept."""
-        return max((number for number in self._generations.rounds if number < start.round), default=0)
+        return last if unused else start.base
 
     def _begun(self, start: messages.Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
@@ -437,10 +432,8 @@ class Node:
 
     def _stop(self, now: RoundInPlay, length: int) -> None:
         """End the round after ``length`` episodes: play more or take some back, and add the round to the counts."""
-        if now.length is not None or now.paid is not None:
-            before = self._party.played
-            if before != length:
-                raise InputError(f"round {now.start.round} was stopped after {before} episodes, not {length}.")
+        if now.paid is not None and (before := self._party.played) != length:
+            raise InputError(f"round {now.start.round} was stopped after {before} episodes, not {length}.")
         if now.length is not None:
             return
         if now.start.round == 0:  # for logs: nothing is played, and nothing is kept
