@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -83,19 +82,7 @@ class Simulation(Engine):
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
         self.problem, self.federation = problem, federation
-        known = not math.isnan(federation.eps_p)
-        setting = Setting(
-            federation.states,
-            federation.actions,
-            federation.horizon,
-            federation.agents,
-            T,
-            federation.eps_p if known else 0.0,
-            seed,
-            known,
-            random_rewards,
-            grid_bits,
-        )
+        setting = Setting.of(federation, T, seed, random_rewards=random_rewards, bits=grid_bits)
         together = algorithm.stops_jointly
         super().__init__(algorithm, setting, federation, driver, together=together, counts=counts, promises=promises)
         if self.earlier is not None and is_known(federation):
