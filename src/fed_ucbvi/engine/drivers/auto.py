@@ -14,7 +14,7 @@ import numpy as np
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played
 from fed_ucbvi.engine.drivers.counts import CountsDriver
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tied, weight
@@ -32,9 +32,7 @@ class AutoDriver(FleetDriver):
         self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
         self._trial = EPISODES_PER_STATE * fleet.initial.shape[1]
 
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         trial = min(self._trial, most)
         by_cell = limits.reshape((len(limits), -1))
         if most > trial and (

@@ -38,6 +38,10 @@ class RoundEnd(NamedTuple):
     action: int
 
 
+Played = tuple[int, bool]
+"""How many episodes were played, and whether there was a request after the last of them."""
+
+
 class Buffers(Protocol):
     """What agents count in a round.
 
@@ -82,13 +86,8 @@ class Driver(ABC):
         self.clear()
 
     @abstractmethod
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
-        """Continue the round by at most ``most`` episodes, from number ``first`` on, until a request if ``asking``.
-
-        The number of episodes, and whether there was a request.
-        """
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
+        """Continue the round by at most ``most`` episodes from number ``first`` on, until a request if ``asking``."""
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
         """Take back ``count`` episodes from number ``first`` on."""
@@ -108,10 +107,8 @@ class Driver(ABC):
         return find_requester(self.visits, limits) if asking else (0, -1, -1)
 
 
-def play_until(
-    driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, played: int, until: int
-) -> tuple[int, bool]:
-    """Continue a round of which ``played`` episodes are played; how many are now, and whether there is a request.
+def play_until(driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, played: int, until: int) -> Played:
+    """Continue a round of which ``played`` episodes are played; how many are now.
 
     Until a round has its least length (see :class:`~fed_ucbvi.algorithms.base.Budgets`) nobody makes a request. Then
     agents that have reached their budgets make theirs at once.

@@ -31,7 +31,7 @@ from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, one_if_shared, touch
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, one_if_shared, touch
 from fed_ucbvi.engine.drivers.episodes import listed
 
 
@@ -92,9 +92,7 @@ class CountsDriver(FleetDriver):
         equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
         self._equal = conditional_shares(equal)
 
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         fleet = self.fleet
         return _collect(
             AgentModel(fleet.successors, self._shares, self._initial_shares),

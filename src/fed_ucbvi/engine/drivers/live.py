@@ -19,12 +19,12 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, RewardSums
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
-from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns, new_histogram
+from fed_ucbvi.algorithms.return_bounds import new_histogram, record_returns
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Driver
+from fed_ucbvi.engine.drivers.base import Driver, Played
 from fed_ucbvi.engine.drivers.episodes import choose_tied, listed
 from fed_ucbvi.engine.drivers.rewards import ObservedRewards, add_reward, updated_mean
 from fed_ucbvi.problem.units import Units
@@ -131,17 +131,14 @@ class LiveDriver(Driver):
         self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
         self._pays: FloatArray = np.zeros((m, H))
 
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         tables, rewards, rows = self.tables, self.tables.rewards, self._rows
         m, H = self._pays.shape
         length, asked = 0, False
         while length < most and not asked:
             self._play(*listed(policy), first + length)
-            returns, (low, high) = self._pays.sum(axis=1), tables.within or (0.0, float(H))
-            if tables.within is not None:
-                check_returns(returns, tables.within, self.units, H)
+            returns = self._pays.sum(axis=1)
+            record_returns(tables.returns, returns, tables.within, self.units, H)
             tables.discover(self._states, self._actions)
             asked, paid = _count(
                 policy.ndim == 3,
@@ -161,7 +158,6 @@ class LiveDriver(Driver):
                 rewards.bits,
             )
             tables.paid += paid, returns @ returns
-            add_returns(tables.returns, returns, high, low)
             length += 1
         return length, asked
 
