@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -189,15 +189,6 @@ class _Piece(NamedTuple):
             flat[self.start + self.where.astype(np.int64)] = self.values
 
 
-class _Entry(NamedTuple):
-    """One that is what was written, and where it ends."""
-
-    header: dict[str, Any]
-    payload: bytes
-    digest: bytes
-    end: int
-
-
 def _digest(before: bytes, *parts: Any) -> bytes:
     made = hashlib.blake2b(before, digest_size=DIGEST_BYTES)
     for part in parts:
@@ -210,33 +201,17 @@ def _first_digest(run: str, generation: int) -> bytes:
     return _digest(b"", f"{run} {generation}".encode())
 
 
-def _read_entry(file: BinaryIO, size: int, before: bytes) -> _Entry:
-    head = file.read(HEAD.size)
-    digest = file.read(DIGEST_BYTES)
-    if len(digest) < DIGEST_BYTES:
-        raise DamageError("the last entry is cut off")
-    magic, header_bytes, payload_bytes = HEAD.unpack(head)
-    if magic != MAGIC:
-        raise DamageError("there are bytes that are no entry")
-    if file.tell() + header_bytes + payload_bytes > size:
-        raise DamageError("the last entry is cut off")
-    header, payload = file.read(header_bytes), file.read(payload_bytes)
-    if _digest(before, head, header, payload) != digest:
-        raise DamageError("an entry is not what was written")
-    return _Entry(json.loads(header), payload, digest, file.tell())
-
-
-def _pieces_of(entry: _Entry, arrays: Sequence[Array]) -> Iterator[_Piece]:
+def _pieces_of(header: Mapping[str, Any], payload: bytes, arrays: Sequence[Array]) -> Iterator[_Piece]:
     """The pieces of an entry; ``arrays`` are in the order of their forms."""
     at = 0
 
     def take(dtype: Any, number: int) -> Array:
         nonlocal at
-        taken: Array = np.frombuffer(entry.payload, dtype, number, at)
+        taken: Array = np.frombuffer(payload, dtype, number, at)
         at += taken.nbytes
         return taken
 
-    for which, start, number, more in entry.header["pieces"]:
+    for which, start, number, more in header["pieces"]:
         if isinstance(which, str):
             yield _Piece(which, start, take("<f8", number * more).reshape(number, more))
         else:
@@ -376,22 +351,32 @@ class StateStore:
         names = [re.fullmatch(r"log-(\d+)", path.name) for path in self.folder.iterdir()]
         return {int(match[1]) for match in names if match is not None}
 
-    def _entries(self, number: int) -> Iterator[_Entry]:
-        """The entries of a generation in order; raises :class:`DamageError` at the first that is none."""
+    def _entries(self, number: int) -> Iterator[tuple[dict[str, Any], bytes, int]]:
+        """Header, payload and end of each entry of a generation; :class:`DamageError` at the first that is none."""
         digest = _first_digest(self._run, number)
         with self._path(number).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             while file.tell() < size:
-                entry = _read_entry(file, size, digest)
-                digest = entry.digest
-                yield entry
+                head, told = file.read(HEAD.size), file.read(DIGEST_BYTES)
+                if len(told) < DIGEST_BYTES:
+                    raise DamageError("the last entry is cut off")
+                magic, *lengths = HEAD.unpack(head)
+                if magic != MAGIC:
+                    raise DamageError("there are bytes that are no entry")
+                if file.tell() + sum(lengths) > size:
+                    raise DamageError("the last entry is cut off")
+                header, payload = map(file.read, lengths)
+                digest = _digest(digest, head, header, payload)
+                if digest != told:
+                    raise DamageError("an entry is not what was written")
+                yield json.loads(header), payload, file.tell()
 
     def _index(self, number: int) -> _Generation:
         """Where the whole entries of a generation end."""
         generation = _Generation(number)
         try:
-            for entry in self._entries(number):
-                generation.entries.append((entry.header["round"], entry.end))
+            for header, _, end in self._entries(number):
+                generation.entries.append((header["round"], end))
             if not generation.entries:
                 raise DamageError("there is no entry")
         except DamageError as damage:
@@ -405,16 +390,16 @@ class StateStore:
         arrays: dict[str, Array] = {}
         rows: dict[str, list[tuple[float, ...]]] = {}
         flat: list[Array] = []
-        for _, entry in zip(generation.entries, self._entries(generation.number), strict=False):
-            if "forms" in entry.header:
-                arrays = {name: _shaped(arrays.get(name), *form) for name, *form in entry.header["forms"]}
+        for _, (header, payload, end) in zip(generation.entries, self._entries(generation.number), strict=False):
+            if "forms" in header:
+                arrays = {name: _shaped(arrays.get(name), *form) for name, *form in header["forms"]}
                 flat = [array.reshape(-1) for array in arrays.values()]
-            for piece in _pieces_of(entry, flat):
+            for piece in _pieces_of(header, payload, flat):
                 if isinstance(piece.which, str):
                     rows.setdefault(piece.which, [])[piece.start :] = map(tuple, piece.values.tolist())
                 else:
                     piece.write_over(flat[piece.which])
-            yield entry.end, SavedState(entry.header["round"], entry.header["about"], arrays, rows)
+            yield end, SavedState(header["round"], header["about"], arrays, rows)
 
     # ------------------------------------------------------------------------------------------------------- writing
 
@@ -463,7 +448,10 @@ class StateStore:
     def _add(self, path: Path, generation: _Generation, state: SavedState, *, full: bool) -> int:
         """Add an entry, all or nothing of it; how many bytes it takes."""
         forms, shadow = _forms(state.arrays), {} if full else self._shadow
-        pieces = [*self._new_rows(state, full=full), *_changed(state.arrays, shadow)]
+        known = {name: 0 if full else self._counted.get(name, 0) for name in state.rows}
+        new_rows = [(name, first, state.rows[name][first:]) for name, first in known.items()]
+        pieces = [_Piece(name, first, np.array(rows, dtype="<f8")) for name, first, rows in new_rows if rows]
+        pieces += _changed(state.arrays, shadow)
         header = {"round": state.round, "about": state.about, "pieces": [piece.header() for piece in pieces]}
         if full or forms != _forms(shadow):
             header["forms"] = forms
@@ -488,12 +476,6 @@ class StateStore:
             if not isinstance(piece.which, str):
                 piece.write_over(flat[piece.which])
         return end - before
-
-    def _new_rows(self, state: SavedState, *, full: bool) -> Iterator[_Piece]:
-        for name, rows in state.rows.items():
-            first = 0 if full else self._counted.get(name, 0)
-            if rows[first:]:
-                yield _Piece(name, first, np.array(rows[first:], dtype="<f8"))
 
     def _cut(self, generation: _Generation, after: int) -> bool:
         """Remove entries after a later round; whether any is left."""
