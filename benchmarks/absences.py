@@ -19,7 +19,7 @@ import numpy as np
 from fed_ucbvi import Federation, FedKLUCBVI, gridworld
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.engine.party import InMemory, SimulatedParty, StopRound, first_chunk, part_of, play_in_step
+from fed_ucbvi.engine.party import PartyMessage, SimulatedParty, StopRound, first_chunk, part_of, play_in_step
 from fed_ucbvi.engine.rounds import Play, PlayedRound, answered
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import plan_for
@@ -97,7 +97,10 @@ class Federated:
         for i in here:
             self.plan.algorithm.settle_report(self.parties[i].agents, request.broadcast, used=self.used[i])
             self.used[i] = False
-        ask_all = InMemory([self.parties[i] for i in here]).ask_all
+
+        def ask_all(message: PartyMessage) -> list[Any]:
+            return [self.parties[i].answer(message) for i in here]
+
         chunk = first_chunk(H, engine.last_length)
         length = answered(play_in_step(request.broadcast, engine.played, request.most, chunk, H), ask_all)
         ends = ask_all(StopRound(length))

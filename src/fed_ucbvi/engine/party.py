@@ -3,17 +3,13 @@
 A party does no input or output. In a round it gets the broadcast (:meth:`Party.start`), plays until one of its own
 agents requests a synchronisation (:meth:`Party.play`), learns after how many episodes the round ended for everybody,
 adds these to its agents' counts (:meth:`Party.stop`) and answers queries (:meth:`Party.report`). All that changes in
-it is in :meth:`Party.state`. There are five of them:
-
-* a simulation in one process, and one whose agents are on a GPU: :class:`SimulatedParty`, by its driver;
-* a fleet that is a Ray actor (:mod:`fed_ucbvi.engine.ray_fleets`), and a node with a problem that is known:
-  :class:`SimulatedParty` of some agents of a federation;
-* agents with real environments, in one process or on a node: :class:`LiveParty`.
+it is in :meth:`Party.state`. A simulation, a GPU, a fleet that is a Ray actor (:mod:`fed_ucbvi.engine.ray_fleets`)
+and a node with a known problem are a :class:`SimulatedParty`. Agents with real environments, in one process or on a
+node, are a :class:`LiveParty`. Whoever leads a run reaches all parties by one :class:`Transport`.
 
 Where all agents stop after the same episode, and are in several parties that cannot see each other, each party plays
 ahead in chunks of episodes, until one of its own agents makes a request. Episodes after the earliest request are
-taken back. Chunks grow while there is no request, so few episodes are discarded and long rounds take few answers
-(:func:`play_in_step`). Whoever leads a run reaches all parties by one :class:`Transport`.
+taken back. Chunks grow while there is no request, so few episodes are discarded and long rounds take few answers.
 """
 
 from __future__ import annotations
@@ -124,28 +120,6 @@ class Transport(Protocol):
     """How a message gets to all parties; on a network ``ask_all`` is the same, and awaited."""
 
     def ask_all(self, message: PartyMessage) -> Sequence[Any]: ...
-
-
-class InMemory:
-    """A :class:`Transport` to parties in this process, by calling them.
-
-    >>> from fed_ucbvi import FedKLUCBVI, synthetic
-    >>> from fed_ucbvi.engine.rounds import answered
-    >>> world, algorithm = synthetic(agents=4, seed=1), FedKLUCBVI()
-    >>> setting = Setting(world.states, world.actions, world.horizon, world.agents, 100, eps_p=0.0, seed=1)
-    >>> two = [SimulatedParty(algorithm, setting, part_of(world, i, 2), first_agent=i) for i in (0, 2)]
-    >>> ask_all, server = InMemory(two).ask_all, algorithm.new_server(setting)
-    >>> steps = play_in_step(algorithm.broadcast(server), 0, 100, 8, world.horizon)
-    >>> ends = ask_all(StopRound(answered(steps, ask_all)))
-    >>> [(end.stop.length, end.stop.requests) for end in ends]
-    [(1, 2), (1, 2)]
-    """
-
-    def __init__(self, parties: Sequence[Party]) -> None:
-        self.parties = parties
-
-    def ask_all(self, message: PartyMessage) -> list[Any]:
-        return [party.answer(message) for party in self.parties]
 
 
 def first_chunk(steps: int, last_length: int) -> int:
@@ -334,10 +308,7 @@ class Party(ABC):
     def recall(self, arrays: Mapping[str, Array], counts: Mapping[str, Array], played: int) -> None:
         """The round that was just started has been played before: play it again, or put back what it brought.
 
-        Args:
-            arrays: what :meth:`state` gave after the round.
-            counts: what :meth:`counts` gave then.
-            played: the length of the round.
+        That is what :meth:`state` and :meth:`counts` gave after it had been ``played``.
         """
         if played != self.played:
             self._move_to(played)
