@@ -102,7 +102,7 @@ class Federated:
             return [self.parties[i].answer(message) for i in here]
 
         chunk = first_chunk(H, engine.last_length)
-        length = answered(play_in_step(request.broadcast, engine.played, request.most, chunk, H), ask_all)
+        length = play_in_step(ask_all, request.broadcast, engine.played, request.most, chunk, H)
         ends = ask_all(StopRound(length))
         lengths = np.zeros(len(self.parties), dtype=np.int64)
         lengths[here] = length

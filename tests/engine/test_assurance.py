@@ -83,7 +83,6 @@ def begun(
     """A run with an incumbent, before its first round."""
     wanted = Promises.of(incumbent, loss, None, (world.horizon, world.states, world.actions))
     simulation = Simulation(algorithm, world, *given, promises=wanted, **options)
-    assert simulation.assurance is not None
     return simulation, simulation.assurance
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -107,6 +107,7 @@ class AskReport(NamedTuple):
 
 
 PartyMessage = StartRound | PlayUntil | StopRound | AskReport
+AskAll = Callable[[PartyMessage], Sequence[Any]]
 
 
 class Reached(NamedTuple):
@@ -140,16 +141,11 @@ def growing(chunk: int, most: int, horizon: int) -> Iterator[int]:
         yield chunk
 
 
-def play_in_step(
-    broadcast: Message, first: int, most: int, chunk: int, horizon: int
-) -> Generator[StartRound | PlayUntil, Sequence[Reached], int]:
-    """The length of a round in which all parties stop after the same episode; ``chunk`` as of :func:`first_chunk`.
-
-    Yields messages for all parties and is sent their answers.
-    """
+def play_in_step(ask_all: AskAll, broadcast: Message, first: int, most: int, chunk: int, horizon: int) -> int:
+    """The length of a round in which all parties stop after the same episode; ``chunk`` as of :func:`first_chunk`."""
     reached: Sequence[Reached] = ()
     for until in growing(chunk, most, horizon):
-        reached = yield (PlayUntil(until) if reached else StartRound(broadcast, first, until))
+        reached = ask_all(PlayUntil(until) if reached else StartRound(broadcast, first, until))
         if any(asked for _, asked in reached):
             break
     return min((played for played, asked in reached if asked), default=most)

@@ -36,7 +36,7 @@ from fed_ucbvi.engine.party import (
     play_in_step,
     split_agents,
 )
-from fed_ucbvi.engine.rounds import PlayedRound, answered
+from fed_ucbvi.engine.rounds import PlayedRound
 from fed_ucbvi.engine.state_store import changes
 from fed_ucbvi.problem.federation import Federation
 
@@ -69,9 +69,8 @@ class Fleets:
 
     def play_round(self, broadcast: Message, first: int, most: int, *, judged: bool) -> PlayedRound:
         chunk = first_chunk(self._steps, self._last_length)
-        steps = play_in_step(_copies(broadcast), first, most, chunk, self.setting.horizon)
-        length = self._last_length = answered(steps, self._ask_all)
-        ends: Sequence[PlayedRound] = self._ask_all(StopRound(length))
+        length = play_in_step(self._ask_all, _copies(broadcast), first, most, chunk, self.setting.horizon)
+        self._last_length, ends = length, self._ask_all(StopRound(length))
         visits, starts = (
             table.sum(axis=0, keepdims=True) if self._summed else table
             for table in (np.concatenate(tables) for tables in zip(*(end[2:4] for end in ends), strict=True))

@@ -110,7 +110,7 @@ class Simulation(Engine):
         if not isinstance(request, Play):
             party.exchange(request.server, self.rounds)
             return None
-        party.within = None if self.assurance is None else self.assurance.within
+        party.within = self.assurance.within
         if self.together:
             judged = request.playing != EXPLORING
             return party.play_round(request.broadcast, self.played, request.most, judged=judged)
@@ -159,7 +159,7 @@ def drive(
                 simulation.seconds = earlier + now - began
                 if store is not None and len(simulation.rows) % every == 0:
                     store.write(simulation.saved())
-                if simulation.assurance is not None and (issued := simulation.assurance.issued(len(simulation.rows))):
+                if issued := simulation.assurance.issued(len(simulation.rows)):
                     log.info("round %d: %s", len(simulation.rows), issued)
                 if on_round is not None:
                     on_round(simulation.last_round())
