@@ -275,7 +275,7 @@ def expected_stops(lengths: CountArray, reached: npt.NDArray[np.bool_], situatio
     played = action[0] if action else situation.policy[step, state]
     if situation.counting is Counting.STATIONARY:
         step = np.full_like(step, -1)
-    record = (np.where(requesters > 0, index, -1) for index in (agent, step, state, played))
+    record = (np.where(requesters > 0, index, -1) for index in (agent, step, state, played, 0 * agent))
     return np.stack([lengths, requesters, *record], axis=1)
 
 
@@ -609,7 +609,7 @@ def test_long_rounds_have_the_kernels_frequencies(driver: str, counting: Countin
     policy = random_play(rng, counting, 3, states, 3)
     budgets = np.full((2, *counting.shape(3, states, 3)), NEVER, dtype=np.int64)
     party = make_driver(driver, Fleet.of(federation, seed=3, counting=counting))
-    assert collect(party, policy, budgets_of(budgets), 0, most) == RoundEnd(most, 0, -1, -1, -1, -1)
+    assert collect(party, policy, budgets_of(budgets), 0, most) == RoundEnd(most)
     p, freedom = pearson(transition_rows(federation, party, policy, counting))
     assert freedom > 30
     assert ALARM < p < 1 - ALARM
@@ -793,7 +793,7 @@ def test_splitting_a_federation_into_fleets_does_not_change_the_episodes(cuts: t
         assert min(alone) == stop.length
         assert sum(cut.requests for cut in together) == stop.requests
         first = next((cut for cut in together if cut.requests), None)
-        assert stop[2:] == ((-1, -1, -1, -1) if first is None else first[2:])
+        assert stop[2:] == (RoundEnd(0) if first is None else first)[2:]
 
 
 def test_counting_together_is_the_sum_of_counting_apart() -> None:
@@ -826,7 +826,7 @@ def test_no_episode_before_the_last_one_asks() -> None:
         stop = setup.collect(driver)
         if stop.length > 1:
             shorter = setup._replace(most=stop.length - 1).collect(driver)
-            assert shorter == RoundEnd(stop.length - 1, 0, -1, -1, -1, -1)
+            assert shorter == RoundEnd(stop.length - 1)
 
 
 @pytest.mark.parametrize("states", [4, 12])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -49,9 +49,7 @@ from fed_ucbvi.engine.drivers.base import (
     collect,
     find_requester,
     play_until,
-    rule_at,
     starts_in,
-    stop_at,
 )
 from fed_ucbvi.engine.drivers.cuda import CUDA, on_gpu
 from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
@@ -123,32 +121,27 @@ class Transport(Protocol):
     def ask_all(self, message: PartyMessage) -> Sequence[Any]: ...
 
 
-def first_chunk(steps: int, last_length: int) -> int:
-    """Episodes before the first answer: as many as cost little, or twice the last round.
+def growing(agents: int, horizon: int, last_length: int, most: int) -> Iterator[int]:
+    """Episodes of the round played before each answer, up to ``most``, where the largest party has so many agents.
 
-    ``steps`` is what one episode of the largest party takes, agents times H.
+    First as many as cost little, or twice the last round; then each time up to three times as many.
     """
-    return max(1, FIRST_STEPS // steps, min(2 * last_length, MAX_STEPS // steps))
-
-
-def growing(chunk: int, most: int, horizon: int) -> Iterator[int]:
-    """Episodes of the round played before each answer: ``chunk``, then up to three times as many, up to ``most``."""
-    largest = max(1, MAX_STEPS // horizon)
-    chunk = min(chunk, most)
+    steps, largest = agents * horizon, max(1, MAX_STEPS // horizon)
+    chunk = min(most, max(1, FIRST_STEPS // steps, min(2 * last_length, MAX_STEPS // steps)))
     yield chunk
     while chunk < most:
         chunk = min(chunk + min(2 * chunk, largest), most)
         yield chunk
 
 
-def play_in_step(ask_all: AskAll, broadcast: Message, first: int, most: int, chunk: int, horizon: int) -> int:
-    """The length of a round in which all parties stop after the same episode; ``chunk`` as of :func:`first_chunk`."""
+def play_in_step(ask_all: AskAll, broadcast: Message, first: int, chunks: Iterable[int]) -> int:
+    """The length of a round in which all parties stop after the same episode; ``chunks`` as of :func:`growing`."""
     reached: Sequence[Reached] = ()
-    for until in growing(chunk, most, horizon):
+    for until in chunks:
         reached = ask_all(PlayUntil(until) if reached else StartRound(broadcast, first, until))
         if any(asked for _, asked in reached):
             break
-    return min((played for played, asked in reached if asked), default=most)
+    return min((played for played, asked in reached if asked), default=until)
 
 
 # -------------------------------------------------------------------------------------------------------- the parties
@@ -232,8 +225,8 @@ class Party(ABC):
                 ends.append(collect(driver, self.policy, own, first, episodes - first))
                 lengths[i] = ends[-1].length
         asked = [end for end in ends if end.requests]
-        last = asked[0][2:] if asked else (-1, -1, -1, -1)
-        return self._count(RoundEnd(int(lengths.max()), len(asked), *last))._replace(lengths=lengths)
+        end = (asked[0] if asked else RoundEnd(0))._replace(length=int(lengths.max()), requests=len(asked))
+        return self._count(end)._replace(lengths=lengths)
 
     def _count(self, end: RoundEnd) -> PlayedRound:
         """Add a round to the agents' counts, and say what was played."""
@@ -244,16 +237,15 @@ class Party(ABC):
         if self._summed is not None:
             visits = self._summed.all_visits
         starts = self.driver.starts if self.algorithm.counting is Counting.STATIONARY else starts_in(visits)
-        return PlayedRound(end, rule_at(end, self.budgets), visits, starts)
+        return PlayedRound(end, visits, starts)
 
-    def requests(self) -> list[tuple[RoundEnd, int]]:
+    def requests(self) -> list[RoundEnd]:
         """For each agent that makes a request now, in their order: where, and by which rule."""
         visits, limits, found = self.driver.visits, self.budgets.limits, []
         for i in range(len(visits)):
             requesters, _, cell = find_requester(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
             if requesters:
-                end = stop_at(self.played, 1, self.driver.first_agent + i, cell, self.policy, self.algorithm.counting)
-                found.append((end, rule_at(end, self.budgets)))
+                found.append(self.driver.end(self.played, (1, i, cell), self.policy, self.budgets))
         return found
 
     def report(self, query: Message, exchange: int) -> Message:

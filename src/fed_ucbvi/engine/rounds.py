@@ -117,7 +117,6 @@ class PlayedRound(NamedTuple):
 
     Attributes:
         stop: how the round ended; its length is that of the agent that played most.
-        rule: the rule by which an agent requested the synchronisation; -1 if none did.
         visits: ``(m, *cell)``, or one row for all agents together; None where only the agents know.
         starts: where episodes began, ``(m, S)``, likewise.
         lengths: how many episodes each agent played, ``(M,)``; None where all played the same number.
@@ -126,7 +125,6 @@ class PlayedRound(NamedTuple):
     """
 
     stop: RoundEnd
-    rule: int
     visits: CountArray | None = None
     starts: CountArray | None = None
     lengths: CountArray | None = None
@@ -282,9 +280,7 @@ class Engine:
         done, promise = self.done, (playing, *assurance.balance())
         traffic = self._meter.round(stop.requests, done, stop.length)
         spread = math.nan if played.paid is None else played.paid.deviation
-        row = RoundRow(
-            start, stop.length, episodes, agents, *score, *stop[1:], played.rule, *traffic, spread, *promise
-        )
+        row = RoundRow(start, stop.length, episodes, agents, *score, *stop[1:], *traffic, spread, *promise)
         self.rows.append(row)
         self.totals.add(row)
         if done or (is_due(self.played, self.recommendations, assurance.growth) and self.learns):
