@@ -165,28 +165,10 @@ class DamageError(Exception):
     """What is read is not what was written."""
 
 
-class _Piece(NamedTuple):
-    """Part of a state: a stretch of array number ``which`` from ``start`` on, or the numbers at ``where`` after it.
-
-    Where it is rows of a table that grows, ``which`` is its name.
-    """
-
-    which: int | str
-    start: int
-    values: Array
-    where: Array | None = None
-
-    def header(self) -> list[Any]:
-        if isinstance(self.which, str):
-            return [self.which, self.start, *self.values.shape]
-        return [self.which, self.start, self.values.size, int(self.where is not None)]
-
-    def write_over(self, flat: Array) -> None:
-        """Write a piece of an array over that array, flat."""
-        if self.where is None:
-            flat[self.start : self.start + self.values.size] = self.values
-        else:
-            flat[self.start + self.where.astype(np.int64)] = self.values
+_Piece = tuple[list[Any], tuple[Array, ...]]
+"""What the header says of a part of a state, and its arrays, which are in the payload. New rows of a table:
+``[name, first row, rows, columns]``, and the rows. A stretch of array number i: ``[i, start, numbers, 0]``, and the
+numbers. Some numbers in it: ``[i, start, numbers, 1]``, their places after the start, and the numbers."""
 
 
 def _digest(before: bytes, *parts: Any) -> bytes:
@@ -201,8 +183,15 @@ def _first_digest(run: str, generation: int) -> bytes:
     return _digest(b"", f"{run} {generation}".encode())
 
 
-def _pieces_of(header: Mapping[str, Any], payload: bytes, arrays: Sequence[Array]) -> Iterator[_Piece]:
-    """The pieces of an entry; ``arrays`` are in the order of their forms."""
+def _places(start: int, number: int, where: Array | None) -> Any:
+    """Where the numbers of a piece are in their array, flat."""
+    return slice(start, start + number) if where is None else start + where.astype(np.int64)
+
+
+def _apply(
+    pieces: list[list[Any]], payload: bytes, flat: Sequence[Array], rows: dict[str, list[tuple[float, ...]]]
+) -> None:
+    """Write what an entry holds over arrays, flat and in the order of their forms, and to tables."""
     at = 0
 
     def take(dtype: Any, number: int) -> Array:
@@ -211,12 +200,12 @@ def _pieces_of(header: Mapping[str, Any], payload: bytes, arrays: Sequence[Array
         at += taken.nbytes
         return taken
 
-    for which, start, number, more in header["pieces"]:
+    for which, start, number, more in pieces:
         if isinstance(which, str):
-            yield _Piece(which, start, take("<f8", number * more).reshape(number, more))
+            rows.setdefault(which, [])[start:] = map(tuple, take("<f8", number * more).reshape(number, more).tolist())
         else:
-            where = take("<u4", number) if more else None
-            yield _Piece(which, start, take(arrays[which].dtype, number), where)
+            places = _places(start, number, take("<u4", number) if more else None)
+            flat[which][places] = take(flat[which].dtype, number)
 
 
 def _forms(arrays: Mapping[str, Array]) -> list[list[Any]]:
@@ -394,11 +383,7 @@ class StateStore:
             if "forms" in header:
                 arrays = {name: _shaped(arrays.get(name), *form) for name, *form in header["forms"]}
                 flat = [array.reshape(-1) for array in arrays.values()]
-            for piece in _pieces_of(header, payload, flat):
-                if isinstance(piece.which, str):
-                    rows.setdefault(piece.which, [])[piece.start :] = map(tuple, piece.values.tolist())
-                else:
-                    piece.write_over(flat[piece.which])
+            _apply(header["pieces"], payload, flat, rows)
             yield end, SavedState(header["round"], header["about"], arrays, rows)
 
     # ------------------------------------------------------------------------------------------------------- writing
@@ -448,16 +433,12 @@ class StateStore:
     def _add(self, path: Path, generation: _Generation, state: SavedState, *, full: bool) -> int:
         """Add an entry, all or nothing of it; how many bytes it takes."""
         forms, shadow = _forms(state.arrays), {} if full else self._shadow
-        known = {name: 0 if full else self._counted.get(name, 0) for name in state.rows}
-        new_rows = [(name, first, state.rows[name][first:]) for name, first in known.items()]
-        pieces = [_Piece(name, first, np.array(rows, dtype="<f8")) for name, first, rows in new_rows if rows]
-        pieces += _changed(state.arrays, shadow)
-        header = {"round": state.round, "about": state.about, "pieces": [piece.header() for piece in pieces]}
+        pieces = [*_new_rows(state.rows, {} if full else self._counted), *_changed(state.arrays, shadow)]
+        header = {"round": state.round, "about": state.about, "pieces": [said for said, _ in pieces]}
         if full or forms != _forms(shadow):
             header["forms"] = forms
         text = json.dumps(header, allow_nan=False).encode()
-        parts = [array for piece in pieces for array in (piece.where, piece.values) if array is not None]
-        views = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in parts]
+        views = [np.ascontiguousarray(part).reshape(-1).view(np.uint8).data for _, parts in pieces for part in parts]
         head = HEAD.pack(MAGIC, len(text), sum(map(len, views)))
         digest = _digest(self._last_digest, head, text, *views)
         before = generation.entries[-1][1] if generation.entries else 0
@@ -472,9 +453,9 @@ class StateStore:
         self._counted = {name: len(rows) for name, rows in state.rows.items()}
         self._shadow = {name: _shaped(self._shadow.get(name), *form) for name, *form in forms}
         flat = [array.reshape(-1) for array in self._shadow.values()]
-        for piece in pieces:
-            if not isinstance(piece.which, str):
-                piece.write_over(flat[piece.which])
+        for (which, start, number, more), parts in pieces:
+            if not isinstance(which, str):
+                flat[which][_places(start, number, parts[0] if more else None)] = parts[-1]
         return end - before
 
     def _cut(self, generation: _Generation, after: int) -> bool:
@@ -499,6 +480,15 @@ def missing_log(folder: Path) -> InputError:
     )
 
 
+def _new_rows(rows: Mapping[str, Sequence[tuple[float, ...]]], counted: Mapping[str, int]) -> Iterator[_Piece]:
+    """What tables have besides the first rows, which are counted."""
+    for name, all_rows in rows.items():
+        first = counted.get(name, 0)
+        if all_rows[first:]:
+            new = np.array(all_rows[first:], dtype="<f8")
+            yield [name, first, *new.shape], (new,)
+
+
 def _changed(arrays: Mapping[str, Array], before: Mapping[str, Array]) -> Iterator[_Piece]:
     """What of the arrays is not as before, in pieces."""
     for index, (name, array) in enumerate(arrays.items()):
@@ -507,14 +497,13 @@ def _changed(arrays: Mapping[str, Array], before: Mapping[str, Array]) -> Iterat
         step = max(1, CHUNK_BYTES // flat.itemsize)
         for start in range(0, flat.size, step):
             now = flat[start : start + step]
-            if old is None or not same_form:
-                yield _Piece(index, start, now)
-                continue
-            where = changes(now, old.reshape(-1)[start : start + step])
-            if len(where) * (4 + now.itemsize) >= now.nbytes:
-                yield _Piece(index, start, now)
+            where = None
+            if old is not None and same_form:
+                where = changes(now, old.reshape(-1)[start : start + step])
+            if where is None or len(where) * (4 + now.itemsize) >= now.nbytes:
+                yield [index, start, now.size, 0], (now,)
             elif len(where):
-                yield _Piece(index, start, now[where], where.astype("<u4"))
+                yield [index, start, len(where), 1], (where.astype("<u4"), now[where])
 
 
 def append_bytes(path: Path, parts: Sequence[Any], *, durable: bool) -> int:
