@@ -36,7 +36,7 @@ class AutoDriver(FleetDriver):
         trial = min(self._trial, most)
         by_cell = limits.reshape((len(limits), -1))
         if most > trial and (
-            not asking or _looks_longer(*self._first_agent, policy, by_cell, len(self.visits), trial)
+            not asking or _looks_longer(self._first_agent, policy, by_cell, len(self.visits), trial)
         ):
             return self._counts.extend(policy, limits, first, most, asking)
         length, asked = self._episodes.extend(policy, limits, first, trial, asking)
@@ -48,9 +48,7 @@ class AutoDriver(FleetDriver):
 
 @compiled
 def _looks_longer(
-    successors: IndexArray,
-    probabilities: FloatArray,
-    initial: FloatArray,
+    first_agent: tuple[IndexArray, FloatArray, FloatArray],
     policy: PolicyArray,
     limits: CountArray,
     agents: int,
@@ -62,7 +60,7 @@ def _looks_longer(
     a Poisson stream whose rate is the sum of their occupancies. Where ``limits`` has one row it is every agent's.
     """
     alike = agents // len(limits)
-    d = _occupancy_by_cell(state_occupancy(successors, probabilities, initial, policy), policy, limits.shape[1])
+    d = _occupancy_by_cell(state_occupancy(*first_agent, policy), policy, limits.shape[1])
     soonest, rate = 1e300, 0.0
     for i in range(len(limits)):
         for cell in range(len(d)):

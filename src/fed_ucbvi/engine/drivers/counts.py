@@ -103,9 +103,7 @@ class CountsDriver(FleetDriver):
             fleet.first_agent,
             first,
             most,
-            *fleet.flat,
-            fleet.counted_starts,
-            fleet.touched,
+            (*fleet.flat, fleet.counted_starts, fleet.touched),
             self._blocks,
         )
 
@@ -120,15 +118,12 @@ def _collect(
     first_agent: int,
     first: int,
     most: int,
-    transitions: CountArray,
-    visits: CountArray,
-    starts: CountArray,
-    touched: VisitedCells,
+    buffers: tuple[CountArray, CountArray, CountArray, VisitedCells],
     blocks: Block,
-) -> tuple[int, bool]:
+) -> Played:
     """Add the counts of the episodes from ``first`` on to the buffers; their number, and if there was a request."""
-    m = len(visits)
-    H, S, W, K = blocks.flows.shape[1:]
+    transitions, visits, starts, touched = buffers
+    m, (H, S, W, K) = len(visits), blocks.flows.shape[1:]
     stationary = len(starts) > 0
     pooled = transitions.shape[0] < m
     length = most

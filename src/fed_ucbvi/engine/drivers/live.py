@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, RewardSums
+from fed_ucbvi.algorithms.base import Array, Counting, FleetTables
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
 from fed_ucbvi.algorithms.return_bounds import new_histogram, record_returns
 from fed_ucbvi.core.compiling import compiled
@@ -26,7 +26,7 @@ from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Driver, Played
 from fed_ucbvi.engine.drivers.episodes import choose_tied, listed
-from fed_ucbvi.engine.drivers.rewards import ObservedRewards, add_reward, updated_mean
+from fed_ucbvi.engine.drivers.rewards import ObservedRewards, RewardTables, add_reward, updated_mean
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -132,8 +132,7 @@ class LiveDriver(Driver):
         self._pays: FloatArray = np.zeros((m, H))
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
-        tables, rewards, rows = self.tables, self.tables.rewards, self._rows
-        m, H = self._pays.shape
+        tables, (m, H) = self.tables, self._pays.shape
         length, asked = 0, False
         while length < most and not asked:
             self._play(*listed(policy), first + length)
@@ -142,20 +141,12 @@ class LiveDriver(Driver):
             tables.discover(self._states, self._actions)
             asked, paid = _count(
                 policy.ndim == 3,
-                self._states,
-                self._actions,
-                self._pays,
-                tables.successors,
-                tables.known,
+                (self._states, self._actions, self._pays),
+                (tables.successors, tables.known),
                 limits.reshape((len(limits), -1)),
                 asking,
-                self.visits.reshape((m, -1)),
-                self.transitions.reshape((m, -1, tables.width)),
-                self.starts,
-                rewards.means[rows],
-                rewards.times[rows],
-                rewards.sums.of(rows),
-                rewards.bits,
+                (self.visits.reshape((m, -1)), self.transitions.reshape((m, -1, tables.width)), self.starts),
+                tables.rewards.of(self._rows),
             )
             tables.paid += paid, returns @ returns
             length += 1
@@ -265,22 +256,16 @@ def _discover(states: IndexArray, actions: IndexArray, successors: IndexArray, k
 @compiled
 def _count(
     by_action: bool,
-    states: IndexArray,
-    actions: IndexArray,
-    pays: FloatArray,
-    successors: IndexArray,
-    known: IndexArray,
+    episode: tuple[IndexArray, IndexArray, FloatArray],
+    support: tuple[IndexArray, IndexArray],
     limits: CountArray,
     asking: bool,
-    visits: CountArray,
-    transitions: CountArray,
-    starts: CountArray,
-    means: FloatArray,
-    times: CountArray,
-    sums: RewardSums,
-    bits: int,
+    counts: tuple[CountArray, CountArray, CountArray],
+    rewards: RewardTables,
 ) -> tuple[bool, float]:
     """Add one episode of every agent to its counts, means and sums; ``(was there a request, rewards in all)``."""
+    (states, actions, pays), (successors, known), (visits, transitions, starts) = episode, support, counts
+    means, times, sums, bits = rewards
     m, H = pays.shape
     _, steps, S, A = means.shape
     remember, add_up = times.size > 0, len(sums.by_slot) > 0
