@@ -81,9 +81,8 @@ class Case(NamedTuple):
         in_force = []
         with closing(self.start(seed, wanted, counts)) as simulation:
             while not simulation.done:
-                assurance = simulation.assurance
-                if assurance is not None and assurance.incumbent is not None:
-                    in_force.append(assurance.incumbent.policy)
+                if simulation.assurance.incumbent is not None:
+                    in_force.append(simulation.assurance.incumbent.policy)
                 simulation.advance()
             return simulation.result(), in_force
 

@@ -345,7 +345,7 @@ def played_by_hand(
                 collect(drivers[i], broadcast[0], never, played, length)
                 algorithm.absorb(agents[i], broadcast[0], drivers[i].transitions, drivers[i].visits)
             played += length
-            first = asked[0] if asked else RoundEnd(length, 0, -1, -1, -1, -1)
+            first = asked[0] if asked else RoundEnd(length)
             rounds.append(first._replace(requests=len(asked)))
             for exchange in range(algorithm.exchanges(setting) if asked else 0):
                 query = algorithm.query(server, exchange)

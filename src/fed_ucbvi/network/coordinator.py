@@ -165,7 +165,7 @@ class Coordinator:
         request = self._send(steps, None)
         assert isinstance(request, Play)
         now = NetworkRound(self.registry, number, request.broadcast, self._authority)
-        if engine.assurance is not None:
+        if engine.promised:
             now.limit(request.most, request.playing, engine.assurance.numbers)
         await now.play()
         if not now.requesters:
@@ -176,7 +176,7 @@ class Coordinator:
             await now.synchronise(server, planning=planning)
             request = self._send(steps, None if planning else now.paid)
         gap = engine.units.scale * last_gap(engine.recommendations[recommended:])
-        if engine.assurance is not None and (issued := engine.assurance.issued(number)):
+        if issued := engine.assurance.issued(number):
             log.info("round %d: %s", number, issued, extra=now.about)
         if not math.isnan(gap):
             log.info("round %d: the recommended policy's gap is %.4g", number, gap, extra=now.about)

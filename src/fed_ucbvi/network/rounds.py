@@ -24,7 +24,7 @@ from fed_ucbvi.algorithms.base import Message, added_up
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.party import first_chunk, growing
+from fed_ucbvi.engine.party import growing
 from fed_ucbvi.engine.rounds import Paid, PlayedRound
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.checks import Expected, assembled, check_played
@@ -73,7 +73,7 @@ class NetworkRound:
         self._most, self.playing = self.plan.setting.episodes, EXPLORING
         self._starts: dict[tuple[Any, ...], messages.ToMany] = {}
         self.lengths: Mapping[str, int] = {}
-        self.end, self.rule = RoundEnd(0, 0, -1, -1, -1, -1), -1
+        self.end = RoundEnd(0)
         self.requesters: frozenset[int] = frozenset()
         self.paid: Paid | None = None
         self.sums: dict[bool, CountTable] = {}
@@ -103,10 +103,9 @@ class NetworkRound:
         It ends after the earliest request, or where each live node has stopped.
         """
         registry, horizon = self._registry, self.plan.setting.horizon
-        steps = max(member.agents for member in registry.everyone) * horizon
-        chunk = first_chunk(steps, registry.engine.last_length)
+        largest, last = max(member.agents for member in registry.everyone), registry.engine.last_length
         answers: dict[str, Played] = {}
-        for until in [self._most] if self.live else growing(chunk, self.left_after(self.first), horizon):
+        for until in [self._most] if self.live else growing(largest, horizon, last, self.left_after(self.first)):
             answers = await registry.ask_all(self._to_play(until))
             asked = [played.played for played in answers.values() if played.asked]
             if asked:
@@ -123,8 +122,8 @@ class NetworkRound:
         elif requests:
             one = min(requests, key=lambda request: request.agent)
             step = one.step if one.step < horizon else -1
-            self.end = RoundEnd(longest, len(requests), one.agent, step, one.state, one.action)
-            self.rule, self.requesters = one.rule, frozenset(request.agent for request in requests)
+            self.end = RoundEnd(longest, len(requests), one.agent, step, one.state, one.action, one.rule)
+            self.requesters = frozenset(request.agent for request in requests)
 
     def start(self, member: Member, chunk: int) -> messages.ToMany:
         """What begins the round for a node; the same bytes for all nodes that are as far."""
@@ -419,7 +418,7 @@ class NetworkRound:
         lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
         for member in self._registry.everyone:
             lengths[member.span] = member.before + self.lengths.get(member.name, 0)
-        return PlayedRound(self.end, self.rule, lengths=lengths, paid=self.paid)
+        return PlayedRound(self.end, lengths=lengths, paid=self.paid)
 
     def close(self) -> None:
         """It is over: put to the members' accounts what they have played in it, and what of theirs was used."""

@@ -72,8 +72,8 @@ def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
     arrays = {str(place): array for place, array in enumerate(now.broadcast)}
     if plan.algorithm.server_counts:
         about |= {
-            "end": [int(part) for part in now.end],
-            "rule": int(now.rule),
+            "end": [int(part) for part in now.end[:-1]],
+            "rule": int(now.end.rule),
             "paid": None if paid is None else listed(paid),
             "planned": planned(plan.setting),
             "used": [*(now.used[REWARDS] | now.used[COUNTS])],
@@ -336,7 +336,7 @@ def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
     """One round of the engine, answered from the log."""
     about, presents = state.about, iter(state.arrays["present"])
     paid, lengths = about["paid"] and paid_of(about["paid"]), np.array(state.arrays["lengths"])
-    played = PlayedRound(RoundEnd(*about["end"]), about["rule"], lengths=lengths, paid=paid)
+    played = PlayedRound(RoundEnd._make([*about["end"], about["rule"]]), lengths=lengths, paid=paid)
 
     def answer(request: Request) -> PlayedRound | Paid | None:
         engine.present[:] = next(presents)
