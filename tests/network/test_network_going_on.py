@@ -90,7 +90,7 @@ def test_a_finished_run_goes_on_with_more_episodes_as_the_simulation_does(varian
     assert outcome.events == []
     assert_same(outcome.run, expected, regret=False)
     with pytest.raises(InputError, match=f"with {LONG} episodes; it cannot continue with {SHORT}"):
-        ServerCheckpoint(tmp_path / "server").adopt(plan_for(algorithm, world, SHORT, seed=SEED))
+        ServerCheckpoint(tmp_path / "server", plan_for(algorithm, world, SHORT, seed=SEED))
 
 
 @pytest.mark.parametrize("algorithm", [FedUCBVI(nu=30), FedKLUCBVI()], ids=["moments", "counts"])
@@ -343,8 +343,8 @@ def test_a_waiting_secure_sum_outlasts_an_extension_to_more_transitions(tmp_path
     first = plan_for(FedKLUCBVI(), narrow, 5, **about)
     federate(first, make_nodes(narrow, [1, 1, 1]), tls_files, tmp_path / "server")
     used = counts_in(tmp_path / "server")
-    kept = ServerCheckpoint(tmp_path / "server")
-    plan = kept.adopt(plan_for(FedKLUCBVI(), wide, LONG, **about))
+    kept = ServerCheckpoint(tmp_path / "server", plan_for(FedKLUCBVI(), wide, LONG, **about))
+    plan = kept.plan
     held = coordinator_module.Coordinator(plan, kept).engine.held
     kept.close()
     assert plan.support.numbers > first.support.numbers

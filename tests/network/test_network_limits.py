@@ -90,7 +90,7 @@ def test_what_has_lost_its_log_is_not_begun_anew(lost: str, tmp_path: Path) -> N
         if lost == "a simulation":
             resume(folder)
         elif lost == "a server":
-            ServerCheckpoint(folder).adopt(PLAN)
+            ServerCheckpoint(folder, PLAN)
         else:
             make_nodes(WORLD, [1, 1], tmp_path)[0].enter(PLAN.welcome())
 

@@ -51,8 +51,7 @@ class Story:
 
     def policies(self, rounds: int) -> list[np.ndarray]:
         """What was played in every round, from the server's history."""
-        kept = ServerCheckpoint(self.folder / "server")
-        kept.adopt(plan_for(ALGORITHM, UNLIKE, LONGER, seed=SEED))
+        kept = ServerCheckpoint(self.folder / "server", plan_for(ALGORITHM, UNLIKE, LONGER, seed=SEED))
         policies = [np.array(past.arrays["0"]) for past in kept.past(1, rounds) or ()]
         kept.close()
         return policies

@@ -26,7 +26,6 @@ from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.network.transport import Connection, Remote, RemoteServer, StreamHandler
 
@@ -191,10 +190,8 @@ class Served:
 
     def restart(self, plan: RunPlan, folder: Path | None, address: str | None = None, **options: Any) -> None:
         """A server takes the place of one that has ended, and its nodes find it where that was."""
-        kept = None if folder is None else ServerCheckpoint(folder)
-        plan = plan if kept is None else kept.adopt(plan)
         own = None if self._tls_files is None else self._tls_files("server")
-        self.server = FederationServer(plan, address, own, server_checkpoint=kept, **options)
+        self.server = FederationServer(plan, address, own, checkpoint=folder, **options)
         self.coordinator, self.registry = self.server.coordinator, self.server.registry
         self._serving: asyncio.Future[Outcome] | None = None
 
