@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -27,7 +27,7 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.network.transport import Connection, Remote, RemoteServer, StreamHandler
+from fed_ucbvi.network.transport import Connection, RemoteServer, StreamHandler
 
 SECONDS = 300
 """What a story may take at most."""
@@ -118,14 +118,12 @@ class _MemoryEnd:
         self.closed.set()
 
 
-@dataclass
-class InMemoryServer:
+class InMemoryServer(RemoteServer):
     """A server in this very process, without sockets or TLS; a node shows its certificate all the same."""
 
-    server: StreamHandler
-    tls_files: TLSFiles | None = None
-    address: str = "here"
-    host: str = "localhost"
+    def __init__(self, server: StreamHandler, tls_files: TLSFiles | None = None) -> None:
+        super().__init__("localhost:0", tls_files)
+        self.server = server
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
@@ -201,7 +199,7 @@ class Served:
     async def policy(self, certificate: bytes) -> bytes:
         return await self.server.policy(certificate)
 
-    def remote(self, name: str = "") -> Remote:
+    def remote(self, name: str = "") -> RemoteServer:
         """How the node of this name reaches it."""
         own = None if self._tls_files is None else self._tls_files(name)
         return RemoteServer(f"127.0.0.1:{self.server.port}", own) if self.server.port else InMemoryServer(self, own)
