@@ -159,15 +159,10 @@ class Claim(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What is found in one environment.
+    """What is found in one environment: the figures as a text, and in a few words as a line; notes on them.
 
-    Attributes:
-        conditions: a seed that meets all of them says *holds*.
-        text: the figures.
-        line: the figures in a few words.
-        partly: a seed that meets at least this share of the conditions says *holds partly*.
-        weaker: and so does one that meets all of these, if there are any.
-        notes: what a reader should know besides.
+    A seed that meets all ``conditions`` says *holds*. One that meets at least the share ``partly`` of them says
+    *holds partly*, and so does one that meets all ``weaker`` conditions, if there are any.
     """
 
     conditions: Sequence[Condition]

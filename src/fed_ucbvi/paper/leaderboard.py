@@ -219,14 +219,9 @@ def write_rows(rows: Rows, path: Path) -> None:
 class Place(NamedTuple):
     """An algorithm on one environment, or over all: means over seeds with their 95 % intervals.
 
-    Attributes:
-        agents: M; over all environments, on how many it ran.
-        regret: over all environments, geometric means of ratios to the baseline, paired by seed; likewise
-            rounds and megabytes.
-        median: of the same over seeds.
-        failing: how many runs have more than three times the median regret of their environment.
-        megabytes: both ways, all agents together.
-        share: of the best shared policy's value.
+    Over all, ``agents`` says on how many environments it ran, and regret, rounds and megabytes are geometric means of
+    ratios to the baseline, paired by seed. ``failing`` are runs with more than three times the median regret of their
+    environment, ``share`` is that of the best shared policy's value.
     """
 
     algorithm: str

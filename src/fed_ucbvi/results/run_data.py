@@ -357,12 +357,9 @@ def points_of(played: int, ends: FloatArray | Sequence[float] = ()) -> CountArra
 
 
 class LearningCurve(NamedTuple):
-    """A curve; each point stands for the rounds since the one before.
+    """Each point stands for the rounds since the one before: the mean reward of an episode, in the original units.
 
-    Attributes:
-        episodes: per agent, at the end of these rounds.
-        mean: the reward of an episode, over all their episodes and agents, in the environment's own units.
-        error: the standard error of this mean; NaN where only sums of rewards were observed.
+    Its standard error is NaN where only sums of rewards were observed; ``episodes`` are per agent, at the end.
     """
 
     episodes: FloatArray
