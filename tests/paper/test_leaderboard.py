@@ -165,9 +165,6 @@ def test_the_page_can_be_drawn() -> None:
     assert len(section.figures[0].panels) == len(BOARD.environments)
 
 
-# ------------------------------------------------------------------------------------------------- the command
-
-
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> LeaderboardPlan:
     """A board of two environments, whose standing rows are those of three algorithms."""

@@ -99,9 +99,6 @@ def test_saturation_shows_in_the_slope_of_the_last_step() -> None:
     assert "from M = 1 to 8 it is −1.00, from M = 8 to 64 it is 0.00" in found.measured  # noqa: RUF001
 
 
-# ---------------------------------------------------------------------------------------------- comparison
-
-
 @pytest.mark.parametrize(
     ("ratios", "expected"),
     [
@@ -164,9 +161,6 @@ def test_every_claim_of_the_paper_is_judged_where_all_data_is_there() -> None:
     ]
     names = [verdict.name for verdict in section5.EXPERIMENT.judge(cells(*some))]
     assert names == [claim.name for claim in (*section5.CLAIMS, section5.BELOW)]
-
-
-# --------------------------------------------------------------------------------- rules of single experiments
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,6 @@ from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from made_up_runs import group, known, table, verdict_on
 
-# ------------------------------------------------------------------------------------------------- the sign test
-
 
 def spent(bounds: Sequence[int]) -> list[Fraction]:
     """The probability that yes has reached a bound by each look, where half of all seeds say yes; exact."""
@@ -117,9 +115,6 @@ def test_about_so_many_seeds_decide_as_are_said_to_be_needed() -> None:
             assert 0.72 < stats.binom.sf(critical - 1, needed, found.yes / found.seeds) < 0.88
     assert Majority(None, 5, 10).needed is None
     assert Majority(None, 8, 10).needed == 20, "the next look, if fewer would do"
-
-
-# ------------------------------------------------------------------------------------------------------ verdicts
 
 
 @pytest.mark.parametrize(
@@ -245,9 +240,6 @@ def test_further_seeds_go_to_open_claims_alone_look_by_look_until_they_are_decid
     }, "16 of 20 decide"
     assert set(places(10)) == {"sweeps/main", "sweeps/seeds-10"}
     assert set(places(9)) == {"sweeps/main"}
-
-
-# ----------------------------------------------------------------------------------------------------- tuning
 
 
 def tried(worst: dict[float, float], algorithm: str = "fed-ucbvi", episodes: int = 1000) -> list[Group]:

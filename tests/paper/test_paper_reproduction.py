@@ -73,9 +73,6 @@ def series_of(report: PageContent, figure: str, panel: str) -> list[Series]:
     return list(next(one for one in found.panels if one.title == panel).series)
 
 
-# ------------------------------------------------------------------------------------------------ what is run
-
-
 def test_the_default_is_the_papers_setting() -> None:
     assert EPISODES == {"gridworld": 30_000, "synthetic": 3_000}
     assert AGENTS == (2, 5, 10, 20, 50, 100)
@@ -134,9 +131,6 @@ def test_tuning_instances_are_never_evaluated_on() -> None:
     assert set(first["seeds"]) <= set(tuned.TUNING_SEEDS)
     sizes = {name: len([a for a in first["algorithms"] if a["name"] == name]) for name in tuned.TUNED}
     assert len(set(sizes.values())) == 1, "every algorithm has the same number of trials"
-
-
-# -------------------------------------------------------------------------------------------- what is written
 
 
 @pytest.mark.full
@@ -272,9 +266,6 @@ def test_every_run_of_a_reproduction_is_read_once(tmp_path: Path, monkeypatch: p
     assert sorted(reads) == sorted(path.stem for path in files)
 
 
-# ------------------------------------------------------------------------------------------ incomplete, resumed
-
-
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 @pytest.mark.full
 def test_whatever_runs_are_missing_there_is_a_section_that_can_be_drawn(name: str, made: Made) -> None:
@@ -368,9 +359,6 @@ def test_failed_runs_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "run abc failed: MemoryError: too large" in result.stderr
 
 
-# ---------------------------------------------------------------------------------------------------- own sweeps
-
-
 @pytest.mark.full
 def test_any_sweep_can_be_reported_on(tmp_path: Path) -> None:
     half = {"name": "fed-ucbvi", "bonus_scale": 0.5, "label": "half"}
@@ -420,9 +408,6 @@ def test_rows_of_a_sweeps_table_can_be_told_apart(variants: Path, tmp_path: Path
     assert set(names) <= set(table.columns)
     assert table.select(names).unique().height == table.height == 6
     assert set(table["states"]) == {3, 4}
-
-
-# ----------------------------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
-"""A run as a value: it saves and loads back equal, or is refused."""
+"""A run as a value: as a folder or as one file it saves and loads back equal, or is refused."""
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
 from dataclasses import replace
@@ -9,12 +11,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import polars as pl
 import pytest
 
 from fed_ucbvi import Federation, FedUCBVI, InputError, Interrupted, Run, gridworld, run, synthetic
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.results.round_record import COLUMNS, RoundRecord
+from fed_ucbvi.results.run import CHECKSUM_KEY, FORMAT_VERSION, MANIFEST_KEY, manifest_of
 
 ALGORITHM = FedUCBVI(nu=9.0, bonus_scale=0.3)
 """Both rules fire."""
@@ -27,9 +31,6 @@ def result() -> Run:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-# ------------------------------------------------------------------------------------------------ save and load
 
 
 @pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
@@ -53,6 +54,8 @@ def test_a_run_loads_back_equal(algorithm: FedUCBVI, federation: Federation, epi
     for name, column in {**saved.records, "policy": saved.policy, "V": saved.V}.items():
         other = loaded.records[name] if name in COLUMNS else getattr(loaded, name)
         assert (other.dtype, other.tobytes()) == (column.dtype, column.tobytes())
+    assert loaded.wall_seconds == saved.wall_seconds
+    assert loaded.to_bytes() == saved.to_bytes() == (tmp_path / "deep" / "run" / "run.parquet").read_bytes()
 
 
 def test_equality_sees_every_part(result: Run) -> None:
@@ -97,9 +100,6 @@ def test_numbers_of_any_type_run_and_save(given: dict[str, Any], tmp_path: Path)
     assert Run.load(tmp_path / "run").same_outcome(made())
 
 
-# ------------------------------------------------------------------------------------------------- overwriting
-
-
 def test_an_existing_result_is_kept_unless_overwriting_is_said(result: Run, tmp_path: Path) -> None:
     result.save(tmp_path / "run")
     kept = contents(tmp_path / "run")
@@ -140,9 +140,6 @@ def test_a_save_that_fails_leaves_nothing_behind_and_keeps_the_old_result(
     assert Run.load(tmp_path / "old") == result
 
 
-# ---------------------------------------------------------------------------------------------- what is refused
-
-
 def test_folders_that_hold_no_run_are_refused(result: Run, tmp_path: Path) -> None:
     def refused(path: Path, why: str) -> None:
         with pytest.raises(InputError, match=why):
@@ -170,7 +167,7 @@ def test_missing_and_truncated_files_are_refused(name: str, result: Run, tmp_pat
         file.unlink()
         if kept is not None:
             file.write_bytes(whole[:kept])
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=name):
             Run.load(tmp_path / "run")
 
 
@@ -183,9 +180,6 @@ def test_an_edited_manifest_is_refused(key: str, value: Any, result: Run, tmp_pa
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), key: value}))
     with pytest.raises(InputError):
         Run.load(tmp_path / "run")
-
-
-# ------------------------------------------------------------------------------------------------------ figures
 
 
 def test_regret_at_the_ends_of_rounds_is_the_cumulative_sum_and_linear_between(result: Run) -> None:
@@ -258,3 +252,105 @@ def test_an_interrupted_run_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert partial.summary()["episodes_played"] == partial.episodes_played == 1
     with pytest.raises(InputError):
         partial.regret_at(2)
+
+
+def test_any_reader_of_parquet_sees_the_records(result: Run) -> None:
+    content = io.BytesIO(result.to_bytes())
+    frame = pl.read_parquet(content)
+    assert frame.columns == list(COLUMNS)
+    assert frame["regret"].sum() == pytest.approx(result.regret)
+    manifest = json.loads(pl.read_parquet_metadata(content)[MANIFEST_KEY])
+    assert manifest["summary"] == json.loads(json.dumps(result.summary()))
+
+
+def test_a_file_replaces_what_is_there(result: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    path.write_bytes(b"earlier")
+    result.write_file(path)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
+    assert Run.read_file(path) == result
+
+
+def test_a_full_disk_leaves_no_half_file_and_keeps_the_old_one(
+    result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result.write_file(tmp_path / "old")
+
+    def half(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    for name in ("old", "new"):
+        with pytest.raises(OSError, match="No space left"):
+            replace(result, value=0.25).write_file(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert Run.read_file(tmp_path / "old") == result
+
+
+def test_every_flipped_bit_is_noticed(result: Run) -> None:
+    whole = result.to_bytes()
+    rng = np.random.default_rng(1)
+    for position in rng.integers(len(whole), size=200).tolist():
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << int(rng.integers(8))
+        with pytest.raises(InputError):
+            Run.from_bytes(bytes(damaged))
+    assert Run.from_bytes(whole) == result
+
+
+def test_other_parquet_files_are_refused(result: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    frame = pl.DataFrame(dict(result.records))
+    frame.write_parquet(path)
+    with pytest.raises(InputError, match="no run of fed-ucbvi's"):
+        Run.read_file(path)
+    frame.write_parquet(path, metadata={MANIFEST_KEY: "{}", CHECKSUM_KEY: "sha256:none"})
+    with pytest.raises(InputError, match="checksum"):
+        Run.read_file(path)
+    for other in (tmp_path / "absent", tmp_path):
+        with pytest.raises(InputError, match=f"{other.name} is not a file"):
+            Run.read_file(other)
+
+
+def test_a_later_format_is_refused_by_its_version(result: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as later:
+        later.setattr("fed_ucbvi.results.run.FORMAT_VERSION", FORMAT_VERSION + 1)
+        content = result.to_bytes()
+    with pytest.raises(InputError, match=f"format version {FORMAT_VERSION + 1}; this program reads {FORMAT_VERSION}"):
+        Run.from_bytes(content, "theirs")
+
+
+NONSENSE: dict[str, tuple[Any, ...]] = {
+    "about": (None, {}, "nothing"),
+    "policy": (None, [[0, 1], [2]], [["left"]], [[2**40]], [[1e300]], [[0]]),
+    "V": ({"a": 1}, "high"),
+    "value": (None, "much"),
+    "wall_seconds": ([],),
+}
+
+
+@pytest.mark.parametrize("key", NONSENSE)
+def test_a_sealed_file_with_nonsense_inside_is_refused(
+    key: str, result: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = manifest_of(result)
+    less, about = {name: part for name, part in content.items() if name != key}, content["about"]
+    fewer = {name: part for name, part in about.items() if name != "agents"}
+    wrong = [less, *({**content, key: value} for value in NONSENSE[key])]
+    for manifest in (*wrong, {**content, "about": {**about, "extra": 1}}, {**content, "about": fewer}):
+        with monkeypatch.context() as broken:
+            broken.setattr("fed_ucbvi.results.run.manifest_of", lambda run, manifest=manifest: manifest)
+            sealed = result.to_bytes()
+        with pytest.raises(InputError, match="theirs is damaged"):
+            Run.from_bytes(sealed, "theirs")
+
+
+@pytest.mark.parametrize("columns", [{"length": None}, {"length": "many"}])
+def test_a_sealed_file_with_other_records_is_refused(columns: dict[str, Any], result: Run) -> None:
+    records: dict[str, Any] = {name: column for name, column in result.records.items() if name != "length"}
+    rows = len(result.records["length"])
+    records |= {name: [text] * rows for name, text in columns.items() if text is not None}
+    with pytest.raises(InputError, match="theirs is damaged"):
+        Run.from_bytes(replace(result, records=records).to_bytes(), "theirs")

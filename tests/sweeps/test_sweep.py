@@ -132,9 +132,6 @@ def _group_exists(group: int) -> bool:
     return True
 
 
-# -------------------------------------------------------------------------------------------- what is made
-
-
 def test_the_runs_are_those_of_their_jobs_in_order(undisturbed: Path, small: Sweep) -> None:
     pairs = load_runs(undisturbed)
     assert tuple(job for job, _ in pairs) == small.jobs()
@@ -256,9 +253,6 @@ def test_a_cluster_given_by_its_address_is_used_and_left_running(
     assert runs_in(out) == runs_in(undisturbed)
     assert _mentions(ray_folder)
     cluster.communicate("\n", timeout=300)
-
-
-# ------------------------------------------------------------------------------------------- being disturbed
 
 
 @pytest.mark.parametrize(
@@ -396,9 +390,6 @@ def test_a_full_disk_stops_the_sweep_without_a_half_file(tmp_path: Path, monkeyp
     assert multiprocessing.active_children() == []
 
 
-# -------------------------------------------------------------------------------------- folders and damaged files
-
-
 @pytest.fixture
 def tiny() -> Sweep:
     return Sweep(name="tiny", grids=[grid(seeds=2)])
@@ -507,9 +498,6 @@ def test_resuming_sets_damaged_files_aside_and_makes_the_runs_anew(made: Path, t
         assert load_runs(made)[0][1].same_outcome(tiny.jobs()[0].run())
 
 
-# ------------------------------------------------------------------------------------------- the command line
-
-
 def test_the_command_line_refuses_what_cannot_be_used(made: Path, folder: Path, tmp_path: Path) -> None:
     toml = tmp_path / "tiny.toml"
     grid = 'algorithms = ["fed-ucb"]\nenvironments = ["gridworld"]\nepisodes = [1]\n'
@@ -534,9 +522,6 @@ def test_a_missing_ray_is_named_with_its_extra(tiny: Sweep, tmp_path: Path, monk
     with pytest.raises(InputError, match=r"pip install 'fed-ucbvi\[ray\]'"):
         run_sweep(tiny, tmp_path / "out", executor="ray")
     assert not (tmp_path / "out").exists()
-
-
-# ------------------------------------------------------------------------------------------------ a node that dies
 
 
 @needs_ray

@@ -31,9 +31,6 @@ def job(**changes: Any) -> Job:
     return Job(**{**plain, **changes}).complete()
 
 
-# ------------------------------------------------------------------------------------------------------- jobs
-
-
 def test_the_id_is_the_digest_of_everything_written_out() -> None:
     parameters = json.dumps(dataclasses.asdict(FedUCBVI()), sort_keys=True)
     text = (
@@ -84,9 +81,6 @@ def test_a_job_makes_the_run_it_describes() -> None:
     others: dict[str, Any] = {"seed": 6, "env_seed": 5, "agents": 2, "parameters": {}, "environment_options": {}}
     for name, other in others.items():
         assert not job(**{**described.content(), name: other}).made(made)
-
-
-# ----------------------------------------------------------------------------------------------------- sweeps
 
 
 def test_jobs_come_in_the_documented_order_and_once() -> None:
@@ -149,9 +143,6 @@ def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path)
     with pytest.raises(InputError) as refused:
         Sweep.from_toml(path)
     assert str(refused.value).replace(str(path), path.name) == " ".join(quoted.split())
-
-
-# ---------------------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(

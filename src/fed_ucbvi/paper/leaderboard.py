@@ -193,9 +193,6 @@ class LeaderboardPlan:
         return sorted(rows, key=lambda row: (places[row.environment], places[row.algorithm], row.seed))
 
 
-# ------------------------------------------------------------------------------------------------------- rows
-
-
 def standing_rows() -> list[Row]:
     return read_rows(Path(str(files(__package__) / TABLE)))
 
@@ -211,9 +208,6 @@ def write_rows(rows: Rows, path: Path) -> None:
     import polars as pl
 
     pl.DataFrame(rows, schema=list(Row._fields), orient="row").write_csv(path)
-
-
-# ------------------------------------------------------------------------------------------------- what they say
 
 
 class Place(NamedTuple):
@@ -286,9 +280,6 @@ def summary(rows: Rows) -> dict[str, Any]:
         "overall": [plain(one, "environments") for one in standings(rows)],
         "environments": {name: [plain(one) for one in places(rows, name)] for name in environments_of(rows)},
     }
-
-
-# ---------------------------------------------------------------------------------------------------- the document
 
 
 def explanation(board: LeaderboardPlan, rows: Rows) -> list[str]:
@@ -388,9 +379,6 @@ def share_text(cell: Estimate) -> str:
     '99.9 \u00b1 0.1 %'
     """
     return f"{100 * cell.mean:.1f} \u00b1 {100 * (cell.high - cell.mean):.1f} %"
-
-
-# --------------------------------------------------------------------------------------------------------- the page
 
 
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:

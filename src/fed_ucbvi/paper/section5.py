@@ -45,9 +45,6 @@ FEW = 0.1
 OWN = "fed-ucbvi"
 
 
-# ------------------------------------------------------------------------------------------------------ figures
-
-
 def grids(scale: RunScale) -> Grids:
     """All eps_p for all M and algorithms if the scale is ``full``.
 
@@ -199,9 +196,6 @@ def inverse_line(like: Series) -> Series:
     x = [float(value) for value in like.x]
     y = [like.y[0] * x[0] / value for value in x]
     return Series("linear speed-up", DARK_GREY, x, y, dash="dotted")
-
-
-# ------------------------------------------------------------------------------------------------------- claims
 
 
 HETEROGENEITY = Claim(

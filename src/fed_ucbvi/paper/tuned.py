@@ -51,9 +51,6 @@ TRIAL = "k = "
 RANGE_NAME = "from the least run to the largest"
 
 
-# ------------------------------------------------------------------------------------------------------- what is run
-
-
 def grids(scale: RunScale) -> Grids:
     """Every factor on the tuning instances, and the constants of the paper's experiments on the others."""
     factors = dict.fromkeys(TUNED, QUICK_FACTORS if scale.quick else FACTORS)
@@ -99,9 +96,6 @@ def tuned_grids(table: Traces, scale: RunScale) -> Grids:
         )
         for (environment, name), (factor, _) in best_factors(table).items()
     ]
-
-
-# ------------------------------------------------------------------------------------------------------------ tuning
 
 
 def _trials(table: Traces, **wanted: str) -> list[Group]:
@@ -169,9 +163,6 @@ def factor_text(factor: float) -> str:
     ('1/4', '2')
     """
     return f"1/{1 / factor:g}" if factor < 1 else f"{factor:g}"
-
-
-# ---------------------------------------------------------------------------------------------------------- verdicts
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
@@ -247,9 +238,6 @@ def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Findin
     line = words.format(np.median(closest.x), label_of(closest.other["algorithm"]), np.median(closest.y))
     text = f"{line} in the median (at {where}), closest of {len(cells)} comparisons"
     return Finding(ratios_at_most(1.0, cells, strictly=True), text, line, NEVER, notes=carried(cells))
-
-
-# ----------------------------------------------------------------------------------------------- figures and table
 
 
 def _tuning_figure(table: Traces) -> Figure:

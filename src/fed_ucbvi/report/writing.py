@@ -147,9 +147,6 @@ def _parquet(frame_of: Callable[[Any], pl.DataFrame], content: Figure | Table) -
     return buffer.getvalue()
 
 
-# ---------------------------------------------------------------------------------------------------------- the data
-
-
 def figure_frame(figure: Figure) -> pl.DataFrame:
     """One row for each point: panel, series, variant, x, y, low, high; exactly the numbers that are drawn.
 
@@ -199,9 +196,6 @@ def _column(name: str, cells: list[str | int | float | None]) -> pl.Series:
 def _as_text(value: str | float) -> str:
     """A text as it is, a number in as many digits as it takes to read it back."""
     return value if isinstance(value, str) else repr(value.item() if hasattr(value, "item") else value)
-
-
-# ---------------------------------------------------------------------------------------------------------- the page
 
 
 def render_page(report: PageContent) -> str:

@@ -331,8 +331,6 @@ class RunData(Tabled):
         )
 
 
-# ------------------------------------------------------------------------------------------------------------ curves
-
 Curve = Callable[[RunData, CountArray], FloatArray | CountArray]
 """A quantity of a run, at each of the given numbers of episodes."""
 
@@ -393,9 +391,6 @@ def learning_curve(run: RunData, bins: int = 60) -> LearningCurve:
     error = np.sqrt(np.where(count > 1, variance, math.nan) / count)
     units, H = Units.of(run.about.environment), run.about.horizon
     return LearningCurve(last, H * units.offset + units.scale * mean, units.scale * error)
-
-
-# ------------------------------------------------------------------------------------------------------- subscribers
 
 
 class Subscriber:
