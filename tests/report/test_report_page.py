@@ -5,12 +5,12 @@ At the width of a desk and of a phone, light and dark.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +83,17 @@ def test_the_page_leads_with_what_the_paper_says_and_what_we_find_and_our_own_cl
     assert ">33,154<" in visible
 
 
-def test_a_report_without_verdicts_begins_with_its_figures() -> None:
-    report = sample_report.sample_report()
-    sections = [dataclasses.replace(section, verdicts=()) for section in report.sections]
-    visible = without_scripts(render_page(dataclasses.replace(report, sections=sections)))
+def test_a_report_without_verdicts_begins_with_its_figures(report: PageContent) -> None:
+    sections = [replace(section, verdicts=()) for section in report.sections]
+    visible = without_scripts(render_page(replace(report, sections=sections)))
     assert "claims" not in visible.split("<body>")[1].split("<figure")[0].lower()
     assert 'class="outcome' not in visible
     assert visible.count('<figure class="chart"') == 4
 
 
-def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds() -> None:
-    report = dataclasses.replace(sample_report.sample_report(), text=["Short.", "Incomplete. " + "Missing: a; " * 99])
-    visible = without_scripts(render_page(report))
+def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds(report: PageContent) -> None:
+    text = ["Short.", "Incomplete. " + "Missing: a; " * 99]
+    visible = without_scripts(render_page(replace(report, text=text)))
     assert "<p>Short.</p>" in visible
     assert "<summary>Incomplete.</summary><p>Missing: a; Missing" in visible
 
@@ -217,7 +216,7 @@ def test_the_contents_stay_in_sight(opened: Opened, width: int) -> None:
         assert links[:3] == ["The paper's claims", "Our own claims", "Regret and rounds"]
 
 
-def test_nothing_from_data_became_part_of_the_page(opened: Opened) -> None:
+def test_nothing_from_data_became_part_of_the_page(opened: Opened, report: PageContent) -> None:
     assert opened("window.broken") is None
     assert opened("document.querySelectorAll('main b, header b').length") == 0
     texts = opened(
@@ -225,7 +224,7 @@ def test_nothing_from_data_became_part_of_the_page(opened: Opened) -> None:
     )
     assert texts.count(NASTY) == 3
     provenance = opened("document.querySelector('#provenance pre').textContent")
-    assert json.loads(provenance) == sample_report.sample_report().provenance
+    assert json.loads(provenance) == report.provenance
     ticks = opened(
         "[...document.querySelectorAll('#figure-environments .role-axis-label text')].map(e => e.textContent)"
     )

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -179,11 +179,8 @@ def test_the_folder_is_as_documented(undisturbed: Path, small: Sweep) -> None:
 def test_files_depend_neither_on_the_number_of_processes_nor_on_the_order(
     undisturbed: Path, small: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shuffled(jobs: Sequence[Job]) -> list[Job]:
-        return random.Random(3).sample(jobs, len(jobs))
-
     told: list[tuple[int, int, int]] = []
-    monkeypatch.setattr(execution, "by_need", shuffled)
+    monkeypatch.setattr(execution, "by_need", lambda jobs: random.Random(3).sample(jobs, len(jobs)))
     run_sweep(small, tmp_path / "out", jobs=2, report=lambda *numbers: told.append(numbers))
     assert runs_in(tmp_path / "out") == runs_in(undisturbed)
     assert told == [(done, 7, 0) for done in range(8)]
@@ -370,9 +367,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_stops_the_sweep_without_a_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep = Sweep(name="x", grids=[grid(seeds=3)])
-
-    whole = Path.write_bytes
+    sweep, whole = Sweep(name="x", grids=[grid(seeds=3)]), Path.write_bytes
 
     def half(path: Path, content: bytes) -> None:
         if path.parent.name != "runs":
@@ -451,19 +446,17 @@ def test_an_edited_or_damaged_manifest_is_refused(made: Path, tiny: Sweep) -> No
     path = made / "manifest.json"
     whole = path.read_text()
     manifest = json.loads(whole)
-    edited = [
+    for text, message in (
         ("{", "damaged"),
         (json.dumps({**manifest, "format_version": 9}), "format version 9; this program reads 2"),
         (json.dumps({**manifest, "digest": "0"}), "was edited, or written by a version"),
         (json.dumps({**manifest, "sweep": {"name": "x"}}), "grid: is missing"),
         (json.dumps({key: value for key, value in manifest.items() if key != "sweep"}), "damaged"),
-    ]
-    for text, message in edited:
+    ):
         path.write_text(text)
-        with pytest.raises(InputError, match=message):
-            load_runs(made)
-        with pytest.raises(InputError, match=message):
-            run_sweep(tiny, made, resume=True)
+        for use in (load_runs, lambda folder: run_sweep(tiny, folder, resume=True)):
+            with pytest.raises(InputError, match=message):
+                use(made)
     path.write_text(whole)
     assert len(load_runs(made)) == 2
 
