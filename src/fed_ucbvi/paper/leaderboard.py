@@ -108,13 +108,10 @@ SHARE = attrgetter("share")
 class LeaderboardPlan:
     """What is compared.
 
-    Attributes:
-        agents: M of algorithms for several agents.
-        seeds: runs of each.
-        environments: in the order in which they are shown, each with what its grid has besides (``episodes``, and
-            ``eps_p`` if it is different) and, where only some algorithms run, the ``options`` of these.
-        excluded: why an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out; ``others`` stands for all that
-            have no options where only some run.
+    ``environments`` are in the order in which they are shown, each with what its grid has besides (``episodes``, and
+    ``eps_p`` if it is different) and, where only some algorithms run, the ``options`` of these. ``excluded`` says why
+    an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out; ``others`` stands for all that have no options
+    where only some run.
     """
 
     agents: int
