@@ -1,4 +1,4 @@
-"""The rules by which claims are judged, on constructed runs, every outcome by its rule; the table of all algorithms."""
+"""The rules by which claims are judged, on constructed runs, every outcome by its rule; the table of algorithms."""
 
 from __future__ import annotations
 
