@@ -166,9 +166,8 @@ def test_arrows_point_where_actions_move(grid_run: Run) -> None:
     rows = layers[-1]["data"]["values"]
     turned = {(0, 1): 0, (1, 0): 90, (0, -1): 180, (-1, 0): -90}  # clockwise from the right
     squares = {(one.row, one.column): one.arrow for one in board(plot_run(grid_run)).squares if one.arrow}
-    assert {(row["y"], row["x"]): row["angle"] for row in rows} == {
-        place: turned[arrow] for place, arrow in squares.items()
-    }
+    angles = {(row["y"], row["x"]): row["angle"] for row in rows}
+    assert angles == {place: turned[arrow] for place, arrow in squares.items()}
 
 
 def test_at_a_given_step_only_squares_that_can_be_reached_have_arrows(grid_run: Run) -> None:
@@ -245,7 +244,7 @@ def test_one_run_has_no_band_and_no_run_is_refused(plain_run: Run) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_every_format_is_written_and_the_same_run_gives_the_same_file(
+def test_every_format_is_written_and_is_the_same_for_the_same_run(
     plain_run: Run, tmp_path: Path, format_: str
 ) -> None:
     first, second = tmp_path / "new" / f"a.{format_}", tmp_path / "new" / f"b.{format_}"
@@ -363,17 +362,15 @@ def test_many_groups_are_drawn_in_facets_with_a_legend(plain_run: Run) -> None:
     other = plot_runs(runs, facet="slip")
     assert [one.title for one in other.panels][::2] == [f"slip = {slip:g}" for slip in SLIPS]
     few = plot_runs([one for one in runs if one.about.environment["k"] < 2], facet="k")
-    assert [(one.title, one.y_label[:6]) for one in few.panels] == [
-        ("k = 0", "Common"), ("k = 1", "Common"), ("k = 0", "Commun"), ("k = 1", "Commun"),
-    ]  # fmt: skip
-    assert len(few.specification()["vconcat"][-1]["concat"]) == 4
-    assert few.specification()["vconcat"][-1]["columns"] == 2
+    wanted = [(f"k = {k}", label) for label in ("Common", "Commun") for k in (0, 1)]
+    assert [(one.title, one.y_label[:6]) for one in few.panels] == wanted
+    charts = few.specification()["vconcat"][-1]
+    assert (len(charts["concat"]), charts["columns"]) == (4, 2)
 
 
 def test_own_labels_and_colours_are_drawn(several: list[Run]) -> None:
-    picture = plot_runs(
-        several, labels={"\u03b5\u209a = 0.2": "unlike"}, colours={"unlike": "#123456", "fed-ucbvi": "#654321"}
-    )
+    colours = {"unlike": "#123456", "fed-ucbvi": "#654321"}
+    picture = plot_runs(several, labels={"\u03b5\u209a = 0.2": "unlike"}, colours=colours)
     assert names(picture) == ["\u03b5\u209a = 0", "unlike"]
     assert [series.colour for series in panel(picture, "Regret").series] == ["#654321"] * 2
     picture = plot_runs(several, labels={"fed-ucbvi": "ours"}, colours={"\u03b5\u209a = 0.2": "#123456"})
@@ -436,28 +433,26 @@ def test_a_notebook_is_given_a_page_and_a_png(several: list[Run]) -> None:
     assert bundle["text/plain"].startswith("<Picture Fed-UCBVI on synthetic MDP")
 
 
+Observed = tuple[Run, list[FloatArray]]
+"""A run as if every episode had been observed, and what each of a round's episodes paid."""
+
+
 @pytest.fixture(scope="module")
 def short() -> Run:
     return run(FedUCBVI(), gridworld(agents=2), 40, progress=False)
 
 
 @pytest.fixture(scope="module")
-def observed(short: Run) -> tuple[Run, list[FloatArray]]:
-    """The run as if every episode had been observed, and what each of a round's episodes paid."""
+def observed(short: Run) -> Observed:
     rng = np.random.default_rng(1)
     episodes = [rng.normal(5.0, 2.0, size=n) for n in short.records["agent_episodes"]]
-    told = {
-        "regret": np.full(len(episodes), np.nan),
-        "reward": np.array([paid.sum() / 2 for paid in episodes]),
-        "reward_sd": np.array([paid.std(ddof=1) for paid in episodes]),
-    }
+    reward, spread = np.array([(paid.sum() / 2, paid.std(ddof=1)) for paid in episodes]).T
+    told = {"regret": np.full(len(episodes), np.nan), "reward": reward, "reward_sd": spread}
     return replace(short, records={**short.records, **told}), episodes
 
 
 @pytest.mark.parametrize("bins", [1, 2, 5, 60])
-def test_a_point_is_the_mean_of_its_episodes_with_its_error(
-    observed: tuple[Run, list[FloatArray]], bins: int
-) -> None:
+def test_a_point_is_the_mean_of_its_episodes_and_its_error(observed: Observed, bins: int) -> None:
     result, episodes = observed
     curve = learning_curve(result, bins)
     assert curve.episodes[-1] == 40
@@ -472,7 +467,7 @@ def test_a_point_is_the_mean_of_its_episodes_with_its_error(
     assert first == len(episodes)
 
 
-def test_the_curve_is_drawn_where_regret_is_unknown(observed: tuple[Run, list[FloatArray]], short: Run) -> None:
+def test_the_curve_is_drawn_where_regret_is_unknown(observed: Observed, short: Run) -> None:
     result, _ = observed
     simulated = replace(short, records={**short.records, "regret": result.records["regret"]})
     (drawn,), (plain,) = (
