@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,21 +24,19 @@ from made_up_runs import T, group, known, table, trace, verdict_on
 Cell = tuple[str, str, int, float, float, int]
 
 
-def cells(*several: Cell, label: str = "", fired: int = 0) -> Traces:
+def cells(*several: Cell, **more: Any) -> Traces:
     """Groups of five runs from (environment, algorithm, M, eps_p, regret, rounds)."""
-    return table(
-        *(
-            group(env, name, [regret] * 5, agents=M, eps_p=eps_p, rounds=rounds, label=label, fired=fired)
-            for env, name, M, eps_p, regret, rounds in several
-        )
-    )
+    groups = [
+        group(env, name, [regret] * 5, agents=M, eps_p=eps_p, rounds=rounds, **more)
+        for env, name, M, eps_p, regret, rounds in several
+    ]
+    return table(*groups)
 
 
 def over_agents(env: str, slope: float, rounds_slope: float = 0.0) -> Traces:
     """Fed-UCBVI with regret and rounds like powers of M."""
-    return cells(
-        *((env, "fed-ucbvi", m, 0.0, 1000 * m**slope, round(50 * m**rounds_slope)) for m in (1, 2, 4, 8, 16, 32))
-    )
+    figures = [(m, 0.0, 1000 * m**slope, round(50 * m**rounds_slope)) for m in (1, 2, 4, 8, 16, 32)]
+    return cells(*((env, "fed-ucbvi", *one) for one in figures))
 
 
 def over_eps_p(*shares: float) -> Traces:
@@ -78,9 +78,7 @@ OUTCOMES: dict[Claim, list[tuple[Traces, str, str]]] = {
     ("claim", "runs", "expected", "measured"),
     [pytest.param(claim, *case, id=f"{claim.name}-{case[1]}") for claim, some in OUTCOMES.items() for case in some],
 )
-def test_every_outcome_comes_about_at_the_limits_of_its_rule(
-    claim: Claim, runs: Traces, expected: str, measured: str
-) -> None:
+def test_every_outcome_comes_about_at_the_limits(claim: Claim, runs: Traces, expected: str, measured: str) -> None:
     found = verdict_on(claim, runs)
     assert found.outcome == expected
     assert measured in found.measured
@@ -107,16 +105,11 @@ def test_saturation_shows_in_the_slope_of_the_last_step() -> None:
     assert "from M = 1 to 8 it is −1.00, from M = 8 to 64 it is 0.00" in found.measured  # noqa: RUF001
 
 
-@pytest.mark.parametrize(
-    ("ratios", "expected"),
-    [
-        ((0.1, 0.5), "holds"),
-        ((0.4, 1.5), "holds partly"),
-        ((0.9, 0.8, 0.7), "holds partly"),
-        ((0.4, 1.5, 1.5), "does not hold"),
-        ((1.0, 1.0), "does not hold"),
-    ],
-)
+FAR_BELOW = {(0.1, 0.5): "holds", (0.4, 1.5): "holds partly", (0.9, 0.8, 0.7): "holds partly"}
+FAR_BELOW |= {(0.4, 1.5, 1.5): "does not hold", (1.0, 1.0): "does not hold"}
+
+
+@pytest.mark.parametrize(("ratios", "expected"), FAR_BELOW.items())
 def test_a_regret_is_far_below_another_at_half_of_it(ratios: tuple[float, ...], expected: str) -> None:
     some = [("gridworld", "fed-ucbvi", 2 + k, 0.0, 100 * ratio, 9) for k, ratio in enumerate(ratios)]
     some += [("gridworld", "fedq-bernstein", 2 + k, 0.0, 100.0, 9) for k in range(len(ratios))]
@@ -160,14 +153,9 @@ def test_what_cannot_be_judged_is_not_judged() -> None:
 
 
 def test_every_claim_of_the_paper_is_judged_where_all_data_is_there() -> None:
-    some = [
-        (env, name, m, eps_p, 100.0 / m, 9)
-        for env in ("gridworld", "synthetic")
-        for name in ("fed-ucbvi", "fedq-bernstein")
-        for m in (2, 5)
-        for eps_p in (0.0, 0.1)
-    ]
-    names = [verdict.name for verdict in section5.EXPERIMENT.judge(cells(*some))]
+    some = product(("gridworld", "synthetic"), ("fed-ucbvi", "fedq-bernstein"), (2, 5), (0.0, 0.1))
+    runs = cells(*((env, name, m, eps_p, 100.0 / m, 9) for env, name, m, eps_p in some))
+    names = [verdict.name for verdict in section5.EXPERIMENT.judge(runs)]
     assert names == [claim.name for claim in (*section5.CLAIMS, section5.BELOW)]
 
 

@@ -200,8 +200,8 @@ def test_every_point_of_a_figure_is_in_its_data_and_no_other(figure: Figure) -> 
     frame, expected = figure_frame(figure), []
     for panel in figure.panels:
         for series in panel.series:
-            ends = (end or [None] * len(series.x) for end in (series.low, series.high))
-            points = zip(series.x, series.y, *ends, strict=True)
+            unknown: Any = [None] * len(series.x)
+            points = zip(series.x, series.y, series.low or unknown, series.high or unknown, strict=True)
             expected += [(panel.title, series.name, series.variant or None, *point) for point in points]
     assert frame.columns == ["panel", "series", "variant", "x", "y", "low", "high"]
     assert frame.rows() == expected

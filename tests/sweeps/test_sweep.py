@@ -106,15 +106,10 @@ def undisturbed(folder: Path, small: Sweep) -> Path:
 
 def start(folder: Path, *arguments: str | Path, script: str = "program.py", **env: str) -> subprocess.Popen[str]:
     """A script in a session of its own, so that signals to its group reach it and its workers alone."""
-    return subprocess.Popen(
-        [sys.executable, str(folder / script), *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
-    )
+    words = [sys.executable, str(folder / script), *map(str, arguments)]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
+    return subprocess.Popen(words, text=True, start_new_session=True, env=env, **pipes)
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -416,7 +411,7 @@ def test_a_finished_sweep_is_left_as_it_is_and_resumed_only_on_request(made: Pat
         ({"seeds": [1, 0]}, "combined in another way or order"),
     ],
 )
-def test_another_sweeps_folder_is_not_touched(
+def test_another_sweeps_folder_is_un_touched(
     changes: dict[str, Any], difference: str, resume: bool, made: Path
 ) -> None:
     before = everything_in(made)
