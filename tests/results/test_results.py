@@ -372,8 +372,8 @@ WORLDS = {
 
 def told_again(result: Run) -> list[RoundRecord]:
     about = result.about
-    known = {"rules": about.rules, "units": Units.of(about.environment), "horizon": about.horizon}
-    return list(replay(result.records, result.recommendations, planned_episodes=about.episodes, **known))  # type: ignore[arg-type]
+    rows, units = (result.records, result.recommendations), Units.of(about.environment)
+    return [*replay(*rows, episodes=about.episodes, rules=about.rules, units=units, horizon=about.horizon)]
 
 
 @pytest.mark.parametrize(("algorithm", "world", "episodes"), WORLDS.values(), ids=WORLDS.keys())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from fed_ucbvi.core.numbers import power_of_ten, short
 from fed_ucbvi.core.text import shortened
 
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
+DASHES: tuple[Dash, ...] = get_args(Dash)
 MARGIN = 0.04
 """Left free beyond the outermost points, as a share of the axis."""
 

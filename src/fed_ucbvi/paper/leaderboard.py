@@ -32,7 +32,7 @@ from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunTable
 from fed_ucbvi.results.statistics import INTERVAL_NAME, Estimate, student_interval
 from fed_ucbvi.results.statistics import share_text as failing_share
-from fed_ucbvi.results.style import colour_of, label_of
+from fed_ucbvi.results.style import label_of
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 
@@ -380,8 +380,7 @@ def share_text(cell: Estimate) -> str:
 
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
     def point(place: Place) -> Series:
-        look, x = (label_of(place.algorithm), colour_of(place.algorithm)), [place.megabytes.mean]
-        return bars(*look, x, [place.regret], marker="circle")
+        return bars(place.algorithm, [place.megabytes.mean], [place.regret], marker="circle")
 
     panels = [
         Panel(label_of(name), BYTES_LABEL, REGRET_LABEL, [*map(point, places(rows, name))], x_log=True, y_log=True)

@@ -29,7 +29,7 @@ from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
 from fed_ucbvi.results.statistics import Estimate
-from fed_ucbvi.results.style import colour_of, label_of, marker_of
+from fed_ucbvi.results.style import label_of, marker_of
 
 EPS_P = (0.0, 0.1)
 ALIKE_ONLY = ("concurrent-ucbvi", "fedq-hoeffding")
@@ -246,7 +246,7 @@ def _tuning_figure(table: Traces) -> Figure:
             if tried := _trials(part, algorithm=name):
                 spreads = [_range(one, regret, np.median) for one in tried]
                 look = {"line": True, "marker": marker_of(name), "band": RANGE_NAME}
-                yield draw.bars(label_of(name), colour_of(name), [*map(factor_of, tried)], spreads, **look)
+                yield draw.bars(name, [*map(factor_of, tried)], spreads, **look)
 
     return Figure(
         "fair_tuning",
@@ -285,15 +285,10 @@ def _range(group: Group, measure: Measure, middle: Callable[..., Any]) -> Estima
 
 def _points(table: Traces, measure: Measure) -> list[Series]:
     return [
-        draw.bars(
-            *(label_of(name), colour_of(name), [label_of(name)], [_range(group, measure, np.mean)]),
-            marker=marker,
-            variant=variant,
-            band=RANGE_NAME,
-        )
+        draw.bars(name, [label_of(name)], [spread], marker=marker, variant=variant, band=RANGE_NAME)
         for variant, marker in MARKERS.items()
         for name in (*TUNED, RECOMMENDED)
-        for group in table.having(label=variant, algorithm=name)
+        for spread in (_range(group, measure, np.mean) for group in table.having(label=variant, algorithm=name))
     ]
 
 
