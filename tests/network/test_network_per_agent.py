@@ -122,7 +122,7 @@ def replayed(run: Run, episodes: int) -> list[RoundRecord]:
     """What ``on_round`` was called with, from the records."""
     about, rows = run.about, (run.records, run.recommendations)
     units = Units.of(about.environment)
-    return [*replay(*rows, planned_episodes=episodes, rules=about.rules, units=units, horizon=about.horizon)]
+    return [*replay(*rows, episodes=episodes, rules=about.rules, units=units, horizon=about.horizon)]
 
 
 def test_a_run_that_agents_joined_and_left_is_shown_everywhere(tmp_path: Path) -> None:

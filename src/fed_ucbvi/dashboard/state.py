@@ -184,7 +184,7 @@ class LiveState(Subscriber):
         for record in replay(
             engine.records(),
             table_of(engine.recommendations),
-            planned_episodes=engine.setting.episodes,
+            episodes=engine.setting.episodes,
             rules=engine.algorithm.rules,
             units=engine.units,
             horizon=engine.setting.horizon,
