@@ -1,4 +1,4 @@
-"""The figures of rounds, thinned: however many rounds there are, a page draws at most so many points."""
+"""The figures of rounds, thinned: a page draws at most :data:`MAX_POINTS`, however many rounds there are."""
 
 from __future__ import annotations
 
