@@ -146,14 +146,14 @@ def test_down_go_the_policy_n_and_v(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_new_counts_take_less_than_half_of_what_the_papers_messages_of_as_many_rounds_would() -> None:
-    outcome = assert_simulated(FedKLUCBVI(), WORLD, 100, 1, [1] * M, regret=True)
+    outcome = assert_simulated(FedKLUCBVI(), WORLD, 100, 1, [1] * M)
     S, A, H = WORLD.states, WORLD.actions, WORLD.horizon
     assert outcome.wire.bytes_up < 0.5 * outcome.run.rounds * M * H * 4 * 8 * S * A
 
 
 def test_what_is_counted_is_the_papers_and_what_really_crosses_the_line_is_less_than_half_of_it() -> None:
     """One agent a node, so that nothing is spared by sending one row for several of them."""
-    outcome = assert_simulated(ALGORITHM, WORLD, 100, 1, [1] * M, regret=True)
+    outcome = assert_simulated(ALGORITHM, WORLD, 100, 1, [1] * M)
     for name in ("bytes_up", "bytes_down"):
         real, more = getattr(outcome.wire, name), getattr(outcome.run.recommendation_traffic, name)
         accounted = getattr(outcome.run, name) + more

@@ -300,14 +300,20 @@ def assert_same(one: Run, expected: Run, *unknown: str, regret: bool = True, sec
         assert all((one.records[name] == -1).all() for name in ("agent", "step", "state", "action", "rule"))
 
 
-def assert_simulated(
-    algorithm: Any, world: Federation, episodes: int, seed: int, split: Sequence[int], *, regret: bool = False
-) -> Outcome:
-    """A federation of nodes with so many agents each is the simulation."""
-    outcome = federate(plan_for(algorithm, world, episodes, seed=seed), make_nodes(world, split))
-    simulated = run(algorithm, world, episodes, seed=seed, driver="episodes", progress=False)
-    assert_same(outcome.run, simulated, regret=regret)
+def assert_simulation(outcome: Outcome, plan: RunPlan, *, secure: bool = False) -> None:
+    """It is the simulation of what was planned, and nothing has happened to the nodes."""
+    setting, world = plan.setting, plan.federation
+    assert world is not None
+    simulated = run(plan.algorithm, world, setting.episodes, seed=setting.seed, driver="episodes", progress=False)
+    assert_same(outcome.run, simulated, regret=bool((world.initial == 1).any(axis=-1).all()), secure=secure)
     assert outcome.events == []
+
+
+def assert_simulated(algorithm: Any, world: Federation, episodes: int, seed: int, split: Sequence[int]) -> Outcome:
+    """A federation of nodes with so many agents each is the simulation."""
+    plan = plan_for(algorithm, world, episodes, seed=seed)
+    outcome = federate(plan, make_nodes(world, split))
+    assert_simulation(outcome, plan)
     return outcome
 
 
