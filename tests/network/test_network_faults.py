@@ -38,7 +38,7 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import Line, Processes
 from matrices import first_of
-from network import LOOPBACK, Served, assert_run_without_the_first_agent, assert_simulation, federate, make_nodes
+from network import LOOPBACK, Served, assert_run_of_the_others, assert_simulation, federate, make_nodes
 from runs import without_cautions
 
 ALGORITHM = FedUCBVI(nu=30)
@@ -269,7 +269,7 @@ async def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypat
 async def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:
     task = plan(LOCAL, on_away="exclude", patience=0.2)
     outcome = await with_departure(task, 1, tmp_path)
-    assert_run_without_the_first_agent(outcome.run, task)
+    assert_run_of_the_others(outcome.run, task)
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))

@@ -14,19 +14,9 @@ from msgspec.structs import replace
 
 import federation_processes as processes
 from deaths import CrashError, failing, with_deaths
-from fed_ucbvi import (
-    CountTable,
-    Federation,
-    FedKLUCBVI,
-    FedUCBVI,
-    InputError,
-    Run,
-    counts_from_logs,
-    riverswim,
-    run,
-    synthetic,
-)
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, counts_from_logs, riverswim, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.network import client
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import FederationStoppedError

@@ -11,17 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import (
-    FedKLUCBVI,
-    FedQHoeffding,
-    FedUCBVI,
-    LiveFederation,
-    RoundRecord,
-    Run,
-    load_policy,
-    run,
-    synthetic,
-)
+from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, LiveFederation, Run, load_policy, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.numbers import number
@@ -39,6 +29,7 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run_data import CallbackList, learning_curve
 from fed_ucbvi.trackers import results_of
 from gymnasium_problems import Shops, TableEnv

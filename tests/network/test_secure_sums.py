@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,19 +23,7 @@ from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.failures import DeclinedError, FederationStoppedError
-from fed_ucbvi.network.messages import (
-    COUNTS,
-    REWARDS,
-    DeltaCache,
-    Denial,
-    Down,
-    Played,
-    Report,
-    RosterEntry,
-    Start,
-    Up,
-    decode_up,
-)
+from fed_ucbvi.network.messages import COUNTS, REWARDS, Denial, Played, Report, RosterEntry, Start
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, make_roster, new_episodes
@@ -480,10 +467,7 @@ def test_what_is_sent_looks_random_and_names_nobody(tls_files: TLSByName, monkey
     tap = Tap(monkeypatch)
     federate(plan(FedKLUCBVI()), make_nodes(WORLD, SPLIT), tls_files)
     words: dict[int, list[Any]] = {}
-    taken = defaultdict[int, DeltaCache](DeltaCache)
-    for stream, data in tap.up:
-        message = decode_up(data, taken[stream])
-        taken[stream].keep(message)
+    for stream, message, _ in tap.messages():
         if isinstance(message, Played):
             assert message.requests == ()
         if isinstance(message, Report):
@@ -582,7 +566,7 @@ def test_with_two_nodes_left_the_run_stops(tls_files: TLSByName) -> None:
 class Liar(Node):
     """It claims a visit more than there was, under its masks."""
 
-    def answer(self, message: Down) -> Up | None:
+    def answer(self, message: Any) -> Any:
         answer = super().answer(message)
         if isinstance(answer, Report):
             answer.arrays[0][0, 0] += 1

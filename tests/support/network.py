@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from fed_ucbvi.network.checks import Expected
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, RejectedError
 from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.messages import DeltaCache, decode_down, decode_up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
@@ -362,7 +364,7 @@ def played_by_hand(
     return rounds, server
 
 
-def assert_run_without_the_first_agent(result: Run, plan: RunPlan) -> None:
+def assert_run_of_the_others(result: Run, plan: RunPlan) -> None:
     """As played out by hand by all agents but the first."""
     setting, world = plan.setting, plan.federation
     assert world is not None
@@ -402,3 +404,12 @@ class Tap:
                 yield end
 
         monkeypatch.setattr(InMemoryServer, "connect", connect)
+
+    def messages(self, *, up: bool = True) -> Iterator[tuple[int, Any, bytes]]:
+        """What went up, or what came down: the number of the stream, the message and its bytes."""
+        taken = defaultdict[int, DeltaCache](DeltaCache)
+        decode: Any = decode_up if up else decode_down
+        for stream, data in self.up if up else self.down:
+            message = decode(data, taken[stream])
+            taken[stream].keep(message)
+            yield stream, message, data
