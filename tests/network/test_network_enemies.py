@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import re
@@ -23,7 +24,7 @@ from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Decline, DeltaCache, Joining, Played, Report, Request, encode, in_parts
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server import Outcome
-from network import LOOPBACK, Served, assert_run_of_the_others, assert_simulation, check_report, make_nodes
+from network import LOOPBACK, Served, assert_run_of_the_others, assert_simulation, check_report, federate, make_nodes
 
 
 async def with_turned(
@@ -84,13 +85,12 @@ async def test_a_node_that_answers_wrongly_is_dropped_by_name_and_the_run_is_tha
     assert_run_of_the_others(outcome.run, task)
 
 
-async def test_a_run_that_a_violation_has_stopped_goes_on_with_honest_nodes(tmp_path: Path) -> None:
+def test_a_run_that_a_violation_has_stopped_goes_on_with_honest_nodes(tmp_path: Path) -> None:
     lie = in_reports(_set(0, (0, 1, 1), -1), 3)
     with pytest.raises(FederationStoppedError, match="'node-0' broke the rules in round 3: agent 0: n"):
-        await with_turned(plan(), lie, tmp_path)
-    served = Served(plan(), tmp_path / "checkpoint")
-    served.join(*make_nodes(WORLD, SPLIT, tmp_path))
-    assert_simulation(await served.finish(), plan())
+        asyncio.run(with_turned(plan(), lie, tmp_path))
+    honest = federate(plan(), make_nodes(WORLD, SPLIT, tmp_path), folder=tmp_path / "checkpoint")
+    assert_simulation(honest, plan())
 
 
 async def test_replayed_answers_are_passed_over_and_change_nothing() -> None:
