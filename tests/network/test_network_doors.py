@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc  # type: ignore[import-untyped]
 import pytest
@@ -76,36 +77,20 @@ async def test_a_certificate_that_does_not_say_what_it_is_for_opens_no_door(tmp_
             await run_node(node, remote, patience=0.1)
 
 
-async def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is_said(tmp_path: Path) -> None:
+async def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has a certificate that does not say what it is for, and shows the real server's, whose key it has not."""
     make_certificates(tmp_path, server="server", nodes=["node-0"])
-    vague = without_usage(tmp_path, "vague", "server")
-    streams = []
-
-    async def session(_: Any, context: Any) -> None:
-        streams.append(context)
-
-    async def show(_: Any, context: Any) -> bytes:
-        return (tmp_path / "server.crt").read_bytes()
-
-    authority, certificate, key = vague.read()
-    server = grpc.aio.server()
-    handlers = {
-        transport.METHOD: grpc.stream_stream_rpc_method_handler(session),
-        transport.CERTIFICATE: grpc.unary_unary_rpc_method_handler(show),
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
-    port = server.add_secure_port("127.0.0.1:0", credentials)
-    await server.start()
-    (node,) = make_nodes(WORLD, [3])
-    try:
-        with pytest.raises(InputError) as failure:
-            await run_node(node, RemoteServer(f"localhost:{port}", TLSFiles.of(tmp_path, "node-0")), patience=0.1)
-    finally:
-        await server.stop(None)
-    assert "no connection" in str(failure.value)
-    assert streams == []
+    without_usage(tmp_path, "vague", "server")
+    shown = AsyncMock(return_value=(tmp_path / "server.crt").read_bytes())
+    monkeypatch.setattr(transport.Listener, "_certificate", shown)
+    async with served(tmp_path, "vague") as hub:
+        remote = RemoteServer(f"localhost:{hub.server.port}", TLSFiles.of(tmp_path, "node-0"))
+        with pytest.raises(InputError, match="no connection"):
+            await run_node(make_nodes(WORLD, [3])[0], remote, patience=0.1)
+        assert shown.await_count
+        assert vars(hub.registry.wire) == vars(WireCount())
 
 
 async def test_a_name_with_line_breaks_is_logged_escaped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

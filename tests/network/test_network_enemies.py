@@ -153,9 +153,6 @@ async def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
     assert outcome.wire.bytes_up < 5_000_000
 
 
-# ----------------------------------------------------------------------------------------------------- false reports
-
-
 def in_reports(lie: Callable[[list[Any]], None], first_round: int = 1) -> Turn:
     """Change the arrays of reports, from some round on."""
 

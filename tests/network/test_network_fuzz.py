@@ -155,9 +155,6 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
     asyncio.run(attempt())
 
 
-# ------------------------------------------------------------------------------------------------- hostile servers
-
-
 ORDERED = np.zeros((3, 3), dtype=np.int32), np.zeros((3, 3, 2), dtype=np.int64)
 ORDERS = tuple(
     encode(message)

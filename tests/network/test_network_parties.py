@@ -126,9 +126,6 @@ async def test_a_seat_is_one_processs_alone_on_whatever_stream() -> None:
         assert heard[-1].reason == "the node has opened another stream"
 
 
-# ------------------------------------------------------------------------------------------------------------- files
-
-
 def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> None:
     first = dataclasses.replace(plan(), run="first")
     outcome = federate(first, make_nodes(WORLD, [4]), folder=tmp_path / "run")
@@ -211,9 +208,6 @@ def test_a_node_goes_to_no_older_server_than_it_has_met(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the server is an old one"):
             again.meet(4)
         again.meet(6)
-
-
-# --------------------------------------------------------------------------------------- what a node lets be asked
 
 
 def asked(node: Node, number: int, exchange: int, *values: float) -> None:

@@ -207,8 +207,6 @@ def test_starts_that_are_not_those_of_the_episodes_are_a_violation(starts: list[
         GRID.check(np.array([[0, 0, 0, 0, *starts]]), 5, some=some)
 
 
-# ------------------------------------------------------------------------------------------------------ what is shown
-
 UNITS = Units(-1.5, 5.0)
 PLAN = RunPlan(FedUCBVI(bonus_scale=0.1), Setting(4, 2, H, 2, 40, 0.0, 0), collection="live")
 

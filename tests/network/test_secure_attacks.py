@@ -102,9 +102,6 @@ async def test_a_node_is_read_only_if_a_check_is_missing(
         assert truth[0].sum() == EPISODES * SIZES["horizon"]
 
 
-# ------------------------------------------------------------------------------------------------ honest servers
-
-
 def serving(folder: Path, *options: str) -> tuple[str, ...]:
     return (
         *("serve", "--listen", "127.0.0.1:0", "--port-file", str(folder / "port"), "--certs", str(folder / "certs")),
