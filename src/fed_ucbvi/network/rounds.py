@@ -50,7 +50,6 @@ class NetworkRound:
         first: episodes before it, where all agents stop together.
         lengths: episodes by node, once they have been played.
         end: for the record; its length is that of the node that played most.
-        rule: of the request on record; -1 if no agent made one.
         requesters: the agents that requested a synchronisation; under secure sums :data:`UNNAMED_AGENT`, if any did.
         paid: what it paid, as far as nodes have said, and where its episodes began.
         sums: what reports add up to, where they are what is new: to the server, and to a planner.
