@@ -22,7 +22,7 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.transport import Connection, RemoteServer
 
 INCARNATION = b"enemy and friend"
-NO_REASON = "ended without a word"
+SILENCE = "ended without a word"
 Turn = Callable[[Up], Iterable[bytes]]
 """What is sent instead of an answer."""
 
@@ -99,7 +99,7 @@ async def outcome_of(server: RemoteServer, messages: Iterable[Up | bytes]) -> st
                     return message.reason
     except ConnectionLostError as lost:
         return str(lost)
-    return NO_REASON
+    return SILENCE
 
 
 def long_fault(length: int) -> bytes:

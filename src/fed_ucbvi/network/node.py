@@ -410,8 +410,8 @@ class Node:
         if self._plan.secure_sums:
             return messages.Played(number, party.played, (), party.asked, self._ready(now), now.before)
         requests = [
-            messages.Request(end.agent, end.step if end.step >= 0 else H, end.state, end.action, rule)
-            for end, rule in (party.requests() if party.asked else ())
+            messages.Request(end.agent, end.step if end.step >= 0 else H, end.state, end.action, end.rule)
+            for end in (party.requests() if party.asked else ())
         ]
         return messages.Played(number, party.played, tuple(requests), before=now.before)
 

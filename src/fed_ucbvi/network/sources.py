@@ -164,7 +164,7 @@ def read_reported_logs(source: Any, hosted: Hosted, plan: RunPlan) -> tuple[Mess
     counts, episodes = read_logs(
         source,
         hosted.sizes,
-        reward_range=(units.offset, units.offset + units.scale),
+        (units.offset, units.offset + units.scale),
         stationary=algorithm.counting is Counting.STATIONARY,
         random_rewards=setting.random_rewards or federation is None,  # real environments pay what they like
     )
