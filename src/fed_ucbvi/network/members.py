@@ -34,22 +34,19 @@ Answer = messages.Played | messages.Report | messages.Decline
 
 
 class NodeStream:
-    """A stream, and what it has carried: the start of round ``prepared``, and that round's stop.
+    """A stream, and what it has carried: the start of round ``prepared``, and whether that round's stop.
 
     What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
-    violation; what breaks the stream is not. A message has at most ``most_bytes``, which is little until the node
-    is let in.
+    violation; what breaks the stream is not. A message has at most ``most_bytes``, few until the node is let in.
+    ``certified`` says whose the stream is, and its messages are added to ``counts``: the run's, and the node's own.
     """
 
     def __init__(self, connection: Connection, count: WireCount, transcript: Transcript = NOBODY) -> None:
         self._connection, self.most_bytes = connection, messages.PART_BYTES
         self.conversation = Conversation(transcript)
         self.counts = [count]
-        """What this stream's messages are added to: the run's count, and once the node is let in also its own."""
         self.certified: Certified | None = None
-        """Whose it is, by its certificate."""
-        self.closed = asyncio.Event()
-        self.farewell = ""
+        self.closed, self.farewell = asyncio.Event(), ""
         self.prepared, self.stopped = -1, False
         self._sent, self._taken = messages.DeltaCache(), messages.DeltaCache()
         self._sending = asyncio.Lock()
@@ -140,24 +137,19 @@ class NodeStream:
             self.conversation.received(None, data)
             raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
 
-    async def ask(self, script: Iterable[messages.Down | messages.ToMany]) -> Answer | None:
+    async def ask(self, script: Iterable[messages.Down | messages.ToMany]) -> Any:
         """Send the messages of a script one by one, each after the answer to the one before; the last answer."""
-        answer = None
+        answer: Answer | None = None
         for message in script:
-            match await self.send(message):
-                case messages.Start() | messages.Continue() as play:
-                    answer = await self.expect(play.round)
-                case messages.Query() as query:
-                    answer = await self.expect(query.round, query.exchange)
-                case messages.Roster() as roster:
-                    answer = await self.expect(roster.round, roster.exchange)
+            sent = await self.send(message)
+            if isinstance(sent, messages.Start | messages.Continue):
+                answer = await self.expect(sent.round)
+            elif isinstance(sent, messages.Query | messages.Roster):
+                answer = await self.expect(sent.round, sent.exchange)
         return answer
 
     async def expect(self, round_number: int, exchange: int = EPISODES) -> Answer:
-        """The answer to a start or a continue, or to a query.
-
-        A few copies of earlier answers do no harm; anything else does not belong here.
-        """
+        """The answer to a start or a continue, or to a query; a few copies of earlier answers do no harm."""
         key = round_number, exchange
         for _ in range(1 + STALE):
             message = await self.receive()
@@ -276,7 +268,10 @@ class Member:
 
     @property
     def state(self) -> str:
-        """In one word, for those who look on: :attr:`NodeStatus.state`."""
+        """In one word: ``present``, ``away``, ``excluded``, ``left`` (for good) or ``finished`` (told of the end).
+
+        Present is who is connected and takes part, or will from the next round on.
+        """
         if self.out:
             return self.status
         if self.heard_end:
@@ -298,34 +293,12 @@ def describe_agents(span: range) -> str:
     return f"agent {span[0]}" if len(span) == 1 else f"agents {span[0]} to {span[-1]}"
 
 
-class NodeStatus(NamedTuple):
-    """What of a :class:`Member` is told on the live page, in metrics, and in a line on a terminal.
-
-    ``connected`` says whether it has an open stream. ``state`` is ``present`` (it takes part, or will from the next
-    round on, and is connected), ``away``, ``excluded``, ``left`` (for good) or ``finished`` (it has heard of the end
-    of the run).
-    """
-
-    name: str
-    first_agent: int
-    agents: int
-    connected: bool
-    state: str
-    episodes: int
-    latency: float
-    wire: WireCount
-
-    @classmethod
-    def of(cls, member: Member) -> NodeStatus:
-        return cls(*(getattr(member, name) for name in cls._fields))
-
-
 class FederationStatus(NamedTuple):
-    """A federation, likewise.
+    """What of a federation is told on the live page, in metrics, and in a line on a terminal.
 
     Attributes:
         secure_sums: whether summands are secret; then nothing about single nodes should be told to others.
-        nodes: in the order of their agents.
+        nodes: copies of what the server knows of them, in the order of their agents.
         wire: what all streams have carried since this server was started.
         violations: how often a node has broken the rules since then.
         events: that were not planned, each with ``round``, ``node``, ``what`` and ``done``.
@@ -333,7 +306,7 @@ class FederationStatus(NamedTuple):
 
     run: str
     secure_sums: bool
-    nodes: tuple[NodeStatus, ...]
+    nodes: tuple[Member, ...]
     wire: WireCount
     violations: int
     events: tuple[Mapping[str, Any], ...]
