@@ -41,7 +41,6 @@ class Absences(NamedTuple):
         return cls(np.random.default_rng(seed).permutation(nodes).tolist(), away, max(1, away // spell))
 
     def at(self, number: int) -> set[int]:
-        """Those away in a round."""
         return {self.order[(number * self.step + i) % len(self.order)] for i in range(self.away)}
 
 
@@ -68,7 +67,6 @@ class Federated:
         """How many reports each synchronisation has used."""
 
     def run(self) -> None:
-        """To the end."""
         while not self.engine.done:
             number = len(self.engine.rows)
             gone = self.absences.at(number)
@@ -122,7 +120,6 @@ class Federated:
 
 
 def compare(nodes: int, episodes: int, share: float, spell: int, seed: int) -> dict[str, Any]:
-    """Both runs, with one seed."""
     world, nobody = gridworld(agents=nodes), Absences(list(range(nodes)), 0, 1)
     lockstep = Federated(world, episodes, nobody, seed)
     longer = int(np.ceil(1.05 * episodes / (1.0 - share)))
@@ -135,8 +132,7 @@ def compare(nodes: int, episodes: int, share: float, spell: int, seed: int) -> d
 
 
 def main() -> None:
-    """Compare, print."""
-    options = read_options(__doc__, nodes=200, episodes=1000, away=0.3, spell=10, seeds=3)
+    options = read_options(__doc__, nodes=200, episodes=1000, away=0.3, spell=10, seeds=3, json=False)
     shape = options.nodes, options.episodes, options.away, options.spell
     found = [compare(*shape, seed) for seed in range(options.seeds)]
     ratios = [one["ratio"] for one in found]

@@ -132,8 +132,6 @@ def at_home(algorithm: Any, federation: Federation, episodes: int, seed: int = 1
 
 CASES: dict[str, tuple[str, dict[str, Any], Federation, int]] = {
     "sums": ("fed-ucbvi", {"nu": 40}, SAME, 150),
-    "random ties": ("fed-ucbvi", {"ties": "random"}, SAME, 60),
-    "rewards of their own": ("fed-ucbvi", {"nu": 40}, OWN_REWARDS, 150),
     "uniform weights": ("fed-ucbvi", {"aggregation": "uniform"}, OWN_REWARDS, 60),
     "robust means": ("byzan-ucbvi", {}, SAME, 150),
     "trajectories": ("concurrent-ucbvi", {}, SAME, 30),
@@ -141,6 +139,9 @@ CASES: dict[str, tuple[str, dict[str, Any], Federation, int]] = {
     "stages": ("fedq-advantage", {}, OWN_REWARDS, 80),
     "early settled": ("fedq-early-settled-lowcost", {}, SAME, 40),
     "advantage": ("concurrent-ucb-advantage", {}, SAME, 30),
+    "epochs": ("fed-mvp", {"scale": 0.002}, SAME, 60),
+    "random ties": ("fed-ucbvi", {"ties": "random"}, SAME, 60),
+    "rewards of their own": ("fed-ucbvi", {"nu": 40}, OWN_REWARDS, 150),
     "sets of actions": ("fed-kl-ucbvi", {}, SAME, 150),
     "sets of actions, rewards of their own": ("fed-kl-ucbvi", {}, OWN_REWARDS, 100),
     "sets of actions, small radius": ("fed-kl-ucbvi-fast", {}, SAME, 150),

@@ -22,7 +22,7 @@ from fed_ucbvi.engine.party import AskReport, Party, PartyMessage, SimulatedPart
 from fed_ucbvi.engine.ray_fleets import Fleets
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
-from problems import budgets_of, random_federation, random_play
+from problems import any_federation, budgets_of, random_play
 from runs import same_bits, without_cautions
 
 pytestmark = without_cautions
@@ -33,9 +33,7 @@ SAME = ("start", "length", "requests", "agent", "step", "state", "action", "rule
 def random_world(seed: int) -> tuple[Federation, np.random.Generator]:
     rng = np.random.default_rng([77, seed])
     M, S, A, H = (int(rng.integers(1, high)) for high in (8, 6, 4, 6))
-    stationary, own_rewards, own_starts = (bool(rng.integers(2)) for _ in range(3))
-    options = {"stationary": stationary, "own_rewards": own_rewards, "own_starts": own_starts}
-    return random_federation(rng, M, S, A, H, **options), rng
+    return any_federation(rng, M, S, A, H), rng
 
 
 def random_algorithm(rng: np.random.Generator, federation: Federation) -> FedUCBVI | FedKLUCBVI:

@@ -1,32 +1,43 @@
-"""Commands of the network that are refused, each with a reason, before anything is connected."""
+"""Commands of the network that are refused, each with a reason, and certificates and how they are made."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import datetime
 import shlex
+import shutil
+import stat
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import AttributeOID, NameOID
 
-from commands import refusal
-from fed_ucbvi.network.certificates import make_certificates
+from commands import refusal, told
+from enemies import WORLD
+from fed_ucbvi import FedUCBVI, InputError
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates, read_request
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.transport import RemoteServer
+from network import LOOPBACK, federate, make_nodes
 
 JOIN = "join 127.0.0.1:1 --insecure --name a"
 LIVE = f"{JOIN} --live FrozenLake-v1"
 SECURE = "serve --certs c --sizes 3,2,3 --secure-sums"
 
 
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certs")
-    make_certificates(folder, server="registry", nodes=["a", "b"])
-    return folder
-
-
 @pytest.mark.parametrize(
     ("command", "says"),
     [
         ("certs --out CERTS", "nothing to do"),
-        ("certs --out CERTS --node a", "'a' already"),
+        ("certs --out CERTS --node node-0", "'node-0' already"),
         ("certs --out CERTS --revoke z", "no certificate 'z'"),
         ("certs --out CERTS --host x --node y", "name the --server"),
         ("serve --env gridworld", "either --certs DIR"),
@@ -43,10 +54,10 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{SECURE} --algorithm byzan-ucbvi", "every agent's report by itself"),
         ("join localhost:1 --name a --insecure --env nowhere:at_all", "cannot load"),
         ("join localhost --name a --insecure", "HOST:PORT"),
-        ("join 127.0.0.1:abc --certs CERTS --name a --patience 0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
-        ("leave 127.0.0.1:abc --certs CERTS --name a --patience 0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
+        ("join 127.0.0.1:abc --certs CERTS --name node-0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
+        ("leave 127.0.0.1:abc --certs CERTS --name node-0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
         ("join localhost:1 --name nobody --certs CERTS", "nobody.crt is missing"),
-        ("join localhost:1 --name a --certs CERTS --env x.npz", "x.npz is not a file"),
+        ("join localhost:1 --name node-0 --certs CERTS --env x.npz", "x.npz is not a file"),
         (f"{JOIN} --agents 1000000000 --env synthetic", "1,000,000,000 agents on this node take at least"),
         (f"{LIVE} --agents 1000000000 --horizon 8 --reward-range 0,1", "take at least"),
         (f"{JOIN} --env gridworld --logs no.csv", "is no file"),
@@ -65,3 +76,123 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_commands_refuse_with_a_reason(command: str, says: str, certs: Path) -> None:
     assert says in refusal(*shlex.split(command.replace("CERTS", str(certs))))
+
+
+def test_keys_are_private_and_certificates_say_what_they_are_for(tmp_path: Path) -> None:
+    names = ["registry.example.org", "10.0.0.7"]
+    written = make_certificates(tmp_path, server="registry", hosts=names, nodes=["a", "b"])
+    names = [f"{name}.{kind}" for name in ("ca", "registry", "a", "b") for kind in ("crt", "key")]
+    assert [path.name for path in written] == names
+    for path in written:
+        if path.suffix == ".key":
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
+    for name in ("registry", "a"):
+        certificate = x509.load_pem_x509_certificate((tmp_path / f"{name}.crt").read_bytes())
+        certificate.verify_directly_issued_by(authority)
+        assert certificate.subject.rfc4514_string() == f"CN={name}"
+        life = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+        assert 364 < life.days + 1 < 366
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        assert [oid._name for oid in usage] == ["serverAuth" if name == "registry" else "clientAuth"]
+    registry = x509.load_pem_x509_certificate((tmp_path / "registry.crt").read_bytes())
+    hosts = registry.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "registry.example.org" in hosts.get_values_for_type(x509.DNSName)
+    assert "10.0.0.7" in map(str, hosts.get_values_for_type(x509.IPAddress))
+
+
+def test_certificates_are_never_replaced(tmp_path: Path) -> None:
+    make_certificates(tmp_path, nodes=["a"])
+    before = (tmp_path / "ca.key").read_bytes()
+    with pytest.raises(InputError, match="'a' already"):
+        make_certificates(tmp_path, nodes=["a"])
+    make_certificates(tmp_path, nodes=["b"])
+    assert (tmp_path / "ca.key").read_bytes() == before
+    (tmp_path / "ca.key").unlink()
+    with pytest.raises(InputError, match="where the authority's key is"):
+        make_certificates(tmp_path, nodes=["c"])
+    for name in ("", "a/b", "..", "x" * 64, "ca"):
+        with pytest.raises(InputError):
+            make_certificates(tmp_path / "other", nodes=[name])
+
+
+def test_every_party_makes_its_own_key_and_takes_part_with_what_the_authority_signed(tmp_path: Path) -> None:
+    authority, own = tmp_path / "authority", tmp_path / "own"
+    for name, more in (("server", ("--server", "--host", "127.0.0.1")), ("node-0", ())):
+        asked = told("certs", "request", name, "--out", own)
+        assert asked["name"] == name
+        request, key = (Path(path) for path in asked["written"])
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+        assert b"PRIVATE" not in request.read_bytes()
+        signed = told("certs", "sign", request, "--out", authority, *more)
+        assert signed["fingerprint"] == asked["fingerprint"]
+        shutil.copy(authority / f"{name}.crt", own)
+    shutil.copy(authority / "ca.crt", own)
+    assert {path.name for path in authority.iterdir()} == {"ca.crt", "ca.key", "node-0.crt", "server.crt"}
+    plan = plan_for(FedUCBVI(), WORLD, 5)
+    assert federate(plan, make_nodes(WORLD, [3]), partial(TLSFiles.of, own), address=LOOPBACK).run.complete
+    request_file = str(own / "node-0.csr")
+    for arguments, says in (
+        (("request", "node-0", "--out", str(own)), "there is a key 'node-0'"),
+        (("request", "a b", "--out", str(own)), "cannot be a node's name"),
+        (("request", "ca", "--out", str(own)), "there is a key 'ca'"),
+        (("sign", request_file, "--out", str(authority)), "already; --renew makes another"),
+        (("sign", request_file, "--out", str(tmp_path / "new"), "--renew"), "no certificate 'node-0'"),
+        (("sign", request_file, "--out", str(authority), "--host", "x"), "pass --server"),
+        (("sign", request_file, "--out", str(own)), "already"),
+        (("sign", str(own / "none.csr"), "--out", str(authority)), "No such file"),
+    ):
+        assert says in refusal("certs", *arguments)
+    assert not (tmp_path / "new").exists()
+    assert "put options behind" in refusal("certs", "--out", authority, "request", "x", "--out", own)
+
+
+def test_a_request_that_asks_for_more_than_a_name_or_is_not_its_keys_own_is_refused() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+
+    def subject(*names: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
+
+    def pem(builder: x509.CertificateSigningRequestBuilder, by: Any = key) -> bytes:
+        return builder.sign(by, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    builder = x509.CertificateSigningRequestBuilder()
+    plain = builder.subject_name(subject("node-0"))
+    assert read_request(pem(plain)).name == "node-0"
+    der = bytearray(x509.load_pem_x509_csr(pem(plain)).public_bytes(serialization.Encoding.DER))
+    place = der.index(b"node-0")
+    der[place : place + 6] = b"node-1"
+    forged = b"-----BEGIN CERTIFICATE REQUEST-----\n%s-----END CERTIFICATE REQUEST-----\n" % base64.encodebytes(der)
+    organisation = x509.NameAttribute(NameOID.ORGANIZATION_NAME, "clinic")
+    for request, says in (
+        (forged, "not signed with its own key"),
+        (pem(plain.add_extension(x509.SubjectAlternativeName([x509.DNSName("hub")]), critical=False)), "more than a"),
+        (pem(plain.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)), "more than a"),
+        (pem(plain.add_attribute(AttributeOID.CHALLENGE_PASSWORD, b"sesame")), "more than a name"),
+        (pem(builder.subject_name(x509.Name([*subject("node-0"), organisation]))), "more than a name"),
+        (pem(builder.subject_name(subject())), "0 names where one is needed"),
+        (pem(builder.subject_name(subject("a", "b"))), "2 names where one is needed"),
+        (pem(builder.subject_name(subject("../node"))), "cannot be a node's name"),
+        (pem(builder.subject_name(subject("ca"))), "the authority's own name"),
+        (pem(plain, ec.generate_private_key(ec.SECP384R1())), "not of the kind P-256"),
+        (b"hello", "no signing request"),
+        (b"x" * 20_000, "more than 16384 bytes"),
+    ):
+        with pytest.raises(InputError, match=says):
+            read_request(request)
+
+
+def test_insecure_is_refused_off_loopback() -> None:
+    for address in ("0.0.0.0:0", "10.1.2.3:5", "[::]:5", "example.org:1"):
+        with pytest.raises(InputError, match="--insecure is for this machine alone"):
+            FederationServer(plan_for(FedUCBVI(), WORLD, 5), address, None)
+        (node,) = make_nodes(WORLD, [3])
+        with pytest.raises(InputError, match="--insecure is for this machine alone"):
+            asyncio.run(run_node(node, RemoteServer(address)))
+
+
+def test_the_commands_make_and_revoke(tmp_path: Path) -> None:
+    folder = tmp_path / "certs"
+    made = told("certs", "--out", folder, "--server", "registry", "--node", "a", "--node", "b")
+    assert len(made["written"]) == 8
+    assert told("certs", "--out", folder, "--revoke", "b")["revoked"] == ["b"]

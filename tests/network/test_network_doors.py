@@ -1,4 +1,4 @@
-"""Doors: who is let in before anything is read, how much a peer may send, certificates and how they are made.
+"""Doors: who is let in before anything is read, how much a peer may send, and strangers that change nothing.
 
 The health service that probes know is behind the same TLS as everything else.
 """
@@ -6,46 +6,37 @@ The health service that probes know is behind the same TLS as everything else.
 from __future__ import annotations
 
 import asyncio
-import base64
-import datetime
-import json
+import dataclasses
 import logging
+import math
+import random
+import re
 import shutil
-import stat
-from collections.abc import Sequence
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc  # type: ignore[import-untyped]
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import AttributeOID, NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from msgspec.structs import replace
 
-from commands import call, refusal
-from enemies import SPLIT, WORLD, Arriving, hello_of, long_fault, outcome_of, plan, simulated, without_usage
+from enemies import SILENCE, SPLIT, WORLD, Arriving, hello_of, long_fault, outcome_of, plan, stream_to, without_usage
 from fed_ucbvi import FedUCBVI, InputError, synthetic
-from fed_ucbvi.network import server, transport
-from fed_ucbvi.network.certificates import (
-    TLSFiles,
-    make_certificates,
-    read_request,
-    revoke,
-    revoked_names,
-    sign_request,
-    write_request,
-)
+from fed_ucbvi.network import certificates, server, transport
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke, revoked_names
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import NodeStream
-from fed_ucbvi.network.messages import PART_BYTES, Fault, Part, encode, in_parts
-from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.network.server import FederationServer
+from fed_ucbvi.network.messages import PART_BYTES, PROTOCOL, Fault, Hello, Part, Played, decode_down, encode, in_parts
+from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.transport import SERVICE, RemoteServer, WireCount
-from network import LOOPBACK, Served, assert_same, assert_simulated, federate, make_nodes
+from network import LOOPBACK, Served, TLSByName, assert_simulated, assert_simulation, make_nodes
 
 
 def served(certs: Path, name: str = "server") -> Served:
@@ -86,36 +77,20 @@ async def test_a_certificate_that_does_not_say_what_it_is_for_opens_no_door(tmp_
             await run_node(node, remote, patience=0.1)
 
 
-async def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is_said(tmp_path: Path) -> None:
+async def test_a_server_that_shows_anothers_certificate_is_left_before_a_word_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has a certificate that does not say what it is for, and shows the real server's, whose key it has not."""
     make_certificates(tmp_path, server="server", nodes=["node-0"])
-    vague = without_usage(tmp_path, "vague", "server")
-    streams = []
-
-    async def session(_: Any, context: Any) -> None:
-        streams.append(context)
-
-    async def show(_: Any, context: Any) -> bytes:
-        return (tmp_path / "server.crt").read_bytes()
-
-    authority, certificate, key = vague.read()
-    server = grpc.aio.server()
-    handlers = {
-        transport.METHOD: grpc.stream_stream_rpc_method_handler(session),
-        transport.CERTIFICATE: grpc.unary_unary_rpc_method_handler(show),
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
-    port = server.add_secure_port("127.0.0.1:0", credentials)
-    await server.start()
-    (node,) = make_nodes(WORLD, [3])
-    try:
-        with pytest.raises(InputError) as failure:
-            await run_node(node, RemoteServer(f"localhost:{port}", TLSFiles.of(tmp_path, "node-0")), patience=0.1)
-    finally:
-        await server.stop(None)
-    assert "no connection" in str(failure.value)
-    assert streams == []
+    without_usage(tmp_path, "vague", "server")
+    shown = AsyncMock(return_value=(tmp_path / "server.crt").read_bytes())
+    monkeypatch.setattr(transport.Listener, "_certificate", shown)
+    async with served(tmp_path, "vague") as hub:
+        remote = RemoteServer(f"localhost:{hub.server.port}", TLSFiles.of(tmp_path, "node-0"))
+        with pytest.raises(InputError, match="no connection"):
+            await run_node(make_nodes(WORLD, [3])[0], remote, patience=0.1)
+        assert shown.await_count
+        assert vars(hub.registry.wire) == vars(WireCount())
 
 
 async def test_a_name_with_line_breaks_is_logged_escaped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -138,6 +113,224 @@ async def test_one_name_may_open_so_many_streams_a_minute(tmp_path: Path, monkey
         assert told[3] == told[4] == "too many streams in 60 s"
         assert hub.registry.wire.messages_up == 3
         await asyncio.gather(*hub.join(*make_nodes(WORLD, SPLIT)))
+
+
+Told = list[tuple[str, str]]
+"""What should have been said, and what was."""
+
+
+async def beset(served: Served, attack: Callable[[], Awaitable[Told]]) -> None:
+    """An honest run under attack: with one node there, before it begins, and again and again until it is over."""
+    first, second = make_nodes(WORLD, SPLIT)
+    served.join(first)
+    await served.meet()
+    for expected, told in await attack():
+        assert expected in told
+    served.join(second)
+    attacks, serving = 0, served.start()
+    while not serving.done():
+        answers = [told for _, told in await attack()]
+        assert served.coordinator.done or SILENCE not in answers
+        attacks += 1
+    assert attacks
+    assert_simulation(await served.finish(), plan())
+
+
+async def test_strangers_are_rejected_by_certificate_and_name(tmp_path: Path, caplog: Any) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    make_certificates(ours, server="server", nodes=["node-0", "node-1", "lost", "guest"])
+    make_certificates(ours, nodes=["late"], days=-1)
+    make_certificates(theirs, server="server", nodes=["node-1"])
+    shutil.copy(ours / "ca.crt", theirs / "real-ca.crt")
+    revoke(ours, ["lost"])
+    own = make_nodes(WORLD, SPLIT)[1]
+    forged = TLSFiles(theirs / "real-ca.crt", theirs / "node-1.crt", theirs / "node-1.key")
+    cases: list[tuple[TLSFiles, Hello, str]] = [
+        (forged, hello_of(own), "failed to connect"),
+        (TLSFiles.of(ours, "late"), hello_of(own, node="late"), "failed to connect"),
+        (TLSFiles.of(ours, "server"), hello_of(own, node="server"), "failed to connect"),
+        (TLSFiles.of(theirs, "node-1"), hello_of(own), "failed to connect"),
+        (TLSFiles.of(ours, "node-0"), hello_of(own), "the certificate is for node-0, not for 'node-1'"),
+        (TLSFiles.of(ours, "guest"), hello_of(own), "'guest' is not on the list of nodes"),
+        (TLSFiles.of(ours, "lost"), hello_of(own), "the certificate of 'lost' has been revoked"),
+        (TLSFiles.of(ours, "node-0"), hello_of(own, node="node-0"), "another process is connected as 'node-0'"),
+    ]
+    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
+        task = dataclasses.replace(plan(), nodes=("node-0", "node-1", "lost"))
+        files: TLSByName = partial(TLSFiles.of, ours)
+        served = Served(task, None, files, LOOPBACK, revoked=lambda: revoked_names(ours))
+        address = f"127.0.0.1:{served.server.port}"
+
+        async def attack() -> Told:
+            return [(says, await outcome_of(RemoteServer(address, own), [hello])) for own, hello, says in cases]
+
+        await beset(served, attack)
+    for reason in ("'guest' is not on the list", "'lost' has been revoked", "another process"):
+        assert re.search(f"rejected: .*{reason}", caplog.text)
+
+
+async def test_a_node_does_not_take_another_nodes_certificate_for_the_servers(tmp_path: Path) -> None:
+    make_certificates(tmp_path, server="server", nodes=["localhost", "victim"])
+    files = {"server": "localhost"}
+    async with Served(plan(), None, lambda name: TLSFiles.of(tmp_path, files[name]), LOOPBACK) as impostor:
+        victim = Node("victim", lambda M: WORLD, 0, 3)
+        remote = RemoteServer(f"localhost:{impostor.server.port}", TLSFiles.of(tmp_path, "victim"))
+        with pytest.raises(InputError, match="no connection"):
+            await run_node(victim, remote, patience=0.2)
+
+
+def _cut_short(port: int) -> None:
+    """HTTP/2 by hand: a stream whose first gRPC frame announces more than follows, and goodbye."""
+
+    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+        return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/{SERVICE}/Session",
+        ":authority": "localhost",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    block = b"".join(
+        b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+        for name, value in headers.items()
+    )
+    message = b"\0" + struct.pack(">I", 1000) + b"ten bytes."
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as line:
+        line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, block))
+        line.sendall(frame(0, 0, 1, message))
+        line.recv(1)
+
+
+def _noise(port: int) -> None:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as line:
+        line.sendall(random.Random(7).randbytes(4096))
+        line.recv(1)
+
+
+async def test_strangers_who_talk_nonsense_are_told_so_and_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    own = make_nodes(WORLD, SPLIT)[1]
+    hello = hello_of(own)
+    own.enter(plan().welcome())
+    ready = own.enter(plan().welcome())
+    good = encode(hello)
+    cases: list[tuple[Sequence[Any], str]] = [
+        ([replace(hello, protocol=PROTOCOL + 1)], f"speaks protocol {PROTOCOL + 1}"),
+        ([replace(hello, run="another")], "holds the state of run another"),
+        ([replace(hello, first_agent=2)], "agents 2 to 3 are not all among this run's 0 to 2"),
+        ([replace(hello, first_agent=2**64 - 1)], "not all among"),
+        ([replace(hello, first_agent=2**63, agents=2**63)], "not all among"),
+        ([replace(hello, node="../a")], "cannot be a node's name"),
+        ([replace(hello, agents=0)], "not all among"),
+        ([replace(hello, first_agent=0)], "overlap with those of 'node-0'"),
+        ([replace(hello, node="node-0", first_agent=0, agents=1)], "another process is connected as 'node-0'"),
+        ([replace(hello, incarnation=b"short")], "length >= 16"),
+        ([replace(hello, node="a\nroot: all is well")], r"'a?root: all is well' cannot be a node's name"),
+        ([ready], "the first message must be a hello, got Joining"),
+        ([Played(1, 5, ())], "the first message must be a hello, got Played"),
+        ([hello, hello], "a joining was expected, got Hello"),
+        ([hello, replace(ready, states=4)], "the node's problem has (S, A, H) = (4, 2, 3)"),
+        ([hello, replace(ready, digest=b"x" * 32)], "is not the one of this run"),
+        ([hello, replace(ready, reward_offset=-1)], "a step of 'node-1' pays -1 to 0, one of this run 0 to 1"),
+        ([hello, replace(ready, reward_scale=0.0)], "cannot pay"),
+        ([hello, replace(ready, reward_offset=math.nan)], "cannot pay"),
+        ([hello, replace(ready, rounds=())], "must resume after round 0 but holds rounds []"),
+        ([b""], "0 bytes that are no message"),
+        ([good[:-3]], "bytes that are no message of this protocol"),
+        ([random.Random(1).randbytes(300)], "300 bytes that are no message of this protocol"),
+        ([long_fault(PART_BYTES + 20)], "above the limit of 65552"),
+        (in_parts(long_fault(PART_BYTES))[:1], "above the limit of 65536"),
+        ([long_fault(3 * PART_BYTES)], "larger than max"),
+    ]
+    with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
+        served = Served(plan(), address=LOOPBACK)
+
+        async def attack() -> Told:
+            for prank in (_cut_short, _noise):
+                await asyncio.to_thread(prank, served.server.port)
+            return [(says, await outcome_of(served.remote(), messages)) for messages, says in cases]
+
+        await beset(served, attack)
+    for _, says in cases[:-1]:
+        assert says in caplog.text
+    own_lines = [record.getMessage() for record in caplog.records if record.name.startswith("fed_ucbvi")]
+    assert not any("\n" in line for line in own_lines)
+
+
+async def test_a_flood_of_silent_streams_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One certificate is good for no more than its share of handshakes; there is room for each node besides."""
+    make_certificates(tmp_path, server="server", nodes=["node-0", "node-1", "flood"])
+    monkeypatch.setattr(server, "MAX_HANDSHAKES", 6)
+    monkeypatch.setattr(server, "MAX_STREAMS", 6)
+    served = Served(plan(), None, partial(TLSFiles.of, tmp_path), LOOPBACK)
+    served.start()
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(stream_to(served.remote("flood"))) for _ in range(14)]
+        answers = [asyncio.ensure_future(stream.hear()) for stream in streams]
+        while sum(answer.done() for answer in answers) < 8:
+            await asyncio.sleep(0.01)
+        reasons = {getattr(answer.result(), "reason", "") for answer in answers if answer.done()}
+        assert reasons == {"too many streams at one time"}
+        served.join(*make_nodes(WORLD, SPLIT))
+        outcome = await served.finish()
+        for answer in answers:
+            answer.cancel()
+    assert_simulation(outcome, plan())
+
+
+async def test_a_stream_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HELLO_SECONDS", 0.2)
+    async with Served(plan(), address=LOOPBACK) as served:
+        assert await outcome_of(served.remote(), []) == "the handshake took too long"
+
+
+async def test_a_seat_is_free_again_if_its_node_leaves_before_the_run() -> None:
+    served = Served(plan(), address=LOOPBACK)
+    served.start()
+    squatter, honest = Node("squatter", lambda M: WORLD, 0, 2), make_nodes(WORLD, SPLIT)
+    async with stream_to(served.remote()) as stream:
+        await stream.say(hello_of(squatter))
+        welcome: Any = await stream.hear()
+        await stream.say(squatter.enter(welcome))
+        await served.meet()
+        assert "overlap with those of 'squatter'" in await outcome_of(served.remote(), [hello_of(honest[0])])
+    while served.registry.members:
+        await asyncio.sleep(0.01)
+    served.join(*honest)
+    assert_simulation(await served.finish(), plan())
+
+
+async def test_texts_of_others_are_cut_and_cleaned_before_they_are_shown() -> None:
+    """The rounds a node says it holds, and the algorithm a server says it runs."""
+    async with Served(plan(), address=LOOPBACK) as served:
+        node = make_nodes(WORLD, SPLIT)[0]
+        ready = replace(node.enter(plan().welcome()), rounds=tuple(range(10, 20_000)))
+        told = await outcome_of(served.remote(), [hello_of(node, run=""), ready])
+    assert "but holds rounds [..., 19996, 19997, 19998, 19999], and what it lacks" in told
+    welcome = replace(plan().welcome(), version="fedq\n\x1b[31mroot: logged in" + "x" * 5_000)
+    heard: Any = decode_down(encode(welcome))
+    assert heard.version.isprintable()
+    assert len(heard.version) == 500
+
+
+async def test_endless_tls_handshakes_keep_no_node_out(tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fed_ucbvi.network.transport.HANDSHAKE_SECONDS", 3)
+    served = Served(plan(), None, tls_files, LOOPBACK)
+    served.start()
+    await asyncio.sleep(0.1)
+    idle = [socket.create_connection(("127.0.0.1", served.server.port), timeout=60) for _ in range(200)]
+    for one in idle[::2]:
+        one.sendall(b"\x16\x03\x01\x02\x00\x01")
+    first, last = make_nodes(WORLD, SPLIT)
+    served.join(first)
+    await asyncio.wait_for(served.meet(), 60)
+    for one in idle:
+        with suppress(ConnectionError), one:
+            await asyncio.to_thread(one.recv, 100)  # ends, or the test does
+    served.join(last)
+    await served.finish()
 
 
 # ------------------------------------------------------------------------------------------------- messages in parts
@@ -194,15 +387,15 @@ async def test_certificates_are_renewed_while_a_run_waits(tmp_path: Path, caplog
     """The node's old one is revoked under its open stream; the node comes back with the new one by itself."""
     ours, own = tmp_path / "ours", tmp_path / "own"
     for name in ("server", "node-0", "node-1"):
-        request, _ = write_request(own, name)
-        sign_request(ours, read_request(request.read_bytes()), server=name == "server")
+        request, _ = certificates.write_request(own, name)
+        certificates.sign_request(ours, certificates.read_request(request.read_bytes()), server=name == "server")
         shutil.copy(ours / f"{name}.crt", own)
     shutil.copy(ours / "ca.crt", own)
 
     def renew(name: str, *, server: bool = False) -> None:
         """A new certificate for a new key, put in place of the old ones."""
-        request, key = write_request(tmp_path / "fresh", name)
-        sign_request(ours, read_request(request.read_bytes()), server=server, renew=True)
+        request, key = certificates.write_request(tmp_path / "fresh", name)
+        certificates.sign_request(ours, certificates.read_request(request.read_bytes()), server=server, renew=True)
         shutil.copy(key, own)
         shutil.copy(ours / f"{name}.crt", own)
 
@@ -227,7 +420,7 @@ async def test_certificates_are_renewed_while_a_run_waits(tmp_path: Path, caplog
         assert await probe.certificate() == (own / "server.crt").read_bytes() != old
         hub.join(nodes[1])
         outcome = await hub.finish()
-        assert_same(outcome.run, simulated(), regret=False)
+        assert_simulation(outcome, plan())
     assert "keeps the certificate it has: the key is not that of the certificate" in caplog.text
     assert len(revoked_names(ours)) == 1
     assert revoked_names(ours)[0].startswith("node-0 ")
@@ -291,133 +484,3 @@ async def test_a_server_that_is_stopped_says_so_and_watchers_may_leave(caplog: p
         with pytest.raises(asyncio.CancelledError):
             await run
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
-
-
-# ------------------------------------------------------------------------------------------------------- certificates
-
-
-def test_keys_are_private_and_certificates_say_what_they_are_for(tmp_path: Path) -> None:
-    names = ["registry.example.org", "10.0.0.7"]
-    written = make_certificates(tmp_path, server="registry", hosts=names, nodes=["a", "b"])
-    names = [f"{name}.{kind}" for name in ("ca", "registry", "a", "b") for kind in ("crt", "key")]
-    assert [path.name for path in written] == names
-    for path in written:
-        if path.suffix == ".key":
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
-    for name in ("registry", "a"):
-        certificate = x509.load_pem_x509_certificate((tmp_path / f"{name}.crt").read_bytes())
-        certificate.verify_directly_issued_by(authority)
-        assert certificate.subject.rfc4514_string() == f"CN={name}"
-        life = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
-        assert 364 < life.days + 1 < 366
-        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        assert [oid._name for oid in usage] == ["serverAuth" if name == "registry" else "clientAuth"]
-    registry = x509.load_pem_x509_certificate((tmp_path / "registry.crt").read_bytes())
-    hosts = registry.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert "registry.example.org" in hosts.get_values_for_type(x509.DNSName)
-    assert "10.0.0.7" in map(str, hosts.get_values_for_type(x509.IPAddress))
-
-
-def test_certificates_are_never_replaced(tmp_path: Path) -> None:
-    make_certificates(tmp_path, nodes=["a"])
-    before = (tmp_path / "ca.key").read_bytes()
-    with pytest.raises(InputError, match="'a' already"):
-        make_certificates(tmp_path, nodes=["a"])
-    make_certificates(tmp_path, nodes=["b"])
-    assert (tmp_path / "ca.key").read_bytes() == before
-    (tmp_path / "ca.key").unlink()
-    with pytest.raises(InputError, match="where the authority's key is"):
-        make_certificates(tmp_path, nodes=["c"])
-    for name in ("", "a/b", "..", "x" * 64, "ca"):
-        with pytest.raises(InputError):
-            make_certificates(tmp_path / "other", nodes=[name])
-
-
-def told(*arguments: object) -> Any:
-    """What a command gives as JSON."""
-    done = call(*arguments, "--json")
-    assert done.exit_code == 0, done.output
-    return json.loads(done.output)
-
-
-def test_every_party_makes_its_own_key_and_takes_part_with_what_the_authority_signed(tmp_path: Path) -> None:
-    authority, own = tmp_path / "authority", tmp_path / "own"
-    for name, more in (("server", ("--server", "--host", "127.0.0.1")), ("node-0", ())):
-        asked = told("certs", "request", name, "--out", own)
-        assert asked["name"] == name
-        request, key = (Path(path) for path in asked["written"])
-        assert stat.S_IMODE(key.stat().st_mode) == 0o600
-        assert b"PRIVATE" not in request.read_bytes()
-        signed = told("certs", "sign", request, "--out", authority, *more)
-        assert signed["fingerprint"] == asked["fingerprint"]
-        shutil.copy(authority / f"{name}.crt", own)
-    shutil.copy(authority / "ca.crt", own)
-    assert {path.name for path in authority.iterdir()} == {"ca.crt", "ca.key", "node-0.crt", "server.crt"}
-    plan = plan_for(FedUCBVI(), WORLD, 5)
-    assert federate(plan, make_nodes(WORLD, [3]), partial(TLSFiles.of, own), address=LOOPBACK).run.complete
-    request_file = str(own / "node-0.csr")
-    for arguments, says in (
-        (("request", "node-0", "--out", str(own)), "there is a key 'node-0'"),
-        (("request", "a b", "--out", str(own)), "cannot be a node's name"),
-        (("request", "ca", "--out", str(own)), "there is a key 'ca'"),
-        (("sign", request_file, "--out", str(authority)), "already; --renew makes another"),
-        (("sign", request_file, "--out", str(tmp_path / "new"), "--renew"), "no certificate 'node-0'"),
-        (("sign", request_file, "--out", str(authority), "--host", "x"), "pass --server"),
-        (("sign", request_file, "--out", str(own)), "already"),
-        (("sign", str(own / "none.csr"), "--out", str(authority)), "No such file"),
-    ):
-        assert says in refusal("certs", *arguments)
-    assert not (tmp_path / "new").exists()
-    assert "put options behind" in refusal("certs", "--out", authority, "request", "x", "--out", own)
-
-
-def test_a_request_that_asks_for_more_than_a_name_or_is_not_its_keys_own_is_refused() -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-
-    def subject(*names: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
-
-    def pem(builder: x509.CertificateSigningRequestBuilder, by: Any = key) -> bytes:
-        return builder.sign(by, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    builder = x509.CertificateSigningRequestBuilder()
-    plain = builder.subject_name(subject("node-0"))
-    assert read_request(pem(plain)).name == "node-0"
-    der = bytearray(x509.load_pem_x509_csr(pem(plain)).public_bytes(serialization.Encoding.DER))
-    place = der.index(b"node-0")
-    der[place : place + 6] = b"node-1"
-    forged = b"-----BEGIN CERTIFICATE REQUEST-----\n%s-----END CERTIFICATE REQUEST-----\n" % base64.encodebytes(der)
-    organisation = x509.NameAttribute(NameOID.ORGANIZATION_NAME, "clinic")
-    for request, says in (
-        (forged, "not signed with its own key"),
-        (pem(plain.add_extension(x509.SubjectAlternativeName([x509.DNSName("hub")]), critical=False)), "more than a"),
-        (pem(plain.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)), "more than a"),
-        (pem(plain.add_attribute(AttributeOID.CHALLENGE_PASSWORD, b"sesame")), "more than a name"),
-        (pem(builder.subject_name(x509.Name([*subject("node-0"), organisation]))), "more than a name"),
-        (pem(builder.subject_name(subject())), "0 names where one is needed"),
-        (pem(builder.subject_name(subject("a", "b"))), "2 names where one is needed"),
-        (pem(builder.subject_name(subject("../node"))), "cannot be a node's name"),
-        (pem(builder.subject_name(subject("ca"))), "the authority's own name"),
-        (pem(plain, ec.generate_private_key(ec.SECP384R1())), "not of the kind P-256"),
-        (b"hello", "no signing request"),
-        (b"x" * 20_000, "more than 16384 bytes"),
-    ):
-        with pytest.raises(InputError, match=says):
-            read_request(request)
-
-
-def test_insecure_is_refused_off_loopback() -> None:
-    for address in ("0.0.0.0:0", "10.1.2.3:5", "[::]:5", "example.org:1"):
-        with pytest.raises(InputError, match="--insecure is for this machine alone"):
-            FederationServer(plan_for(FedUCBVI(), WORLD, 5), address, None)
-        (node,) = make_nodes(WORLD, [3])
-        with pytest.raises(InputError, match="--insecure is for this machine alone"):
-            asyncio.run(run_node(node, RemoteServer(address)))
-
-
-def test_the_commands_make_and_revoke(tmp_path: Path) -> None:
-    folder = tmp_path / "certs"
-    made = told("certs", "--out", folder, "--server", "registry", "--node", "a", "--node", "b")
-    assert len(made["written"]) == 8
-    assert told("certs", "--out", folder, "--revoke", "b")["revoked"] == ["b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import re
@@ -14,52 +15,27 @@ import pytest
 from msgspec.structs import replace
 
 from deaths import CrashError
-from enemies import ALGORITHM, INCARNATION, SPLIT, WORLD, T, Turn, long_fault, plan, simulated, turning
+from enemies import ALGORITHM, SPLIT, WORLD, T, Turn, hello_of, long_fault, plan, turning
 from fed_ucbvi.network.arrays import Changes
 from fed_ucbvi.network.checks import Expected, ReportSchema
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import (
-    PROTOCOL,
-    Decline,
-    DeltaCache,
-    Hello,
-    Joining,
-    Played,
-    Report,
-    Request,
-    Up,
-    encode,
-    in_parts,
-)
+from fed_ucbvi.network.messages import Decline, DeltaCache, Joining, Played, Report, Request, encode, in_parts
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server import Outcome
-from network import (
-    LOOPBACK,
-    Served,
-    assert_run_without_the_first_agent,
-    assert_same,
-    check_report,
-    federate,
-    make_nodes,
-    tell,
-)
+from network import LOOPBACK, Served, assert_run_of_the_others, assert_simulation, check_report, federate, make_nodes
 
 
-def with_turned(
+async def with_turned(
     task: RunPlan, turn: Turn, folder: Path | None = None, *, address: str | None = None
 ) -> tuple[Outcome, str]:
     """A run in which node-0 turns; the outcome, and what it was told at the end."""
-
-    async def story() -> tuple[Outcome, str]:
-        served = Served(task, None if folder is None else folder / "checkpoint", address=address)
-        enemy, honest = make_nodes(WORLD, SPLIT, folder)
-        (turned,) = served.begin(turning(enemy, served.remote(), turn))
-        served.join(honest)
-        return await served.finish(), await turned
-
-    return tell(story())
+    served = Served(task, None if folder is None else folder / "checkpoint", address=address)
+    enemy, honest = make_nodes(WORLD, SPLIT, folder)
+    (turned,) = served.begin(turning(enemy, served.remote(), turn))
+    served.join(honest)
+    return await served.finish(), await turned
 
 
 def assert_dropped(outcome: Outcome, told: str, number: int, says: str) -> None:
@@ -74,7 +50,7 @@ def _as_played(**changes: Any) -> Turn:
     return lambda answer: [encode(replace(answer, **changes) if isinstance(answer, Played) else answer)]
 
 
-def _says(message: Up | bytes) -> Turn:
+def _says(message: Any) -> Turn:
     return lambda _: [message if isinstance(message, bytes) else encode(message)]
 
 
@@ -85,7 +61,7 @@ FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
     "a truncated message": (lambda answer: [encode(answer)[:-1]], "bytes that are no message"),
     "too long a message": (_says(b"x" * 70_000), "a message of 70000 bytes or more, above the limit of 65552"),
     "many parts": (lambda _: in_parts(b"x" * (20 << 16))[:3], "65537 bytes or more, above the limit of 65536"),
-    "another hello": (_says(Hello(PROTOCOL, "", "node-0", INCARNATION, 0, 1, "")), "a Hello in the middle"),
+    "another hello": (_says(hello_of(make_nodes(WORLD, SPLIT)[0])), "a Hello in the middle"),
     "another ready": (_says(Joining(3, 2, 3, bytes(32), (0,))), "a Joining in the middle"),
     "an answer of a later round": (_as_played(round=2), f"answered round 2, episodes {INSTEAD}"),
     "a report": (_says(Report(1, 0, (np.zeros((1, 3, 2)),))), f"answered round 1, exchange 0 {INSTEAD}"),
@@ -101,46 +77,45 @@ FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
 
 
 @pytest.mark.parametrize("kind", FIRST_ANSWERS)
-def test_a_node_that_answers_wrongly_is_dropped_by_name_and_the_run_is_that_of_the_others(kind: str) -> None:
+async def test_a_node_that_answers_wrongly_is_dropped_by_name_and_the_run_is_that_of_the_others(kind: str) -> None:
     turn, says = FIRST_ANSWERS[kind]
     task = plan(on_violation="drop")
-    outcome, told = with_turned(task, turn)
+    outcome, told = await with_turned(task, turn)
     assert_dropped(outcome, told, 1, says)
-    assert_run_without_the_first_agent(outcome.run, task)
+    assert_run_of_the_others(outcome.run, task)
 
 
 def test_a_run_that_a_violation_has_stopped_goes_on_with_honest_nodes(tmp_path: Path) -> None:
     lie = in_reports(_set(0, (0, 1, 1), -1), 3)
     with pytest.raises(FederationStoppedError, match="'node-0' broke the rules in round 3: agent 0: n"):
-        with_turned(plan(), lie, tmp_path)
+        asyncio.run(with_turned(plan(), lie, tmp_path))
     honest = federate(plan(), make_nodes(WORLD, SPLIT, tmp_path), folder=tmp_path / "checkpoint")
-    assert_same(honest.run, simulated(), regret=False)
+    assert_simulation(honest, plan())
 
 
-def test_replayed_answers_are_passed_over_and_change_nothing() -> None:
+async def test_replayed_answers_are_passed_over_and_change_nothing() -> None:
     """Every answer comes twice, after copies of some of the earlier ones, out of order."""
     chance = random.Random(5)
     past: list[bytes] = []
     sent = DeltaCache()
 
-    def turn(answer: Up) -> Iterable[bytes]:
+    def turn(answer: Any) -> Iterable[bytes]:
         copies = chance.sample(past, min(len(past), 3))
         past.append(encode(answer, sent))
         return [*copies, past[-1], past[-1]]
 
-    outcome, told = with_turned(plan(), turn)
+    outcome, told = await with_turned(plan(), turn)
     assert told == ""
-    assert outcome.events == []
-    assert_same(outcome.run, simulated(), regret=False)
+    assert_simulation(outcome, plan())
 
 
-def test_a_node_that_never_answers_is_done_without_after_deadline_and_patience() -> None:
+async def test_a_node_that_never_answers_is_done_without_after_deadline_and_patience() -> None:
     task = plan(on_away="exclude", deadline=2.0, patience=1.0)
-    outcome, told = with_turned(task, lambda _: ())
+    outcome, told = await with_turned(task, lambda _: ())
     assert told == "no answer within 2 s"
     (event,) = outcome.events
     assert event == {"round": 1, "node": "node-0", "what": "away for 1 s", "done": "exclude"}
-    assert_run_without_the_first_agent(outcome.run, task)
+    assert_run_of_the_others(outcome.run, task)
 
 
 async def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_again_and_again() -> None:
@@ -159,32 +134,29 @@ async def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_aga
     outcome = await served.finish()
     what = "it ended 5 streams where one answer was due"
     assert outcome.events == [{"round": 1, "node": "node-0", "what": what, "done": "drop"}]
-    assert_run_without_the_first_agent(outcome.run, plan())
+    assert_run_of_the_others(outcome.run, plan())
 
 
-def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
+async def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
     """A stream is read when an answer is due; the rest waits on the line, and the sender with it."""
 
-    def turn(answer: Up) -> Iterable[bytes]:
+    def turn(answer: Any) -> Iterable[bytes]:
         yield encode(answer)
         for _ in range(100_000):
             yield long_fault(5_000)
 
     task = plan(on_violation="drop", on_away="exclude", patience=0.5)
-    outcome, _ = with_turned(task, turn, address=LOOPBACK)
+    outcome, _ = await with_turned(task, turn, address=LOOPBACK)
     assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(1, "node-0", "exclude")]
     assert outcome.ended
     assert not outcome.run.complete
     assert outcome.wire.bytes_up < 5_000_000
 
 
-# ----------------------------------------------------------------------------------------------------- false reports
-
-
 def in_reports(lie: Callable[[list[Any]], None], first_round: int = 1) -> Turn:
     """Change the arrays of reports, from some round on."""
 
-    def turn(answer: Up) -> Iterable[bytes]:
+    def turn(answer: Any) -> Iterable[bytes]:
         if isinstance(answer, Report) and answer.round >= first_round:
             arrays: list[Any] = [array.copy() for array in answer.arrays]
             lie(arrays)
@@ -256,10 +228,10 @@ FALSE_REPORTS = [
 ]
 
 
-def _instead_of_report(number: int, answer: Up) -> Turn:
+def _instead_of_report(number: int, answer: Any) -> Turn:
     """Honest answers, whole, until that round's report of exchange 0."""
 
-    def turn(honest: Up) -> Iterable[bytes]:
+    def turn(honest: Any) -> Iterable[bytes]:
         due = isinstance(honest, Report) and (honest.round, honest.exchange) == (number, 0)
         return [encode(answer if due else honest)]
 
@@ -285,9 +257,9 @@ FALSE_ANSWERS: list[tuple[int, Turn, str]] = [
     ("number", "turn", "says"),
     [*((number, in_reports(lie, number), says) for number, lie, says in FALSE_REPORTS), *FALSE_ANSWERS],
 )
-def test_a_false_report_is_refused_by_agent_and_field(number: int, turn: Turn, says: str) -> None:
+async def test_a_false_report_is_refused_by_agent_and_field(number: int, turn: Turn, says: str) -> None:
     """From the first round on, or later."""
-    outcome, told = with_turned(plan(on_violation="drop"), turn)
+    outcome, told = await with_turned(plan(on_violation="drop"), turn)
     assert_dropped(outcome, told, number, says)
     assert outcome.ended
     assert not outcome.run.complete

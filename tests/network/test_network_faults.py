@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from contextlib import suppress
+import logging
+import os
+import re
+import shutil
+import signal
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from deaths import CrashError, failing, keep_alive, mortal, with_deaths
 from enemies import SEED, SPLIT, WORLD, T
-from fed_ucbvi import FedUCBVI, InputError, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine import state_store
+from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.network import client, coordinator, transport
 from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.failures import FederationStoppedError
+from fed_ucbvi.network.failures import FederationStoppedError, RefusedError
+from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.transport import RemoteServer
-from federation_processes import Line
+from federation_processes import Line, Processes
 from matrices import first_of
-from network import LOOPBACK, Served, assert_run_without_the_first_agent, assert_same, federate, make_nodes, tell
+from network import LOOPBACK, Served, assert_run_of_the_others, assert_simulation, federate, make_nodes
 from runs import without_cautions
 
 ALGORITHM = FedUCBVI(nu=30)
@@ -38,13 +47,8 @@ LOCAL = FedUCBVI(synchronisation="local")
 pytestmark = without_cautions
 
 
-def plan(algorithm: FedUCBVI = ALGORITHM, **rules: Any) -> RunPlan:
-    return plan_for(algorithm, WORLD, T, seed=SEED, run="the-run", **{"patience": 300.0, **rules})
-
-
-def assert_undisturbed(outcome: Outcome, algorithm: Any = ALGORITHM, episodes: int = T) -> None:
-    assert outcome.events == []
-    assert_same(outcome.run, run(algorithm, WORLD, episodes, seed=SEED, driver="episodes"), regret=False)
+def plan(algorithm: Any = ALGORITHM, episodes: int = T, **rules: Any) -> RunPlan:
+    return plan_for(algorithm, WORLD, episodes, seed=SEED, run="the-run", **{"patience": 300.0, **rules})
 
 
 DEATHS = [1, 2, 3, 4, 5, 6, 7, 1, 13, 29]
@@ -64,8 +68,8 @@ def test_a_node_that_dies_again_and_again_changes_nothing(
     algorithm: Any, episodes: int, deaths: list[int], after: bool, tmp_path: Path
 ) -> None:
     """Before its work, or after it and before it has given its answer."""
-    task = plan_for(algorithm, WORLD, episodes, seed=SEED, run="the-run", patience=300.0)
-    assert_undisturbed(with_deaths(task, WORLD, SPLIT, tmp_path, deaths, after), algorithm, episodes)
+    task = plan(algorithm, episodes)
+    assert_simulation(with_deaths(task, WORLD, SPLIT, tmp_path, deaths, after), task)
 
 
 @pytest.mark.parametrize("moment", ["before a round", "in the middle of a synchronisation", "before its checkpoint"])
@@ -82,7 +86,7 @@ async def test_a_server_that_dies_goes_on(moment: str, tmp_path: Path, monkeypat
     served.join(*make_nodes(WORLD, SPLIT, tmp_path))
     outcome = await served.finish_after(CrashError, replace(plan(), run="another"), tmp_path / "checkpoint")
     assert len(calls) > 20
-    assert_undisturbed(outcome)
+    assert_simulation(outcome, plan())
 
 
 def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +95,7 @@ def test_a_full_disk_is_waited_for_on_either_side(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(coordinator, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
-    assert_undisturbed(federate(plan(), make_nodes(WORLD, SPLIT, tmp_path), folder=tmp_path / "checkpoint"))
+    assert_simulation(federate(plan(), make_nodes(WORLD, SPLIT, tmp_path), folder=tmp_path / "checkpoint"), plan())
     assert len(writes) > 20
 
 
@@ -117,9 +121,7 @@ async def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress() 
 @pytest.mark.parametrize("name", ["fed-ucbvi", "fedq-bernstein", "concurrent-ucbvi"])
 async def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tmp_path: Path) -> None:
     """Twice; in between the server begins anew as well. The node is brought back by the server's history."""
-    algorithm, kept = make_algorithm(name, {}), tmp_path / "checkpoint"
-    task = plan_for(algorithm, WORLD, 40, seed=SEED)
-    deaths = [14, 60]
+    task, kept, deaths = plan(make_algorithm(name, {}), 40), tmp_path / "checkpoint", [14, 60]
 
     def die(run: coordinator.Coordinator) -> None:
         if run.round == 12:
@@ -136,22 +138,17 @@ async def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: s
     served.begin(keep_alive(mortal(WORLD, SPLIT, None, deaths), served.remote()))
     outcome = await served.finish()
     assert deaths == []
-    assert_undisturbed(outcome, algorithm, 40)
+    assert_simulation(outcome, task)
 
 
 def test_what_a_kill_while_writing_has_left_is_swept_up(tmp_path: Path) -> None:
-    kept = ServerCheckpoint(tmp_path / "checkpoint")
-    kept.adopt(plan())
-    kept.close()
+    ServerCheckpoint(tmp_path / "checkpoint", plan()).close()
     drafts = [tmp_path / "checkpoint" / ".log-000001.partial-1", tmp_path / "node-0" / ".log-000001.partial-2"]
     for draft in drafts:
         draft.parent.mkdir(exist_ok=True)
         draft.write_bytes(b"half")
-    assert_undisturbed(federate(plan(), make_nodes(WORLD, [3], tmp_path), folder=tmp_path / "checkpoint"))
+    assert_simulation(federate(plan(), make_nodes(WORLD, [3], tmp_path), folder=tmp_path / "checkpoint"), plan())
     assert not any(draft.exists() for draft in drafts)
-
-
-# ------------------------------------------------------------------------------------------------ lines that break
 
 
 @pytest.mark.parametrize("fault", first_of(["stalled", "cut"]))
@@ -167,7 +164,7 @@ async def test_a_line_that_breaks_while_nobody_speaks_is_mended(fault: str, monk
         monkeypatch.setattr(transport, "_KEEP_ALIVE", ten_times_faster)
         monkeypatch.setattr(transport, "KEEP_ALIVE_SECONDS", 1)
     async with asyncio.timeout(50 if fault == "stalled" else 300):
-        served = Served(plan_for(LOCAL, WORLD, T, seed=SEED), address=LOOPBACK)
+        served = Served(plan(LOCAL), address=LOOPBACK)
         first, second = make_nodes(WORLD, [1, 2])
         with Line(served.server.port) as line:
             far = RemoteServer(f"127.0.0.1:{line.port}")
@@ -185,7 +182,7 @@ async def test_a_line_that_breaks_while_nobody_speaks_is_mended(fault: str, monk
                     await asyncio.sleep(0.01)
             served.join(second)
             outcome = await served.finish()
-    assert_undisturbed(outcome, LOCAL)
+    assert_simulation(outcome, plan(LOCAL))
 
 
 def test_an_insecure_connection_takes_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,13 +191,13 @@ def test_an_insecure_connection_takes_no_proxy(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("no_proxy", "no_grpc_proxy"):
         monkeypatch.delenv(name, raising=False)
-    assert_undisturbed(federate(plan(), make_nodes(WORLD, [3]), address=LOOPBACK))
+    assert_simulation(federate(plan(), make_nodes(WORLD, [3]), address=LOOPBACK), plan())
 
 
 # ------------------------------------------------------------------------------------------- nodes that stay away
 
 
-def with_departure(
+async def with_departure(
     task: RunPlan,
     dies_at: int,
     folder: Path | None = None,
@@ -213,7 +210,6 @@ def with_departure(
 
     If its checkpoint is ``kept``, the server dies as well, as soon as it has decided what to do without the node.
     """
-
     deaths = []
 
     def die(run: coordinator.Coordinator) -> None:
@@ -221,33 +217,29 @@ def with_departure(
             deaths.append(run.round)
             raise CrashError
 
-    async def story() -> Outcome:
-        served = Served(task, kept, address=address, report=die)
+    served = Served(task, kept, address=address, report=die)
 
-        async def depart() -> None:
-            with suppress(CrashError):
-                await run_node(mortal(WORLD, SPLIT, folder, [dies_at])(), served.remote())
-            if back:
-                while not served.coordinator.engine.events:
-                    await asyncio.sleep(0.01)
-                await run_node(make_nodes(WORLD, SPLIT, folder)[0], served.remote())
+    async def depart() -> None:
+        with suppress(CrashError):
+            await run_node(mortal(WORLD, SPLIT, folder, [dies_at])(), served.remote())
+        if back:
+            while not served.coordinator.engine.events:
+                await asyncio.sleep(0.01)
+            await run_node(make_nodes(WORLD, SPLIT, folder)[0], served.remote())
 
-        served.begin(depart())
-        served.join(make_nodes(WORLD, SPLIT)[1])
-        return await (served.finish() if kept is None else served.finish_after(CrashError, task, kept))
-
-    outcome = tell(story())
+    served.begin(depart())
+    served.join(make_nodes(WORLD, SPLIT)[1])
+    outcome = await (served.finish() if kept is None else served.finish_after(CrashError, task, kept))
     assert len(deaths) == (kept is not None)
     return outcome
 
 
 @pytest.mark.parametrize("away", ["last", "exclude"])
-def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, tmp_path: Path) -> None:
+async def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, tmp_path: Path) -> None:
     task = plan(on_away=away, patience=0.3)
-    outcome = with_departure(task, 23, tmp_path, kept=tmp_path / "checkpoint")
+    outcome = await with_departure(task, 23, tmp_path, kept=tmp_path / "checkpoint")
     (event,) = outcome.events
-    assert event["node"] == "node-0"
-    assert event["done"] == away
+    assert (event["node"], event["done"]) == ("node-0", away)
     records = outcome.run.records
     missing = records["agent_episodes"] == 2 * records["length"]
     assert (missing == (np.arange(len(missing)) + 1 >= event["round"])).all()
@@ -262,10 +254,9 @@ def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, t
     assert (records["agent"][missing][1:] != 0).all()
 
 
-def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
-    task = replace(plan(on_away="last", patience=0.2), setting=replace(plan().setting, episodes=3_000))
-    outcome = with_departure(task, 23, tmp_path, back=True)
+    outcome = await with_departure(plan(episodes=3_000, on_away="last", patience=0.2), 23, tmp_path, back=True)
     assert [event["done"] for event in outcome.events] == ["last", "takes part again"]
     left, returned = (event["round"] for event in outcome.events)
     shares = outcome.run.records["agent_episodes"] / outcome.run.records["length"]
@@ -273,23 +264,19 @@ def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: py
     assert (outcome.run.records["agents"] == shares).all()
 
 
-def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:
+async def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:
     task = plan(LOCAL, on_away="exclude", patience=0.2)
-    outcome = with_departure(task, 1, tmp_path)
-    assert_run_without_the_first_agent(outcome.run, task)
+    outcome = await with_departure(task, 1, tmp_path)
+    assert_run_of_the_others(outcome.run, task)
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_only_algorithms_that_report_counts_may_go_on_without_all_their_agents(name: str) -> None:
     algorithm = make_algorithm(name, {})
     federation = synthetic(agents=1 if algorithm.single_agent else 3, states=3, actions=2, horizon=3)
-    task = plan_for(algorithm, federation, 10, on_away="exclude")
-
-    if name in ("ucbvi", "concurrent-ucbvi", "ucb-advantage", "concurrent-ucb-advantage"):
-        with pytest.raises(InputError, match="needs all its agents"):
-            FederationServer(task, None, None)
-    else:
-        FederationServer(task, None, None)
+    needs_all = name in ("ucbvi", "concurrent-ucbvi", "ucb-advantage", "concurrent-ucb-advantage")
+    with pytest.raises(InputError, match="needs all its agents") if needs_all else nullcontext():
+        FederationServer(plan_for(algorithm, federation, 10, on_away="exclude"), None, None)
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
@@ -312,13 +299,9 @@ def test_asking_for_a_report_twice_gives_the_same(name: str) -> None:
         np.testing.assert_equal(algorithm.report(agents, query, exchange), first)
 
 
-# --------------------------------------------------------------------------------------------------------------- live
-
-
 def test_live_nodes_stop_where_the_signal_reaches_them_and_all_play_t_episodes() -> None:
-    task = plan_for(ALGORITHM, WORLD, T, seed=SEED, collection="live")
     nodes = make_nodes(WORLD, [1, 1, 1])
-    outcome = federate(task, nodes)
+    outcome = federate(plan(collection="live"), nodes)
     records = outcome.run.records
     assert outcome.run.complete
     assert records["agent_episodes"].sum() == 3 * T
@@ -329,11 +312,130 @@ def test_live_nodes_stop_where_the_signal_reaches_them_and_all_play_t_episodes()
     assert outcome.run.value > 0.8 * outcome.run.about.optimal_value
 
 
-def test_a_live_run_ends_without_a_node_that_never_comes_back() -> None:
-    task = plan_for(LOCAL, WORLD, T, seed=SEED, collection="live", on_away="last", patience=0.3)
-    outcome = with_departure(task, 10, address=LOOPBACK)
+async def test_a_live_run_ends_without_a_node_that_never_comes_back() -> None:
+    outcome = await with_departure(plan(LOCAL, collection="live", on_away="last", patience=0.3), 10, address=LOOPBACK)
     (event,) = outcome.events
     assert (event["node"], event["done"]) == ("node-0", "last")
     assert outcome.ended
     assert not outcome.run.complete
     assert 2 * T <= outcome.run.records["agent_episodes"].sum() < 3 * T
+
+
+# ----------------------------------------------------------------------------------------- what cannot go on says so
+
+
+async def without_the_second(served: Served, **options: Any) -> asyncio.Future[Any]:
+    """Two nodes begin a run, and one of them goes in its third round; the other one."""
+    first, second = served.join(*make_nodes(WORLD, SPLIT), **options)
+    await served.reach(3)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    return first
+
+
+async def test_a_node_that_was_excluded_is_told_why() -> None:
+    served = Served(plan(episodes=100_000, patience=0.2, deadline=5.0, on_away="exclude"))
+    first = await without_the_second(served)
+    while not served.registry.members["node-1"].out:
+        await asyncio.sleep(0.01)
+    with pytest.raises(RefusedError, match=r"'node-1' has been excluded from this run in round \d+: away for 0.2 s"):
+        await run_node(make_nodes(WORLD, SPLIT)[1], served.remote())
+    first.cancel()
+    ends = await asyncio.gather(first, served.start(), return_exceptions=True)
+    assert isinstance(ends[1], FederationStoppedError)
+
+
+async def test_nodes_hear_why_their_server_has_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        served = Served(plan(episodes=100_000, patience=0.3))
+        first = await without_the_second(served, patience=2.0)
+        ends = await asyncio.gather(first, served.start(), return_exceptions=True)
+    why = r"the server has stopped: 'node-1' has stayed away, or has not answered, for 0.3 s in round \d+"
+    assert re.search(f"node-0: the server has ended the stream: {why}", caplog.text)
+    assert re.search(f"Before that: the server has ended the stream: {why}", str(ends[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_a_process_that_was_frozen_and_excluded_learns_why_when_it_wakes(tmp_path: Path) -> None:
+    with Processes(tmp_path, "--deadline", "4", "--patience", "5", "--on-away", "exclude") as parties:
+        parties.start("server", "node-0", "node-1")
+        parties.reach(3)
+        parties.signal("node-1", signal.SIGSTOP)
+        parties.reach(8)
+        parties.signal("node-1", signal.SIGCONT)
+        assert parties.parties["node-1"].end() == 2
+        said = parties.parties["node-1"].words()
+    assert "Internal error" not in said
+    assert re.search(r"'node-1' has been excluded from this run in round \d+: away for 5 s|no connection to", said)
+
+
+@pytest.mark.parametrize("lost", ["a simulation", "a server", "node-0", "node-0/memory"])
+def test_what_has_lost_its_log_is_not_begun_anew(lost: str, tmp_path: Path) -> None:
+    folder = tmp_path / lost
+
+    def go_on() -> None:
+        if lost == "a simulation":
+            resume(folder)
+        elif lost == "a server":
+            ServerCheckpoint(folder, plan())
+        else:
+            make_nodes(WORLD, SPLIT, tmp_path)[0].enter(plan().welcome())
+
+    if lost == "a simulation":
+        run(ALGORITHM, WORLD, 30, checkpoint=folder)
+    else:
+        federate(plan(), make_nodes(WORLD, SPLIT, tmp_path), folder=folder if lost == "a server" else None)
+    if lost.startswith("node"):
+        go_on()
+    if lost == "node-0/memory":
+        shutil.rmtree(folder)
+    for path in folder.glob("log-*"):
+        path.unlink()
+    with pytest.raises(InputError, match="its log is missing"):
+        go_on()
+
+
+@pytest.mark.parametrize("place", ["StateStore.write", "write_manifest"])
+def test_a_node_killed_while_it_makes_its_folder_can_begin(place: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """Before the state is written, or between state and manifest."""
+    with monkeypatch.context() as patch:
+        patch.setattr(f"fed_ucbvi.network.node_state_store.{place}", Mock(side_effect=SystemExit))
+        with pytest.raises(SystemExit):
+            make_nodes(WORLD, SPLIT, tmp_path)[0].enter(plan().welcome())
+    make_nodes(WORLD, SPLIT, tmp_path)[0].enter(plan().welcome())
+
+
+def test_agents_that_cannot_be_are_refused_before_memory_is_taken() -> None:
+    with pytest.raises(InputError, match="agents on this node take at least"):
+        Node("a", lambda M: WORLD, 0, 10**9)
+    source, welcome = Mock(), plan().welcome()
+    spec = welcome.spec.replace(b'"agents": 3', b'"agents": 1000000000')
+    assert b"1000000000" in spec
+    with pytest.raises(InputError, match="1,000,000,000 agents of the server's run take at least"):
+        Node("a", source, 0, 1).enter(structs.replace(welcome, spec=spec))
+    assert not source.called
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_named_and_leaves_nothing_half_written(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(ALGORITHM, WORLD, 30, checkpoint=tmp_path / "kept")
+    before = {path: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+
+    def full(*_: object) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fed_ucbvi.engine.state_store.os.fsync", full)
+        patch.setattr("fed_ucbvi.core.files.Path.write_bytes", full)
+        with pytest.raises(OSError, match=os.strerror(number)) as error:
+            done.save(tmp_path / "out")
+        assert error.value.filename == str(tmp_path / "out")
+        store = StateStore.open(tmp_path / "kept", "fed-ucbvi/checkpoint", 7, durable=True)
+        with store, pytest.raises(OSError, match=os.strerror(number)) as error:
+            store.begin(store.read())
+        assert re.fullmatch(r"log-\d+", Path(error.value.filename).name)
+    assert {path: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]

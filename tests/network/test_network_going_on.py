@@ -1,8 +1,12 @@
-"""Going on over the network, in one process: more episodes, nodes that come later, nodes that leave, a warm start."""
+"""Going on over the network, in one process: more episodes, nodes that come later, nodes that leave, a warm start.
+
+What is told of a run is per agent: it divides by the agents that took part in the round.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
+from commands import call
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, gridworld, resume, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.analysis.comparison import compare_runs
 from fed_ucbvi.dashboard.metrics import Metrics
 from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.engine import simulation as simulation_module
@@ -28,15 +34,19 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
 from fed_ucbvi.network.sources import LiveSource
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.round_record import RoundRecord, replay
+from fed_ucbvi.results.run_data import learning_curve
 from gymnasium_problems import TableEnv
 from matrices import first_of
 from network import Served, TLSByName, assert_same, federate, live_plan, make_nodes, part_of, played_by_hand, tell
 from runs import finished, without_cautions
 
-SHORT, LONG, SEED = 40, 100, 4
+SHORT, LONG, LONGER, SEED = 40, 100, 150, 4
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.2, seed=2, states=3, actions=2, horizon=3)
+ALGORITHM = FedUCBVI(nu=30)
 VARIANTS: dict[str, tuple[Any, Federation]] = {
-    "published": (FedUCBVI(nu=30), WORLD),
+    "published": (ALGORITHM, WORLD),
     "server's counts": (FedKLUCBVI(), WORLD),
     "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards()),
     "model-free": (make_algorithm("fedq-bernstein", {}), WORLD),
@@ -58,11 +68,13 @@ def serve(
     episodes: int,
     split: Sequence[int],
     tls: TLSByName | None = None,
+    on_round: Any = None,
     **rest: Any,
 ) -> Outcome:
-    """From the checkpoint in a folder to the end, with nodes of so many agents."""
+    """From the checkpoint in a folder to the end, with nodes of so many agents, but for those that have left."""
     plan = plan_for(algorithm, world, episodes, seed=SEED, **rest)
-    return federate(plan, make_nodes(world, split, folder), tls, folder / "server")
+    nodes = [node for node in make_nodes(world, split, folder) if node.name not in plan.without]
+    return federate(plan, nodes, tls, folder / "server", on_round=on_round)
 
 
 def assert_played_by_hand(
@@ -90,10 +102,10 @@ def test_a_finished_run_goes_on_with_more_episodes_as_the_simulation_does(varian
     assert outcome.events == []
     assert_same(outcome.run, expected, regret=False)
     with pytest.raises(InputError, match=f"with {LONG} episodes; it cannot continue with {SHORT}"):
-        ServerCheckpoint(tmp_path / "server").adopt(plan_for(algorithm, world, SHORT, seed=SEED))
+        ServerCheckpoint(tmp_path / "server", plan_for(algorithm, world, SHORT, seed=SEED))
 
 
-@pytest.mark.parametrize("algorithm", [FedUCBVI(nu=30), FedKLUCBVI()], ids=["moments", "counts"])
+@pytest.mark.parametrize("algorithm", [ALGORITHM, FedKLUCBVI()], ids=["moments", "counts"])
 async def test_nodes_that_stay_connected_come_along_when_their_server_comes_back_with_more_episodes(
     algorithm: FedUCBVI | FedKLUCBVI, tmp_path: Path
 ) -> None:
@@ -174,8 +186,8 @@ def with_a_late_node(plan: RunPlan, folder: Path, rounds: int) -> Outcome:
 
 
 def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
-    serve(tmp_path, FedUCBVI(nu=30), part_of(WORLD, 2), SHORT, [2])
-    outcome = with_a_late_node(plan_for(FedUCBVI(nu=30), WORLD, 4000, seed=SEED), tmp_path, 3)
+    serve(tmp_path, ALGORITHM, part_of(WORLD, 2), SHORT, [2])
+    outcome = with_a_late_node(plan_for(ALGORITHM, WORLD, 4000, seed=SEED), tmp_path, 3)
     records = outcome.run.records
     agents = records["agent_episodes"] // records["length"]
     assert sorted(set(agents.tolist())) == [2, 4]
@@ -188,18 +200,18 @@ def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
 def test_counts_of_a_node_that_left_stay_if_the_server_has_them(variant: str, tmp_path: Path) -> None:
     algorithm, world = VARIANTS[variant]
     serve(tmp_path, algorithm, world, SHORT, [3, 1])
-    outcome = serve(tmp_path, algorithm, world, LONG, [3], without=("node-1",))
+    outcome = serve(tmp_path, algorithm, world, LONG, [3, 1], without=("node-1",))
     done = f"its counts are {'kept' if algorithm.server_counts else 'dropped'}"
     assert [(event["what"], event["done"]) for event in outcome.events] == [("left for good", done)]
     assert_played_by_hand(outcome, algorithm, world, (4, range(4), SHORT), (4, range(3), LONG))
     assert outcome.run.complete
     with pytest.raises(InputError, match="'other' does not take part in this run, so it cannot leave"):
-        serve(tmp_path, algorithm, world, 200, [], without=("other",))
+        serve(tmp_path, algorithm, world, 200, [3, 1], without=("other",))
 
 
 async def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> None:
     """It is away when it says so, and the server waits for it in the middle of a round."""
-    plan = plan_for(FedUCBVI(nu=30), WORLD, 2000, seed=SEED)
+    plan = plan_for(ALGORITHM, WORLD, 2000, seed=SEED)
     async with Served(plan, tmp_path / "server") as served:
         address = served.remote()
         with pytest.raises(InputError, match="does not take part in this run"):
@@ -226,7 +238,7 @@ async def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) 
 
 async def test_a_node_that_leaves_is_shown_as_left_and_the_others_as_finished_at_the_end() -> None:
     """It takes part when it leaves: its process ends as it was told to, and nobody waits for it as for one away."""
-    plan = plan_for(FedUCBVI(nu=30), WORLD, 300, seed=SEED)
+    plan = plan_for(ALGORITHM, WORLD, 300, seed=SEED)
 
     def look(coordinator: Coordinator, page: LiveState) -> tuple[dict[str, str], dict[str, float]]:
         states = {node["name"]: node["state"] for node in page.snapshot()["nodes"]}
@@ -259,11 +271,11 @@ def test_secure_sums_go_on_with_those_who_take_part(change: str, tmp_path: Path,
     before, after = (3, 4) if joins else (4, 3)
     secure: dict[str, Any] = {"tls": tls_files, "secure_sums": True}
     serve(tmp_path, algorithm, part_of(WORLD, before), 20, [1] * before, **secure)
-    outcome = serve(tmp_path, algorithm, WORLD, 40, [1] * after, without=() if joins else ("node-3",), **secure)
+    outcome = serve(tmp_path, algorithm, WORLD, 40, [1] * 4, without=() if joins else ("node-3",), **secure)
     assert_played_by_hand(outcome, algorithm, WORLD, (before, range(before), 20), (4, range(after), 40))
     if not joins:
         with pytest.raises(InputError, match="'node-2' cannot leave: too few nodes would remain"):
-            serve(tmp_path, algorithm, WORLD, 60, [], without=("node-2",), **secure)
+            serve(tmp_path, algorithm, WORLD, 60, [1] * 4, without=("node-2",), **secure)
 
 
 # --------------------------------------------------------------------------------------------------------- warm start
@@ -343,8 +355,8 @@ def test_a_waiting_secure_sum_outlasts_an_extension_to_more_transitions(tmp_path
     first = plan_for(FedKLUCBVI(), narrow, 5, **about)
     federate(first, make_nodes(narrow, [1, 1, 1]), tls_files, tmp_path / "server")
     used = counts_in(tmp_path / "server")
-    kept = ServerCheckpoint(tmp_path / "server")
-    plan = kept.adopt(plan_for(FedKLUCBVI(), wide, LONG, **about))
+    kept = ServerCheckpoint(tmp_path / "server", plan_for(FedKLUCBVI(), wide, LONG, **about))
+    plan = kept.plan
     held = coordinator_module.Coordinator(plan, kept).engine.held
     kept.close()
     assert plan.support.numbers > first.support.numbers
@@ -356,3 +368,118 @@ def test_a_waiting_secure_sum_outlasts_an_extension_to_more_transitions(tmp_path
         (np.ones((1, plan.support.numbers), dtype=np.int64), np.zeros((1, 3, 3, 2, 1), dtype=np.int64))
     )
     assert np.array_equal(held.merge(more).visits, both)
+
+
+# ---------------------------------------------------------------------------------- runs that agents joined and left
+
+
+def joined_then_left(world: Federation, folder: Path, on_round: Any = None) -> list[Any]:
+    """Two agents; two more join; the first node leaves."""
+    few = serve(folder, ALGORITHM, part_of(world, 2), SHORT, [2], on_round=on_round)
+    more = serve(folder, ALGORITHM, world, LONG, [2, 2], on_round=on_round)
+    other = serve(folder, ALGORITHM, world, LONGER, [2, 2], on_round=on_round, without=("node-0",))
+    return [few.run, more.run, other.run]
+
+
+def took_part(run: Any) -> list[list[int]]:
+    """The agents of each round."""
+    return [[0, 1] if at < SHORT else [0, 1, 2, 3] if at < LONG else [2, 3] for at in run.records["start"].tolist()]
+
+
+def test_what_was_known_stays_true_when_agents_join_and_leave(tmp_path: Path) -> None:
+    runs = joined_then_left(gridworld(agents=4), tmp_path)
+    assert [(run.episodes_played, run.complete) for run in runs] == [(SHORT, True), (LONG, True), (LONGER, True)]
+    for before, after in itertools.pairwise(runs):
+        points = np.arange(before.episodes_played + 1)
+        assert np.array_equal(before.regret_at(points), after.regret_at(points))
+        assert np.array_equal(before.rounds_at(points), after.rounds_at(points))
+    for one in runs:
+        assert one.federated_regret.lower == pytest.approx(one.regret, rel=1e-12)
+        assert one.federated_regret.upper == pytest.approx(one.regret, rel=1e-12)
+        assert one.round_ends.tolist() == (one.records["start"] + one.records["length"]).tolist()
+    assert [len(agents) for agents in took_part(runs[-1])] == runs[-1].records["agents"].tolist()
+
+
+def test_every_round_is_averaged_over_its_own_agents(tmp_path: Path) -> None:
+    """By hand, from the policies in the server's history."""
+    runs = joined_then_left(WORLD, tmp_path)
+    records, agents = runs[-1].records, took_part(runs[-1])
+    best = WORLD.common.solve().V[0]
+    kept = ServerCheckpoint(tmp_path / "server", plan_for(ALGORITHM, WORLD, LONGER, seed=SEED))
+    for number, past in enumerate(kept.past(1, len(agents)) or ()):
+        policy, own = np.array(past.arrays["0"]), agents[number]
+        common = WORLD.common.evaluate(policy)[0]
+        lost = np.mean([WORLD.initial[i] @ (best - common) for i in own])
+        worth = np.mean([WORLD.agent(i).initial @ WORLD.agent(i).evaluate(policy)[0] for i in own])
+        assert records["regret"][number] == pytest.approx(records["length"][number] * lost, rel=1e-9, abs=1e-12)
+        assert records["value"][number] == pytest.approx(worth, rel=1e-9)
+    assert number == len(agents) - 1
+    assert np.isnan(runs[-1].federated_regret).all(), "the best policy for all is none for those that took part"
+    assert not np.isnan(runs[0].federated_regret).any()
+
+
+def test_rewards_add_up_to_what_the_agents_were_paid(tmp_path: Path) -> None:
+    """While nobody has left, the nodes' counts are of all episodes."""
+    world = synthetic(agents=4, seed=2, states=3, actions=2, horizon=3)
+    serve(tmp_path, ALGORITHM, part_of(world, 2), SHORT, [2])
+    nodes = make_nodes(world, [2, 2], tmp_path)
+    run = federate(plan_for(ALGORITHM, world, LONG, seed=SEED), nodes, folder=tmp_path / "server").run
+    visits = sum(node.state.experience.visits.sum(axis=0) for node in nodes)
+    paid = float((visits * world.rewards[0]).sum())
+    assert paid > 0
+    assert (run.records["reward"] * run.records["agents"]).sum() == pytest.approx(paid, rel=1e-9)
+    curve = learning_curve(run, bins=1)
+    assert curve.mean[0] == pytest.approx(paid / run.records["agent_episodes"].sum(), rel=1e-9)
+    assert run.average_reward == pytest.approx(run.records["reward"].sum() / LONG)
+
+
+def replayed(run: Any, episodes: int) -> list[RoundRecord]:
+    """What ``on_round`` was called with, from the records."""
+    about, rows = run.about, (run.records, run.recommendations)
+    units = Units.of(about.environment)
+    return [*replay(*rows, episodes=episodes, rules=about.rules, units=units, horizon=about.horizon)]
+
+
+def test_a_run_that_agents_joined_and_left_is_shown_everywhere(tmp_path: Path) -> None:
+    told: list[RoundRecord] = []
+    run = joined_then_left(gridworld(agents=4), tmp_path, told.append)[-1]
+    run.save(tmp_path / "run")
+    shown = call("show", tmp_path / "run", "--out", tmp_path / "run.png")
+    assert shown.exit_code == 0, shown.output
+    assert "2 to 4 agents in a round" in shown.stdout
+    assert (tmp_path / "run.png").stat().st_size > 0
+    table = compare_runs([run], metric="episodes_played").frame
+    assert table["mean"].to_list() == [LONGER]
+    again = replayed(run, LONGER)
+    assert [one.agents for one in again] == run.records["agents"].tolist()
+    for name in ("episodes", "agents", "reward", "regret"):
+        expected = [getattr(one, name) for one in told]
+        assert [getattr(one, name) for one in again] == pytest.approx(expected, rel=1e-12, nan_ok=True), name
+    assert (again[-1].episodes, again[-1].planned_episodes) == (LONGER, LONGER)
+    assert again[-1].regret == pytest.approx(run.regret, rel=1e-12)
+
+
+def test_agents_that_join_a_live_run_do_not_change_what_came_before(tmp_path: Path) -> None:
+    """Every agent plays T episodes of its own, so that there are more than T per agent."""
+    live, told = LiveSource(lambda agent: TableEnv(), (-1, 3), 4), list[RoundRecord]()
+    about: dict[str, Any] = {"folder": tmp_path / "server", "on_round": told.append}
+    before = federate(live_plan(2, SHORT), make_nodes(live, [2], tmp_path), **about).run
+    after = federate(live_plan(3, LONG), make_nodes(live, [2, 1], tmp_path), **about).run
+    rounds = len(before.records["start"])
+    for name, column in before.records.items():
+        if name not in ("messages_down", "bytes_down"):  # the last round told the policy
+            assert np.array_equal(after.records[name][:rounds], column, equal_nan=True), name
+    assert (after.records["agents"] == np.where(np.arange(len(after.records["start"])) < rounds, 2, 3)).all()
+    assert after.complete
+    assert after.episodes_played == SHORT + (2 * (LONG - SHORT) + LONG) // 3
+    assert np.diff(after.round_ends).min() >= 0
+    paid, episodes = after.records["reward"] * after.records["agents"], after.records["agent_episodes"]
+    mean = Units.of(after.about.environment).original_return(paid.sum() / episodes.sum(), after.about.horizon)
+    assert learning_curve(after, bins=1).mean[0] == pytest.approx(mean)
+    assert (paid[episodes > 0] / episodes[episodes > 0] <= 4).all(), "an episode has four steps, each paid at most 1"
+    assert after.plot().panels
+    last = told[-1]
+    assert (last.episodes, last.planned_episodes) == (after.episodes_played,) * 2
+    again = replayed(after, LONG)
+    assert [one.episodes for one in again] == [one.episodes for one in told]
+    assert [one.reward for one in again] == pytest.approx([one.reward for one in told], nan_ok=True)

@@ -34,12 +34,15 @@ CASES: dict[str, tuple[str, dict[str, object], int]] = {
     "fedq-advantage": ("fedq-advantage", {}, 60),
     "byzan-ucbvi": ("byzan-ucbvi", {"log_term": 0.05}, 80),
     "concurrent-ucbvi": ("concurrent-ucbvi", {}, 20),
+    "mvp": ("fed-mvp", {"scale": 0.001}, 150),
+    "mvp, random rewards": ("fed-mvp", {"scale": 0.001}, 150),
 }
 
 pytestmark = without_cautions
 
 
 SMALL = synthetic(agents=8, eps_p=0.2, eps_r=0.1, seed=4, states=4, actions=3, horizon=4)
+RANDOM = SMALL.with_bernoulli_rewards()
 STATIONARY = random_federation(
     np.random.default_rng(8), 8, 4, 3, 4, stationary=True, own_rewards=True, own_starts=True
 )
@@ -55,7 +58,7 @@ STATIONARY = random_federation(
 def test_the_network_gives_the_simulations_run_however_agents_are_spread(case: str, split: list[int]) -> None:
     name, parameters, episodes = CASES[case]
     algorithm, seed = make_algorithm(name, parameters), len(split)
-    world = STATIONARY if parameters.get("stationary") else SMALL
+    world = STATIONARY if "stationary" in case else RANDOM if "random rewards" in case else SMALL
     simulation = finished(Simulation(algorithm, world, episodes, seed, "episodes"))
     nodes = make_nodes(world, split)
     outcome = federate(plan_for(algorithm, world, episodes, seed=seed), nodes)

@@ -1,30 +1,37 @@
-"""Nodes whose agents call ``env.step`` on real environments: what they learn, keep, and refuse."""
+"""Nodes whose agents call ``env.step`` on real environments: what they learn, keep, and refuse; and with bins."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 from pathlib import Path
 from typing import Any
 
+import houses
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from commands import told
 from deaths import CrashError, failing, with_deaths
-from fed_ucbvi import MDP, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, run
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, from_gymnasium, load_policy, run
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine import state_store
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.drivers.live import environment_seed
-from fed_ucbvi.network import client
+from fed_ucbvi.environments.bin_making import learn_bins, make_finite
+from fed_ucbvi.environments.bins import Bins
+from fed_ucbvi.network import client, coordinator
 from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.messages import Continue, Played, Query, Report, Start, Stop
+from fed_ucbvi.network.messages import Continue, Played, Query, Report, Start, Stop, Welcome, decode_down, encode
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
+from federation_processes import SERVER, Parties
 from gymnasium_problems import Failing, TableEnv
 from network import Served, assert_same, federate, first_broadcast, make_nodes
 from runs import without_cautions
@@ -121,21 +128,13 @@ def test_two_nodes_learn_frozen_lake() -> None:
         assert (visits_of(node).sum(axis=(2, 3)) == T).all()
 
 
-def uniform_value(mdp: MDP) -> float:
+def uniform_value(mdp: Any) -> float:
     """The value of the policy that takes any action with equal probability."""
     P, r = mdp.kernel.dense().mean(axis=2), mdp.rewards.mean(axis=2)
     V = np.zeros(mdp.states)
     for h in reversed(range(mdp.horizon)):
         V = r[min(h, len(r) - 1)] + P[min(h, len(P) - 1)] @ V
     return float(mdp.initial @ V)
-
-
-@pytest.mark.full
-def test_two_nodes_learn_the_way_along_the_cliff() -> None:
-    algorithm = FedUCBVI(bonus_scale=0.001)
-    outcome = federate(plan(algorithm, CLIFF, 13, 2, 250), make_nodes(source(CLIFF, 13), [1, 1]))
-    common = from_gymnasium(CLIFF, agents=1, horizon=13).common
-    assert common.evaluate(outcome.run.policy)[0] @ common.initial == common.solve().V[0] @ common.initial
 
 
 def test_agents_are_numbered_as_in_the_federation() -> None:
@@ -320,25 +319,29 @@ def test_a_node_that_dies_among_others_goes_on_and_every_agent_plays_its_episode
     assert outcome.run.records["agent_episodes"].sum() == 3 * 60
 
 
-async def test_a_server_that_dies_loses_nothing_of_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "calls", "error"),
+    [
+        (NetworkRound, "_to_answer", (3, 20), CrashError()),
+        pytest.param(state_store, "append_bytes", (5, 6, 12), FULL, marks=pytest.mark.full),
+    ],
+    ids=["a server that dies", "a full disk"],
+)
+async def test_what_fails_on_the_way_loses_nothing_and_counts_no_round_twice(
+    place: Any, name: str, calls: tuple[int, ...], error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The nodes live on with the rounds they have told; the run is the one that it would have been."""
-    calls = failing(monkeypatch, NetworkRound, "_to_answer", (3, 20), CrashError())
+    made = failing(monkeypatch, place, name, calls, error)
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(coordinator, "DISK_PAUSE", 0.05)
     task, kept = plan(FedUCBVI(), LAKE, 6, 2, 30), tmp_path / "checkpoint"
     served = Served(task, kept)
-    served.join(*make_nodes(source(LAKE, 6), [2]))
+    served.join(*make_nodes(source(LAKE, 6), [2], tmp_path))
     outcome = await served.finish_after(CrashError, task, kept)
-    assert len(calls) > 20
-    assert_same(outcome.run, by_itself(FedUCBVI(), LAKE, 6, 2, 30), *UNKNOWN)
-
-
-@pytest.mark.full
-def test_a_round_that_could_not_be_written_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = OSError(errno.ENOSPC, "No space left on device")
-    writes = failing(monkeypatch, state_store, "append_bytes", (2, 3, 9), full)
-    monkeypatch.setattr(client, "FIRST_PAUSE", 0.05)
-    outcome = federate(plan(FedUCBVI(), LAKE, 6, 2, 30), make_nodes(source(LAKE, 6), [2], tmp_path))
-    assert len(writes) > 9
+    assert len(made) > 20
     assert_same(outcome.run, by_itself(FedUCBVI(), LAKE, 6, 2, 30), *UNKNOWN)
 
 
@@ -431,3 +434,119 @@ def test_a_function_gives_every_agent_its_own_environment(tmp_path: Path, monkey
         LiveSource.of("our_lakes:lake", {"map_name": "8x8"}, reward_range=(0, 1))
     with pytest.raises(InputError, match="of agent 0 failed in make: RuntimeError: no power"):
         LiveSource.of("our_lakes:robot", reward_range=(0, 1)).host(0, 1)
+
+
+# ------------------------------------------------------------------ continuous: the server hands out the bins
+
+
+@pytest.fixture(scope="module")
+def bins() -> Bins:
+    return learn_bins(
+        houses.make(1),
+        episodes=10,
+        bins_per_dimension={"inside": 6, "outside": 2},
+        actions_per_dimension=2,
+        horizon=houses.STEPS,
+    )
+
+
+def binned(bins: Bins | None, episodes: int = 20, agents: int = 2, **rest: Any) -> RunPlan:
+    sizes = (13, 2, houses.STEPS) if bins is None else (bins.states + 1, bins.number_of_actions, bins.horizon)
+    setting = Setting(*sizes, agents, episodes, 0.0, 3)
+    return RunPlan(FedKLUCBVI(), setting, collection="live", bins=bins, **rest)
+
+
+def houses_alone(**rest: Any) -> LiveSource:
+    return LiveSource(houses.make, None, name="houses", **rest)
+
+
+def test_nodes_take_the_servers_bins_and_learn_what_they_learn_without_a_network(bins: Bins) -> None:
+    """One node with all agents: nothing depends on timing, so the two runs are equal bit for bit."""
+    over_the_network = federate(binned(bins), make_nodes(houses_alone(), [2])).run
+    fleet = LiveFederation(lambda i: make_finite(houses.make(i), bins), 2, bins.horizon, bins.reward_range)
+    alone = run(FedKLUCBVI(), fleet, 20, seed=3, progress=False)
+    assert np.array_equal(over_the_network.policy, alone.policy)
+    assert np.array_equal(over_the_network.V, alone.V)
+
+
+def entered(task: RunPlan, live: LiveSource) -> Node:
+    """A node that has answered the server's welcome, as it comes over the wire."""
+    node, welcome = Node("a", live, 0, 1), decode_down(encode(task.welcome()))
+    assert isinstance(welcome, Welcome)
+    node.enter(welcome)
+    return node
+
+
+def test_a_node_refuses_what_does_not_fit_the_servers_bins(bins: Bins) -> None:
+    other = dataclasses.replace(bins, reward_range=(-9.0, 1.0))
+    own = LiveSource(lambda agent: make_finite(houses.make(agent), other), None)
+    lake = LiveSource.of(LAKE, reward_range=None)
+    for task, live, says in (
+        (binned(None), LiveSource(houses.make, (-9, 1)), "only Discrete spaces can be tabulated"),
+        (binned(None), houses_alone(horizon=houses.STEPS), "reward_range is missing"),
+        (binned(bins), houses_alone(horizon=12), "bins are for episodes of 24 steps, this node's have 12"),
+        (binned(bins), LiveSource(houses.make, (-9, 1)), "leave out --reward-range"),
+        (binned(bins), own, "all nodes must use the same"),
+        (binned(bins), lake, "are for observations 'inside', 'outside'"),
+    ):
+        with pytest.raises(InputError, match=says):
+            entered(task, live)
+    entered(binned(other), own)
+
+
+def test_bins_are_part_of_what_a_run_is(bins: Bins, tmp_path: Path) -> None:
+    """A node that comes back, and a server that is started again, must have the same ones."""
+    other = dataclasses.replace(bins, reward_range=(-9.0, 1.0))
+    assert houses_alone().host(0, 1, bins).digest == houses_alone().host(0, 1, bins).digest
+    assert houses_alone().host(0, 1, bins).digest != houses_alone().host(0, 1, other).digest
+    task = binned(bins)
+    with pytest.raises(InputError, match="has changed the run"):
+        entered(task, houses_alone()).enter(dataclasses.replace(task, bins=other).welcome())
+    ServerCheckpoint(tmp_path / "kept", task).close()
+    with pytest.raises(InputError, match="holds another run"):
+        ServerCheckpoint(tmp_path / "kept", dataclasses.replace(task, bins=other))
+    with pytest.raises(InputError, match="its bins make"):
+        RunPlan(FedKLUCBVI(), Setting(9, 2, 24, 2, 5, 0.0, 0), collection="live", bins=bins)
+    with pytest.raises(InputError, match="cannot play in lockstep"):
+        RunPlan(FedKLUCBVI(), task.setting, bins=bins)
+
+
+def test_a_servers_bins_are_read_with_suspicion(bins: Bins) -> None:
+    welcome = binned(bins).welcome()
+    for text, says in (
+        (b"[]", "does not hold bins"),
+        (welcome.bins[:-9], "is no JSON"),
+        (welcome.bins.replace(b'"edges": [', b'"edges": [1e999, '), "must be a number"),
+    ):
+        with pytest.raises(InputError, match=says):
+            Node("a", houses_alone(), 0, 1).enter(replace(welcome, bins=text))
+
+
+@pytest.mark.slow
+def test_two_houses_as_processes_with_learnt_bins(tmp_path: Path) -> None:
+    """Learnt by one command, handed out by the server; the nodes know only how to make their environments."""
+    file = tmp_path / "bins.json"
+    about = told(
+        *("bins", "houses:make", "--horizon", "24", "--bins", "2", "--bins-of", "inside=6", "--values", "2"),
+        *("--episodes", "10", "--out", file),
+    )
+    assert (about["states"], about["actions"], about["horizon"]) == (13, 2, 24)
+    assert Bins.load(file).digest == about["digest"]
+    with Parties(tmp_path) as parties:
+        parties.begin(
+            *(SERVER, "serve", "--insecure", "--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port")),
+            *("--bins", str(file), "--collection", "live", "--agents", "2", "--episodes", "6"),
+            *("--algorithm", "fed-kl-ucbvi", "--out", str(tmp_path / "run"), "--json", "--quiet"),
+        )
+        for i in range(2):
+            own = ("--name", f"house-{i}", "--first-agent", str(i), "--live", "houses:make")
+            parties.begin(f"house-{i}", "join", parties.address, "--insecure", *own)
+        parties.end()
+    made = Run.load(tmp_path / "run")
+    assert made.complete
+    assert made.policy.shape == (24, 13)
+    made.export_policy(tmp_path / "policy.json")
+    policy = load_policy(tmp_path / "policy.json")
+    kept = Bins.parse(json.dumps(policy.environment["bins"]))
+    assert kept.digest == about["digest"]
+    assert kept.reward_range == pytest.approx((policy.units.offset, policy.units.offset + policy.units.scale))

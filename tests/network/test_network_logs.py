@@ -14,19 +14,9 @@ from msgspec.structs import replace
 
 import federation_processes as processes
 from deaths import CrashError, failing, with_deaths
-from fed_ucbvi import (
-    CountTable,
-    Federation,
-    FedKLUCBVI,
-    FedUCBVI,
-    InputError,
-    Run,
-    counts_from_logs,
-    riverswim,
-    run,
-    synthetic,
-)
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, counts_from_logs, riverswim, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.network import client
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import FederationStoppedError
@@ -88,12 +78,7 @@ def assert_counted(server: Path, made: Run, logged: CountTable) -> None:
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize(("world", "stationary"), [(BY_STEP, False), (SWIM, True)])
 def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
-    world: Federation,
-    stationary: bool,
-    secure: bool,
-    quorum: int | None,
-    tls_files: TLSByName,
-    tmp_path: Path,
+    world: Federation, stationary: bool, secure: bool, quorum: int | None, tls_files: TLSByName, tmp_path: Path
 ) -> None:
     algorithm = FedKLUCBVI(stationary=stationary)
     logs = [write_log(tmp_path / f"{i}.csv", world, 15 + 5 * i, i) for i in range(3)]

@@ -63,8 +63,8 @@ def test_frozen_nodes_and_lines_that_break_crawl_or_stall_change_nothing(tmp_pat
     with Processes(tmp_path, "--deadline", "3") as processes:
         processes.start(SERVER)
         with Line(processes.port) as line:
-            processes.start("node-0")
-            processes.start("node-1", port=line.port)
+            processes.lines["node-1"] = line
+            processes.start("node-0", "node-1")
             for moment in (5, 10, 11):
                 processes.reach(moment)
                 line.cut()

@@ -11,17 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import (
-    FedKLUCBVI,
-    FedQHoeffding,
-    FedUCBVI,
-    LiveFederation,
-    RoundRecord,
-    Run,
-    load_policy,
-    run,
-    synthetic,
-)
+from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, LiveFederation, Run, load_policy, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.numbers import number
@@ -39,6 +29,7 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run_data import CallbackList, learning_curve
 from fed_ucbvi.trackers import results_of
 from gymnasium_problems import Shops, TableEnv
@@ -215,8 +206,6 @@ def test_starts_that_are_not_those_of_the_episodes_are_a_violation(starts: list[
     with pytest.raises(ViolationError, match="do not add up to the 5 played"):
         GRID.check(np.array([[0, 0, 0, 0, *starts]]), 5, some=some)
 
-
-# ------------------------------------------------------------------------------------------------------ what is shown
 
 UNITS = Units(-1.5, 5.0)
 PLAN = RunPlan(FedUCBVI(bonus_scale=0.1), Setting(4, 2, H, 2, 40, 0.0, 0), collection="live")

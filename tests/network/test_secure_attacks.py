@@ -7,9 +7,8 @@ taken out. Then the server reads the victim's numbers, so the check is what keep
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-import json
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ import pytest
 
 from fed_ucbvi.network.certificates import make_certificates
 from federation_processes import PROBLEM as MANY_CELLS
-from federation_processes import SECONDS, SERVER, Parties
-from malicious_server import ALL, ANSWERS, ATTACKS, EPISODES, GHOSTS, NAMES, PROBLEM, READ, SIZES, VICTIM
+from federation_processes import SERVER, Parties
+from malicious_server import ALL, ATTACKS, EPISODES, GHOSTS, NAMES, PROBLEM, SIZES, VICTIM, carry_out
 from matrices import first_of
 
 AS_IT_IS = "nothing"
@@ -64,29 +63,30 @@ def sent(folder: Path, name: str) -> list[Arrays]:
 
 @with_and_without
 @pytest.mark.parametrize("name", first_of(list(ATTACKS)))
-def test_a_node_is_read_only_if_a_check_is_missing(name: str, cured: bool, parties: Parties, tmp_path: Path) -> None:
+async def test_a_node_is_read_only_if_a_check_is_missing(
+    name: str, cured: bool, parties: Parties, tmp_path: Path
+) -> None:
     case = ATTACKS[name]
     (tmp_path / "members.txt").write_text("\n".join(NAMES), encoding="utf-8")
-    parties.begin(SERVER, "@malicious_server:serve", name, str(tmp_path), str(len(case.nodes)))
-    for node in case.nodes:
-        options = [*case.options.get(ALL, ()), *case.options.get(node, ())]
-        if not cured and not case.check:  # the option is the cure
-            options = []
-        command = [option.replace("members.txt", str(tmp_path / "members.txt")) for option in options]
-        whole = joining(parties, node, *command)
-        parties.begin(node, *(whole if cured else noting(case.check or AS_IT_IS, tmp_path, whole)))
-    assert parties.server.end() == 0, parties.server.words()
-    read = list(np.load(tmp_path / READ).values()) if (tmp_path / READ).exists() else None
-    said = json.loads((tmp_path / ANSWERS).read_text(encoding="utf-8"))
+
+    def begin(port: int) -> None:
+        parties.port = port
+        for node in case.nodes:
+            options = [*case.options.get(ALL, ()), *case.options.get(node, ())]
+            if not cured and not case.check:  # the option is the cure
+                options = []
+            command = [option.replace("members.txt", str(tmp_path / "members.txt")) for option in options]
+            whole = joining(parties, node, *command)
+            parties.begin(node, *(whole if cured else noting(case.check or AS_IT_IS, tmp_path, whole)))
+
+    read, said = await carry_out(case, tmp_path, begin)
     if cured:
         assert read is None
-        *_, asked = said
+        *_, (_, _, answer) = said
         if case.says:
-            assert asked[2] != "a report"
-            end = time.monotonic() + SECONDS
-            while case.says not in asked[2] + parties.words():
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            assert answer != "a report"
+            while case.says not in answer + parties.words():
+                await asyncio.sleep(0.01)
         return
     assert read is not None, said
     truth = sent(tmp_path, VICTIM)[0]
@@ -100,9 +100,6 @@ def test_a_node_is_read_only_if_a_check_is_missing(name: str, cured: bool, parti
         assert np.abs(numbers - true).sum() <= case.up_to * SIZES["horizon"]
     if "rewards" not in name and "began" not in name:
         assert truth[0].sum() == EPISODES * SIZES["horizon"]
-
-
-# ------------------------------------------------------------------------------------------------ honest servers
 
 
 def serving(folder: Path, *options: str) -> tuple[str, ...]:

@@ -1,4 +1,8 @@
-"""Transcripts: whole chains that say what was sent, agree with each other, and show what was altered."""
+"""Rounds that close with those who are there while the others catch up, and what is written down of them.
+
+The log says whose reports were in which sum. Transcripts are whole chains that say what was sent, agree with each
+other, and show what was altered.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +14,35 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from absences import Absences, Federated
 from commands import call, refusal
-from fed_ucbvi import FedKLUCBVI, InputError, synthetic
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, run, synthetic
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.client import leave_run
+from fed_ucbvi.network.client import leave_run, run_node
+from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.roster import Authority
-from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
-from fed_ucbvi.network.server_checkpoint import replay
+from fed_ucbvi.network.server_checkpoint import HISTORY, replay
+from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.network.transcript import FILE, OWN, Line, Transcript, compare_transcripts, read_transcript
 from federation_processes import THREE, Processes
-from network import Served, make_nodes, tell
+from matrices import first_of
+from network import InMemoryServer, Served, TLSByName, federate, make_nodes, tell, told_episodes
 
 NAMES = [f"node-{i}" for i in range(5)]
 WORLD = synthetic(agents=5, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
-T = 100
+T, SEED = 100, 3
 AWAY = {"node-3": (4, 9), "node-4": (6, 12)}
 """Between these rounds they are gone."""
 Runs = Callable[[bool], tuple[Path, Outcome]]
@@ -41,7 +53,7 @@ def run_with_absences(folder: Path, *, secure: bool) -> Outcome:
     """Five nodes with state folders; two are stopped in the middle and started again some rounds later."""
     certs = folder / "certs"
     make_certificates(certs, server="server", nodes=NAMES)
-    plan = plan_for(FedKLUCBVI(), WORLD, T, seed=3, patience=30.0, quorum=3, wait=0.05, secure_sums=secure)
+    plan = plan_for(FedKLUCBVI(), WORLD, T, seed=SEED, patience=30.0, quorum=3, wait=0.05, secure_sums=secure)
 
     async def story() -> Outcome:
         served = Served(plan, folder / "server", lambda name: TLSFiles.of(certs, name))
@@ -115,6 +127,118 @@ def test_rounds_close_without_absent_nodes_and_the_log_recomputes_the_run(masked
     done = call("replay", str(folder / "server"), "--json")
     assert done.exit_code == 0
     assert '"same": true' in done.stdout.replace("\n", "")
+
+
+@pytest.mark.parametrize("secure", first_of([True, False]))
+async def test_a_live_node_that_is_late_loses_nothing(secure: bool, tmp_path: Path, tls_files: TLSByName) -> None:
+    """It is too late with some answers: its episodes go with a later report, once."""
+    names = NAMES[:4]
+    setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False)
+    rules: dict[str, Any] = {"patience": 300.0, "quorum": 3, "wait": 0.3}
+    plan = RunPlan(FedKLUCBVI(min_round_growth=0.1), setting, collection="live", secure_sums=secure, **rules)
+    lake = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
+
+    class Late(InMemoryServer):
+        """What a node says of its episodes takes a moment; of the last node, every third time, too long."""
+
+        moment, too_long, said = 0.05, 0.05, 0
+
+        @asynccontextmanager
+        async def connect(self) -> AsyncIterator[Any]:
+            async with super().connect() as line:
+                write = line.write
+
+                async def late(data: bytes) -> None:
+                    if b"Played" in data[:12]:
+                        self.said += 1
+                        await asyncio.sleep(self.moment if self.said % 3 else self.too_long)
+                    await write(data)
+
+                line.write = late  # type: ignore[method-assign]
+                yield line
+
+    served = Served(plan, tmp_path / "server", tls_files)
+    nodes = [Node(name, lake, i, 1, tmp_path / name, most_failures=50) for i, name in enumerate(names)]
+    lines = [Late(served, tls_files(name)) for name in names]
+    lines[3].too_long = 1.0
+    tasks = served.begin(*(run_node(node, line) for node, line in zip(nodes, lines, strict=True)))
+    outcome = await served.start()
+    await asyncio.gather(*tasks[:3])
+    tasks[3].cancel()  # it may have been away at the end
+    await asyncio.gather(*tasks, return_exceptions=True)
+    told = sum(told_episodes(node) for node in nodes)
+    visits = int(served.coordinator.engine.server.table.visits[0].sum())
+    played = [int(node.own_counts(0).visits[0].sum()) for node in nodes]
+    assert played[:3] == [40] * 3
+    assert visits + told == sum(played), "every episode is reported or still to be reported, none twice"
+    assert any("closes without it" in event["done"] for event in outcome.events)
+    assert any("takes part again" in event["done"] for event in outcome.events)
+    again = replay(tmp_path / "server")
+    assert again.differs == []
+    late = [number for number, used in enumerate(again.reports) if used and "node-3" not in used]
+    assert late
+    assert any("node-3" in used for used in again.reports[late[0] :]), "what it had is in a later sum"
+
+
+def test_what_the_log_does_not_say_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_for(FedKLUCBVI(), WORLD, 40, seed=SEED)
+    federate(plan, make_nodes(WORLD, [2, 3], tmp_path), folder=tmp_path / "server")
+    assert replay(tmp_path / "server").differs == []
+    add_counts = FedKLUCBVI.add_counts
+
+    def one_more(algorithm: Any, server: Any, new: CountTable) -> None:
+        new.transitions[(*np.argwhere(new.visits)[0], 0)] += 1
+        add_counts(algorithm, server, new)
+
+    monkeypatch.setattr(FedKLUCBVI, "add_counts", one_more)
+    assert "server.table_visits" in replay(tmp_path / "server").differs
+    for log in (tmp_path / "server" / HISTORY).glob("log-*"):
+        log.unlink()
+    with pytest.raises(InputError, match="does not have all of the run's"):
+        replay(tmp_path / "server")
+
+
+def test_a_quorum_is_for_reports_of_what_is_new() -> None:
+    with pytest.raises(InputError, match="needs a report of every node"):
+        plan_for(FedUCBVI(), WORLD, T, quorum=2)
+
+
+# ---------------------------------------------------------------------- nodes that come and go, as in a benchmark
+
+
+def test_without_absences_it_is_the_simulation_bit_for_bit() -> None:
+    world = gridworld(agents=6)
+    everyone = Federated(world, 60, Absences(list(range(6)), 0, 1), 1)
+    everyone.run()
+    expected = run(FedKLUCBVI(), world, 60, seed=1, progress=False)
+    result = everyone.engine.result()
+    assert np.array_equal(result.V, expected.V)
+    assert np.array_equal(result.policy, expected.policy)
+    assert np.array_equal(result.records["length"], expected.records["length"])
+    assert everyone.regret_after(360) / 6 == pytest.approx(expected.regret)
+
+
+def test_thirty_per_cent_away_stall_nobody_lose_nothing_and_cost_little() -> None:
+    """Twenty nodes, six away at any time for six rounds each; regret is that after the same number of episodes."""
+    nodes, episodes = 20, 150
+    world, schedule = gridworld(agents=nodes), Absences.of(nodes, 0.3, 6, 1)
+    seen = [schedule.at(number) for number in range(40)]
+    assert {len(away) for away in seen} == {6}
+    assert set().union(*seen) == set(range(nodes))
+    absent = Federated(world, 240, schedule, 1)
+    absent.run()
+    assert len(absent.reports) == int((absent.engine.records()["requests"] > 0).sum()), "every round has closed"
+    assert set(absent.reports) == {13}, "14 were there, and one left before it reported"
+    told = int(absent.engine.server.table.visits[0].sum())
+    kept = sum(int(absent._report(i)[0].sum()) // world.horizon for i in range(nodes) if not absent.used[i])
+    assert told + kept == int(absent.engine.records()["agent_episodes"].sum()), "every episode once"
+    assert kept > 0
+    lockstep = Federated(world, episodes, Absences(list(range(nodes)), 0, 1), 1)
+    lockstep.run()
+    assert absent.regret_after(nodes * episodes) <= 1.2 * lockstep.regret_after(nodes * episodes)
+
+
+# ------------------------------------------------------------------------------------------------------- transcripts
 
 
 @both
@@ -283,7 +407,7 @@ def test_a_full_disk_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_node_that_leaves_by_a_command_has_no_transcript_of_that(tmp_path: Path) -> None:
     async def story() -> None:
-        served = Served(plan_for(FedKLUCBVI(), WORLD, T, seed=3), tmp_path / "server")
+        served = Served(plan_for(FedKLUCBVI(), WORLD, T, seed=SEED), tmp_path / "server")
         served.join(*make_nodes(WORLD, [1] * 5, tmp_path))
         await served.reach(3)
         await leave_run("node-3", served.remote())

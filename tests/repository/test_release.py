@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from fed_ucbvi import __version__
 from repository import ROOT
-from shipped_wheel import Wheel, check_contents
+from shipped_wheel import about, check_contents
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
@@ -132,5 +132,5 @@ def test_the_wheel_holds_what_it_needs_and_nothing_else(tmp_path: Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
     (wheel,) = tmp_path.glob("*.whl")
     check_contents(wheel)
-    assert Wheel(wheel).version == __version__
+    assert about(wheel).version == __version__
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", str(wheel)], check=True, timeout=300)

@@ -16,7 +16,7 @@ from fed_ucbvi.network.messages import COUNTS, REWARDS, Decline, Down, Played, R
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server import Outcome
-from fed_ucbvi.network.transport import Remote
+from fed_ucbvi.network.transport import RemoteServer
 from network import Problem, Served, TLSByName, make_nodes, tell
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Noting(Fragile):
         return answer
 
 
-async def keep_alive(make: Callable[[], Node], server: Remote) -> None:
+async def keep_alive(make: Callable[[], Node], server: RemoteServer) -> None:
     """Start a node again, from its state folder if it has one, whenever it dies."""
     while True:
         with suppress(CrashError):

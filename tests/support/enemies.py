@@ -19,10 +19,10 @@ from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError
 from fed_ucbvi.network.messages import PROTOCOL, DeltaCache, Down, Hello, Refusal, Up, Welcome, decode_down, encode
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.transport import Connection, Remote
+from fed_ucbvi.network.transport import Connection, RemoteServer
 
 INCARNATION = b"enemy and friend"
-NO_REASON = "ended without a word"
+SILENCE = "ended without a word"
 Turn = Callable[[Up], Iterable[bytes]]
 """What is sent instead of an answer."""
 
@@ -83,13 +83,13 @@ class Arriving:
 
 
 @asynccontextmanager
-async def stream_to(server: Remote) -> AsyncIterator[Stream]:
+async def stream_to(server: RemoteServer) -> AsyncIterator[Stream]:
     """Open a stream to a server; a certificate that is not the server's does not matter here."""
     async with server.connect() as connection:
         yield Stream(connection)
 
 
-async def outcome_of(server: Remote, messages: Iterable[Up | bytes]) -> str:
+async def outcome_of(server: RemoteServer, messages: Iterable[Up | bytes]) -> str:
     """Why the server ends a stream on which just this is said; in gRPC's words if it has no say in it."""
     try:
         async with stream_to(server) as stream:
@@ -99,7 +99,7 @@ async def outcome_of(server: Remote, messages: Iterable[Up | bytes]) -> str:
                     return message.reason
     except ConnectionLostError as lost:
         return str(lost)
-    return NO_REASON
+    return SILENCE
 
 
 def long_fault(length: int) -> bytes:
@@ -113,7 +113,7 @@ def hello_of(party: Node, **changes: Any) -> Hello:
     return replace(hello, **changes)
 
 
-async def turning(node: Node, server: Remote, turn: Turn) -> str:
+async def turning(node: Node, server: RemoteServer, turn: Turn) -> str:
     """A node that says ``turn(answer)`` for every answer; why it was dismissed, or an empty text at the end."""
     async with stream_to(server) as stream:
         try:

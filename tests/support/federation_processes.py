@@ -169,11 +169,13 @@ class Processes(Parties):
         self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
         self.logs: dict[str, Path] = {}
         """Of nodes that have some."""
+        self.lines: dict[str, Line] = {}
+        """Of nodes that do not go to the server directly."""
 
-    def start(self, *names: str, port: int | None = None) -> None:
-        """Start parties, for the first time or again; nodes go to the server, or to ``port`` if that is said."""
+    def start(self, *names: str) -> None:
+        """Start parties, for the first time or again."""
         for name in names:
-            self.begin(name, *(self.serving() if name == SERVER else self.joining(name, port)))
+            self.begin(name, *(self.serving() if name == SERVER else self.joining(name)))
 
     def serving(self) -> Sequence[str]:
         return (
@@ -185,10 +187,11 @@ class Processes(Parties):
             *(("--secure-sums",) if self._secure else ()),
         )
 
-    def joining(self, name: str, port: int | None = None) -> Sequence[str]:
+    def joining(self, name: str) -> Sequence[str]:
         first, agents = self.nodes[name]
+        port = self.lines[name].port if name in self.lines else self.port
         return (
-            *("join", f"127.0.0.1:{port or self.port}", "--name", name, *self._tls_files, *PROBLEM),
+            *("join", f"127.0.0.1:{port}", "--name", name, *self._tls_files, *PROBLEM),
             *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name), "--json"),
             *(("--require-secure-sums",) if self._secure else ()),
             *(("--logs", str(self.logs[name])) if name in self.logs else ()),
@@ -211,8 +214,6 @@ class Processes(Parties):
         pid = self.parties[name].pid
         hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if size < 0 else size, hard))
-
-    # ------------------------------------------------------------------------------------------------------ watching
 
     def round(self) -> int:
         """The last finished round, from the checkpoint, which must be intact at any moment."""

@@ -1,7 +1,6 @@
-"""A server that does what it likes with real nodes, as a process of its own; and nodes without exactly one check.
+"""A server that does what it likes with real nodes; and nodes, as processes, without exactly one check.
 
-``tests/support/warm_start.py`` starts both. What the server has read it leaves in a file, and so do nodes that are
-started here with what they sent before it was masked; the tests compare.
+``tests/support/warm_start.py`` starts them. They leave in files what they sent before it was masked; tests compare.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import asyncio
 import importlib
 import inspect
 import itertools
-import json
 import shutil
 import sys
 import time
@@ -46,8 +44,8 @@ SIZES: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
 PROBLEM = ("--env", "synthetic", *(part for name in SIZES for part in ("--env-option", f"{name}={SIZES[name]}")))
 T, EPISODES = 200, 20
 """In a run, and in the round that the server is after."""
-READ, ANSWERS = "read.npz", "answers.json"
-
+Said = tuple[str, int, str]
+"""A node, a round, and what the node has answered to a roster."""
 Answer = Report | Decline | None
 CarryOut = Callable[["Attacker"], Awaitable[Message | None]]
 
@@ -106,8 +104,7 @@ class Attacker:
         self.certificates: dict[str, bytes] = {}
         self.signed: dict[str, RosterEntry] = {}
         self.base, self.played = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0)
-        self.said: list[tuple[str, int, str]] = []
-        """What every node has answered to every roster."""
+        self.said: list[Said] = []
         self.broadcast = first_broadcast(self.plan)
         self.broadcast[1][...] = 10**6  # so many visits that nobody asks for a synchronisation
 
@@ -362,31 +359,22 @@ async def another_certificate_for_the_victims_name(server: Attacker) -> Message 
     return less(first, await server.sum(server.roster(1, NAMES), ghost))
 
 
-# ----------------------------------------------------------------------------------------------------- processes
+async def carry_out(attack: Attack, folder: Path, begin: Callable[[int], None]) -> tuple[Message | None, list[Said]]:
+    """What the server reads of the nodes that ``begin(port)`` starts, and what they say to rosters."""
+    server = Attacker(folder)
+    listener = Listener(server, "127.0.0.1:0", TLSFiles.of(server.certs, "server"))
+    await listener.start()
+    begin(listener.port)
+    while len(server.streams) < len(attack.nodes):
+        await asyncio.sleep(0.01)
+    read = await attack.carry_out(server)
+    for stream in server.streams.values():
+        stream.close()
+    await listener.stop()
+    return read, server.said
 
 
-def serve(arguments: Sequence[str]) -> None:
-    """The process of the server: the attack's name, a folder, and how many nodes to wait for."""
-    name, folder, nodes = arguments[0], Path(arguments[1]), int(arguments[2])
-
-    async def story() -> None:
-        server = Attacker(folder)
-        listener = Listener(server, "127.0.0.1:0", TLSFiles.of(server.certs, "server"))
-        await listener.start()
-        port = folder / "port.partial"
-        port.write_text(str(listener.port), encoding="utf-8")
-        port.rename(folder / "port")
-        async with asyncio.timeout(100):
-            while len(server.streams) < nodes:
-                await asyncio.sleep(0.01)
-            read = await ATTACKS[name].carry_out(server)
-        (folder / ANSWERS).write_text(json.dumps(server.said), encoding="utf-8")
-        if read is not None:
-            np.savez(folder / READ, *read)
-        for stream in server.streams.values():
-            stream.close()
-
-    asyncio.run(story())
+# ------------------------------------------------------------------------------------------- nodes without a check
 
 
 def without(module: str, text: str) -> None:
@@ -437,7 +425,7 @@ SWITCHES: dict[str, Callable[[], None]] = {
     "counts of what was credited": partial(replaced, "sent_sums", "SentSums._is_of_the_same", lambda *_: True),
     "certificates in the company": partial(replaced, "sent_sums", "certificate_fingerprint", lambda _: ""),
     "the kind of errors alone": partial(replaced, "node", "Node.secret", property(lambda _: False, lambda *_: None)),
-    "a server's rule of three": partial(without, "rounds", "and few"),
+    "a server's rule of three": partial(without, "rounds", "plan.least_episodes"),
 }
 
 

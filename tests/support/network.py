@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -23,12 +24,12 @@ from fed_ucbvi.network.checks import Expected
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, RejectedError
 from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.messages import DeltaCache, decode_down, decode_up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.network.transport import Connection, Remote, RemoteServer, StreamHandler
+from fed_ucbvi.network.transport import Connection, RemoteServer, StreamHandler
 
 SECONDS = 300
 """What a story may take at most."""
@@ -119,14 +120,12 @@ class _MemoryEnd:
         self.closed.set()
 
 
-@dataclass
-class InMemoryServer:
+class InMemoryServer(RemoteServer):
     """A server in this very process, without sockets or TLS; a node shows its certificate all the same."""
 
-    server: StreamHandler
-    tls_files: TLSFiles | None = None
-    address: str = "here"
-    host: str = "localhost"
+    def __init__(self, server: StreamHandler, tls_files: TLSFiles | None = None) -> None:
+        super().__init__("localhost:0", tls_files)
+        self.server = server
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
@@ -191,10 +190,8 @@ class Served:
 
     def restart(self, plan: RunPlan, folder: Path | None, address: str | None = None, **options: Any) -> None:
         """A server takes the place of one that has ended, and its nodes find it where that was."""
-        kept = None if folder is None else ServerCheckpoint(folder)
-        plan = plan if kept is None else kept.adopt(plan)
         own = None if self._tls_files is None else self._tls_files("server")
-        self.server = FederationServer(plan, address, own, server_checkpoint=kept, **options)
+        self.server = FederationServer(plan, address, own, checkpoint=folder, **options)
         self.coordinator, self.registry = self.server.coordinator, self.server.registry
         self._serving: asyncio.Future[Outcome] | None = None
 
@@ -204,7 +201,7 @@ class Served:
     async def policy(self, certificate: bytes) -> bytes:
         return await self.server.policy(certificate)
 
-    def remote(self, name: str = "") -> Remote:
+    def remote(self, name: str = "") -> RemoteServer:
         """How the node of this name reaches it."""
         own = None if self._tls_files is None else self._tls_files(name)
         return RemoteServer(f"127.0.0.1:{self.server.port}", own) if self.server.port else InMemoryServer(self, own)
@@ -300,14 +297,20 @@ def assert_same(one: Run, expected: Run, *unknown: str, regret: bool = True, sec
         assert all((one.records[name] == -1).all() for name in ("agent", "step", "state", "action", "rule"))
 
 
-def assert_simulated(
-    algorithm: Any, world: Federation, episodes: int, seed: int, split: Sequence[int], *, regret: bool = False
-) -> Outcome:
-    """A federation of nodes with so many agents each is the simulation."""
-    outcome = federate(plan_for(algorithm, world, episodes, seed=seed), make_nodes(world, split))
-    simulated = run(algorithm, world, episodes, seed=seed, driver="episodes", progress=False)
-    assert_same(outcome.run, simulated, regret=regret)
+def assert_simulation(outcome: Outcome, plan: RunPlan, *, secure: bool = False) -> None:
+    """It is the simulation of what was planned, and nothing has happened to the nodes."""
+    setting, world = plan.setting, plan.federation
+    assert world is not None
+    simulated = run(plan.algorithm, world, setting.episodes, seed=setting.seed, driver="episodes", progress=False)
+    assert_same(outcome.run, simulated, regret=bool((world.initial == 1).any(axis=-1).all()), secure=secure)
     assert outcome.events == []
+
+
+def assert_simulated(algorithm: Any, world: Federation, episodes: int, seed: int, split: Sequence[int]) -> Outcome:
+    """A federation of nodes with so many agents each is the simulation."""
+    plan = plan_for(algorithm, world, episodes, seed=seed)
+    outcome = federate(plan, make_nodes(world, split))
+    assert_simulation(outcome, plan)
     return outcome
 
 
@@ -356,7 +359,7 @@ def played_by_hand(
     return rounds, server
 
 
-def assert_run_without_the_first_agent(result: Run, plan: RunPlan) -> None:
+def assert_run_of_the_others(result: Run, plan: RunPlan) -> None:
     """As played out by hand by all agents but the first."""
     setting, world = plan.setting, plan.federation
     assert world is not None
@@ -396,3 +399,12 @@ class Tap:
                 yield end
 
         monkeypatch.setattr(InMemoryServer, "connect", connect)
+
+    def messages(self, *, up: bool = True) -> Iterator[tuple[int, Any, bytes]]:
+        """What went up, or what came down: the number of the stream, the message and its bytes."""
+        taken = defaultdict[int, DeltaCache](DeltaCache)
+        decode: Any = decode_up if up else decode_down
+        for stream, data in self.up if up else self.down:
+            message = decode(data, taken[stream])
+            taken[stream].keep(message)
+            yield stream, message, data

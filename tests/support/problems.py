@@ -104,6 +104,13 @@ def random_federation(
     return Federation.mixture(tables[0], tables[1:], eps_p, rewards=rewards, initial=initial, horizon=horizon)
 
 
+def any_federation(rng: np.random.Generator, agents: int, states: int, actions: int, horizon: int) -> Federation:
+    """One of random kind, too: with tables for each step or one for all, and what agents have of their own."""
+    stationary, own_rewards, own_starts = (bool(rng.integers(2)) for _ in range(3))
+    kind = {"stationary": stationary, "own_rewards": own_rewards, "own_starts": own_starts}
+    return random_federation(rng, agents, states, actions, horizon, **kind)
+
+
 def policies_in(sets: npt.NDArray[np.bool_]) -> Iterator[IndexArray]:
     """Every deterministic policy ``[H,S]`` whose actions are in ``sets[H,S,A]``.
 

@@ -106,8 +106,6 @@ def sample_report() -> PageContent:
     )
 
 
-# ------------------------------------------------------------------------------------------------- small figures
-
 SAMPLES = {
     "many curves": many_curves(),
     "few points": speed_up(),

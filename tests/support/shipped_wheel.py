@@ -19,12 +19,11 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from email.message import Message
-from email.parser import Parser
 from fnmatch import fnmatch
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -106,50 +105,24 @@ NEEDED_TO_WAIT = (
 """The same for commands that would wait for others: they are called only where the extra is missing."""
 
 
-@dataclass
-class Wheel:
+def about(wheel: Path) -> PathDistribution:
     """What a wheel says of itself."""
+    (folder,) = (entry for entry in zipfile.Path(wheel).iterdir() if entry.name.endswith(".dist-info"))
+    return PathDistribution(folder)
 
-    path: Path
-    about: Message = field(init=False)
 
-    def __post_init__(self) -> None:
-        with zipfile.ZipFile(self.path) as archive:
-            (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-            self.about = Parser().parsestr(archive.read(name).decode())
-
-    @property
-    def version(self) -> str:
-        return str(self.about["Version"])
-
-    @property
-    def pythons(self) -> list[int]:
-        """The versions 3.n of Python that it is meant for."""
-        start = "Programming Language :: Python :: 3."
-        return [int(text.removeprefix(start)) for text in self.about.get_all("Classifier") or [] if start in text]
-
-    @property
-    def extras(self) -> list[str]:
-        return self.about.get_all("Provides-Extra") or []
-
-    def requirements(self, extras: Sequence[str]) -> Iterator[Requirement]:
-        """What it needs, the extras of the package itself followed."""
-        for text in self.about.get_all("Requires-Dist") or []:
-            requirement = Requirement(text)
-            if requirement.marker is None or any(requirement.marker.evaluate({"extra": e}) for e in ("", *extras)):
-                yield requirement
-
-    def oldest(self, extras: Sequence[str]) -> list[str]:
-        """``name==version`` for every lower bound."""
-        own, pins = canonicalize_name(str(self.about["Name"])), []
-        for requirement in self.requirements(extras):
-            if canonicalize_name(requirement.name) == own:
-                continue
+def oldest(wheel: Path, extras: Sequence[str]) -> list[str]:
+    """``name==version`` for every lower bound of what it needs, the extras of the package itself followed."""
+    pins = []
+    for requirement in map(Requirement, about(wheel).requires or []):
+        marker = requirement.marker
+        wanted = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
+        if wanted and canonicalize_name(requirement.name) != canonicalize_name(about(wheel).name):
             bounds = [one.version for one in requirement.specifier if one.operator in (">=", "==")]
             if len(bounds) != 1:
                 raise SystemExit(f"{requirement} has no lower bound; give it the oldest version that works")
             pins.append(f"{requirement.name}=={bounds[0]}")
-        return pins
+    return pins
 
 
 class BadWheelError(Exception):
@@ -165,72 +138,69 @@ class Environment:
     extras: list[str]
     lines: list[str] = field(default_factory=list)
 
-    def install(self, wheel: Wheel) -> None:
+    def install(self, wheel: Path) -> None:
         python = latest_python(wheel) if self.kind == "later" else Path(sys.executable)
         subprocess.run([python, "-m", "venv", "venv"], cwd=self.folder, check=True)
         self.lines.append(f"  Python {self._call('python', '-c', TELL_VERSION).stdout.strip()}")
         chosen = f"[{','.join(self.extras)}]" if self.extras else ""
         command = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
         if self.kind == "oldest":
-            pins = self.folder / "oldest.txt"
-            pins.write_text("\n".join(wheel.oldest(self.extras)) + "\n", encoding="utf-8")
-            self.lines.append(f"  {', '.join(wheel.oldest(self.extras))}")
-            command += ["--constraint", str(pins)]
-        self._expect(self._call("python", *command, f"{wheel.path.resolve()}{chosen}"), 0, "pip install")
-        self._expect(self._call("python", "-m", "pip", "check"), 0, "pip check")
+            pins = oldest(wheel, self.extras)
+            (self.folder / "oldest.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
+            self.lines.append(f"  {', '.join(pins)}")
+            command += ["--constraint", "oldest.txt"]
+        self._call("python", *command, f"{wheel.resolve()}{chosen}")
+        self._call("python", "-m", "pip", "check")
         (self.folder / "sweep.toml").write_text(SWEEP, encoding="utf-8")
 
-    def check(self, wheel: Wheel) -> None:
+    def check(self, version: str) -> None:
         said = self.good("--version")
-        if said.strip() != f"fed-ucbvi {wheel.version}":
-            raise BadWheelError(f"--version says {said!r}, the wheel {wheel.version}")
+        if said.strip() != f"fed-ucbvi {version}":
+            raise BadWheelError(f"--version says {said!r}, the wheel {version}")
         names = "from fed_ucbvi.command_line import COMMANDS; print(*COMMANDS)"
         for name in ("", *self._call("python", "-c", names).stdout.split()):
             if "Usage" not in self.good(*name.split(), "--help"):
                 raise BadWheelError(f"{name} --help gives no usage")
-        self._expect(self._call("python", "-c", LOOK), 0, "looking at all public names")
+        self._call("python", "-c", LOOK)
         if self.kind == "later":
-            self._expect(self._call("python", "-c", EVERY_ALGORITHM), 0, "a run of every algorithm")
+            self._call("python", "-c", EVERY_ALGORITHM)
         for words in GOOD:
             self.good(*words)
         for words, part in BAD.items():
             self.refused(words, part)
-        for extra, words in NEEDED:
-            if extra in self.extras:
-                self.good(*words)
-            else:
-                self.refused(words, f"'fed-ucbvi[{extra}]'")
-        for extra, words in NEEDED_TO_WAIT:
+        for extra, words in (*NEEDED, *NEEDED_TO_WAIT):
             if extra not in self.extras:
                 self.refused(words, f"'fed-ucbvi[{extra}]'")
+            elif (extra, words) in NEEDED:
+                self.good(*words)
 
     def good(self, *words: str) -> str:
-        ended = self._call("fed-ucbvi", *words)
-        self._expect(ended, 0, " ".join(words))
-        return ended.stdout
+        return self._call("fed-ucbvi", *words).stdout
 
     def refused(self, words: Sequence[str], part: str) -> None:
         """Exit code 2 and one message, which holds ``part``."""
-        ended = self._call("fed-ucbvi", *words)
-        self._expect(ended, 2, " ".join(words))
+        ended = self._call("fed-ucbvi", *words, code=2)
         lines = ended.stderr.splitlines()
         if ended.stdout or len(lines) != 1 or not lines[0].startswith("error: ") or part not in lines[0]:
             raise BadWheelError(f"{' '.join(words)}: not one message with {part!r}:\n{ended.stdout}{ended.stderr}")
 
-    def _call(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def _call(self, program: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         own = ("PYTHON", "NUMBA", "VIRTUAL")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(own)}
         command = [str(self.folder / "venv" / "bin" / program), *words]
-        return subprocess.run(command, cwd=self.folder, env=clean, capture_output=True, text=True, timeout=900)
-
-    def _expect(self, ended: subprocess.CompletedProcess[str], code: int, what: str) -> None:
+        ended = subprocess.run(command, cwd=self.folder, env=clean, capture_output=True, text=True, timeout=900)
         if ended.returncode != code:
-            raise BadWheelError(f"{what}: exit code {ended.returncode}, not {code}:\n{ended.stdout}{ended.stderr}")
+            what = f"{program} {' '.join(words)}: exit code {ended.returncode}, not {code}"
+            raise BadWheelError(f"{what}:\n{ended.stdout}{ended.stderr}")
+        return ended
 
 
-def latest_python(wheel: Wheel) -> Path:
+def latest_python(wheel: Path) -> Path:
     """The latest interpreter for which the wheel is meant: in the search path, or beside this one as with pyenv."""
-    for version in sorted(wheel.pythons, reverse=True):
+    start = "Programming Language :: Python :: 3."
+    classifiers = about(wheel).metadata.get_all("Classifier") or []
+    versions = [int(text.removeprefix(start)) for text in classifiers if text.startswith(start)]
+    for version in sorted(versions, reverse=True):
         named = shutil.which(f"python3.{version}")
         beside = Path(sys.base_prefix).parent.glob(f"3.{version}.*/bin/python3")
         for path in (*beside, *([] if named is None else [Path(named)])):
@@ -239,9 +209,10 @@ def latest_python(wheel: Wheel) -> Path:
     return Path(sys.executable)
 
 
-def check_environment(kind: str, wheel: Wheel) -> tuple[bool, str]:
+def check_environment(kind: str, wheel: Path) -> tuple[bool, str]:
     """Make one environment and check the program in it; gives whether all was well, and what to print."""
-    extras = [] if kind in ("newest", "later") else [extra for extra in wheel.extras if extra not in LEFT_OUT]
+    own = about(wheel).metadata.get_all("Provides-Extra") or []
+    extras = [] if kind in ("newest", "later") else [extra for extra in own if extra not in LEFT_OUT]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-wheel-") as name:
         environment = Environment(kind, Path(name), extras)
@@ -251,7 +222,7 @@ def check_environment(kind: str, wheel: Wheel) -> tuple[bool, str]:
         try:
             environment.install(wheel)
             installed = time.monotonic()
-            environment.check(wheel)
+            environment.check(about(wheel).version)
         except BadWheelError as failure:
             return False, "\n".join([f"{kind} {extras}: FAILED", *lines, str(failure)])
     seconds = f"{installed - began:.0f} s to install, {time.monotonic() - installed:.0f} s to check"
@@ -282,8 +253,7 @@ def check_contents(wheel: Path) -> None:
         held = archive.namelist()
     foreign = [name for name in held if not any(fnmatch(name, top) for top in TOPS) or "__pycache__" in name]
     missing = [pattern for pattern in IN_THE_WHEEL if not any(fnmatch(name, pattern) for name in held)]
-    source = ROOT / "src"
-    modules = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    modules = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     missing += sorted(modules - set(held))
     if foreign or missing:
         raise SystemExit(f"{wheel.name} lacks {missing} and should not hold {foreign}")
@@ -291,25 +261,20 @@ def check_contents(wheel: Path) -> None:
 
 def check_source(archive: Path) -> None:
     """Raise unless the sdist holds every file that git knows."""
-    root = ROOT
-    if not (root / ".git").exists():
-        return
-    listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
-    tracked = listed.stdout.splitlines()
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     with tarfile.open(archive) as content:
         held = {member.name.partition("/")[2] for member in content}
-    missing = sorted(set(filter(None, tracked)) - held)
+    missing = sorted(set(listed.stdout.splitlines()) - held)  # none is listed outside a repository
     if missing:
         raise SystemExit(f"{archive.name} lacks {', '.join(missing)}")
 
 
 def main(dist: str, *kinds: str) -> int:
     """Check the sdist and the wheel in ``dist``; gives the exit code."""
-    (path,) = Path(dist).glob("*.whl")
+    (wheel,) = Path(dist).glob("*.whl")
     (source,) = Path(dist).glob("*.tar.gz")
     check_source(source)
-    check_contents(path)
-    wheel = Wheel(path)
+    check_contents(wheel)
     with ThreadPoolExecutor(max_workers=2) as pool:
         outcomes = [pool.submit(check_environment, kind, wheel) for kind in kinds or ENVIRONMENTS]
         for outcome in outcomes:

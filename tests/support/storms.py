@@ -16,7 +16,7 @@ import numpy as np
 
 from fed_ucbvi import Run
 from fed_ucbvi.network.server_checkpoint import replay
-from federation_processes import PROBLEM, SECONDS, SERVER, SIZES, THREE, Line, Processes, simulated
+from federation_processes import PROBLEM, SERVER, SIZES, THREE, Line, Processes, simulated
 from network import assert_same
 from saved_states import saved_in
 
@@ -60,8 +60,8 @@ class Storm(Processes):
         with ExitStack() as stack:
             stack.enter_context(self)
             self.start(SERVER)
-            self._lines = {name: stack.enter_context(Line(self.port)) for name in self.nodes}
-            self._start(*self.nodes)
+            self.lines = {name: stack.enter_context(Line(self.port)) for name in self.nodes}
+            self.start(*self.nodes)
             happenings = self._happenings()
             for _ in range(blows):
                 if self._over_by(self.round() + self._chance.randrange(1, 10)):
@@ -78,15 +78,9 @@ class Storm(Processes):
 
     def _over_by(self, number: int) -> bool:
         """Wait for a round to be on record; whether the server has ended before."""
-        end = time.monotonic() + SECONDS
-        while self.round() < number and self.server.process.is_alive():
-            assert time.monotonic() < end, f"waited in vain for round {number}"
-            time.sleep(0.02)
-        return not self.server.process.is_alive()
-
-    def _start(self, *names: str) -> None:
-        for name in names:
-            self.start(name, port=None if name == SERVER else self._lines[name].port)
+        alive = self.server.process.is_alive
+        self.wait(lambda: self.round() >= number or not alive(), f"round {number}")
+        return not alive()
 
     def _some(self) -> list[str]:
         return self._chance.sample(list(self.nodes), self._chance.randrange(1, len(self.nodes)))
@@ -95,7 +89,7 @@ class Storm(Processes):
         def kill(*names: str) -> None:
             self.kill(*names)
             time.sleep(self._chance.uniform(0.0, 1.0))
-            self._start(*self._chance.sample(names, len(names)))
+            self.start(*self._chance.sample(names, len(names)))
 
         def freeze(name: str) -> None:
             self.signal(name, signal.SIGSTOP)
@@ -104,14 +98,14 @@ class Storm(Processes):
 
         def part(*names: str) -> None:
             for name in names:
-                self._lines[name].stall()
+                self.lines[name].stall()
             time.sleep(self._chance.uniform(0.1, 3.0))
             for name in names:
-                self._lines[name].restore()
+                self.lines[name].restore()
 
         def cut(*names: str) -> None:
             for name in names:
-                self._lines[name].cut()
+                self.lines[name].cut()
 
         return {
             "nodes killed": lambda: kill(*self._some()),
