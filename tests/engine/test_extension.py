@@ -97,18 +97,14 @@ def test_an_algorithm_whose_author_has_not_said_so_does_not_go_on(tmp_path: Path
         load_counts(folder)
 
 
-def naive_of(simulation: Simulation, counts: CountTable | None = None) -> list[NaiveAgent]:
+def naive_of(simulation: Simulation, *earlier: CountTable) -> list[NaiveAgent]:
     """All that was counted, as one agent, told transition by transition; and the counts of an earlier run."""
-    told, federation = [NaiveAgent()], simulation.federation
-    moves = simulation.agents.table.dense()
-    for h, s, a, to in zip(*(axis.tolist() for axis in np.nonzero(moves)), strict=True):
-        reward = float(federation.rewards[0][h if federation.rewards.shape[1] > 1 else 0, s, a])
-        told[0].observe(h, s, a, reward, to, int(moves[h, s, a, to]))
-    if counts is not None:
+    moves, told = simulation.agents.table.dense(), []
+    rewards = np.broadcast_to(simulation.federation.rewards[0], moves.shape[:3])
+    for n, paid in ((moves, rewards), *((counts.dense(), counts.mean_rewards()) for counts in earlier)):
         told.append(NaiveAgent())
-        moves, rewards = counts.dense(), counts.mean_rewards()
-        for h, s, a, to in zip(*(axis.tolist() for axis in np.nonzero(moves)), strict=True):
-            told[1].observe(h, s, a, float(rewards[h, s, a]), to, int(moves[h, s, a, to]))
+        for h, s, a, to in np.argwhere(n).tolist():
+            told[-1].observe(h, s, a, float(paid[h, s, a]), to, int(n[h, s, a, to]))
     return told
 
 

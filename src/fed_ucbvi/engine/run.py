@@ -207,9 +207,8 @@ def evaluate(
     states need not be enough to tell the future.
 
     Args:
-        policy: actions ``(S,)`` or ``(H, S)``, a :class:`~fed_ucbvi.results.policy.LearntPolicy`, or a function of
-            step and state; or by action, ``(S, A)`` or ``(H, S, A)``: probabilities, or truth values for sets of
-            actions that are equally likely.
+        policy: in any of the forms that :func:`run` takes an incumbent in; a learnt policy is a
+            :class:`~fed_ucbvi.results.policy.LearntPolicy`.
         where: a federation, or whatever :func:`fed_ucbvi.run` takes for one; or live environments.
         episodes: how many each agent plays.
         delta: the probability that the value lies outside.

@@ -24,7 +24,7 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.recommendations import Recommended, is_known
 from fed_ucbvi.results.round_record import EXPLORING, OnRound
 from fed_ucbvi.results.run import Run
-from fed_ucbvi.results.run_data import Subscriber
+from fed_ucbvi.results.run_data import CallbackList
 
 SECONDS_BETWEEN_REPORTS = 0.1
 log = logging.getLogger("fed_ucbvi.engine.simulation")
@@ -144,31 +144,27 @@ def drive(
     simulation: Simulation, progress: bool | OnRound, store: StateStore | None = None, on_round: OnRound | None = None
 ) -> Run:
     """Advance a simulation to its end, reporting rounds and progress and keeping checkpoints."""
-    subscriber = on_round if isinstance(on_round, Subscriber) else None
-    shown: Recommended | None = None
+    callbacks, shown = CallbackList(on_round), None
     with show_progress(progress) as report:
         try:
             _ = simulation.federation.best_common_value  # now, so that Ctrl-C has nothing left to work out
-            began = now = time.perf_counter()
-            earlier = simulation.seconds
-            next_report = began + SECONDS_BETWEEN_REPORTS
-            every = 0 if store is None else int(store.manifest["every"])
+            reported = time.perf_counter()
+            began = reported - simulation.seconds
             while not simulation.done:
                 simulation.advance()
                 now = time.perf_counter()
-                simulation.seconds = earlier + now - began
-                if store is not None and len(simulation.rows) % every == 0:
+                simulation.seconds = now - began
+                if store is not None and len(simulation.rows) % int(store.manifest["every"]) == 0:
                     store.write(simulation.saved())
                 if issued := simulation.assurance.issued(len(simulation.rows)):
                     log.info("round %d: %s", len(simulation.rows), issued)
-                if on_round is not None:
-                    on_round(simulation.last_round())
-                    recommended = simulation.recommended
-                    if subscriber is not None and recommended is not None and recommended is not shown:
-                        shown = recommended
-                        subscriber.take_policy(recommended.policy)
-                if now >= next_report or simulation.done:
-                    next_report = now + SECONDS_BETWEEN_REPORTS
+                if callbacks:
+                    callbacks(simulation.last_round())
+                    if simulation.recommended is not None and simulation.recommended is not shown:
+                        shown = simulation.recommended
+                        callbacks.take_policy(shown.policy)
+                if now >= reported + SECONDS_BETWEEN_REPORTS or simulation.done:
+                    reported = now
                     report(simulation.last_round())
             if store is not None:
                 store.write(simulation.saved())

@@ -128,13 +128,9 @@ class CudaDriver(FleetDriver):
             self._policy = self._policy.reshape((-1, A))
         self._own_visits, self._visits = _zeros(cuda, (pairs, m)), _zeros(cuda, (cells, m))
         self._reached = cuda.device_array(m, dtype=np.int32)
-        self._world = (
-            cuda.to_device(fleet.successors.reshape(-1)),
-            cuda.to_device(kernel),
-            kernel_stride,
-            cuda.to_device(initial),
-            initial_stride,
-        )
+        tables = fleet.successors.reshape(-1), kernel, initial
+        successors, kernel, initial = (cuda.to_device(table) for table in tables)
+        self._world = successors, kernel, kernel_stride, initial, initial_stride
         width = min(THREADS, -(-m // WARP) * WARP)
         self._blocks, self._width = -(-m // width), width
         self._most = max(1, min(STEPS_PER_LAUNCH // (m * fleet.horizon), STEPS_PER_THREAD // fleet.horizon))
