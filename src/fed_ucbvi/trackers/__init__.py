@@ -139,29 +139,21 @@ class TensorBoardTracker(Tracker):
 
     def write(self, episodes: int, figures: Mapping[str, float]) -> None:
         """Keep the figures of one round; TensorBoard has single precision."""
-        self._add(episodes, [{"tag": name, "simple_value": value} for name, value in figures.items()])
-
-    def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
-        from tensorboard.plugins.hparams import metadata
-        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
-
-        start = SessionStartInfo(start_time_secs=time.time())
-        for name, value in parameters.items():
-            if isinstance(value, bool):
-                start.hparams[name].bool_value = value
-            elif isinstance(value, int | float):
-                start.hparams[name].number_value = value
-            else:
-                start.hparams[name].string_value = str(value)
-        about = metadata.create_summary_metadata(HParamsPluginData(session_start_info=start))
-        self._add(0, [{"tag": metadata.SESSION_START_INFO_TAG, "metadata": about, "tensor": metadata.NULL_TENSOR}])
-        self.write(episodes, results)
-
-    def _add(self, step: int, values: list[dict[str, Any]]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        summary = Summary(value=[Summary.Value(**value) for value in values])
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
+        self._add(episodes, Summary(value=values))
+
+    def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+        plain = {name: value if isinstance(value, int | float) else str(value) for name, value in parameters.items()}
+        self._add(0, hparams_pb(plain))
+        self.write(episodes, results)
+
+    def _add(self, step: int, summary: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
         self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
 
     def close(self, *, failed: bool) -> None:
