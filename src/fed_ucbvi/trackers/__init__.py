@@ -99,7 +99,7 @@ class Tracker(Subscriber, ABC):
         self.end(failed=error is not None)
 
     def end(self, *, failed: bool) -> None:
-        """What the end of a ``with`` block does."""
+        """End as a ``with`` block does."""
         try:
             self._write_waiting()
         finally:
@@ -112,15 +112,15 @@ class Tracker(Subscriber, ABC):
 
     @abstractmethod
     def write(self, episodes: int, figures: Mapping[str, float]) -> None:
-        """Keep the figures of one round."""
+        """Log the figures of one round."""
 
     @abstractmethod
     def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
-        """Keep what is known of the run as a whole."""
+        """Log parameters and results of the whole run."""
 
     @abstractmethod
     def close(self, *, failed: bool) -> None:
-        """Write what is left, and close files and connections."""
+        """Write the rest, and close files and connections."""
 
 
 class TensorBoardTracker(Tracker):
@@ -138,7 +138,7 @@ class TensorBoardTracker(Tracker):
         self._writer = EventFileWriter(str(folder), flush_secs=SECONDS_TO_DISK)
 
     def write(self, episodes: int, figures: Mapping[str, float]) -> None:
-        """Keep the figures of one round; TensorBoard has single precision."""
+        """Log the figures of one round; TensorBoard has single precision."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
@@ -303,12 +303,12 @@ class Tracking(Subscriber):
         self._end(failed=kind is not None)
 
     def __call__(self, record: RoundRecord) -> None:
-        """Hand a round to all of them, soon."""
+        """Queue a round for all trackers."""
         with suppress(Full):
             self._rounds.put_nowait(record)
 
     def finish(self, run: RunData) -> None:
-        """Hand the run to all of them, at the end, when it has been saved and printed."""
+        """Log the run with all trackers at the end, when it has been saved and printed."""
         self._run = run
 
     def _end(self, *, failed: bool) -> None:
