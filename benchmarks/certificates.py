@@ -135,7 +135,6 @@ def shop_cases(suffix: str = "", stated: tuple[float, float] | None = None) -> l
 
 
 def cases() -> list[Case]:
-    """GridWorld and shops."""
     grid = gridworld(agents=20)
     best = grid.common.solve().policy
     rng = np.random.default_rng(0)
@@ -244,7 +243,6 @@ def earned(case: Case, result: Run) -> tuple[float, float]:
 
 
 def gaps(seeds: int) -> None:
-    """Certified gaps against the truth."""
     print_head("", "certified", "of them true", "worst true gap", "episodes, median")
     grid = gridworld(agents=20)
     best = float(grid.common.initial @ grid.common.solve().V[0])

@@ -75,7 +75,6 @@ def variants(environment: str, names: Iterable[str] = VARIANTS) -> Iterator[tupl
 
 
 def tasks(which: str, seeds: int) -> Iterator[Task]:
-    """The lines of one of the tables."""
     if which == "regret":
         for environment, M, T in CASES:
             yield from (Task(environment, M, T, *variant, seeds) for variant in variants(environment))
@@ -99,7 +98,6 @@ def tasks(which: str, seeds: int) -> Iterator[Task]:
 
 
 def table(which: str, seeds: int) -> None:
-    """Print one of the tables."""
     shown = ("environment", "M", "T", "variant", "seeds", "mean", "median", "worst", "worst/median")
     print_head(*shown, "above 10 medians", "rounds")
     with ProcessPoolExecutor(os.cpu_count()) as pool:

@@ -128,7 +128,6 @@ def tables() -> None:
 
 
 def million(path: Path, seeds: int) -> None:
-    """Regret and rounds against M."""
     rows = []
     for name, algorithm in ALGORITHMS.items():
         for M in [10**k for k in range(7)]:

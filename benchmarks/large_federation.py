@@ -75,7 +75,6 @@ class Federation(Parties):
         time.sleep(PAUSE)
 
     def run(self, kill_after: int | None) -> dict[str, Any]:
-        """From the start to the end; the figures."""
         began = time.perf_counter()
         self.start_server()
         self.start_nodes()

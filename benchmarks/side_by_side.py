@@ -77,7 +77,6 @@ def start(source: Path, cache: str) -> float:
 
 
 def starts(sources: tuple[Path, Path], repeats: int) -> None:
-    """Print the least seconds of first and of later starts."""
     found: dict[tuple[str, Path], list[float]] = defaultdict(list)
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:

@@ -43,7 +43,6 @@ PICTURE = Path(__file__).parent.parent / "docs" / "scaling.png"
 
 
 def seconds(federation: Federation, episodes: int, driver: str = "auto", repeats: int = 3) -> float:
-    """The least processor time of several runs."""
     seeds = itertools.count()
     play = partial(run, FedUCBVI(), federation, episodes, driver=driver, progress=False)
     return least_seconds(lambda: play(seed=next(seeds)), repeats)

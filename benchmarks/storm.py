@@ -24,7 +24,6 @@ ADDED_UP = ("rounds", "episodes", "in_table", "closed_without", "failed")
 
 
 def weather(kind: str, seconds: float, seed: int) -> dict[str, Any]:
-    """Storms over one kind of federation."""
     end, figures, blows = time.monotonic() + seconds, Counter[str](), Counter[str]()
     for number in itertools.count(seed):
         with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,6 @@ from network import LOOPBACK, Served, assert_same, make_nodes
 
 
 async def federate(episodes: int) -> Outcome:
-    """The five shops, each a node, to the end."""
     world = shops()
     served = Served(plan_for(FedUCBVI(), world, episodes), address=LOOPBACK)
     served.join(*make_nodes(world, [1] * world.agents))

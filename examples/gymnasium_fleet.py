@@ -53,7 +53,6 @@ def learn(task: Task, live: bool, seed: int) -> Run:
 
 
 def main() -> None:
-    """Learn all of them, or one, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--live", action="store_true", help="call env.step instead of simulating")
     parser.add_argument("--only", choices=TASKS, help="this one alone")

@@ -109,7 +109,6 @@ def keep_the_rule(months: int, seed: int, *, loss: float | None = 0.05) -> dict[
 
 
 def compare(months: int, seeds: int) -> dict[str, Any]:
-    """All figures, by name."""
     fleet = shops()
     found, own = fleet.common_optimum.value, fleet.common_optimum.own
     money, s, q = best_rule(fleet)
@@ -147,7 +146,6 @@ def picture(figures: dict[str, Any], months: int) -> Picture:
 
 
 def main() -> None:
-    """Compare, or judge a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--months", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)

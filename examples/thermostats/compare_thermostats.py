@@ -116,7 +116,6 @@ def difference(one: FloatArray, other: FloatArray) -> tuple[float, float]:
 
 
 def compare(lengths: tuple[int, ...], seeds: int, days: int, tuning: int = 30) -> dict[str, Any]:
-    """All figures, by name."""
     bins, rule = bins_of(), best_rule(tuning)
     usual = cost_of_rule(rule, days, JUDGED)
     learnt = {}
@@ -148,7 +147,6 @@ def picture(figures: dict[str, Any]) -> Picture:
 
 
 def main() -> None:
-    """Compare, or judge a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--days", type=int, default=200, help="days on which policies are compared")

@@ -70,7 +70,6 @@ class House(gymnasium.Env[Any, Any]):
         return {"inside": np.array([self.inside]), "outside": np.array([self.outside])}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One hour."""
         heat, hour = float(np.clip(action[0], 0.0, 1.0)) * self.power, hour_of(self.step_number)
         flow = (self.outside - self.inside) / self.tau + heat / CAPACITY
         self.inside += HOURS * flow + float(self.np_random.normal(0.0, 0.1))
@@ -100,7 +99,6 @@ class BangBang:
     heating: bool = False
 
     def act(self, house: House) -> Any:
-        """What to do now."""
         setting = self.day if is_day(hour_of(house.step_number)) else self.night
         if house.inside < setting - self.band:
             self.heating = True

@@ -140,11 +140,6 @@ def test_documented_codes_are_those_of_the_program() -> None:
 
 def test_every_code_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One cheap command for each of them."""
-    (tmp_path / "sweep.toml").write_text(
-        'name = "s"\n[[grids]]\nalgorithms = ["fed-ucbvi"]\nenvironments = ["synthetic"]\nagents = [2]\n'
-        "episodes = [20]\nseeds = 1\n",
-        encoding="utf-8",
-    )
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -153,8 +148,8 @@ def test_every_code_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with monkeypatch.context() as patched:
         failed = SweepOutcome("s", tmp_path, 1, 0, 0, {"a": "b"}, (), 0.0)
         patched.setattr("fed_ucbvi.sweeps.execution.run_sweep", lambda *_, **__: failed)
-        out = tmp_path / "out"
-        found.add(call("sweep", tmp_path / "sweep.toml", "--out", out, "--json").exit_code)
+        sweep = ROOT / "examples" / "sweep.toml"
+        found.add(call("sweep", sweep, "--out", tmp_path / "out", "--json").exit_code)
     with monkeypatch.context() as patched:
         patched.setattr("fed_ucbvi.engine.run.run", interrupt)
         found.add(call(*SMALL).exit_code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -112,24 +111,11 @@ def test_a_sweep_is_shown_while_it_is_made(
     assert (sweep["done"], sweep["failed"], sweep["rows"][0]["error"]) == (1, 1, "ValueError: no")
 
 
-VARIED = """
-name = "varied"
-[[grid]]
-algorithms = [
-  "fed-ucbvi",
-  { name = "fed-ucbvi", bonus_scale = 0.1 },
-  { name = "fed-ucbvi", label = "theory's bonus", bonus = "theory" },
-]
-environments = ["synthetic"]
-agents = [2]
-eps_p = [0.0, 0.1]
-episodes = [20]
-seeds = 1
-"""
-
-
 def test_rows_of_a_sweep_say_what_sets_their_runs_apart(tmp_path: Path) -> None:
-    described = Sweep(**tomllib.loads(VARIED))
+    other, theory = {"name": "fed-ucbvi", "bonus_scale": 0.1}, {"name": "fed-ucbvi", "bonus": "theory"}
+    algorithms = ["fed-ucbvi", other, {**theory, "label": "theory's bonus"}]
+    problem = {"environments": ["synthetic"], "agents": [2], "eps_p": [0.0, 0.1], "episodes": [20], "seeds": 1}
+    described = Sweep(name="varied", grids=[{"algorithms": algorithms, **problem}])
     folder = made_sweep(tmp_path / "sweep", described)
     page = SweepPage(described, folder)
     page.look()

@@ -9,7 +9,6 @@ import socket
 import sys
 import urllib.error
 import urllib.request
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,14 +22,13 @@ from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, RoundRecord, run, synthe
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
 from fed_ucbvi.dashboard.state import STATES
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.members import FederationStatus
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import WireCount
 from fed_ucbvi.results.run_data import CallbackList
 from federation_processes import SERVER, Processes
-from network import Served, make_nodes, tell
+from network import LOOPBACK, Served, TLSByName, make_nodes, tell
 from rounds import made_up_node
 
 WORLD = synthetic(agents=4, eps_p=0.2, states=3, actions=2, horizon=3)
@@ -52,7 +50,7 @@ def sample(samples: Samples, name: str, **labels: str) -> float:
 
 
 def federated(
-    plan: RunPlan, split: tuple[int, ...], certificates: Path | None = None
+    plan: RunPlan, split: tuple[int, ...], tls_files: TLSByName | None = None
 ) -> tuple[Metrics, FederationServer, Any]:
     """The metrics of a run over the network, when it is over and nodes have been told, and the last record."""
 
@@ -60,8 +58,7 @@ def federated(
         seen: list[RoundRecord] = []
         metrics = Metrics(lambda: served.coordinator.status())
         told: dict[str, Any] = {"on_round": CallbackList(metrics, seen.append), "on_exchange": metrics.on_exchange}
-        files = None if certificates is None else partial(TLSFiles.of, certificates)
-        served = Served(plan, tls_files=files, address="127.0.0.1:0", **told)
+        served = Served(plan, tls_files=tls_files, address=LOOPBACK, **told)
         served.join(*make_nodes(WORLD, split))
         await served.finish()
         return metrics, served.server, seen[-1]
@@ -105,11 +102,9 @@ def test_metrics_of_a_federation_are_what_its_result_says() -> None:
     assert ("process_cpu_seconds_total", frozenset()) in samples
 
 
-def test_nothing_about_single_nodes_is_told_under_secure_sums(tmp_path: Path) -> None:
-    names = ("node-0", "node-1", "node-2")
-    make_certificates(tmp_path, server="server", nodes=names)
-    plan = plan_for(FedKLUCBVI(), WORLD, 20, seed=1, nodes=names, secure_sums=True)
-    metrics, service, _ = federated(plan, (1, 1, 2), tmp_path)
+def test_nothing_about_single_nodes_is_told_under_secure_sums(tls_files: TLSByName) -> None:
+    plan = plan_for(FedKLUCBVI(), WORLD, 20, seed=1, nodes=("node-0", "node-1", "node-2"), secure_sums=True)
+    metrics, service, _ = federated(plan, (1, 1, 2), tls_files)
     text = metrics.render().decode()
     assert "node-" not in text
     assert "node=" not in text

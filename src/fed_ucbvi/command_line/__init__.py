@@ -74,9 +74,8 @@ EXAMPLES = {
         certs sign mine/clinic-c.csr --out certs
     """,
 }
-"""By module: examples of its commands, in the order in which help lists these and one would try those."""
+"""By module: examples of its commands, in the order of help."""
 COMMANDS = {line.split()[0]: module for module, text in EXAMPLES.items() for line in text.strip().splitlines()}
-"""Every command with its module."""
 FIRST = ("run --episodes 3000", "run --episodes 3000 --out my-run", "show my-run", "environments")
 """Examples for the help of the program itself."""
 FURTHER = """Every command has examples in its own help: fed-ucbvi COMMAND --help
@@ -86,7 +85,7 @@ PLAIN: dict[str, Any] = {"pretty_exceptions_enable": False}
 
 
 def examples(command: str) -> list[str]:
-    """Those of a command, or of a part of one (``certs sign``)."""
+    """The examples of a command or a subcommand (``certs sign``)."""
     lines = map(str.strip, EXAMPLES[COMMANDS[command.split()[0]]].splitlines())
     return [line for line in lines if f"{line} ".startswith(f"{command} ")]
 
@@ -114,7 +113,7 @@ def start(
 
 
 def _program(names: Iterable[str], make: Callable[[Any], Any] = command) -> typer.Typer:
-    """The program with these of its commands, as ``make`` gives them; nothing else is imported."""
+    """The program with these commands, each made by ``make``; nothing else is imported."""
     program = typer.Typer(cls=Program, context_settings={"help_option_names": ["-h", "--help"]}, **PLAIN)
     codes = "\n\n".join(["Exit codes:", *(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())])
     program.callback(invoke_without_command=True, epilog=f"{_paragraphs(FIRST)}\n\n{FURTHER}\n\n{codes}")(start)
@@ -133,7 +132,7 @@ def _program(names: Iterable[str], make: Callable[[Any], Any] = command) -> type
 
 
 def __getattr__(name: str) -> Any:
-    """``app``: the program with all commands, made when it is wanted."""
+    """``app``: the program with all commands, made on first use."""
     if name != "app":
         raise AttributeError(name)
     globals()["app"] = app = _program(COMMANDS)
@@ -149,7 +148,7 @@ def _named(function: Callable[..., None]) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Run the program with the arguments of the process; what these do not need is not made ready."""
+    """Run the program with the arguments of the process; only the requested command is registered."""
     claim_process()
     first = sys.argv[1:2]
     if first in (["--help"], ["-h"], ["--version"]):

@@ -237,7 +237,7 @@ def transcript(
 
 
 class Display(NamedTuple):
-    """Two functions: one to call after every round, one to print a line, on a terminal above the figures."""
+    """A function to call after every round, and one that prints a line, on a terminal above the figures."""
 
     report: Callable[[Coordinator], None]
     say: Callable[[str], None]
@@ -245,7 +245,7 @@ class Display(NamedTuple):
 
 @contextmanager
 def show_federation(*, quiet: bool) -> Iterator[Display]:
-    """On a terminal one line is kept up to date, with the nodes' news above it; not where the log is JSON."""
+    """Keep one line up to date on a terminal, with messages about nodes above it; not where the log is JSON."""
     if quiet or writes_json() or not sys.stderr.isatty():
         yield Display(lambda run: None, say)
         return

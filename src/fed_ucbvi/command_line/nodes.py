@@ -216,7 +216,7 @@ def policy(
 
 
 def _keep_policy(found: LearntPolicy | None, out: Path | None) -> tuple[dict[str, Any] | None, list[str]]:
-    """Save a policy that came from a server, if there is one and it is wanted; what is known of it, also in words."""
+    """Save a received policy, if there is one, in ``out``, if given; its description for JSON, and in words."""
     if found is None:
         return None, []
     content = {name: getattr(found, name) for name in ("run", "rounds", "episodes", "final")}

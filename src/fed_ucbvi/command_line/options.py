@@ -40,7 +40,7 @@ def argument(metavar: str, help: str, value: Any = REQUIRED) -> Any:
 
 
 class Fields(NamedTuple):
-    """Of a dataclass those fields that a command has, or all, and what is different about their flags."""
+    """The fields of a dataclass that are options of a command (by default all), and changes of their flags."""
 
     names: list[str]
     changes: Mapping[str, Mapping[str, Any]]
@@ -141,7 +141,7 @@ JOBS = option(None, "N", "Runs at a time; by default one a core.")
 
 @dataclass(frozen=True)
 class Output:
-    """What is shown and printed of a run."""
+    """Options of display and output."""
 
     track: tuple[str, ...] = flag(
         (), "TRACKER:PLACE", "Send rounds to tensorboard:DIR, mlflow:URI or wandb:PROJECT; may be repeated.", OUTPUT
@@ -164,7 +164,7 @@ PAGE = "dashboard dashboard_cert dashboard_token"
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Real environments, and what must be known of them."""
+    """Real environments, with bounds and sizes."""
 
     live: str | None = flag(
         *(None, "ID|MODULE:FUNCTION"),

@@ -1,4 +1,4 @@
-"""What commands show, print and write: live page and trackers, a summary for people, one JSON object for programs."""
+"""Output of commands: live page and trackers, a summary for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
 
 
 def check_kept(spec: RunSpec, *, new_checkpoint: bool = False) -> None:
-    """Raise unless what is kept of a run can be written: its result, and its checkpoint in another folder."""
+    """Raise unless a run's result, and its checkpoint in another folder, can be written."""
     from fed_ucbvi.engine.checkpoint import FORMAT
     from fed_ucbvi.results.run import FORMAT as SAVED_RUN
 
@@ -130,7 +130,7 @@ def print_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def up_and_down(carried: Any) -> str:
-    """What has ``bytes_up`` and ``bytes_down``, in words."""
+    """The traffic ``bytes_up`` and ``bytes_down`` of an object, in words."""
     return f"{byte_count(carried.bytes_up)} up, {byte_count(carried.bytes_down)} down"
 
 
@@ -182,7 +182,7 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _worth(run: Run) -> Iterator[tuple[str, str]]:
-    """What the recommended policy is worth: to the agents, and, where they differ, in the common MDP."""
+    """The value of the recommended policy: to the agents, and, where they differ, in the common MDP."""
     about, agents = run.about, run.agents_value
     own = [("in its own units", text) for text in _own_units(run)]
     if math.isnan(run.value):
@@ -269,7 +269,7 @@ def finish(
 
 
 def _with_outcome(rows: list[tuple[str, str]], outcome: Outcome) -> list[tuple[str, str]]:
-    """The rows of a run over the network, with what the network has carried and what went wrong."""
+    """The rows of a run over the network, with its traffic and events."""
     played, planned = outcome.agent_episodes
     if outcome.ended and not outcome.run.complete:
         rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
@@ -298,7 +298,7 @@ def _save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | Non
 
 @contextmanager
 def others_on_standard_error() -> Iterator[None]:
-    """What libraries print, from Python or not, goes to standard error; standard output is for the result."""
+    """Redirect libraries' output, from Python or not, to standard error; standard output is for the result."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -36,11 +36,11 @@ EXIT_CODES = {
 """Of all commands."""
 TEXT, JSON = "text", "json"
 FIELDS = ("node", "round")
-"""What a log record may be about, by the names under which ``extra`` gives it."""
+"""The fields of a log record that ``extra`` may give."""
 LONGEST_MESSAGE, LONGEST_EXCEPTION = 4_000, 20_000
 """Characters."""
 PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
-"""Before what the program itself says in plain lines."""
+"""Prefixes of the program's own messages in plain text."""
 
 PATIENCE = 5.0
 """Seconds after the first signal in which further ones are ignored, so that the partial result can be made."""
@@ -85,7 +85,7 @@ def writes_json() -> bool:
 
 
 def say(text: str, level: int = logging.INFO) -> None:
-    """One line on standard error, however little is logged."""
+    """Print one line on standard error, whatever the level of the log."""
     handlers = _json_handlers()
     for handler in handlers:
         handler.handle(log.makeRecord(log.name, level, "", 0, text, (), None))
@@ -194,6 +194,6 @@ def _fail(message: str) -> NoReturn:
 
 
 def _end_unread() -> NoReturn:
-    """End quietly; what is still to be written on standard output is discarded."""
+    """End quietly and discard the rest of the output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(UNREAD)

@@ -179,7 +179,7 @@ def counts(
 
 
 def _planned(found: CountTable, sizes: tuple[int, int, int] | None, path: Path, units: Units) -> dict[str, Any]:
-    """Write the policy that counts guarantee most for; what is known of it."""
+    """Write the policy with the best value guaranteed by counts; its figures."""
     from fed_ucbvi.results.policy import LearntPolicy
 
     made = fed_ucbvi.plan_from_counts(found, None if sizes is None else sizes[2])
@@ -197,7 +197,7 @@ def incumbent_at(name: str) -> PolicyLike:
 
 
 def counts_at(path: Path) -> CountTable:
-    """The counts in a file or in a checkpoint of whatever kind."""
+    """The counts in a file or in any kind of checkpoint."""
     from fed_ucbvi.engine.checkpoint import FORMAT
 
     if not (path / MANIFEST).is_file() or read_manifest(path)["format"] == FORMAT:

@@ -116,7 +116,7 @@ def _read(folder: Path) -> Sequence[Run]:
 
 
 def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
-    """What an option says that is given as NAME=TEXT, any number of times; a name may contain the sign."""
+    """The values of a repeated option NAME=TEXT, by name; a name may contain the sign."""
     pairs = [text.rpartition("=") for text in texts or ()]
     for name, sign, value in pairs:
         if not (name.strip() and sign and value.strip()):

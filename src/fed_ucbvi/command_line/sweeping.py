@@ -73,7 +73,7 @@ def sweep(
 
 @contextmanager
 def _making_runs(stopped: Callable[[SweepOutcome], str]) -> Iterator[ProgressCallback]:
-    """A bar for the block, which makes runs; on Ctrl-C the command ends, and says what ``stopped`` gives."""
+    """A progress bar for a block that makes runs; on Ctrl-C the command ends with the text of ``stopped``."""
     from fed_ucbvi.engine.progress import announce_compilation, progress_bar
     from fed_ucbvi.sweeps.execution import SweepInterrupted
 
@@ -145,7 +145,7 @@ def _warn_of(failed: Mapping[str, str], where: str = "") -> None:
 
 
 def write(made: PageContent, folder: Path) -> None:
-    """Write the report; an earlier one gives way."""
+    """Write the report; an earlier one is replaced."""
     from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.report.writing import write_report
 

@@ -41,7 +41,7 @@ OF_ROUND = {
     "recommended_value": (Gauge, "recommended_value", "The estimated value of the recommended policy, likewise."),
     "gap": (Gauge, "gap", "The optimistic value minus the recommended one, likewise."),
 }
-"""By field of a round's record: kind and name of the metric, and what it is."""
+"""By field of a round's record: kind, name and help of the metric."""
 
 
 class Metrics(Subscriber, Collector):

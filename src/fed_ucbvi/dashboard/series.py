@@ -17,9 +17,9 @@ OF_LAST = (
     *("bytes_up", "bytes_down", "cost", "allowed"),
 )
 COLUMNS = (*OF_LAST, "reward", "length", "incumbent")
-"""Of a point, which stands for ``stride`` rounds (the last point possibly for fewer). :data:`OF_LAST` are those of
-its last round, ``reward`` is the mean over the episodes of its rounds, ``length`` the mean over its rounds, and
-``incumbent`` the mean reward of all episodes so far that played the incumbent."""
+"""The columns of a point, which stands for ``stride`` rounds (the last one possibly for fewer). :data:`OF_LAST` are
+those of its last round, ``reward`` is the mean over the episodes of its rounds, ``length`` the mean over its rounds,
+and ``incumbent`` the mean reward of all episodes so far that played the incumbent."""
 
 LAST = slice(0, len(OF_LAST))
 SUMS = slice(len(OF_LAST), len(OF_LAST) + 6)
@@ -38,7 +38,7 @@ class RoundSeries:
     def __init__(self, most: int = MAX_POINTS) -> None:
         self._most, self.stride = most, 1
         self._rows: FloatArray = np.zeros((0, SUMS.stop))
-        """One for each point, that of its last round."""
+        """One row for each point, that of its last round."""
 
     @property
     def size(self) -> int:

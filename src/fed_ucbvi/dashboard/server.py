@@ -41,21 +41,21 @@ except ImportError as error:
     raise missing_package("the live page needs", "starlette and uvicorn", "dashboard") from error
 
 SECONDS_BETWEEN = 0.25
-"""Between two events at least, however many rounds there were."""
+"""At least between two events, however many rounds there were."""
 SHARE, LONGEST_PAUSE = 0.005, 1.0
 """Of the processor time of a run's process, what events for one reader may take, and the longest
 pause in seconds until the run has used the rest. On a busy machine events are therefore fewer."""
 HEARTBEAT = 5.0
 """Seconds without news after which a reader gets an empty event."""
 MAX_READERS = 32
-"""Of events, at a time."""
+"""The most open event streams."""
 REQUEST_SECONDS, MAX_SILENT = 10.0, 200
 """Seconds for a whole request, and the most connections that may be without one: beyond it those are closed that
 have had an answer, then the oldest."""
 START_SECONDS, END_SECONDS = 20.0, 3.0
 """Seconds for the start, and for readers to receive the end."""
 MIN_TOKEN = 16
-"""Characters of a token."""
+"""The fewest characters of a token."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COLOURS = {"blue": BLUE, "vermillion": VERMILLION, "green": GREEN, "orange": ORANGE, "purple": PURPLE}
 HEADERS = [
@@ -66,7 +66,7 @@ HEADERS = [
     ("cross-origin-opener-policy", "same-origin"),
     ("cache-control", "no-store"),
 ]
-"""Of every answer; they keep a browser from doing anything else with it."""
+"""The headers of every answer; they keep a browser from any other use of it."""
 
 
 class NotHereError(InputError):
@@ -202,7 +202,7 @@ class _EventStream(StreamingResponse):
 
 
 async def _events(state: LiveState, server: PageServer) -> AsyncIterator[str]:
-    """Events until the reader or the server goes; the first one is everything."""
+    """Events until the reader or the server closes; the first one has everything."""
     position, sent = Position(), 0.0
     yield "retry: 1000\n\n"
     while True:

@@ -1,4 +1,4 @@
-"""What the page shows: fed by a run, read by the server of the page; any thread may do either.
+"""The content of the page: written by a run, read by the server of the page, from any thread.
 
 The content is a list of thinned points (:mod:`fed_ucbvi.dashboard.series`) and *parts*, each a small JSON value by
 name: ``subject``, ``status``, ``now`` (the last round), ``recent`` (the last rounds), ``requests``, and as far as
@@ -45,7 +45,7 @@ WAITING, RUNNING, OVER, STOPPED = "waiting", "running", "over", "stopped"
 BATCH = 8_192
 """Rounds that are processed at once, if no reader has asked before."""
 RECENT = 12
-"""Rounds that are listed."""
+"""The last rounds, which are listed."""
 MAX_COUNTED = 10_000
 """Requests are counted by agent, and by state, up to this number of agents and of states."""
 MAX_REQUESTERS = 8
@@ -53,18 +53,18 @@ MAX_REQUESTERS = 8
 
 
 PRESENT, FINISHED, *_ = STATES = ("present", "finished", "away", "excluded", "left")
-"""What a node of a :class:`~fed_ucbvi.network.members.FederationStatus` can be."""
+"""The states of a node in a :class:`~fed_ucbvi.network.members.FederationStatus`."""
 EXPECTED = "expected"
-"""It has not connected yet."""
+"""The state of a node that has not connected yet."""
 CHANGES = {PRESENT: "connected", FINISHED: "has received the policy", "away": "disconnected", "left": "left for good"}
-"""What the page calls a change of a node's state; the server itself records exclusions."""
+"""The page's names of changes of a node's state; the server itself records exclusions."""
 OF_NODE = ("first_agent", "agents", "episodes", "latency")
 MAX_NODES = 200
 """The most that are listed: first those that are neither present nor finished."""
 MAX_EVENTS = 100
-"""The latest of them."""
+"""The most events that are listed: the latest."""
 SECONDS_BETWEEN = 0.25
-"""Between two looks at a federation. Nodes come and go also while no round is played."""
+"""Between two looks at a federation: nodes connect and leave also while no round is played."""
 GRID = ("rows", "columns", "cells", "goals", "start")
 """The fields of a grid that the page gets."""
 MAX_SQUARES = 2_500
@@ -145,7 +145,7 @@ def _integers(numbers: Any) -> Any:
 
 
 class Position(NamedTuple):
-    """Up to where a reader has read."""
+    """How far a reader has read."""
 
     version: int = -1
     stride: int = 0
@@ -257,7 +257,7 @@ class LiveState(Subscriber):
         return str(self._parts["status"][1]["phase"])
 
     def increment(self, position: Position) -> tuple[dict[str, Any], Position]:
-        """What has changed since a position, ready for JSON, and the position after it; empty if nothing has."""
+        """The changes since a position, ready for JSON and perhaps none, and the position after them."""
         with self._lock:
             self._absorb()
             content = {name: part for name, (version, part) in self._parts.items() if version > position.version}
@@ -299,7 +299,7 @@ class LiveState(Subscriber):
             self._put(certificates=list(self._certificates))
 
     def _note_events(self, status: FederationStatus) -> None:
-        """Add what is new: changes of nodes, and the server's own events; those of an earlier server have no time."""
+        """Add new events: changes of nodes, and the server's own; those of an earlier server have no time."""
         last, now = self._last_status, time.time()
         before = {} if last is None else {node.name: node.state for node in last.nodes}
         played = self._recent[-1].round if self._recent else 0
@@ -313,7 +313,7 @@ class LiveState(Subscriber):
         self._events.extend({"time": None if last is None else now, **event} for event in status.events[old:])
 
     def _put(self, **parts: Any) -> None:
-        """Set parts; those that are as they were keep their version."""
+        """Set parts; unchanged ones keep their version."""
         with self._lock:
             changed = {name: part for name, part in parts.items() if self._parts.get(name, (0, None))[1] != part}
             self._version += bool(changed)

@@ -15,7 +15,7 @@ from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import FAILURES, RUNS, Store
 
 MAX_ROWS = 200
-"""Runs of a sweep that are listed: the last ones."""
+"""The most runs that are listed: the last ones."""
 
 
 class SweepPage(LiveState):
@@ -56,12 +56,12 @@ class SweepPage(LiveState):
         self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
 
     def _time_left(self, left: int) -> float | None:
-        """Seconds for the runs that are left, at the rate since the first look; None if none has ended since."""
+        """Seconds for the remaining runs, at the rate since the first look; None if none has ended since."""
         now = time.monotonic()
         began, before = self._began = self._began or (now, left)
         return left * (now - began) / (before - left) if before > left else None
 
 
 def _seeds(seed: int, env_seed: int) -> str:
-    """That of the environment, too, if it is neither the usual one nor the run's."""
+    """The seed, with that of the environment if it is neither the default nor the run's."""
     return str(seed) if env_seed in (0, seed) else f"{seed}, environment {env_seed}"

@@ -99,7 +99,7 @@ class Tracker(Subscriber, ABC):
         self.end(failed=error is not None)
 
     def end(self, *, failed: bool) -> None:
-        """What the end of a ``with`` block does."""
+        """End as a ``with`` block does."""
         try:
             self._write_waiting()
         finally:
@@ -112,15 +112,15 @@ class Tracker(Subscriber, ABC):
 
     @abstractmethod
     def write(self, episodes: int, figures: Mapping[str, float]) -> None:
-        """Keep the figures of one round."""
+        """Log the figures of one round."""
 
     @abstractmethod
     def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
-        """Keep what is known of the run as a whole."""
+        """Log parameters and results of the whole run."""
 
     @abstractmethod
     def close(self, *, failed: bool) -> None:
-        """Write what is left, and close files and connections."""
+        """Write the rest, and close files and connections."""
 
 
 class TensorBoardTracker(Tracker):
@@ -138,30 +138,22 @@ class TensorBoardTracker(Tracker):
         self._writer = EventFileWriter(str(folder), flush_secs=SECONDS_TO_DISK)
 
     def write(self, episodes: int, figures: Mapping[str, float]) -> None:
-        """Keep the figures of one round; TensorBoard has single precision."""
-        self._add(episodes, [{"tag": name, "simple_value": value} for name, value in figures.items()])
-
-    def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
-        from tensorboard.plugins.hparams import metadata
-        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
-
-        start = SessionStartInfo(start_time_secs=time.time())
-        for name, value in parameters.items():
-            if isinstance(value, bool):
-                start.hparams[name].bool_value = value
-            elif isinstance(value, int | float):
-                start.hparams[name].number_value = value
-            else:
-                start.hparams[name].string_value = str(value)
-        about = metadata.create_summary_metadata(HParamsPluginData(session_start_info=start))
-        self._add(0, [{"tag": metadata.SESSION_START_INFO_TAG, "metadata": about, "tensor": metadata.NULL_TENSOR}])
-        self.write(episodes, results)
-
-    def _add(self, step: int, values: list[dict[str, Any]]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
+        """Log the figures of one round; TensorBoard has single precision."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        summary = Summary(value=[Summary.Value(**value) for value in values])
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
+        self._add(episodes, Summary(value=values))
+
+    def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+        plain = {name: value if isinstance(value, int | float) else str(value) for name, value in parameters.items()}
+        self._add(0, hparams_pb(plain))
+        self.write(episodes, results)
+
+    def _add(self, step: int, summary: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
         self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
 
     def close(self, *, failed: bool) -> None:
@@ -311,12 +303,12 @@ class Tracking(Subscriber):
         self._end(failed=kind is not None)
 
     def __call__(self, record: RoundRecord) -> None:
-        """Hand a round to all of them, soon."""
+        """Queue a round for all trackers."""
         with suppress(Full):
             self._rounds.put_nowait(record)
 
     def finish(self, run: RunData) -> None:
-        """Hand the run to all of them, at the end, when it has been saved and printed."""
+        """Log the run with all trackers at the end, when it has been saved and printed."""
         self._run = run
 
     def _end(self, *, failed: bool) -> None:
