@@ -19,7 +19,7 @@ import numpy as np
 from fed_ucbvi import Federation, FedKLUCBVI, gridworld
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.engine.party import InMemory, SimulatedParty, StopRound, first_chunk, part_of, play_in_step
+from fed_ucbvi.engine.party import PartyMessage, SimulatedParty, StopRound, growing, part_of, play_in_step
 from fed_ucbvi.engine.rounds import Play, PlayedRound, answered
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import plan_for
@@ -41,7 +41,6 @@ class Absences(NamedTuple):
         return cls(np.random.default_rng(seed).permutation(nodes).tolist(), away, max(1, away // spell))
 
     def at(self, number: int) -> set[int]:
-        """Those away in a round."""
         return {self.order[(number * self.step + i) % len(self.order)] for i in range(self.away)}
 
 
@@ -68,7 +67,6 @@ class Federated:
         """How many reports each synchronisation has used."""
 
     def run(self) -> None:
-        """To the end."""
         while not self.engine.done:
             number = len(self.engine.rows)
             gone = self.absences.at(number)
@@ -93,20 +91,23 @@ class Federated:
         return self.plan.listed(self.plan.algorithm.new_counts(self.parties[i].agents, ()))
 
     def _play(self, request: Play, here: list[int]) -> PlayedRound:
-        engine, H = self.engine, self.plan.setting.horizon
+        engine = self.engine
         for i in here:
             self.plan.algorithm.settle_report(self.parties[i].agents, request.broadcast, used=self.used[i])
             self.used[i] = False
-        ask_all = InMemory([self.parties[i] for i in here]).ask_all
-        chunk = first_chunk(H, engine.last_length)
-        length = answered(play_in_step(request.broadcast, engine.played, request.most, chunk, H), ask_all)
+
+        def ask_all(message: PartyMessage) -> list[Any]:
+            return [self.parties[i].answer(message) for i in here]
+
+        chunks = growing(1, self.plan.setting.horizon, engine.last_length, request.most)
+        length = play_in_step(ask_all, request.broadcast, engine.played, chunks)
         ends = ask_all(StopRound(length))
         lengths = np.zeros(len(self.parties), dtype=np.int64)
         lengths[here] = length
         asked = [end for end in ends if end.stop.requests]
         first = (asked or ends)[0]
         stop = first.stop._replace(requests=sum(end.stop.requests for end in ends))
-        return PlayedRound(stop, first.rule if asked else -1, lengths=lengths)
+        return PlayedRound(stop, lengths=lengths)
 
     def regret_after(self, agent_episodes: int) -> float:
         """Of all agents together, linear within a round."""
@@ -119,7 +120,6 @@ class Federated:
 
 
 def compare(nodes: int, episodes: int, share: float, spell: int, seed: int) -> dict[str, Any]:
-    """Both runs, with one seed."""
     world, nobody = gridworld(agents=nodes), Absences(list(range(nodes)), 0, 1)
     lockstep = Federated(world, episodes, nobody, seed)
     longer = int(np.ceil(1.05 * episodes / (1.0 - share)))
@@ -132,8 +132,7 @@ def compare(nodes: int, episodes: int, share: float, spell: int, seed: int) -> d
 
 
 def main() -> None:
-    """Compare, print."""
-    options = read_options(__doc__, nodes=200, episodes=1000, away=0.3, spell=10, seeds=3)
+    options = read_options(__doc__, nodes=200, episodes=1000, away=0.3, spell=10, seeds=3, json=False)
     shape = options.nodes, options.episodes, options.away, options.spell
     found = [compare(*shape, seed) for seed in range(options.seeds)]
     ratios = [one["ratio"] for one in found]

@@ -10,12 +10,12 @@
     python benchmarks/certificates.py sepsis --seeds 200 --episodes 500       # needs the package icu-sepsis
     python benchmarks/certificates.py promotion --seeds 5 --episodes 24000    # likewise; half a minute a seed
 
-``docs/certificates.md`` has the tables.
+``docs/certificates.md`` has the tables. Of harm, range, thermostats and sepsis ``--compared`` seeds are also run
+without an incumbent, in ``--jobs`` processes; ``--episodes`` are the patients of each hospital.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 import warnings
@@ -51,6 +51,7 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import policy_sets, policy_table
 from fed_ucbvi.results.recommendations import PROMOTION, values_by_agent
 from fed_ucbvi.results.round_record import INCUMBENT
+from measuring import print_head, print_row, read_options
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 sys.path += [str(EXAMPLES / name) for name in ("five_shops", "thermostats", "sepsis")]
@@ -81,9 +82,8 @@ class Case(NamedTuple):
         in_force = []
         with closing(self.start(seed, wanted, counts)) as simulation:
             while not simulation.done:
-                assurance = simulation.assurance
-                if assurance is not None and assurance.incumbent is not None:
-                    in_force.append(assurance.incumbent.policy)
+                if simulation.assurance.incumbent is not None:
+                    in_force.append(simulation.assurance.incumbent.policy)
                 simulation.advance()
             return simulation.result(), in_force
 
@@ -125,30 +125,23 @@ def simulated(
     return Case(name, incumbent, value(incumbent), best, units, stated, H, start, value)
 
 
-def cases() -> list[Case]:
-    """GridWorld and shops."""
-    import compare_shops
-    from shops import shops
-
-    grid = gridworld(agents=20)
-    best = grid.common.solve().policy
-    rng = np.random.default_rng(0)
-    bad = np.where(rng.random(best.shape) < 0.3, rng.integers(0, 4, best.shape), best).astype(np.int32)
-    return [
-        simulated("GridWorld, the best policy", grid, best, 1000),
-        simulated("GridWorld, a bad policy", grid, bad, 1000),
-        simulated("five shops, the best rule", shops(), compare_shops.rule(3, 5), 1000),
-        simulated("five shops, the rule 'order 3 at 3'", shops(), compare_shops.rule(3, 3), 1000),
-    ]
-
-
-def stated() -> list[Case]:
-    """Shops whose owner says what a month can bring, whatever is ordered."""
+def shop_cases(suffix: str = "", stated: tuple[float, float] | None = None) -> list[Case]:
+    """Five shops; ``stated`` is what their owner says that a month can bring, whatever is ordered."""
     import compare_shops
     from shops import shops
 
     rules = ("the best rule", compare_shops.rule(3, 5)), ("the rule 'order 3 at 3'", compare_shops.rule(3, 3))
-    return [simulated(f"five shops, {name}, {MONTH}", shops(), rule, 1000, MONTH) for name, rule in rules]
+    return [simulated(f"five shops, {name}{suffix}", shops(), rule, 1000, stated) for name, rule in rules]
+
+
+def cases() -> list[Case]:
+    """GridWorld and shops."""
+    grid = gridworld(agents=20)
+    best = grid.common.solve().policy
+    rng = np.random.default_rng(0)
+    bad = np.where(rng.random(best.shape) < 0.3, rng.integers(0, 4, best.shape), best).astype(np.int32)
+    policies = ("the best policy", best), ("a bad policy", bad)
+    return [*(simulated(f"GridWorld, {name}", grid, policy, 1000) for name, policy in policies), *shop_cases()]
 
 
 def thermostats() -> list[Case]:
@@ -229,21 +222,16 @@ def outcome(what: str, episodes: int, number: int, compared: int, seed: int) -> 
 def harm(what: str, episodes: int, seeds: int, compared: int, jobs: int) -> None:
     """The table of what exploring costs; so many seeds are also run without an incumbent."""
     heads = ["incumbent", "worth", "best", "broken", "largest cost", "explored", "promoted", "paid", "without"]
-    print(f"| {' | '.join([*heads, 'first tenth', 'without', 'explores after'])} |")
-    print(f"|---|{11 * '---:|'}")
+    print_head(*heads, "first tenth", "without", "explores after")
     with get_context("spawn").Pool(jobs) as processes:
         for number, case in enumerate(made(what, episodes)):
             found = processes.map(partial(outcome, what, episodes, number, compared), range(seeds), chunksize=1)
-            broken = sum(one.largest_cost > LOSS for one in found)
-            money = np.array([one.paid for one in found if one.paid]).mean(axis=0)
-            row = [f"{case.worth:.4g}", f"{case.best:.4g}", f"{broken} of {seeds}"]
-            row += [
-                f"{max(one.largest_cost for one in found):.3f}",
-                f"{np.mean([one.explored for one in found]):.2f}",
-            ]
-            row += [f"{sum(one.promoted for one in found)} of {seeds}", f"{money[0]:.4g}", f"{money[2]:.4g}"]
-            row += [f"{money[1]:.4g}", f"{money[3]:.4g}", f"{np.median([one.explores_after for one in found]):.0f}"]
-            print(f"| {case.name} | {' | '.join(row)} |", flush=True)
+            costs, shares, after, promoted, paid = zip(*found, strict=True)
+            own, early, without, early_without = np.array([one for one in paid if one]).mean(axis=0)
+            row = [f"{case.worth:.4g}", f"{case.best:.4g}", f"{sum(cost > LOSS for cost in costs)} of {seeds}"]
+            row += [f"{max(costs):.3f}", f"{np.mean(shares):.2f}", f"{sum(promoted)} of {seeds}"]
+            row += [f"{money:.4g}" for money in (own, without, early, early_without)]
+            print_row(case.name, *row, f"{np.median(after):.0f}")
 
 
 def earned(case: Case, result: Run) -> tuple[float, float]:
@@ -257,26 +245,23 @@ def earned(case: Case, result: Run) -> tuple[float, float]:
 
 def gaps(seeds: int) -> None:
     """Certified gaps against the truth."""
-    print("| | certified | of them true | worst true gap | episodes, median |")
-    print("|---|---:|---:|---:|---:|")
+    print_head("", "certified", "of them true", "worst true gap", "episodes, median")
     grid = gridworld(agents=20)
     best = float(grid.common.initial @ grid.common.solve().V[0])
     for name, stationary, gap, most in (
         ("GridWorld, gap 0.4, stationary", True, 0.4, 3000),
         ("GridWorld, gap 1, by step", False, 1.0, 6000),
     ):
-        certified, true, worst, length = 0, 0, 0.0, []
+        true, worst, lengths = 0, 0.0, []
         for seed in range(seeds):
             result = run(FedKLUCBVI(stationary=stationary), grid, most, seed=seed, until_gap=gap, progress=False)
             one = result.certificate
             if one is not None and one.gap <= gap:
-                certified += 1
                 worst = max(worst, best - result.value)
-                true += bool(
-                    best - result.value <= one.gap and one.at_least <= result.value and best <= one.compared_with
-                )
-                length.append(result.episodes_played)
-        print(f"| {name} | {certified} of {seeds} | {true} | {worst:.3f} | {np.median(length):,.0f} |", flush=True)
+                held = best - result.value <= one.gap and one.at_least <= result.value and best <= one.compared_with
+                true += bool(held)
+                lengths.append(result.episodes_played)
+        print_row(name, f"{len(lengths)} of {seeds}", true, f"{worst:.3f}", f"{np.median(lengths):,.0f}")
 
 
 def months(seeds: int) -> None:
@@ -286,18 +271,21 @@ def months(seeds: int) -> None:
 
     fleet = shops()
     best = euro(fleet.common_optimum.value.lower)
-    print("| seed | months | at least | best at most | true | by the model at least |")
-    print("|---:|---:|---:|---:|---:|---:|")
+    print_head("seed", "months", "at least", "best at most", "true", "by the model at least")
     for seed in range(seeds):
         result = run(FedKLUCBVI(stationary=True), fleet, 20_000, seed=seed, until_gap=0.05 * best, progress=False)
         one = result.certificate
-        told = "- | -" if one is None else f"{one.at_least:.1f} | {one.compared_with:.1f}"
-        model = "-" if one is None else f"{one.model_at_least:.1f}"
+        bounds = () if one is None else (one.at_least, one.compared_with, one.model_at_least)
+        least, most, model = [f"{bound:.1f}" for bound in bounds] or "---"
         true = compare_shops.worth(result.policy, fleet)
-        print(f"| {seed} | {result.episodes_played:,} | {told} | {true:.1f} | {model} |", flush=True)
+        print_row(seed, f"{result.episodes_played:,}", least, most, f"{true:.1f}", model)
 
 
-HARM = {"harm": cases, "range": stated, "thermostats": thermostats}
+HARM: dict[str, Callable[[], list[Case]]] = {
+    "harm": cases,
+    "range": partial(shop_cases, f", {MONTH}", MONTH),
+    "thermostats": thermostats,
+}
 
 
 def promotion(seeds: int, patients: int) -> None:
@@ -311,29 +299,23 @@ def promotion(seeds: int, patients: int) -> None:
     with TemporaryDirectory() as folder:
         files = write_logs(Path(folder), world.common, world.agents, LOGGED)
         logs = reduce(CountTable.merge, (counts_from_logs(file, sizes, stationary=True) for file in files))
-    print("| logs | seed | patients a hospital | episodes of the policy | at least | clinicians at most | worth |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    heads = ("at least", "clinicians at most", "worth")
+    print_head("logs", "seed", "patients a hospital", "episodes of the policy", *heads)
     for name, counts in (("yes", logs), ("no", None)):
         for seed in range(seeds):
             result, in_force = case.play(seed, case.incumbent, counts)
             found = [one for one in result.certificates if one.kind == PROMOTION]
-            figures = f"none in {patients:,} | | | | |"
+            figures = [f"none in {patients:,}", "", "", "", ""]
             if found:
                 one, after = found[0], next(p for p in in_force if not np.array_equal(p, case.incumbent))
-                bounds = f"{one.at_least:.4f} | {one.compared_with:.4f}"
-                figures = f"{one.played:,} | {one.episodes:,} | {bounds} | {case.value(after):.4f} |"
-            print(f"| {name} | {seed} | {figures}", flush=True)
+                figures = [f"{one.played:,}", f"{one.episodes:,}"]
+                figures += [f"{value:.4f}" for value in (one.at_least, one.compared_with, case.value(after))]
+            print_row(name, seed, *figures)
 
 
 def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*HARM, "sepsis", "promotion", "gaps", "shops"])
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--compared", type=int, default=20, help="seeds that are also run without an incumbent")
-    parser.add_argument("--episodes", type=int, default=500, help="patients of each hospital (sepsis)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes, of harm, range, thermostats and sepsis")
-    options = parser.parse_args()
+    whats = [*HARM, "sepsis", "promotion", "gaps", "shops"]
+    options = read_options(__doc__, whats, seeds=20, compared=20, episodes=500, jobs=1)
     logging.getLogger("fed_ucbvi.environments").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     if min(options.seeds, options.compared, options.jobs) < 1:

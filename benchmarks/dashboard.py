@@ -2,15 +2,14 @@
 
 A reader in a process of its own follows the events, as a browser does. Processor time of the run's process is
 compared, which the page's server is a thread of, so that other work on the machine matters little. The median of the
-ratios of neighbours is told, and the ratio of the least times. Two runs of the same work differ by more than the page
-costs on most machines. So what the page's own threads use is told too, as Linux counts it:
+ratios of neighbours is given, and the ratio of the least times. Two runs of the same work differ by more than the
+page costs on most machines. So the share that the page's own threads use, as Linux counts it, is given too:
 
     python benchmarks/dashboard.py [--pairs 9] [--json]
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from fed_ucbvi import Federation, FedUCBVI, gridworld, run, synthetic
 from fed_ucbvi.dashboard.server import Access, PageServer
 from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.results.round_record import OnRound
-from measuring import read_options
+from measuring import read_options, show
 
 READER = """
 import sys
@@ -43,7 +42,7 @@ CASES: dict[str, tuple[Callable[[], Federation], int]] = {
 
 
 def seconds_of(algorithm: FedUCBVI, world: Federation, episodes: int, on_round: OnRound | None) -> tuple[float, int]:
-    """Processor time of one run, and its rounds."""
+    """Of the processor for one run, and its rounds."""
     began = time.process_time()
     result = run(algorithm, world, episodes, progress=False, on_round=on_round)
     return time.process_time() - began, len(result.records["start"])
@@ -87,20 +86,8 @@ def measure(world: Federation, episodes: int, pairs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and print."""
-    options = read_options(__doc__, pairs=9)
-    found = {name: measure(make(), episodes, options.pairs) for name, (make, episodes) in CASES.items()}
-    if options.json:
-        print(json.dumps(found))
-        return
-    for name, one in found.items():
-        quartiles = " to ".join(f"{value:.3f}" for value in one["quartiles"])
-        print(
-            f"{name}: {one['rounds']:,} rounds, {one['rounds_per_second']:,} a second; {one['seconds_alone']} s alone"
-        )
-        print(f"  with the page {one['ratio']:.3f} of that (half of the pairs from {quartiles})")
-        print(f"  least with the page {one['ratio_of_least']:.3f} of least alone")
-        print(f"  the page's own threads took {one['share_of_threads']:.2%} of the processor time")
+    options = read_options(__doc__, pairs=9, json=False)
+    show({name: measure(make(), episodes, options.pairs) for name, (make, episodes) in CASES.items()}, options.json)
 
 
 if __name__ == "__main__":

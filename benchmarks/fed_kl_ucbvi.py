@@ -11,12 +11,11 @@ Every table is printed as Markdown: mean, median and worst seed of the regret, a
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from fed_ucbvi import run
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.environments import make_environment
+from measuring import print_head, print_row, read_options
 
 PUBLISHED, KL, FAST = "fed-ucbvi", "fed-kl-ucbvi", "fed-kl-ucbvi-fast"
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
@@ -48,113 +48,93 @@ CASES = (
 
 
 class Task(NamedTuple):
-    """One run."""
+    """Runs of an algorithm, called ``name`` in the table, with so many seeds."""
 
     environment: str
     agents: int
     episodes: int
+    name: str
     algorithm: str
     parameters: dict[str, object]
-    seed: int
+    seeds: int
 
 
-def outcome(task: Task) -> tuple[float, int]:
-    """Its regret and its rounds."""
+def outcome(task: Task, seed: int) -> tuple[float, int]:
+    """The regret and the rounds of one seed."""
     world = make_environment(task.environment, agents=task.agents, seed=0)
-    result = run(
-        make_algorithm(task.algorithm, task.parameters), world, task.episodes, seed=task.seed, progress=False
-    )
+    algorithm = make_algorithm(task.algorithm, task.parameters)
+    result = run(algorithm, world, task.episodes, seed=seed, progress=False)
     return float(result.regret), result.rounds
 
 
-def row(pool: ProcessPoolExecutor, name: str, task: Task, seeds: Iterable[int]) -> None:
-    """Print a line of a table."""
-    tasks = [task._replace(seed=seed) for seed in seeds]
-    found = np.array(list(pool.map(outcome, tasks, chunksize=max(1, len(tasks) // 16))))
-    regret, rounds = found[:, 0], found[:, 1].mean()
-    median, worst = float(np.median(regret)), float(regret.max())
-    bad = int((regret > 10 * median).sum())
-    figures = f"{regret.mean():,.4g} | {median:,.4g} | {worst:,.4g} | {worst / median:.2f} | {bad} | {rounds:,.0f}"
-    print(
-        f"| {task.environment} | {task.agents} | {task.episodes:,} | {name} | {len(tasks)} | {figures} |", flush=True
-    )
-
-
-def header() -> None:
-    """Print the head of a table."""
-    columns = (
-        "environment | M | T | variant | seeds | mean | median | worst | worst/median | above 10 medians | rounds"
-    )
-    print(f"| {columns} |\n|{'---|' * (columns.count('|') + 1)}", flush=True)
-
-
-def variants(environment: str, names: Sequence[str] = tuple(VARIANTS)) -> list[str]:
+def variants(environment: str, names: Iterable[str] = VARIANTS) -> Iterator[tuple[str, str, dict[str, object]]]:
     """The variants that an environment allows."""
-    return [name for name in names if not (environment in BY_STEP and "stationary" in name)]
+    for name in names:
+        if not (environment in BY_STEP and "stationary" in name):
+            yield name, *VARIANTS[name]
+
+
+def tasks(which: str, seeds: int) -> Iterator[Task]:
+    """The lines of one of the tables."""
+    if which == "regret":
+        for environment, M, T in CASES:
+            yield from (Task(environment, M, T, *variant, seeds) for variant in variants(environment))
+    elif which == "agents":
+        for variant in variants("gridworld"):
+            for M in (1, 5, 20, 100, 500):
+                yield Task("gridworld", M, 30_000, *variant, seeds if M <= 20 else max(1, seeds // 4))
+    elif which == "rounds":
+        for M, stationary in ((500, True), (100, True), (20, True), (500, False), (20, False)):
+            for rho in (0.0, 0.01, 0.03, 0.1, 0.3):
+                name = f"{'stationary' if stationary else 'by step'}, growth {rho:g}"
+                yield Task(
+                    "gridworld", M, 30_000, name, KL, {"stationary": stationary, "min_round_growth": rho}, seeds
+                )
+    else:
+        for environment, M in (
+            *(("synthetic", 20), ("hard_instance", 20), ("gridworld", 20), ("six_arms", 5), ("six_arms", 20)),
+        ):
+            for variant in variants(environment, ("KL", "KL fast", "KL fast, stationary")):
+                yield Task(environment, M, 3_000_000, *variant, seeds)
 
 
 def table(which: str, seeds: int) -> None:
     """Print one of the tables."""
-    header()
+    shown = ("environment", "M", "T", "variant", "seeds", "mean", "median", "worst", "worst/median")
+    print_head(*shown, "above 10 medians", "rounds")
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        if which == "regret":
-            for environment, M, T in CASES:
-                for name in variants(environment):
-                    algorithm, parameters = VARIANTS[name]
-                    row(pool, name, Task(environment, M, T, algorithm, parameters, 0), range(seeds))
-        elif which == "agents":
-            for name, (algorithm, parameters) in VARIANTS.items():
-                for M in (1, 5, 20, 100, 500):
-                    some = range(seeds if M <= 20 else max(1, seeds // 4))
-                    row(pool, name, Task("gridworld", M, 30_000, algorithm, parameters, 0), some)
-        elif which == "rounds":
-            for M, stationary in ((500, True), (100, True), (20, True), (500, False), (20, False)):
-                for rho in (0.0, 0.01, 0.03, 0.1, 0.3):
-                    options: dict[str, object] = {"stationary": stationary, "min_round_growth": rho}
-                    name = f"{'stationary' if stationary else 'by step'}, growth {rho:g}"
-                    row(pool, name, Task("gridworld", M, 30_000, KL, options, 0), range(seeds))
-        else:
-            for environment, M in (
-                ("synthetic", 20),
-                ("hard_instance", 20),
-                ("gridworld", 20),
-                ("six_arms", 5),
-                ("six_arms", 20),
-            ):
-                for name in variants(environment, ("KL", "KL fast", "KL fast, stationary")):
-                    algorithm, parameters = VARIANTS[name]
-                    row(pool, name, Task(environment, M, 3_000_000, algorithm, parameters, 0), range(seeds))
+        for task in tasks(which, seeds):
+            chunk = max(1, task.seeds // 16)
+            found = np.array(list(pool.map(partial(outcome, task), range(task.seeds), chunksize=chunk)))
+            regret, rounds = found[:, 0], found[:, 1].mean()
+            median, worst = float(np.median(regret)), float(regret.max())
+            figures = [f"{value:,.4g}" for value in (regret.mean(), median, worst)]
+            figures += [f"{worst / median:.2f}", str((regret > 10 * median).sum()), f"{rounds:,.0f}"]
+            print_row(task.environment, task.agents, f"{task.episodes:,}", task.name, task.seeds, *figures)
 
 
 def speed() -> None:
     """Print seconds of one run each, the best of five in turn."""
+    large = make_environment("gridworld", agents=20, seed=0, rows=50, columns=50, horizon=100)
     cases = {
-        "GridWorld, M = 20, T = 30,000": (make_environment("gridworld", agents=20, seed=0), 30_000),
-        "GridWorld, M = 2,000, T = 30,000": (make_environment("gridworld", agents=2_000, seed=0), 30_000),
-        "50 x 50 grid, H = 100, M = 20, T = 10,000": (
-            make_environment("gridworld", agents=20, seed=0, rows=50, columns=50, horizon=100),
-            10_000,
-        ),
+        "GridWorld, M = 20, T = 30,000": (make_environment("gridworld", agents=20, seed=0), 30_000, 5),
+        "GridWorld, M = 2,000, T = 30,000": (make_environment("gridworld", agents=2_000, seed=0), 30_000, 5),
+        "50 x 50 grid, H = 100, M = 20, T = 10,000": (large, 10_000, 1),
     }
-    print("| case | variant | seconds | rounds | microseconds a round |\n|---|---|---|---|---|")
-    for case, (world, T) in cases.items():
+    print_head("case", "variant", "seconds", "rounds", "microseconds a round")
+    for case, (world, T, times) in cases.items():
         best: dict[str, tuple[float, int]] = {}
-        for _ in range(5 if "50" not in case else 1):
+        for _ in range(times):
             for name, (algorithm, parameters) in VARIANTS.items():
-                began = time.perf_counter()
                 result = run(make_algorithm(algorithm, parameters), world, T, seed=0, progress=False)
-                spent = time.perf_counter() - began
-                best[name] = min(best.get(name, (math.inf, 0)), (spent, result.rounds))
+                best[name] = min(best.get(name, (math.inf, 0)), (result.wall_seconds, result.rounds))
         for name, (seconds, rounds) in best.items():
-            print(f"| {case} | {name} | {seconds:.3g} | {rounds:,} | {1e6 * seconds / rounds:,.0f} |", flush=True)
+            print_row(case, name, f"{seconds:.3g}", f"{rounds:,}", f"{1e6 * seconds / rounds:,.0f}")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=("regret", "agents", "rounds", "seeds", "speed"))
-    parser.add_argument("--seeds", type=int, default=20)
-    given = parser.parse_args()
-    if given.table == "speed":
+    given = read_options(__doc__, ("regret", "agents", "rounds", "seeds", "speed"), seeds=20)
+    if given.what == "speed":
         speed()
     else:
-        table(given.table, given.seeds)
+        table(given.what, given.seeds)

@@ -9,15 +9,16 @@ Measuring needs a GPU and numba-cuda. Everything is timed after compilation, on 
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 if not hasattr(np, "row_stack"):
     vars(np)["row_stack"] = np.vstack  # NumPy 2.5 has none, and numba-cuda 0.30 looks for it
@@ -31,6 +32,7 @@ from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLUE, GREEN, VERMILLION
 from fed_ucbvi.engine.drivers.base import Driver, collect
 from fed_ucbvi.engine.simulation import Simulation
+from measuring import least_seconds, read_options
 
 T = 30_000
 ALGORITHMS: dict[str, Algorithm[Any, Any]] = {
@@ -56,27 +58,22 @@ def world(agents: int, eps_p: float) -> Federation:
 def play(
     algorithm: Algorithm[Any, Any], agents: int, driver: str, episodes: int = T, seed: int = 0, eps_p: float = 0.0
 ) -> Run:
-    """One run."""
     return run(algorithm, world(agents, eps_p), episodes, seed=seed, driver=driver, progress=False)
 
 
 def same(one: Run, other: Run) -> bool:
-    """Whether two runs have every record, both policies and V in common, to the last bit."""
-    tables = [
-        (getattr(one, name), getattr(other, name)) for name in ("policy", "exploring_policy", "V", "by_agent")
-    ] + [(one.records[name], other.records[name]) for name in one.records]
-    return all(np.array_equal(a, b, equal_nan=True) for a, b in tables)
+    """Whether two runs that differ in the driver have everything else in common, to the last bit."""
+    return replace(one, about=other.about).same_outcome(other)
 
 
-def seconds(task: Callable[[], object], times: int = 3) -> float:
-    """The least of several."""
-    least = np.inf
-    for _ in range(times):
-        began = time.perf_counter()
+def seconds(task: Callable[[], object]) -> float:
+    """The least of three."""
+
+    def finished() -> None:
         task()
         cuda.synchronize()
-        least = min(least, time.perf_counter() - began)
-    return least
+
+    return least_seconds(finished, 3, time.perf_counter)
 
 
 def long_round(algorithm: Algorithm[Any, Any], agents: int, driver: str, episodes: int, eps_p: float = 0.0) -> float:
@@ -147,43 +144,27 @@ def million(path: Path, seeds: int) -> None:
 
 def draw() -> None:
     """docs/million.png, from what :func:`million` measured."""
-    rows = json.loads(FIGURES.read_text())["rows"]
+    found = json.loads(FIGURES.read_text())
+    measured = pl.DataFrame(found["rows"], schema=found["columns"], orient="row")
     panels = []
-    for column, title, label in ((3, "Regret", "common regret of an agent"), (4, "Rounds", "rounds")):
-        curves = []
+    for column, title, label in (("regret", "Regret", "common regret of an agent"), ("rounds", "Rounds", "rounds")):
+        value, curves = pl.col(column), []
         for name, colour in COLOURS.items():
-            by_agents: dict[int, list[float]] = {}
-            for row in rows:
-                if row[0] == name:
-                    by_agents.setdefault(row[1], []).append(row[column])
-            values = list(by_agents.values())
-            curves.append(
-                Series(
-                    name,
-                    colour,
-                    list(by_agents),
-                    [float(np.mean(group)) for group in values],
-                    low=[min(group) for group in values],
-                    high=[max(group) for group in values],
-                    marker="circle",
-                    band="least to most of the seeds",
-                )
-            )
+            by_agents = measured.filter(algorithm=name).group_by("agents", maintain_order=True)
+            shown = by_agents.agg(value.mean().alias("mean"), value.min().alias("least"), value.max().alias("most"))
+            agents, mean, least, most = (one.to_list() for one in shown)
+            band = "least to most of the seeds"
+            curves.append(Series(name, colour, agents, mean, least, most, marker="circle", band=band))
         panels.append(Panel(title, "agents M", label, curves, x_log=True, y_log=True))
     Picture(panels, title=f"GridWorld, T = {T:,}: up to a million agents", width=1100).save(PICTURE)
 
 
 def main() -> None:
-    """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--million", type=int, metavar="SEEDS", help="measure regret and rounds against M")
-    parser.add_argument("--draw", action="store_true", help="draw the picture from what was measured; needs no GPU")
-    parser.add_argument("--out", type=Path, default=FIGURES, metavar="FILE", help="what was measured")
-    given = parser.parse_args()
-    if given.draw:
+    options = read_options(__doc__, million=0, draw=False, out=str(FIGURES))
+    if options.draw:
         draw()
-    elif given.million is not None:
-        million(given.out, given.million)
+    elif options.million:
+        million(Path(options.out), options.million)
     else:
         tables()
 

@@ -21,6 +21,7 @@ import resource
 import tempfile
 import time
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from fed_ucbvi import gridworld
@@ -48,18 +49,35 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def play(nodes: int, address: str, folder: Path) -> None:
+def play(nodes: int, address: str, folder: Path, echo: bool) -> None:
     """All nodes, in this process."""
     claim_process()
     world = gridworld(agents=nodes, eps_p=0.1)
-    everyone = [Node(f"node-{i}", lambda agents: world, i, 1) for i in range(nodes)]
+
+    async def play_one(i: int) -> None:
+        node = Node(f"node-{i}", lambda agents: world, i, 1)
+        server = RemoteServer(address, TLSFiles.of(folder, node.name))
+        if not echo:
+            await run_node(node, server)
+            return
+        async with server.connect() as stream:
+            with suppress(ConnectionEndedError):
+                await stream.write(UP)
+                while await stream.read():
+                    await stream.write(UP)
 
     async def together() -> None:
-        await asyncio.gather(
-            *(run_node(node, RemoteServer(address, TLSFiles.of(folder, node.name))) for node in everyone)
-        )
+        await asyncio.gather(*map(play_one, range(nodes)))
 
     asyncio.run(together())
+
+
+def start_nodes(nodes: int, port: int, folder: Path, *, echo: bool = False) -> BaseProcess:
+    """All nodes, in a second process."""
+    address = f"127.0.0.1:{port}"
+    playing = multiprocessing.get_context("spawn").Process(target=play, args=(nodes, address, folder, echo))
+    playing.start()
+    return playing
 
 
 async def serve(nodes: int, episodes: int, algorithm: str, folder: Path) -> dict[str, float]:
@@ -75,9 +93,7 @@ async def serve(nodes: int, episodes: int, algorithm: str, folder: Path) -> dict
             marks.append((run.registry.wire.messages_up, *used))
 
     service = FederationServer(plan, "127.0.0.1:0", TLSFiles.of(folder, "server"), report=mark)
-    address = f"127.0.0.1:{service.port}"
-    playing = multiprocessing.get_context("spawn").Process(target=play, args=(nodes, address, folder))
-    playing.start()
+    playing = start_nodes(nodes, service.port, folder)
     began = time.perf_counter()
     outcome = await service.run()
     whole = time.perf_counter() - began
@@ -96,23 +112,6 @@ async def serve(nodes: int, episodes: int, algorithm: str, folder: Path) -> dict
         "seconds_with_joining": round(whole, 1),
         "server_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
-
-
-def play_echo(nodes: int, address: str, folder: Path) -> None:
-    """All nodes of an echo, in this process."""
-    claim_process()
-
-    async def play_one(name: str) -> None:
-        async with RemoteServer(address, TLSFiles.of(folder, name)).connect() as stream:
-            with suppress(ConnectionEndedError):
-                await stream.write(UP)
-                while await stream.read():
-                    await stream.write(UP)
-
-    async def together() -> None:
-        await asyncio.gather(*(play_one(f"node-{i}") for i in range(nodes)))
-
-    asyncio.run(together())
 
 
 async def serve_echo(nodes: int, folder: Path) -> dict[str, float]:
@@ -137,9 +136,7 @@ async def serve_echo(nodes: int, folder: Path) -> dict[str, float]:
 
     server = Listener(Echo(), "127.0.0.1:0", TLSFiles.of(folder, "server"))
     await server.start()
-    context = multiprocessing.get_context("spawn")
-    playing = context.Process(target=play_echo, args=(nodes, f"127.0.0.1:{server.port}", folder))
-    playing.start()
+    playing = start_nodes(nodes, server.port, folder, echo=True)
     await complete.wait()
     marks = []
     for exchange in range(ECHOES + 1):
@@ -157,8 +154,7 @@ async def serve_echo(nodes: int, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
-    options = read_options(__doc__, nodes=200, episodes=40, algorithm="fed-ucbvi", echo=False)
+    options = read_options(__doc__, nodes=200, episodes=40, algorithm="fed-ucbvi", echo=False, json=False)
     claim_process()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "certs"

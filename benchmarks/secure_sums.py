@@ -50,7 +50,6 @@ def measure(episodes: int, *flags: str) -> tuple[float, float, Any]:
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """Processor time of one call."""
     began = time.process_time()
     for _ in range(TIMES):
         work()
@@ -78,18 +77,15 @@ def parts() -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, compare, print."""
-    options = read_options(__doc__, episodes=1000, repeats=3)
+    options = read_options(__doc__, episodes=1000, repeats=3, json=False)
     kinds: dict[str, tuple[str, ...]] = {"plain": (), "secure": ("--secure-sums",)}
-    seconds: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
-    results = set()
-    for repeat in range(options.repeats + 1):
-        for kind, flags in kinds.items():
-            *taken, result = measure(options.episodes if repeat else 20, *flags)  # the first compiles
-            if repeat:
-                seconds[kind].append((taken[0], taken[1]))
-                results.add(result)
-    wall, used = ({kind: statistics.median(pair[i] for pair in seconds[kind]) for kind in kinds} for i in (0, 1))
+    for flags in kinds.values():
+        measure(20, *flags)  # compiles
+    found = [[measure(options.episodes, *flags) for flags in kinds.values()] for _ in range(options.repeats)]
+    wall, used = (
+        {kind: statistics.median(pair[k][i] for pair in found) for k, kind in enumerate(kinds)} for i in (0, 1)
+    )
+    results = {one[2] for pair in found for one in pair}
     rounds = next(iter(results))[0]
     figures = {
         "episodes": options.episodes,

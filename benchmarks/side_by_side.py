@@ -16,36 +16,26 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
+
+from measuring import print_head, print_row
 
 PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")
 LATER = 5
 """Later starts after each first one."""
 HERE = Path(__file__).resolve().parent.parent / "src"
 
+LARGE = "gridworld(agents=20, rows=50, columns=50, horizon=100)"
+TAXI = "from_gymnasium('Taxi-v4', 20, horizon=20)"
 CASES: dict[str, tuple[str, str, int, int]] = {
     "GridWorld, M = 20, T = 30 000": ("FedUCBVI()", "gridworld(agents=20)", 30_000, 9),
     "GridWorld, M = 20, T = 10^9": ("FedUCBVI()", "gridworld(agents=20)", 10**9, 9),
     "GridWorld, M = 2 000, T = 30 000": ("FedUCBVI()", "gridworld(agents=2_000)", 30_000, 1),
     "GridWorld, M = 20 000, T = 30 000": ("FedUCBVI()", "gridworld(agents=20_000)", 30_000, 1),
-    "50 x 50 grid, H = 100, M = 20, T = 500": (
-        "FedUCBVI()",
-        "gridworld(agents=20, rows=50, columns=50, horizon=100)",
-        500,
-        1,
-    ),
-    "50 x 50 grid, H = 100, M = 20, T = 10 000": (
-        "FedUCBVI()",
-        "gridworld(agents=20, rows=50, columns=50, horizon=100)",
-        10_000,
-        1,
-    ),
-    "Taxi, H = 20, M = 20, T = 3 000": (
-        "FedUCBVI(bonus_scale=0.001)",
-        "from_gymnasium('Taxi-v4', 20, horizon=20)",
-        3_000,
-        1,
-    ),
+    "50 x 50 grid, H = 100, M = 20, T = 500": ("FedUCBVI()", LARGE, 500, 1),
+    "50 x 50 grid, H = 100, M = 20, T = 10 000": ("FedUCBVI()", LARGE, 10_000, 1),
+    "Taxi, H = 20, M = 20, T = 3 000": ("FedUCBVI(bonus_scale=0.001)", TAXI, 3_000, 1),
 }
 """Algorithm, world, episodes, runs in one process."""
 FIRST_CASES = 5
@@ -88,22 +78,19 @@ def start(source: Path, cache: str) -> float:
 
 def starts(sources: tuple[Path, Path], repeats: int) -> None:
     """Print the least seconds of first and of later starts."""
-    first: dict[Path, list[float]] = {source: [] for source in sources}
-    later: dict[Path, list[float]] = {source: [] for source in sources}
+    found: dict[tuple[str, Path], list[float]] = defaultdict(list)
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-            caches = dict(zip(sources, (one, two), strict=True))
-            for number in range(1 + LATER):
-                for source, cache in caches.items():
-                    (later if number else first)[source].append(start(source, cache))
-    print("| start | other | this | this to other |\n|---|---|---|---|")
-    for what, seconds in (("first", first), ("later", later)):
-        other, this = (min(seconds[source]) for source in sources)
-        print(f"| {what} | {other:.3g} s | {this:.3g} s | {this / other:.2f} |")
+            for what in ("first", *["later"] * LATER):
+                for source, cache in zip(sources, (one, two), strict=True):
+                    found[what, source].append(start(source, cache))
+    print_head("start", "other", "this", "this to other")
+    for what in ("first", "later"):
+        other, this = (min(found[what, source]) for source in sources)
+        print_row(what, f"{other:.3g} s", f"{this:.3g} s", f"{this / other:.2f}")
 
 
 def main() -> None:
-    """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", type=Path, help="the other version's src folder")
     parser.add_argument("cases", nargs="*", default=list(CASES)[:FIRST_CASES], help="some of the cases only")
@@ -113,12 +100,12 @@ def main() -> None:
     if arguments.starts:
         starts((arguments.other, HERE), arguments.repeats)
         return
-    print("| case | other | this | ratio | memory of this |\n|---|---|---|---|---|")
+    print_head("case", "other", "this", "ratio", "memory of this")
     for case in arguments.cases:
         pairs = [(measure(arguments.other, case), measure(HERE, case)) for _ in range(arguments.repeats)]
         other, this = (min(seconds[side][0] for seconds in pairs) for side in (0, 1))
         memory = max(pair[1][1] for pair in pairs)
-        print(f"| {case} | {other:.3g} s | {this:.3g} s | {other / this:.3g} | {memory:.2g} GB |", flush=True)
+        print_row(case, f"{other:.3g} s", f"{this:.3g} s", f"{other / this:.3g}", f"{memory:.2g} GB")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ A server with page and metrics and three nodes with secure sums, each a process;
 a pause after every episode, and a round has twenty episodes, so that rounds come at a steady rate of about one a
 second. Somebody follows the page's events, opens the page anew every few seconds, and reads the metrics.
 
-    python benchmarks/soak.py [--minutes 30] [--pause 0.05] [--json]
+    PYTHONPATH=tests/support python benchmarks/soak.py [--minutes 30] [--pause 0.05] [--json]
 
 Resident memory and descriptors of every process are read every five seconds (Linux). The first third of the time is
 left out: what is compiled and imported on first use belongs there. A process is *flat* if its median memory in
@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -36,7 +34,7 @@ import numpy as np
 import fed_ucbvi as fed
 from fed_ucbvi import CountArray, Setting, SynchronisationRule
 from fed_ucbvi.network.certificates import make_certificates
-from fed_ucbvi.network.local import PROGRAM
+from federation_processes import SERVER, Parties, Party
 from measuring import read_options, show
 
 NODES, EPISODES, HORIZON = 3, 20, 8
@@ -52,7 +50,6 @@ class FixedRule(SynchronisationRule):
     """A request after so many visits, however many there were before."""
 
     def limits(self, own: Any, total: CountArray, agents: int) -> CountArray:
-        """The same everywhere."""
         return np.full(total.shape, EPISODES, dtype=np.int64)
 
 
@@ -64,7 +61,6 @@ class SteadyKL(fed.FedKLUCBVI):
     rules: ClassVar[tuple[str, ...]] = ("fixed",)
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
-        """One rule for all settings."""
         return FixedRule()
 
 
@@ -72,21 +68,19 @@ class Slow(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Pauses before every episode."""
 
     def reset(self, **options: Any) -> Any:
-        """Wait, and begin."""
         time.sleep(float(os.environ[PAUSE]))
         return super().reset(**options)
 
 
 def make(agent: int) -> gymnasium.Env[Any, Any]:
-    """The environment of an agent."""
     return Slow(gymnasium.make("FrozenLake-v1", max_episode_steps=HORIZON))
 
 
 class Watched:
     """Samples of a process: seconds, resident megabytes, descriptors."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        self.name, self._folder = name, Path(f"/proc/{process.pid}")
+    def __init__(self, party: Party) -> None:
+        self._folder = Path(f"/proc/{party.pid}")
         self.samples: list[tuple[float, float, int]] = []
 
     def look(self, now: float) -> None:
@@ -133,73 +127,47 @@ def rounds_of(metrics: str) -> int:
     return int(float(found[1])) if found else 0
 
 
-def addresses(log: Path, server: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """Where the server says that page and metrics are."""
-    while server.poll() is None:
-        text = log.read_text()
-        found = [re.search(rf"{what}\S* (?:is )?(?:at )?(http://\S+)", text) for what in ("page", "metrics")]
-        if all(found):
-            page, metrics = (one[1] for one in found if one)
-            return page, metrics
-        time.sleep(0.1)
-    raise SystemExit(f"the server has not started:\n{log.read_text()}")
-
-
 def main() -> None:
-    """Start, watch, stop, print."""
-    options = read_options(__doc__, minutes=30.0, pause=0.05)
+    options = read_options(__doc__, minutes=30.0, pause=0.05, json=False)
     seconds = 60 * options.minutes
-    own = Path(__file__).resolve()
-    found = os.pathsep.join([str(own.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, PAUSE: str(options.pause), "PYTHONPATH": found}
-    names, code = [f"node-{i}" for i in range(NODES)], f"{own.stem}:SteadyKL"
-    running: list[subprocess.Popen[bytes]] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make_certificates(folder / "certs", server="server", nodes=names)
-
-        def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-            with log.open("wb") as file:
-                running.append(subprocess.Popen([*PROGRAM, *arguments], stdout=file, stderr=file, env=environment))
-            return running[-1]
-
-        try:
-            log, tls = folder / "server.log", ("--certs", str(folder / "certs"))
-            serve = ["serve", *tls, "--listen", "127.0.0.1:0", "--port-file", str(folder / "port"), "--secure-sums"]
-            serve += ["--collection", "live", "--sizes", f"17,4,{HORIZON}", "--agents", str(NODES), "--nodes"]
-            serve += [",".join(names), "--episodes", "10000000", "--algorithm", code, "--dashboard", "127.0.0.1:0"]
-            server = start(log, *serve, "--metrics", "127.0.0.1:0", "--checkpoint", str(folder / "checkpoint"))
-            page, metrics = addresses(log, server)
-            address = f"127.0.0.1:{(folder / 'port').read_text().strip()}"
-            watched = [Watched("server", server)]
-            for i, node in enumerate(names):
-                join = ["join", address, *tls, "--name", node, "--first-agent", str(i), "--live", f"{own.stem}:make"]
-                join += ["--horizon", str(HORIZON), "--reward-range", "0,1", "--algorithm", code, "--state"]
-                watched.append(Watched(node, start(folder / f"{node}.log", *join, str(folder / node))))
-            threading.Thread(target=follow, args=(page,), daemon=True).start()
-            while not rounds_of(fetch(metrics)):
-                time.sleep(1)
-            began, looked, sampled = time.monotonic(), 0.0, -SECONDS
-            while (now := time.monotonic() - began) < seconds:
-                if any(process.poll() is not None for process in running):
-                    raise SystemExit(f"a process has ended:\n{log.read_text()[-2000:]}")
-                if now >= sampled + SECONDS:
-                    sampled = now
-                    for one in watched:
-                        one.look(now)
-                if now >= looked + LOOKS:
-                    looked = now
-                    fetch(page)
-                    rounds = rounds_of(fetch(metrics))
-                time.sleep(0.5)
-        finally:
-            for process in running:
-                process.send_signal(signal.SIGINT)
-            for process in running:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(30)
-                process.kill()
-        figures: dict[str, Any] = {one.name: one.figures(seconds) for one in watched}
+    os.environ[PAUSE] = str(options.pause)
+    names, code = [f"node-{i}" for i in range(NODES)], f"{Path(__file__).stem}:SteadyKL"
+    with tempfile.TemporaryDirectory() as name, Parties(Path(name)) as parties:
+        folder, tls = parties.folder, ("--certs", f"{name}/certs", "--algorithm", code)
+        make_certificates(folder / "certs", server=SERVER, nodes=names)
+        parties.begin(
+            SERVER,
+            *("serve", *tls, "--listen", "127.0.0.1:0", "--port-file", f"{name}/port", "--secure-sums"),
+            *("--collection", "live", "--sizes", f"17,4,{HORIZON}", "--agents", str(NODES)),
+            *("--nodes", ",".join(names), "--episodes", "10000000", "--checkpoint", f"{name}/checkpoint"),
+            *("--dashboard", "127.0.0.1:0", "--metrics", "127.0.0.1:0"),
+        )
+        parties.wait(lambda: "metrics at" in parties.server.words(), "page and metrics")
+        page, metrics = re.findall(r"(?:page:|metrics at) (http://\S+)", parties.server.words())
+        for i, node in enumerate(names):
+            parties.begin(
+                node,
+                *("join", parties.address, *tls, "--name", node, "--first-agent", str(i)),
+                *("--state", f"{name}/{node}", "--reward-range", "0,1"),
+                *("--live", f"{Path(__file__).stem}:make", "--horizon", str(HORIZON)),
+            )
+        watched = {name: Watched(party) for name, party in parties.parties.items()}
+        threading.Thread(target=follow, args=(page,), daemon=True).start()
+        parties.wait(lambda: rounds_of(fetch(metrics)), "a round")
+        began, looked, sampled = time.monotonic(), 0.0, -SECONDS
+        while (now := time.monotonic() - began) < seconds:
+            if not all(party.process.is_alive() for party in parties.parties.values()):
+                raise SystemExit(f"a process has ended:\n{parties.words()[-2000:]}")
+            if now >= sampled + SECONDS:
+                sampled = now
+                for one in watched.values():
+                    one.look(now)
+            if now >= looked + LOOKS:
+                looked = now
+                fetch(page)
+                rounds = rounds_of(fetch(metrics))
+            time.sleep(0.5)
+    figures: dict[str, Any] = {name: one.figures(seconds) for name, one in watched.items()}
     flat = all(part["flat"] for part in figures.values())
     figures |= {"minutes": options.minutes, "rounds": rounds, "flat": flat}
     show(figures, options.json)

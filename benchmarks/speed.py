@@ -1,20 +1,22 @@
 """How fast, how it grows, and where the time goes: `make benchmark` prints the table and draws docs/scaling.png.
 
 Figures are processor seconds, the least of several runs on one core after compilation: other work on the machine
-disturbs them less than the time on the wall. The ratio to the peer is measured side by side in the same process.
+disturbs them less than the wall-clock time. The ratio to the plain NumPy version, `fed_ucbvi.reference`, is measured
+side by side in the same process.
 `--large` measures the 50 x 50 grid instead, which takes a minute or two.
 """
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import json
 import os
 import platform
 import resource
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,18 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 import numpy as np
 
-from fed_ucbvi import Caution, Federation, FedUCBVI, gridworld, run, synthetic
-from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi import Caution, Federation, FedUCBVI, RunSpec, gridworld, run, synthetic
+from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.algorithms.base import Budgets
 from fed_ucbvi.charts.panels import Panel, Series, log_scale
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLUE, PALETTE, Marker
+from fed_ucbvi.engine.drivers import make_driver
+from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.simulation import Simulation
-from peer import run_plainly
+from fed_ucbvi.problem.liars import NEVER
+from fed_ucbvi.reference import fed_ucbvi, simulate
+from measuring import least_seconds, read_options
 
 warnings.simplefilter("ignore", Caution)
 
@@ -37,47 +44,43 @@ PICTURE = Path(__file__).parent.parent / "docs" / "scaling.png"
 
 def seconds(federation: Federation, episodes: int, driver: str = "auto", repeats: int = 3) -> float:
     """The least processor time of several runs."""
-    return min(_processor_seconds(FedUCBVI(), federation, episodes, k, driver) for k in range(repeats))
-
-
-def _processor_seconds(
-    algorithm: Algorithm[Any, Any], federation: Federation, episodes: int, seed: int = 0, driver: str = "auto"
-) -> float:
-    began = time.process_time()
-    run(algorithm, federation, episodes, seed=seed, driver=driver, progress=False)
-    return time.process_time() - began
+    seeds = itertools.count()
+    play = partial(run, FedUCBVI(), federation, episodes, driver=driver, progress=False)
+    return least_seconds(lambda: play(seed=next(seeds)), repeats)
 
 
 def steps_per_second(federation: Federation, episodes: int) -> float:
-    """Environment steps per second of the episodes driver alone, in rounds nobody ends."""
-    from fed_ucbvi.algorithms.base import Budgets
-    from fed_ucbvi.engine.drivers import make_driver
-    from fed_ucbvi.engine.drivers.base import Fleet, collect
-    from fed_ucbvi.problem.liars import NEVER
-
+    """Environment steps per second of the episodes driver alone, in rounds without a synchronisation request."""
     fleet = Fleet.of(federation, 0)
     driver = make_driver("episodes", fleet)
     policy = federation.common.solve().policy
     shape = fleet.visits.shape
     never = Budgets(np.full(shape, NEVER, dtype=np.int64), np.zeros(shape[1:], dtype=np.int8))
-    best = float("inf")
-    for _ in range(5):
-        began = time.process_time()
-        collect(driver, policy, never, 0, episodes)
-        best = min(best, time.process_time() - began)
+    best = least_seconds(lambda: collect(driver, policy, never, 0, episodes), 5)
     return federation.agents * federation.horizon * episodes / best
 
 
-def ratio_to_peer(federation: Federation, episodes: int) -> dict[str, float]:
-    """Our time and the plain implementation's, side by side, both with trajectories."""
-    began = time.process_time()
-    run_plainly(federation, episodes, 0)
-    plain = time.process_time() - began
-    steps = federation.agents * federation.horizon * episodes
+def ratio_to_reference(federation: Federation, episodes: int) -> dict[str, float]:
+    """Our time and that of plain NumPy, side by side, both with trajectories."""
+    M, H = federation.agents, federation.horizon
+    agents = [federation.agent(i) for i in range(M)]
+    kernels, rewards = (
+        np.stack([np.broadcast_to(table, (H, *table.shape[1:])) for table in tables])
+        for tables in ([one.kernel.dense() for one in agents], [one.rewards for one in agents])
+    )
+    nu = FedUCBVI().facts(RunSpec(episodes=episodes).setting(federation))["nu"]
+    algorithm = partial(fed_ucbvi, horizon=H, nu=nu)
+    rng = np.random.default_rng(0)
+
+    def play() -> None:
+        for _ in simulate(algorithm, kernels, rewards, federation.initial, episodes, rng):
+            pass
+
+    plain = least_seconds(play, 3)
     ours, automatic = (seconds(federation, episodes, driver) for driver in ("episodes", "auto"))
     return {
         "plain_seconds": plain,
-        "plain_us_per_step": plain / steps * 1e6,
+        "plain_us_per_step": plain / (M * H * episodes) * 1e6,
         "ours_over_plain_episodes": ours / plain,
         "ours_over_plain_auto": automatic / plain,
     }
@@ -119,40 +122,28 @@ def where_time_goes(federation: Federation, episodes: int) -> dict[str, float]:
 
 def growth() -> dict[str, dict[str, list[float]]]:
     """Seconds against T, M (long runs, and short ones of many more agents) and S."""
-    episodes = [10**k for k in range(3, 10)]
-    agents, many = [1, 5, 20, 100, 500, 2_000, 20_000], [20, 100, 1_000, 10_000, 100_000]
-    sides = [3, 5, 8, 12, 16, 24]
+
+    def measured(worlds: Iterable[tuple[float, Federation, int, int]]) -> dict[str, list[float]]:
+        points = [(float(x), seconds(world, episodes, repeats=repeats)) for x, world, episodes, repeats in worlds]
+        return dict(zip(("x", "seconds"), map(list, zip(*points, strict=True)), strict=True))
+
+    grids = [(n, gridworld(agents=20, rows=n, columns=n)) for n in (3, 5, 8, 12, 16, 24)]
+    agents, many = (1, 5, 20, 100, 500, 2_000, 20_000), (20, 100, 1_000, 10_000, 100_000)
     return {
-        "T": {
-            "x": [float(T) for T in episodes],
-            "seconds": [seconds(gridworld(agents=20), T) for T in episodes],
-        },
-        "M": {
-            "x": [float(M) for M in agents],
-            "seconds": [seconds(gridworld(agents=M), 30_000, repeats=1 if M > 500 else 3) for M in agents],
-        },
-        "M, T = 300": {
-            "x": [float(M) for M in many],
-            "seconds": [seconds(gridworld(agents=M), 300, repeats=1 if M > 500 else 3) for M in many],
-        },
-        "S": {
-            "x": [float(gridworld(agents=1, rows=n, columns=n).states) for n in sides],
-            "seconds": [
-                seconds(gridworld(agents=20, rows=n, columns=n), 3_000, repeats=1 if n > 8 else 3) for n in sides
-            ],
-        },
+        "T": measured((T, gridworld(agents=20), T, 3) for T in [10**k for k in range(3, 10)]),
+        "M": measured((M, gridworld(agents=M), 30_000, 1 if M > 500 else 3) for M in agents),
+        "M, T = 300": measured((M, gridworld(agents=M), 300, 1 if M > 500 else 3) for M in many),
+        "S": measured((world.states, world, 3_000, 1 if n > 8 else 3) for n, world in grids),
     }
 
 
 def every_algorithm() -> dict[str, float]:
     """Seconds of each algorithm on the paper's GridWorld, M = 20 (1 for single-agent ones), T = 30 000."""
-    from fed_ucbvi.algorithms import ALGORITHMS
-
     found = {}
     for name, kind in ALGORITHMS.items():
         world = gridworld(agents=1 if kind.single_agent else 20)
         run(kind(), world, 300)  # compile
-        found[name] = min(_processor_seconds(kind(), world, 30_000) for _ in range(3))
+        found[name] = least_seconds(partial(run, kind(), world, 30_000, progress=False), 3)
     return found
 
 
@@ -190,11 +181,7 @@ def draw(grown: dict[str, dict[str, list[float]]], shares: dict[str, dict[str, f
 
 
 def main() -> None:
-    """Measure, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="only the 50 x 50 grid")
-    arguments = parser.parse_args()
-    if arguments.large:
+    if read_options(__doc__, large=False).large:
         print(json.dumps(large_grid(), indent=1))
         return
     paper = gridworld(agents=20)
@@ -215,7 +202,7 @@ def main() -> None:
         "episodes_driver_million_steps_per_second": steps_per_second(paper, 50_000) / 1e6,
         "billion_episodes_seconds": seconds(paper, 10**9, repeats=5),
         "billion_over_million": seconds(paper, 10**9, repeats=5) / seconds(paper, 10**6, repeats=5),
-        "peer": ratio_to_peer(paper, 1_000),
+        "reference": ratio_to_reference(paper, 1_000),
         "algorithms_seconds": every_algorithm(),
         "growth": grown,
         "shares": shares,

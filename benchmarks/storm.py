@@ -11,14 +11,13 @@ is the simulation's. The first account that is wrong ends the program.
 from __future__ import annotations
 
 import itertools
-import json
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from measuring import read_options
+from measuring import read_options, show
 from storms import KINDS, Storm
 
 ADDED_UP = ("rounds", "episodes", "in_table", "closed_without", "failed")
@@ -38,15 +37,9 @@ def weather(kind: str, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Let it blow, print."""
-    options = read_options(__doc__, seconds=180.0, seed=0)
+    options = read_options(__doc__, seconds=180.0, seed=0, json=False)
     for kind in KINDS:
-        told = weather(kind, options.seconds, options.seed)
-        if options.json:
-            print(json.dumps(told), flush=True)
-            continue
-        blows = ", ".join(f"{name} {count}" for name, count in sorted(told.pop("blows").items()))
-        print(", ".join(f"{name} {value}" for name, value in told.items()), f"({blows})", flush=True)
+        show(weather(kind, options.seconds, options.seed), options.json)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ Curve = dict[int, float]
 """Euro a month by months played."""
 
 
-def worth(policy: IndexArray, fleet: Federation) -> float:
-    """What a policy ``(H, S)`` earns; states that the tables do not have (what terminates) are left out."""
+def worth(policy: IndexArray | FloatArray, fleet: Federation) -> float:
+    """What a policy earns, ``(H, S)`` or by action; the terminal state, which tables do not have, is left out."""
     agents = [fleet.agent(i) for i in range(fleet.agents)]
     return euro(float(np.mean([one.initial @ one.evaluate(policy[:, : MOST + 1])[0] for one in agents])))
 
@@ -47,20 +47,6 @@ def rule(most: int, order: int) -> IndexArray:
 def best_rule(fleet: Federation) -> tuple[float, int, int]:
     """The best of these rules that all shops can share, tried one by one."""
     return max((worth(rule(s, q), fleet), s, q) for s in range(MOST + 1) for q in range(1, ORDERS + 1))
-
-
-def at_random(fleet: Federation) -> float:
-    """What orders drawn at random earn."""
-    everything = np.full((DAYS, MOST + 1, ORDERS + 1), 1 / (ORDERS + 1))
-    total = 0.0
-    for i in range(fleet.agents):
-        one = fleet.agent(i)
-        P, r = one.kernel.dense()[0], one.rewards[0]
-        value: FloatArray = np.zeros(MOST + 1)
-        for h in reversed(range(DAYS)):
-            value = (everything[h] * (r + P @ value)).sum(axis=1)
-        total += float(one.initial @ value)
-    return euro(total / fleet.agents)
 
 
 def learn(members: list[int], months: int, seed: int, *, stationary: bool) -> Curve:
@@ -128,7 +114,7 @@ def compare(months: int, seeds: int) -> dict[str, Any]:
     found, own = fleet.common_optimum.value, fleet.common_optimum.own
     money, s, q = best_rule(fleet)
     return {
-        "random": at_random(fleet),
+        "random": worth(np.full((DAYS, MOST + 1, ORDERS + 1), 1 / (ORDERS + 1)), fleet),
         "rule": {"euro": money, "at_most": s, "order": q},
         "best_shared": [euro(found.lower), euro(found.upper)],
         "own_optimum": euro(own),

@@ -452,9 +452,8 @@ class RunSpec(FederationRules):
         from fed_ucbvi.algorithms.base import Setting
 
         if federation is not None:
-            found, random = federation, federation.reward_variances is not None
-            sizes = (found.states, found.actions, found.horizon, found.agents)
-            return Setting(*sizes, self.episodes, found.eps_p, self.seed, random_rewards=random)
+            random = federation.reward_variances is not None
+            return Setting.of(federation, self.episodes, self.seed, random_rewards=random)
         if self.sizes is None:
             raise InputError("the problem is not known; give its sizes (--sizes S,A,H).")
         agents = AGENTS_SERVED if self.agents is None else self.agents

@@ -12,7 +12,8 @@ import pytest
 
 from fed_ucbvi import ConcurrentUCBAdvantage, FedQAdvantage, InputError, UCBAdvantage, synthetic
 from fed_ucbvi.algorithms.advantage import Clip, Constants, Server
-from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.one_report import Trajectories
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
@@ -20,27 +21,22 @@ from matrices import in_turn
 from model_free import played_rounds, played_steps
 from naive_advantage import Learner, NaiveFedQ, NaiveUCB, Sizes, stage_ends
 from problems import random_federation
-from runs import finished
+from runs import finished, same_bits
 
 TOLERANCE = 1e-10
 
 
 def assert_server_equals(server: Server, learner: Learner) -> None:
-    e, sizes = server.estimates, learner.sizes
-    for (h, s, a), expected in learner.Q.items():
-        assert e.Q[h, s, a] == pytest.approx(expected, rel=0, abs=TOLERANCE)
+    e, changed = server.estimates, np.zeros(server.policy.shape, dtype=np.bool_)
+    for h, s, a in np.ndindex(*e.Q.shape):
         assert e.N[h, s, a] == learner.visits((h, s, a))
         assert e.y[h, s, a] == len(learner.stage[h, s, a])
         lengths = learner.lengths[h, s, a]
         assert e.y_previous[h, s, a] == (lengths[-1] if lengths else 0)
-    for (h, s), value in learner.V.items():
-        assert e.V[h, s] == pytest.approx(value, rel=0, abs=TOLERANCE)
-        assert e.V_ref[h, s] == pytest.approx(learner.V_ref[h, s], rel=0, abs=TOLERANCE)
-        if h < sizes.horizon:
-            assert bool(e.settled[h, s]) == ((h, s) in learner.settled)
-            chosen = int(e.policy[h, s])
-            if any(learner.lengths[h, s, a] for a in range(sizes.actions)):
-                assert learner.Q[h, s, chosen] >= value - TOLERANCE
+        changed[h, s] |= bool(lengths)
+    for table in ("Q", "V", "V_ref", "settled"):
+        np.testing.assert_allclose(getattr(e, table), getattr(learner, table), rtol=0, atol=TOLERANCE)
+    assert (learner.Q[at_actions(e.policy)] >= learner.V[:-1] - TOLERANCE)[changed].all()
 
 
 def sizes_of(simulation: Simulation, algorithm: Any) -> Sizes:
@@ -58,6 +54,11 @@ def small_federation(seed: int, *, agents: int = 3, horizon: int = 3, eps_p: flo
     return random_federation(np.random.default_rng(seed), agents, 3, 2, horizon, eps_p=eps_p, **more)
 
 
+def of_any_kind(seed: int, agents: int) -> Federation:
+    """With starts of their own, with steps alike, or with rewards of their own."""
+    return small_federation(seed, agents=agents, own_starts=seed == 0, stationary=seed == 1, own_rewards=seed == 2)
+
+
 # -------------------------------------------------------------------------------------------- FedQ-Advantage
 
 
@@ -71,9 +72,7 @@ def test_every_round_of_fedq_advantage_is_the_one_of_the_pseudocode(
     ended = won = settled = 0
     reached: set[str] = set()
     for seed in range(3):
-        federation = small_federation(
-            seed, agents=2 + seed, stationary=seed == 1, own_rewards=seed == 2, own_starts=seed == 0
-        )
+        federation = of_any_kind(seed, 2 + seed)
         algorithm = FedQAdvantage(
             constants=constants,
             forced_synchronisation=forced,
@@ -85,8 +84,7 @@ def test_every_round_of_fedq_advantage_is_the_one_of_the_pseudocode(
         simulation = Simulation(algorithm, federation, 150, seed, "episodes")
         H = federation.horizon
         start = [float(H if clip == "horizon" else H - h) for h in range(H)]
-        learner = Learner(sizes_of(simulation, algorithm))
-        learner.start(start, start)
+        learner = Learner(sizes_of(simulation, algorithm), start, start)
         naive = NaiveFedQ(learner)
         while not simulation.done:
             policy = simulation.server.policy.copy()
@@ -100,7 +98,7 @@ def test_every_round_of_fedq_advantage_is_the_one_of_the_pseudocode(
             assert_server_equals(simulation.server, learner)
         ended += sum(len(lengths) for lengths in learner.lengths.values())
         won += learner.second_bound_won
-        settled += len(learner.settled)
+        settled += int(learner.settled.sum())
         reached |= naive.reached
     assert ended > 100
     assert settled > 10
@@ -123,20 +121,15 @@ def test_an_agents_message_is_the_mean_over_its_own_visits() -> None:
             for h, s in np.ndindex(*policy.shape):
                 here = [step for step in steps if (step.h, step.s) == (h, s)]
                 assert n[i, h, s] == len(here)
-                pairs = [(V[h + 1, step.successor], V_ref[h + 1, step.successor]) for step in here]
-                expected = [
-                    [step.reward for step in here],
-                    [x for x, _ in pairs],
-                    [z for _, z in pairs],
-                    [z**2 for _, z in pairs],
-                    [x - z for x, z in pairs],
-                    [(x - z) ** 2 for x, z in pairs],
-                ]
-                for got, numbers in zip(means, expected, strict=True):
-                    wanted = math.fsum(numbers) / len(numbers) if numbers else 0.0
-                    assert got[i, h, s] == pytest.approx(wanted, rel=0, abs=1e-12)
-                    compared += len(numbers) > 1
-    assert compared > 100
+                if not here:
+                    assert not any(mean[i, h, s] for mean in means)
+                    continue
+                after = [step.successor for step in here]
+                r, v, z = np.array([step.reward for step in here]), V[h + 1, after], V_ref[h + 1, after]
+                wanted = [x.mean() for x in (r, v, z, z**2, v - z, (v - z) ** 2)]
+                np.testing.assert_allclose([mean[i, h, s] for mean in means], wanted, rtol=0, atol=1e-12)
+                compared += len(here) > 1
+    assert compared > 20
 
 
 def test_the_stage_rule_in_whole_numbers_is_the_one_in_fractions_up_to_the_largest_counts() -> None:
@@ -144,17 +137,12 @@ def test_the_stage_rule_in_whole_numbers_is_the_one_in_fractions_up_to_the_large
     seen = set()
     for _ in range(200):
         H, M, S = int(rng.integers(1, 30)), int(rng.integers(1, 50)), 8
-        setting = Setting(S, 2, H, M, 10, 0.0, 0)
-        algorithm = FedQAdvantage()
-        agents = algorithm.new_agents(
-            setting, FleetTables(M, np.zeros((1, S, 2, 1), np.int32), np.zeros((1, 1, S, 2)))
-        )
         largest = 10 ** int(rng.integers(1, 16))
         before = np.where(rng.random((H, S)) < 0.2, 0, M * H + rng.integers(largest, size=(H, S)))
         y = np.minimum((rng.random((H, S)) * 1.1 * before).astype(np.int64), before + before // H)
         y[0, 0] = before[0, 0] - -(-before[0, 0] // H)
-        V = np.zeros((H + 1, S))
-        asks = algorithm.budgets(agents, (np.zeros((H, S), np.int32), V, V, y, before))
+        limits, rules = np.zeros((M, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)
+        FedQAdvantage().fill_budgets({"y": y, "y_previous": before}, M, limits, rules)
         for h, s in np.ndindex(H, S):
             now, past = int(y[h, s]), int(before[h, s])
             if past == 0:
@@ -164,8 +152,8 @@ def test_the_stage_rule_in_whole_numbers_is_the_one_in_fractions_up_to_the_large
             else:
                 expected, rule = math.floor(Fraction(past, M * H)), 2
             assert expected >= 1
-            assert (asks.limits[:, h, s] == expected).all()
-            assert asks.rule[h, s] == rule
+            assert (limits[:, h, s] == expected).all()
+            assert rules[h, s] == rule
             seen.add(rule)
     assert seen == {0, 1, 2}
 
@@ -255,8 +243,8 @@ def test_a_beta_above_the_horizon_is_refused_once_the_horizon_is_known() -> None
 
 
 def naive_learner(simulation: Simulation, algorithm: UCBAdvantage) -> NaiveUCB:
-    H, learner = simulation.federation.horizon, Learner(sizes_of(simulation, algorithm))
-    learner.start([float(H - h) for h in range(H)], [float(H)] * H)
+    H = simulation.federation.horizon
+    learner = Learner(sizes_of(simulation, algorithm), [float(H - h) for h in range(H)], [float(H)] * H)
     return NaiveUCB(learner, stage_ends(H, simulation.federation.agents * simulation.setting.episodes))
 
 
@@ -271,13 +259,7 @@ def test_every_round_of_ucb_advantage_is_the_one_of_the_pseudocode(kind: str, co
             algorithm = UCBAdvantage(constants=constants, reference_after=25, ties="random")
         else:
             algorithm = ConcurrentUCBAdvantage(constants=constants, reference_after=25, discard=kind == "discard")
-        federation = small_federation(
-            seed,
-            agents=1 if kind == "single" else 3 + seed,
-            stationary=seed == 1,
-            own_rewards=seed == 2,
-            own_starts=seed == 0,
-        )
+        federation = of_any_kind(seed, 1 if kind == "single" else 3 + seed)
         simulation = Simulation(algorithm, federation, 150, seed, "episodes")
         naive = naive_learner(simulation, algorithm)
         for policy in played_rounds(simulation):
@@ -288,7 +270,7 @@ def test_every_round_of_ucb_advantage_is_the_one_of_the_pseudocode(kind: str, co
             assert_server_equals(simulation.server, naive.learner)
         ended += sum(len(lengths) for lengths in naive.learner.lengths.values())
         won += naive.learner.second_bound_won
-        settled += len(naive.learner.settled)
+        settled += int(naive.learner.settled.sum())
     assert ended > 60
     assert settled > 10
     assert (dropped > 50) == (kind == "discard")
@@ -314,8 +296,7 @@ def test_with_one_agent_the_concurrent_version_is_the_single_one(discard: bool) 
     kinds = UCBAdvantage(reference_after=30), ConcurrentUCBAdvantage(reference_after=30, discard=discard)
     one, other = (finished(Simulation(kind, federation, 300, 8, "episodes")) for kind in kinds)
     assert one.rows == other.rows
-    for name, array in one.server.arrays().items():
-        assert array.tobytes() == other.server.arrays()[name].tobytes(), name
+    assert same_bits(one.server, other.server)
 
 
 @pytest.mark.parametrize("H", [1, 2, 3, 7])

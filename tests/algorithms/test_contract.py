@@ -18,10 +18,9 @@ from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.engine.simulation import Interrupted, Simulation
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.results.recommendations import table_of
-from fed_ucbvi.results.round_record import RoundRecord
 from matrices import first_of, in_turn
 from problems import SMALL_ENVIRONMENTS
-from runs import without_cautions
+from runs import interrupt_after, without_cautions
 
 EPISODES = 150
 
@@ -106,32 +105,15 @@ def test_the_seed_decides_everything(variant: str, environment: str, driver: str
 
 
 @every
-def test_a_resumed_run_equals_an_uninterrupted_one(
-    variant: str, environment: str, driver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_equals_a_whole_one(variant: str, environment: str, driver: str, tmp_path: Path) -> None:
     algorithm, federation = problem(variant, environment)
-    whole = run(algorithm, federation, EPISODES, seed=2, driver=driver)
-    monkeypatch.setattr("fed_ucbvi.engine.simulation.SECONDS_BETWEEN_REPORTS", 0.0)
-    stop_at = len(whole.records["start"]) // 2
-    calls = 0
-
-    def interrupt(_: RoundRecord) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == stop_at:
-            raise KeyboardInterrupt
-
+    options: dict[str, Any] = {"seed": 2, "driver": driver}
+    whole = run(algorithm, federation, EPISODES, **options)
+    starts = whole.records["start"]
+    half = interrupt_after(episodes=int(starts[len(starts) // 2]))
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "state", "checkpoint_every": 3}
     with pytest.raises(Interrupted):
-        run(
-            algorithm,
-            federation,
-            EPISODES,
-            seed=2,
-            driver=driver,
-            progress=interrupt,
-            checkpoint=tmp_path / "state",
-            checkpoint_every=3,
-        )
+        run(algorithm, federation, EPISODES, on_round=half, **options, **kept)
     assert resume(tmp_path / "state").same_outcome(whole)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.paper import table1
 from fed_ucbvi.report.run_figures import sweep_section
 from fed_ucbvi.report.traces import Trace, table_of
+from model_free import asked, played_rounds, played_steps
 from problems import all_policies, brute_force_value, random_federation, random_mdp
 from repository import ROOT
 from runs import finished
@@ -73,19 +75,13 @@ def test_its_values_are_the_optimum_of_what_was_counted() -> None:
     federation = random_federation(np.random.default_rng(3), agents=3, states=2, actions=2, horizon=2, zeros=0.0)
     simulation = Simulation(epsilon_greedy(1.0), federation, 400, 1, "episodes")
     N, rewards, moves = (np.zeros(shape) for shape in ((2, 2, 2), (2, 2, 2), (2, 2, 2, 2)))
-    while not simulation.done:
-        policy, asked = simulation.server.policy.copy(), simulation.rounds
-        simulation.advance()
-        counts = RoundCounts(policy, simulation.driver.transitions, simulation.driver.visits)
-        seen = counts.next_states(FleetTables(3, federation.successors, federation.rewards)).sum(axis=0)
-        if simulation.rounds > asked:  # the last round is reported only if somebody asks
-            for h, s in np.ndindex(2, 2):
-                a = policy[h, s]
-                N[h, s, a] += seen[h, s].sum()
-                moves[h, s, a] += seen[h, s]
-                rewards[h, s, a] += sum(
-                    counts.visits[i, h, s] * federation.agent(i).rewards[h, s, a] for i in range(3)
-                )
+    for policy in played_rounds(simulation):
+        if not asked(simulation):
+            break  # the last round is reported only if somebody asks
+        for h, s, a, reward, successor in itertools.chain(*played_steps(simulation, policy)):
+            N[h, s, a] += 1
+            rewards[h, s, a] += reward
+            moves[h, s, a, successor] += 1
     assert N.min() > 0
     np.testing.assert_array_equal(simulation.server.arrays()["N"], N)
     counted = MDP(moves / N[..., None], rewards / N, 0, 2)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from fed_ucbvi import FedUCBVI
-from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Message, Setting, exchange_messages
+from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Setting
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
-from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
+from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
 from matrices import first_of
-from model_free import reward_of
-from naive_fed_ucbvi import NaiveAgent, NaiveServer, Options, Sizes, threshold_nu, visits_until_ask
-from naive_fed_ucbvi import synchronise as naive_synchronise
-from problems import random_federation
-from runs import same_bits
+from model_free import reward_of, setting_of
+from naive_fed_ucbvi import NaiveAgent, NaiveServer, Options, Sizes, synchronise, threshold_nu, visits_until_ask
+from problems import any_federation
 
 BONUSES = ("practical", "theory", "corrected")
 AGGREGATIONS = ("weighted", "uniform")
@@ -53,30 +49,25 @@ class Problem(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        f = self.federation
-        return Setting(f.states, f.actions, f.horizon, f.agents, episodes=EPISODES, eps_p=f.eps_p, seed=11)
+        return setting_of(self.federation, EPISODES)
 
-    @property
-    def grid(self) -> Grid:
-        f = self.federation
-        return make_grid(f.agents, f.agents * EPISODES, f.horizon)
+    def synchronised(self, algorithm: FedUCBVI) -> Server:
+        """The server after one synchronisation."""
+        server = algorithm.new_server(self.setting)
+        algorithm.synchronise(server, self.fleet(algorithm), self.setting)
+        return server
 
-    def sizes(self, delta: float) -> Sizes:
+    def fleet(self, algorithm: FedUCBVI, setting: Setting | None = None) -> CountingAgents:
+        """All agents with all they have been through."""
         f = self.federation
-        return Sizes(f.states, f.actions, f.horizon, f.agents, delta)
-
-    def fleet(
-        self, algorithm: FedUCBVI, first: int = 0, end: int | None = None, setting: Setting | None = None
-    ) -> CountingAgents:
-        """The agents ``first`` to ``end - 1`` with all they have been through."""
-        f = self.federation
-        chosen = slice(first, f.agents if end is None else end)
-        rewards = f.rewards[chosen] if f.rewards.shape[0] > 1 else f.rewards
-        tables = FleetTables(len(range(f.agents)[chosen]), f.successors, rewards)
-        agents = algorithm.new_agents(setting or self.setting, tables)
-        for policy, transitions, visits in self.rounds:
-            algorithm.absorb(agents, policy, transitions[chosen].copy(), visits[chosen].copy())
+        agents = algorithm.new_agents(setting or self.setting, FleetTables(f.agents, f.successors, f.rewards))
+        for played in self.rounds:
+            algorithm.absorb(agents, *played)
         return agents
+
+    def naive(self, options: Options, delta: float = 0.05) -> NaiveServer:
+        f = self.federation
+        return synchronise(self.naive_agents(), Sizes(f.states, f.actions, f.horizon, f.agents, delta), options)
 
     def naive_agents(self) -> list[NaiveAgent]:
         """The same, told step by step."""
@@ -90,20 +81,10 @@ class Problem(NamedTuple):
         return agents
 
 
-def random_problem(rng: np.random.Generator, *, agents: int | None = None) -> Problem:
+def random_problem(rng: np.random.Generator) -> Problem:
     """Random sizes, supports, rewards and counts; many pairs unvisited, by all agents or by some."""
-    S, A, H = (int(rng.integers(1, high)) for high in (5, 4, 5))
-    M = int(rng.integers(1, 6)) if agents is None else agents
-    federation = random_federation(
-        rng,
-        M,
-        S,
-        A,
-        H,
-        stationary=bool(rng.integers(2)),
-        own_rewards=bool(rng.integers(2)),
-        own_starts=bool(rng.integers(2)),
-    )
+    S, A, H, M = (int(rng.integers(1, high)) for high in (5, 4, 5, 6))
+    federation = any_federation(rng, M, S, A, H)
     rounds = []
     for _ in range(int(rng.integers(1, 5))):
         policy: PolicyArray = rng.integers(A, size=(H, S), dtype=np.int32)
@@ -122,18 +103,9 @@ def random_options(rng: np.random.Generator, bonus: str) -> Options:
     return Options(bonus, scale, str(rng.choice(AGGREGATIONS)))
 
 
-def algorithm_with(options: Options, **more: object) -> FedUCBVI:
-    algorithm = make_algorithm(
-        "fed-ucbvi",
-        {
-            "bonus": options.bonus,
-            "bonus_scale": options.scale,
-            "aggregation": options.aggregation,
-            **more,
-        },
-    )
-    assert isinstance(algorithm, FedUCBVI)
-    return algorithm
+def algorithm_with(options: Options, **more: Any) -> FedUCBVI:
+    given: dict[str, Any] = {"bonus": options.bonus, "bonus_scale": options.scale, "aggregation": options.aggregation}
+    return FedUCBVI(**given, **more)
 
 
 def error_bound(problem: Problem, algorithm: FedUCBVI) -> list[float]:
@@ -142,25 +114,10 @@ def error_bound(problem: Problem, algorithm: FedUCBVI) -> list[float]:
     ``u = 2^-f``, ``rho = sqrt(k/2)/2`` with k the factor of Var/N under the root; uniform weights round each agent's
     moments too, which makes it ``3u`` and, under the root, ``sqrt(k (2 H + 1) u/2)`` more.
     """
-    H, k, u = problem.federation.horizon, algorithm.update_rule(problem.setting).per_variance, problem.grid.unit
+    H, rule = problem.federation.horizon, algorithm.update_rule(problem.setting)
+    k, u = rule.per_variance, rule.grid.unit
     each = 2 * u if algorithm.aggregation == "weighted" else 3 * u + math.sqrt(k * (2 * H + 1) * u / 2)
     return [(H - h) * math.exp(math.sqrt(k / 2) / 2 * (H - 1 - h)) * each + TOLERANCE for h in range(H)]
-
-
-def assert_server_equals(server: Server, naive: NaiveServer, within: list[float]) -> None:
-    """``within`` is by step."""
-    N, Q, V, policy, *_ = server.estimates
-    for (h, s, a), total in naive.N.items():
-        assert N[h if len(N) > 1 else 0, s, a] == total
-        assert Q[h, s, a] == pytest.approx(naive.Q[h, s, a], rel=0, abs=within[h])
-    for (h, s), value in naive.V.items():
-        assert V[h, s] == pytest.approx(value, rel=0, abs=2 * within[h] if h < len(within) else 0)
-    for (h, s), best in naive.policy.items():
-        chosen = int(policy[h, s])
-        others = [naive.Q[h, s, a] for a in range(Q.shape[2]) if a != best]
-        if all(naive.Q[h, s, best] - other > 2 * within[h] for other in others):
-            assert chosen == best
-        assert naive.Q[h, s, chosen] >= naive.V[h, s] - 2 * within[h]
 
 
 # ------------------------------------------------------------------------------------------ synchronisation
@@ -174,19 +131,12 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
         problem, options = random_problem(rng), random_options(rng, bonus)
         delta = float(rng.choice([0.05, 0.5]))
         algorithm = algorithm_with(options, delta=delta)
-        server = algorithm.new_server(problem.setting)
-        algorithm.synchronise(server, problem.fleet(algorithm), problem.setting)
-        naive = naive_synchronise(problem.naive_agents(), problem.sizes(delta), options)
-        assert_server_equals(server, naive, error_bound(problem, algorithm))
-        with_agent_reports = algorithm.with_agent_reports()
-        server = with_agent_reports.new_server(problem.setting)
-        with_agent_reports.synchronise(server, problem.fleet(with_agent_reports), problem.setting)
-        assert_server_equals(server, naive, [TOLERANCE] * problem.federation.horizon)
-        H = problem.federation.horizon
-        for (h, s, a), total in naive.N.items():
-            unclipped += total > 1 and naive.Q[h, s, a] < H and naive.variance[h, s, a] > 0 < options.scale
-            fresh += total == 0
-            visited_once += total == 1
+        naive = problem.naive(options, delta)
+        naive.assert_equals(problem.synchronised(algorithm).estimates, error_bound(problem, algorithm))
+        naive.assert_equals(problem.synchronised(algorithm.with_agent_reports()).estimates, TOLERANCE)
+        inside = (naive.N > 1) & (problem.federation.horizon > naive.Q) & (naive.variance > 0)
+        unclipped += int(inside.sum()) if options.scale > 0 else 0
+        fresh, visited_once = fresh + int((naive.N == 0).sum()), visited_once + int((naive.N == 1).sum())
     assert min(unclipped, fresh, visited_once) > 30, "the problems must reach every branch"
 
 
@@ -198,14 +148,13 @@ def test_an_agents_rows_are_the_messages_of_the_pseudocode(aggregation: str) -> 
     for _ in range(60):
         problem = random_problem(rng)
         agents, server = problem.fleet(algorithm), algorithm.new_server(problem.setting)
-        naive = naive_synchronise(problem.naive_agents(), problem.sizes(algorithm.delta), options)
+        naive = problem.naive(options)
         H = problem.federation.horizon
         assert algorithm.exchanges(problem.setting) == H
         for exchange in range(H):
             h = H - 1 - exchange
             query = algorithm.query(server, exchange)
-            for s in range(problem.federation.states):
-                assert query[0][s] == pytest.approx(naive.V[h + 1, s], rel=0, abs=TOLERANCE)
+            np.testing.assert_allclose(query[0], naive.V[h + 1], rtol=0, atol=TOLERANCE)
             n, PV, PV2, Q = report = algorithm.report(agents, query, exchange)
             for i, s, a in np.ndindex(*n.shape):
                 expected = naive.reports[i, h, s, a]
@@ -214,7 +163,7 @@ def test_an_agents_rows_are_the_messages_of_the_pseudocode(aggregation: str) -> 
                 assert PV2[i, s, a] == pytest.approx(float(expected.PV2), rel=0, abs=TOLERANCE * H)
                 assert Q[i, s, a] == pytest.approx(float(expected.Q), rel=0, abs=TOLERANCE)
             algorithm.aggregate(server, report, exchange)
-        assert_server_equals(server, naive, [TOLERANCE] * H)
+        naive.assert_equals(server.estimates, TOLERANCE)
 
 
 def integer(words: Array, grid: Grid) -> int:
@@ -250,10 +199,10 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
             for row, s, a in np.ndindex(*n.shape):
                 expected = np.zeros(4, dtype=object)
                 for agent in naive if aggregation == "weighted" else [naive[row]]:
-                    moves = [agent.transitions[h, s, a, t] for t in range(f.states)]
-                    count = sum(moves)
-                    x, y = (sum(c * w**p for c, w in zip(moves, v, strict=True)) for p in (1, 2))
-                    z = count * math.ceil(Fraction(agent.rewards[h, s, a]) * 2**grid.bits)
+                    seen = agent.seen[h, s, a]
+                    count = seen.total()
+                    x, y = (sum(c * v[t] ** p for (_, t), c in seen.items()) for p in (1, 2))
+                    z = sum(c * math.ceil(Fraction(r) * 2**grid.bits) for (r, _), c in seen.items())
                     if aggregation == "uniform" and count:
                         x, y, z = (-(-total // count) for total in (x, y, z))
                     elif aggregation == "uniform":
@@ -267,59 +216,6 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
             assert (server.estimates.Q[h].max(axis=1) <= V).all()
 
 
-def test_successive_synchronisations_each_start_from_the_counts_alone() -> None:
-    rng = np.random.default_rng(3)
-    options = Options("practical", 1.0, "weighted")
-    algorithm = algorithm_with(options)
-    for _ in range(20):
-        problem = random_problem(rng)
-        server = algorithm.new_server(problem.setting)
-        for count in range(1, len(problem.rounds) + 1):
-            so_far = Problem(problem.federation, problem.rounds[:count])
-            algorithm.synchronise(server, so_far.fleet(algorithm), problem.setting)
-            naive = naive_synchronise(so_far.naive_agents(), problem.sizes(algorithm.delta), options)
-            assert_server_equals(server, naive, error_bound(problem, algorithm))
-
-
-@pytest.mark.parametrize("bonus", BONUSES)
-def test_one_synchronisation_equals_its_messages_bit_for_bit(bonus: str) -> None:
-    rng = np.random.default_rng([4, BONUSES.index(bonus)])
-    for _ in range(60):
-        problem, options = random_problem(rng), random_options(rng, bonus)
-        algorithm = algorithm_with(options, ties=str(rng.choice(["first", "random"])))
-        if rng.integers(3) == 0:
-            algorithm = algorithm.with_agent_reports()
-        at_once, by_messages = (algorithm.new_server(problem.setting) for _ in range(2))
-        agents = problem.fleet(algorithm)
-        for _ in range(2):
-            algorithm.synchronise(at_once, agents, problem.setting)
-            exchange_messages(algorithm, by_messages, agents, problem.setting)
-            assert same_bits(at_once, by_messages)
-
-
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_how_agents_are_grouped_and_in_which_order_their_sums_come_changes_no_bit(aggregation: str) -> None:
-    """Fleets, the reports of fleets in any order, and fleets that add up their own agents' rows first."""
-    rng = np.random.default_rng(5)
-    for _ in range(60):
-        problem = random_problem(rng, agents=int(rng.integers(2, 8)))
-        M = problem.federation.agents
-        algorithm = algorithm_with(Options("practical", 0.7, aggregation))
-        whole, grouped = (algorithm.new_server(problem.setting) for _ in range(2))
-        algorithm.synchronise(whole, problem.fleet(algorithm), problem.setting)
-        cuts = [0, *sorted(rng.choice(np.arange(1, M), size=rng.integers(1, M), replace=False).tolist()), M]
-        fleets = [problem.fleet(algorithm, begin, end) for begin, end in itertools.pairwise(cuts)]
-        for exchange in range(algorithm.exchanges(problem.setting)):
-            query = algorithm.query(grouped, exchange)
-            reports: list[Message] = [algorithm.report(fleet, query, exchange) for fleet in fleets]
-            if rng.integers(2):
-                reports = [tuple(array.sum(axis=0, keepdims=True) for array in report) for report in reports]
-            reports = [reports[k] for k in rng.permutation(len(reports))]
-            joined = tuple(np.concatenate(parts) for parts in zip(*reports, strict=True))
-            algorithm.aggregate(grouped, joined, exchange)
-        assert same_bits(whole, grouped)
-
-
 def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -> None:
     """One state, two actions, H = 2, one visit to action 1 at each step; r = 1/4."""
     federation = Federation.mixture(
@@ -329,13 +225,10 @@ def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -
     once = Round(np.ones((2, 1), dtype=np.int32), ones, ones[..., 0])
     problem = Problem(federation, [once])
     algorithm = FedUCBVI(bonus_scale=0.0)
-    server = algorithm.new_server(problem.setting)
-    algorithm.synchronise(server, problem.fleet(algorithm), problem.setting)
+    server = problem.synchronised(algorithm)
     assert server.estimates.N.tolist() == [[[0, 1]], [[0, 1]]]
     assert (server.estimates.Q == 2.0).all()  # r + P V + H is above the cap
-    twice = Problem(federation, [once, once])
-    server = algorithm.new_server(twice.setting)
-    algorithm.synchronise(server, twice.fleet(algorithm), twice.setting)
+    server = Problem(federation, [once, once]).synchronised(algorithm)
     assert server.estimates.Q[1, 0].tolist() == [2.0, 0.25], "the scale applies from two visits on"
 
 
@@ -346,9 +239,7 @@ def test_uniform_aggregation_gives_an_agent_that_never_came_the_same_weight() ->
     visits = np.array([[[4]], [[0]]], dtype=np.int64)
     problem = Problem(federation, [Round(np.zeros((1, 1), dtype=np.int32), visits[..., None], visits)])
     for algorithm, expected in ((FedUCBVI(aggregation="uniform"), 0.4 + 0.25), (FedUCBVI(), 1.0)):
-        server = algorithm.new_server(problem.setting)
-        algorithm.synchronise(server, problem.fleet(algorithm), problem.setting)
-        assert server.estimates.Q[0, 0, 0] == pytest.approx(expected, abs=4e-11)
+        assert problem.synchronised(algorithm).estimates.Q[0, 0, 0] == pytest.approx(expected, abs=4e-11)
 
 
 # ------------------------------------------------------------------------------------- the first round, ties
@@ -451,20 +342,6 @@ def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(
             at_threshold += int(N[h, s, a]) == nu
     assert rules == {"local", "global"} if synchronisation == "mixture" else {synchronisation}
     assert at_threshold > 5, "the boundary N = nu must be among the cases"
-
-
-def test_a_fleet_of_some_agents_has_the_budgets_it_has_within_the_federation() -> None:
-    rng = np.random.default_rng(9)
-    for _ in range(30):
-        problem = random_problem(rng, agents=4)
-        H, S, A = problem.federation.horizon, problem.federation.states, problem.federation.actions
-        policy = rng.integers(A, size=(H, S), dtype=np.int32)
-        algorithm = FedUCBVI(nu=1000.0)
-        whole, _, N = budgets_of(problem, algorithm, policy)
-        for first in range(4):
-            part = algorithm.budgets(problem.fleet(algorithm, first, first + 1), (policy, N))
-            assert np.array_equal(part.limits[0], whole.limits[first])
-            assert np.array_equal(part.rule, whole.rule)
 
 
 def test_budgets_of_huge_counts_are_exact() -> None:

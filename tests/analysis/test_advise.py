@@ -14,18 +14,10 @@ from gymnasium import spaces
 from scipy.stats import binom
 from typer.testing import CliRunner
 
-from fed_ucbvi import (
-    Federation,
-    FedKLUCBVI,
-    InputError,
-    alone_or_together,
-    choose_parameters,
-    garnet,
-    price_of_sharing,
-    random_mdps,
-    synthetic,
-)
+from fed_ucbvi import Federation, FedKLUCBVI, InputError, alone_or_together, garnet, random_mdps, synthetic
+from fed_ucbvi.analysis.advise import choose_parameters
 from fed_ucbvi.analysis.dependence import Transitions, check_agent_dependence, check_step_dependence
+from fed_ucbvi.analysis.inspection import price_of_sharing
 from fed_ucbvi.command_line import app
 
 
@@ -187,8 +179,6 @@ def test_environments_are_compared_by_rewards_as_well_as_by_next_states(other: t
 
 
 # ------------------------------------------------------------------------------------------- the price of sharing
-
-
 def opposed(agents: int, seed: int = 0) -> Federation:
     """One kernel for all; half of the agents are paid r, the others 1 - r."""
     mdp = random_mdps(agents=1, seed=seed).agent(0)
@@ -240,8 +230,7 @@ def test_the_command_gives_advice_in_words_and_as_json() -> None:
 
     told = invoke("--live", "FrozenLake-v1", "--agents", "5", "--sample", "20", "--json")
     content = json.loads(told.stdout)
-    assert content["algorithm"] == "fed-kl-ucbvi"
-    assert content["options"] == {"stationary": True}
+    assert (content["algorithm"], content["options"]) == ("fed-kl-ucbvi", {"stationary": True})
     assert content["problem"]["states"] == 17
     assert content["problem"]["step_dependence"]["found"] is False
     assert content["problem"]["agent_dependence"]["found"] is False

@@ -10,18 +10,9 @@ import numpy as np
 import pytest
 import shops
 
-from fed_ucbvi import (
-    MDP,
-    Federation,
-    FedKLUCBVI,
-    FedQHoeffding,
-    InputError,
-    alone_or_together,
-    load_policy,
-    synthetic,
-)
+from fed_ucbvi import MDP, Federation, FedKLUCBVI, FedQHoeffding, InputError, load_policy, synthetic
 from fed_ucbvi.algorithms.experience import OwnCounts
-from fed_ucbvi.analysis.alone_or_together import ALONE, BLEND, TOGETHER, OwnModel, advise, folds
+from fed_ucbvi.analysis.alone_or_together import ALONE, BLEND, TOGETHER, OwnModel, advise, alone_or_together, folds
 from fed_ucbvi.command_line.nodes import ADVICE, advice_lines, advise_node
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.engine.simulation import Simulation, drive
@@ -152,9 +143,7 @@ def test_a_node_advises_from_the_counts_that_a_simulation_has(stationary: bool) 
 
 
 @pytest.mark.parametrize("random_rewards", [True, False])
-def test_a_node_with_real_environments_writes_what_its_agents_should_use(
-    tmp_path: Path, random_rewards: bool
-) -> None:
+def test_a_node_with_environments_writes_what_its_agents_should_use(tmp_path: Path, random_rewards: bool) -> None:
     made: list[TableEnv] = []
 
     def make(agent: int) -> TableEnv:

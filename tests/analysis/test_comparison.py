@@ -13,21 +13,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from fed_ucbvi import (
-    FedQHoeffding,
-    FedUCBVI,
-    InputError,
-    Run,
-    compare_runs,
-    curves_frame,
-    gridworld,
-    riverswim,
-    run,
-    runs_frame,
-    synthetic,
-)
+from fed_ucbvi import FedQHoeffding, FedUCBVI, InputError, Run, gridworld, riverswim, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.analysis.comparison import FIGURES, outcomes
+from fed_ucbvi.analysis.comparison import FIGURES, compare_runs, curves_frame, outcomes, runs_frame
 from fed_ucbvi.results.run_table import apart, names_of
 from fed_ucbvi.results.statistics import INTERVAL_NAME, seeds_needed
 from fed_ucbvi.trackers import results_of
@@ -73,11 +61,7 @@ def of_unknown_regret(one: Run) -> Run:
 
 
 # ------------------------------------------------------------------------------------------------ one row a run
-
-
-def test_the_table_has_one_row_a_run_with_all_parameters_options_and_outcomes(
-    fed: list[Run], fedq: list[Run]
-) -> None:
+def test_the_table_has_one_row_a_run_with_all_settings_and_outcomes(fed: list[Run], fedq: list[Run]) -> None:
     frame = runs_frame(fed + fedq)
     assert frame.height == 10
     for one, cells in zip(fed + fedq, frame.iter_rows(named=True), strict=True):
@@ -101,10 +85,8 @@ def test_tables_summaries_and_trackers_call_a_figure_what_the_run_calls_it(fed: 
 
 def test_names_that_collide_get_a_prefix_and_what_is_said_twice_is_left_out(fed: list[Run]) -> None:
     frame = runs_frame([with_options(fed[0], delta=0.5, regret="low", states=7)])
-    assert row(frame)["algorithm_delta"] == fed[0].about.parameters["delta"]
-    assert row(frame)["environment_delta"] == 0.5
-    assert row(frame)["environment_regret"] == "low"
-    assert (row(frame)["states"], row(frame)["environment_states"]) == (5, 7)
+    assert (row(frame)["algorithm_delta"], row(frame)["environment_delta"]) == (fed[0].about.parameters["delta"], 0.5)
+    assert (row(frame)["environment_regret"], row(frame)["states"], row(frame)["environment_states"]) == ("low", 5, 7)
     assert "environment_agents" not in frame.columns
     assert "environment_horizon" not in frame.columns
 
@@ -112,8 +94,7 @@ def test_names_that_collide_get_a_prefix_and_what_is_said_twice_is_left_out(fed:
 def test_unknown_figures_are_null_and_lists_or_values_of_several_kinds_are_texts(fed: list[Run]) -> None:
     grid = run(FedUCBVI(nu=10), gridworld(agents=2), 20)
     frame = runs_frame([of_unknown_regret(fed[0]), grid])
-    assert frame["regret"].to_list() == [None, grid.regret]
-    assert frame["walls"].to_list() == [None, "[[1, 1]]"]
+    assert (frame["regret"].to_list(), frame["walls"].to_list()) == ([None, grid.regret], [None, "[[1, 1]]"])
     frame = runs_frame([with_options(fed[0], vary="reward"), with_options(fed[0], vary=0.5)])
     assert frame["vary"].to_list() == ["reward", "0.5"]
 
@@ -143,8 +124,6 @@ def test_what_is_no_run_is_refused_with_a_hint(fed: list[Run]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- labels
-
-
 def test_labels_say_exactly_what_sets_groups_apart() -> None:
     both: list[dict[str, object]] = [{"algorithm": "a", "algorithm.scale": scale} for scale in (1, 2)]
     groups = [{**one, "agents": 2, "algorithm.ties": "first"} for one in both]
@@ -158,8 +137,6 @@ def test_labels_say_exactly_what_sets_groups_apart() -> None:
 
 
 # -------------------------------------------------------------------------------------------------- comparisons
-
-
 def test_a_comparison_has_scipys_intervals_over_the_seeds_in_common(fed: list[Run], fedq: list[Run]) -> None:
     found = row(compare_runs(fedq + fed[:4], baseline="fedq-hoeffding").frame, group="Fed-UCBVI")
     x, y = ([one.regret for one in lot[:4]] for lot in (fed, fedq))
@@ -178,9 +155,7 @@ def test_a_comparison_has_scipys_intervals_over_the_seeds_in_common(fed: list[Ru
     assert found["seeds_needed"] == seeds_needed(found["difference"], float(np.std(np.subtract(x, y), ddof=1)))
 
 
-def test_where_runs_fail_only_the_seeds_decide(
-    fed: list[Run], fedq: list[Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_runs_fail_the_seeds_decide(fed: list[Run], fedq: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     """Four seeds are far lower and one fails: Student's interval excludes 0, a sign test never does with five."""
     regrets = dict(zip(map(id, fed + fedq), [1.0, 1.0, 1.0, 1.0, 4.0, 50.0, 51.0, 52.0, 50.0, 51.0], strict=True))
     monkeypatch.setattr("fed_ucbvi.analysis.comparison._measure", lambda run, _: regrets[id(run)])
@@ -213,17 +188,14 @@ def test_each_problem_is_compared_apart(fed: list[Run], fedq: list[Run]) -> None
 
 
 @pytest.mark.parametrize("by", ["agents", "bonus_scale", "environment"])
-def test_runs_can_be_compared_by_a_size_a_parameter_or_the_environment(
-    by: str, fed: list[Run], wide: list[Run]
-) -> None:
+def test_runs_can_be_compared_by_size_parameter_or_environment(by: str, fed: list[Run], wide: list[Run]) -> None:
     others = {
         "agents": lambda: made(FedUCBVI(nu=100, bonus_scale=0.1), agents=4),
         "bonus_scale": lambda: wide,
         "environment": lambda: made(FedUCBVI(nu=100, bonus_scale=0.1), states=6),
     }
     frame = compare_runs(fed + others[by](), by=by, metric="rounds").frame
-    assert frame["group"].n_unique() == 2
-    assert frame["pairs"].to_list() == [None, 5]
+    assert (frame["group"].n_unique(), frame["pairs"].to_list()) == (2, [None, 5])
     assert frame["mean"][0] == np.mean([one.rounds for one in fed])
 
 
@@ -263,11 +235,7 @@ def test_seeds_make_groups_also_where_eps_p_is_an_outcome() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ exports
-
-
-def test_markdown_and_latex_have_all_rows_name_the_band_and_escape_signs(
-    fed: list[Run], wide: list[Run], fedq: list[Run]
-) -> None:
+def test_markdown_and_latex_have_all_rows_and_escape_signs(fed: list[Run], wide: list[Run], fedq: list[Run]) -> None:
     found = compare_runs(fedq + fed + wide)
     markdown, latex = found.to_markdown(), found.to_latex()
     table = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -291,8 +259,6 @@ def test_a_comparison_is_short_in_text_and_a_table_in_html(fed: list[Run], fedq:
 
 
 # -------------------------------------------------------------------------------------- chosen columns, own labels
-
-
 def test_tables_have_the_columns_that_are_chosen_in_every_format(fed: list[Run], fedq: list[Run]) -> None:
     found = compare_runs(fed + fedq, labels={"fed-ucbvi": "ours_1"}, baseline="FedQ-Hoeffding")
     chosen = ["group", "mean", "deviation", "ratio_of_medians", "lower_in"]
@@ -320,9 +286,7 @@ def test_tables_have_the_columns_that_are_chosen_in_every_format(fed: list[Run],
         found.to_markdown([])
 
 
-def test_a_group_is_called_by_its_label_with_parameters_only_where_labels_are_the_same(
-    fed: list[Run], wide: list[Run], fedq: list[Run]
-) -> None:
+def test_a_group_is_called_by_its_label(fed: list[Run], wide: list[Run], fedq: list[Run]) -> None:
     def labelled(runs: list[Run], label: str) -> list[Run]:
         return [with_about(one, label=label) for one in runs]
 
@@ -338,22 +302,18 @@ def test_a_group_is_called_by_its_label_with_parameters_only_where_labels_are_th
 
 
 # ------------------------------------------------------------------------------------------------- curves as a table
-
-
 def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], wide: list[Run]) -> None:
     frame = curves_frame(fed + wide, [1, 20, 60])
     assert frame["group"].to_list() == ["bonus_scale = 0.1"] * 3 + ["bonus_scale = 0.2"] * 3
-    assert frame["bonus_scale"].to_list() == [0.1] * 3 + [0.2] * 3
-    assert frame["episodes"].to_list() == [1, 20, 60] * 2
+    assert (frame["bonus_scale"].to_list(), frame["episodes"].to_list()) == ([0.1] * 3 + [0.2] * 3, [1, 20, 60] * 2)
     for runs, scale in ((fed, 0.1), (wide, 0.2)):
         for point in (1, 20, 60):
             cells = row(frame, bonus_scale=scale, episodes=point)
             values = np.array([float(one.regret_at(point)) for one in runs])
             factor = np.exp(stats.t.ppf(0.975, 4) * stats.sem(values) / values.mean())
             mean, quartiles = values.mean(), np.percentile(values, [25, 50, 75])
-            assert [cells[name] for name in FIGURES] == pytest.approx(
-                [mean, mean / factor, mean * factor, *quartiles]
-            )
+            expected = [mean, mean / factor, mean * factor, *quartiles]
+            assert [cells[name] for name in FIGURES] == pytest.approx(expected)
             assert cells["runs"] == 5
 
 
@@ -362,8 +322,7 @@ def test_curves_go_as_far_as_all_runs_of_a_group_and_are_labelled(fed: list[Run]
     frame = curves_frame(fed + longer, [60, 90], metric="rounds", labels={"T = 90": "long"})
     cells = frame.select("group", "planned_episodes", "episodes").rows()
     assert cells == [("T = 60", 60, 60), ("long", 90, 60), ("long", 90, 90)]
-    assert frame["mean_low"].to_list()[1:] == [None, None]
-    assert frame["mean"].to_list()[2] == longer[0].rounds
+    assert (frame["mean_low"].to_list()[1:], frame["mean"].to_list()[2]) == ([None, None], longer[0].rounds)
     usual = curves_frame(fed, metric="reward")
     assert usual["episodes"].to_list()[-1] == 60
     assert usual["mean"].to_list()[-1] == pytest.approx(np.mean([one.average_reward for one in fed]))

@@ -15,31 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fed_ucbvi import (
-    MDP,
-    Federation,
-    FedUCBVI,
-    InputError,
-    deep_sea,
-    estimate_eps_p,
-    gridworld,
-    inspect_federation,
-    synthetic,
-)
-from fed_ucbvi.analysis.inspection import _table, plot_inspection
+from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, deep_sea, gridworld, synthetic
+from fed_ucbvi.analysis.inspection import _table, inspect_federation, plot_inspection
 from fed_ucbvi.charts.panels import Board, Panel, x_scale
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.problem.heterogeneity import distances, overlap
+from fed_ucbvi.problem.heterogeneity import distances, estimate_eps_p, overlap
 from matrices import first_of
 from problems import all_policies, brute_force_value, random_federation, row_of
 from runs import finished
 from sample_report import check_schema
 from svg_texts import overlapping
 
+
 # ------------------------------------------------------------------------------------- distances and values
-
-
 @given(seed=st.integers(0, 10**6), agents=st.integers(1, 4), stationary=st.booleans())
 def test_distances_are_those_of_the_rows_one_by_one(seed: int, agents: int, stationary: bool) -> None:
     federation = random_federation(np.random.default_rng(seed), agents=agents, stationary=stationary)
@@ -150,7 +139,6 @@ def test_of_a_very_large_table_the_largest_of_neighbours_are_drawn() -> None:
 
 
 # ------------------------------------------------------------------------------------------ eps_p from counts
-
 RUNS = 300
 DELTA = 0.2
 ALARM = 1e-6

@@ -41,9 +41,7 @@ def counts(source: Any, **options: Any) -> CountTable:
 
 @pytest.mark.parametrize("stationary", [False, True])
 @pytest.mark.parametrize("random_rewards", [False, True])
-def test_visits_transitions_and_rewards_are_those_that_counting_by_hand_gives(
-    stationary: bool, random_rewards: bool
-) -> None:
+def test_visits_transitions_and_rewards_are_those_counted_by_hand(stationary: bool, random_rewards: bool) -> None:
     table = counts(LOG, stationary=stationary, random_rewards=random_rewards)
     seen = Counter((0 if stationary else h, s, a, y) for _, h, s, a, _, y in ROWS)
     expected = np.zeros((1 if stationary else 3, 4, 2, 4), dtype=np.int64)
@@ -69,9 +67,8 @@ def test_files_columns_and_episodes_give_the_same_table_in_any_order_of_rows(tmp
         keys = {"observations": [*part["state"], part["next_state"][-1]], "actions": part["action"].to_numpy()}
         keys |= {"rewards": part["reward"].to_list(), "terminations": [False] * (n - 1) + [ends]}
         episodes.append(keys)
-    assert all(
-        counts(source).equals(table) for source in (tmp_path / "log.csv", str(tmp_path / "log.parquet"), frame)
-    )
+    sources = (tmp_path / "log.csv", str(tmp_path / "log.parquet"), frame)
+    assert all(counts(source).equals(table) for source in sources)
     assert counts(episodes).equals(table)
     assert counts(iter([SimpleNamespace(**episode) for episode in episodes])).equals(table)  # as Minari has them
     assert counts(episodes[0]).merge(counts(episodes[1])).merge(counts(episodes[2])).equals(table)
@@ -102,9 +99,7 @@ def test_a_step_that_terminates_goes_to_the_last_state() -> None:
         (6, "reward", "2", "line 6: the reward is not that of another visit to the same state and action"),
     ],
 )
-def test_a_bad_line_is_named_and_leaves_nothing_behind(
-    line: int, column: str, value: str, message: str, tmp_path: Path
-) -> None:
+def test_a_bad_line_is_named_and_ends_it(line: int, column: str, value: str, message: str, tmp_path: Path) -> None:
     lines = [",".join(NAMES), *(",".join(map(str, row)) for row in ROWS)]
     cells = lines[line - 1].split(",")
     cells[NAMES.index(column)] = value
@@ -193,9 +188,7 @@ def small_mdp(seed: int, states: int = 3, horizon: int = 3) -> MDP:
 
 
 @pytest.mark.parametrize(("stationary", "support"), first_of([(False, None), (True, 3)]))
-def test_it_is_the_best_policy_for_the_least_means_of_scipy_and_no_policy_is_better(
-    stationary: bool, support: int | None
-) -> None:
+def test_it_is_the_best_policy_for_the_least_means_of_scipy(stationary: bool, support: int | None) -> None:
     H, S, A = 2, 3, 2
     mdp = small_mdp(4, horizon=H)
     counts = counts_from_logs(logged(mdp, 400, np.random.default_rng(1)), (S, A, H), stationary=stationary)
@@ -256,9 +249,8 @@ def test_the_plan_of_hospitals_together_is_that_of_their_pooled_logs_bit_for_bit
         merged = merged.merge(table)
     assert merged.equals(pooled)
     one, other = plan_from_counts(merged), plan_from_counts(pooled)
-    assert all(
-        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("policy", "lower", "upper", "thin")
-    )
+    names = ("policy", "lower", "upper", "thin")
+    assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
 def test_it_says_where_the_logs_are_too_thin_to_judge() -> None:
@@ -266,8 +258,7 @@ def test_it_says_where_the_logs_are_too_thin_to_judge() -> None:
     log |= {"action": [0, 1, 1] * 100, "reward": [0, 1, 1] * 100}
     plan = plan_from_counts(counts_from_logs({**log, "next_state": 0}, (2, 2, 1)), 1)
     # both actions were seen, their rewards are known; state 1 never was
-    assert plan.thin[0].tolist() == [False, True]
-    assert plan.seen[0].tolist() == [True, False]
+    assert (plan.thin[0].tolist(), plan.seen[0].tolist()) == ([False, True], [True, False])
     assert plan.bounds(0) == pytest.approx((1.0, 1.0))
     assert plan.bounds([0.0, 1.0]) == (0.0, 1.0)
     one = {name: np.broadcast_to(column, 300)[1:3] for name, column in log.items()}

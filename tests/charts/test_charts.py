@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from PIL import Image
 
 import sample_report
 from fed_ucbvi import InputError
-from fed_ucbvi.charts.panels import Panel, Series, legend_of, positions, x_scale, y_scale
+from fed_ucbvi.charts.panels import Dash, Panel, Series, legend_of, positions, x_scale, y_scale
 from fed_ucbvi.charts.picture import POINTS, Picture
 from fed_ucbvi.charts.vega import DASHES, SHAPES, WIDTH, panel_chart, rows_of
 from fed_ucbvi.core.colours import BLUE, PALETTE
@@ -170,10 +170,8 @@ def test_markers_go_with_names_or_with_variants_in_the_legend() -> None:
         (one_panel([Series("A", BLUE, [1], [1], low=[float("nan")], high=[1])]), r"low\[0\] is nan"),
         (one_panel([Series("A", c, [1], [1], variant=c) for c in PALETTE[:2]]), "name 'A' has more than one colour"),
         (
-            one_panel(
-                [Series("A", BLUE, [1], [1], variant="v"), Series("B", BLUE, [1], [1], variant="v", dash="dotted")]
-            ),
-            "variant 'v' has more than one dash",
+            one_panel([Series(d, BLUE, [1], [1], variant="v", dash=d) for d in get_args(Dash)[:2]]),
+            "more than one dash",
         ),
     ],
 )
@@ -216,22 +214,11 @@ def test_categories_with_long_names_do_not_overlap(count: int) -> None:
     assert overlapping(svg) == []
 
 
-@pytest.mark.parametrize(
-    ("x", "log", "panels"),
-    in_turn(
-        itertools.product(
-            [
-                [1, 2, 5, 10, 20, 50, 100, 200],
-                range(1, 301),
-                range(100, 3000),
-                [20_000, 25_000, 1e6],
-                range(0, 900_001, 30_000),
-            ],
-            [False, True],
-        ),
-        [1, 3, 4],
-    ),
-)
+ALONG: list[Sequence[float]] = [[1, 2, 5, 10, 20, 50, 100, 200], range(1, 301), range(100, 3000)]
+ALONG += [[20_000, 25_000, 1e6], range(0, 900_001, 30_000)]
+
+
+@pytest.mark.parametrize(("x", "log", "panels"), in_turn(itertools.product(ALONG, [False, True]), [1, 3, 4]))
 def test_numbers_along_an_axis_do_not_overlap_nor_are_they_cut(panels: int, x: Sequence[float], log: bool) -> None:
     x = [value for value in x if value > 0 or not log]
     series = [Series("A", BLUE, x, [float(k) for k in range(1, len(x) + 1)], marker="circle")]

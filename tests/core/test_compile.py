@@ -51,9 +51,7 @@ def execute(code: str, *arguments: str, **settings: str | None) -> subprocess.Co
     first_of([("", "/dev/null"), (NO_PASSWORD_ENTRY, None)]),
     ids=["home that cannot be written", "no home at all"],
 )
-def test_without_a_usual_place_compiled_code_is_kept_in_a_temporary_folder_and_one_line_says_so(
-    sealed: Path, before: str, home: str | None
-) -> None:
+def test_without_a_usual_place_code_is_kept_in_a_temporary_one(sealed: Path, before: str, home: str | None) -> None:
     temporary = sealed.parent / "temporary"
     ended = execute(before + VISITS, PYTHONPATH=str(sealed), HOME=home, TMPDIR=str(temporary))
     assert (ended.returncode, ended.stdout) == (0, "1.25\n")
@@ -65,9 +63,7 @@ def test_without_a_usual_place_compiled_code_is_kept_in_a_temporary_folder_and_o
 
 
 @pytest.mark.parametrize("others_can_write", first_of([False, True]))
-def test_without_a_place_to_trust_everything_works_and_one_line_says_that_nothing_is_kept(
-    sealed: Path, others_can_write: bool
-) -> None:
+def test_without_a_place_to_trust_one_line_says_that_nothing_is_kept(sealed: Path, others_can_write: bool) -> None:
     """A file is where the temporary folder goes, or a folder that others can write."""
     folder = sealed.parent / "temporary" / f"fed-ucbvi-{os.getuid()}"
     if others_can_write:
@@ -76,8 +72,7 @@ def test_without_a_place_to_trust_everything_works_and_one_line_says_that_nothin
     else:
         folder.touch()
     ended = execute(VISITS, PYTHONPATH=str(sealed), HOME="/dev/null", TMPDIR=str(folder.parent))
-    assert (ended.returncode, ended.stdout) == (0, "1.25\n")
-    assert len(ended.stderr.splitlines()) == 1
+    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (0, "1.25\n", 1)
     assert "compiled anew in every process" in ended.stderr
     assert not list(folder.glob("*"))
 
@@ -86,8 +81,7 @@ def test_without_a_place_to_trust_everything_works_and_one_line_says_that_nothin
 def test_a_cache_folder_of_ones_own_that_cannot_be_written_is_replaced_with_a_line(sealed: Path) -> None:
     settings = {"NUMBA_CACHE_DIR": "/dev/null/here", "TMPDIR": str(sealed.parent / "temporary")}
     ended = execute(VISITS, PYTHONPATH=str(sealed), **settings)
-    assert (ended.returncode, ended.stdout) == (0, "1.25\n")
-    assert len(ended.stderr.splitlines()) == 1
+    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (0, "1.25\n", 1)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +172,5 @@ def test_an_edit_compiles_anew_what_may_depend_on_it_and_nothing_else(tmp_path: 
     with (package / "core" / "sampling" / "philox.py").open("a") as file:
         file.write("# edited\n")
     after_both = digests()
-    assert len(before) == 2
-    assert [one == other for one, other in zip(before, after_one, strict=True)] == [True, False]
+    assert (len(before), [one == other for one, other in zip(before, after_one, strict=True)]) == (2, [True, False])
     assert not {*after_one} & {*after_both}

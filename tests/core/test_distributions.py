@@ -19,15 +19,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.sampling.distributions import (
-    MAX_COUNT,
-    binomial,
-    conditional_shares,
-    hypergeometric,
-    log_factorial_excess,
-    multinomial,
-    split,
-)
+from fed_ucbvi.core.sampling import distributions
+from fed_ucbvi.core.sampling.distributions import MAX_COUNT, conditional_shares, log_factorial_excess
 from fed_ucbvi.core.sampling.philox import new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, WordArray
 from matrices import every_third, first_of
@@ -47,25 +40,25 @@ def stream_for(*name: int) -> WordArray:
 @compiled
 def fill_binomial(stream: WordArray, n: int, p: float, out: CountArray) -> None:
     for i in range(out.shape[0]):
-        out[i] = binomial(stream, n, p)
+        out[i] = distributions.binomial(stream, n, p)
 
 
 @compiled
 def fill_hypergeometric(stream: WordArray, good: int, bad: int, sample: int, out: CountArray) -> None:
     for i in range(out.shape[0]):
-        out[i] = hypergeometric(stream, good, bad, sample)
+        out[i] = distributions.hypergeometric(stream, good, bad, sample)
 
 
 @compiled
 def fill_multinomial(stream: WordArray, n: int, shares: FloatArray, out: CountArray) -> None:
     for i in range(out.shape[0]):
-        multinomial(stream, n, shares, out[i])
+        distributions.multinomial(stream, n, shares, out[i])
 
 
 @compiled
 def fill_split(stream: WordArray, counts: CountArray, sample: int, out: CountArray) -> None:
     for i in range(out.shape[0]):
-        split(stream, counts, sample, out[i])
+        distributions.split(stream, counts, sample, out[i])
 
 
 def drawn(fill: Callable[..., None], stream: WordArray, size: int | tuple[int, int], *law: object) -> CountArray:
@@ -134,8 +127,6 @@ def assert_normal(draws: CountArray, mean: Fraction, variance: float, share: flo
 
 
 # Ratios of factorials --------------------------------------------------------------------------------------------
-
-
 @compiled
 def log_factorial_ratio(start: int, end: int) -> float:
     """``ln(end! / start!)``: what is left once the largest terms are taken out, and these."""
@@ -206,7 +197,6 @@ def test_large_ratios_are_as_exact_as_a_float_can_hold(exponent: int) -> None:
 
 
 # Binomial --------------------------------------------------------------------------------------------------------
-
 BINOMIAL_CASES = [
     # by inversion: n p < 10, and the same from above: p > 1/2
     *[(1, 0.5), (1, 0.01), (5, 0.3), (20, 0.1), (19, 0.5), (20, 0.499), (1000, 0.0099), (10**9, 5e-9)],
@@ -227,9 +217,8 @@ def test_binomial_draws_have_the_binomial_law(case: int) -> None:
     assert chi_square_p_value(tally(draws, cells), probabilities) > FALSE_ALARM / len(BINOMIAL_CASES)
 
 
-LARGE_BINOMIAL_CASES = [
-    (n, p) for n in (10**9, 10**10, 10**12, 2**52, MAX_COUNT) for p in (0.5, 0.3, 0.011, 0.75, 1 - 2.0**-7)
-]
+SIZES, SHARES = (10**9, 10**10, 10**12, 2**52, MAX_COUNT), (0.5, 0.3, 0.011, 0.75, 1 - 2.0**-7)
+LARGE_BINOMIAL_CASES = [(n, p) for n in SIZES for p in SHARES]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +247,6 @@ def test_binomial_draws_without_chance_are_certain(n: int) -> None:
 
 
 # Hypergeometric --------------------------------------------------------------------------------------------------
-
 HYPERGEOMETRIC_CASES = [
     # one at a time: the smaller of sample, rest, good and bad is at most 12
     *[(1, 1, 1), (5, 5, 3), (3, 20, 10), (24, 24, 12), (1000, 2000, 12), (12, 10**6, 400_000)],
@@ -332,7 +320,6 @@ def test_hypergeometric_draws_keep_to_what_can_be_drawn(data: st.DataObject, see
 
 
 # Multinomial -----------------------------------------------------------------------------------------------------
-
 MULTINOMIAL_CASES: list[tuple[int, list[float]]] = [
     *[(1, [0.2, 0.5, 0.3]), (6, [0.2, 0.5, 0.3]), (5, [0.1, 0.2, 0.3, 0.4]), (6, [0.0, 0.5, 0.0, 0.2, 0.3, 0.0])],
     *[(30, [0.45, 0.1, 0.45]), (40, [0.98, 0.01, 0.01])],
@@ -381,7 +368,6 @@ def test_multinomial_draws_add_up_and_skip_what_is_impossible(n: int, weights: l
 
 
 # Splitting counts ------------------------------------------------------------------------------------------------
-
 SPLIT_CASES: list[tuple[list[int], int]] = [
     *[([3, 4, 2], 4), ([3, 4, 2], 8), ([0, 5, 0, 1, 3], 3), ([30, 25, 40], 50), ([1, 90, 2], 30)]
 ]

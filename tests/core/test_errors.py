@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fed_ucbvi.core.errors import (
-    InputError,
-    check_choice,
-    check_integer,
-    check_number,
-    check_positive_integer,
-    unknown_name,
-)
+from fed_ucbvi import InputError
+from fed_ucbvi.core.errors import check_choice, check_integer, check_number, check_positive_integer, unknown_name
 
 KNOWN = ["gridworld", "synthetic"]
 NO_NUMBERS = [True, np.True_, "7", None, [7], 7j, np.array([1, 2]), *map(float, ("nan", "inf", "-inf"))]
@@ -39,9 +33,7 @@ def test_a_choice_must_be_known_also_where_the_known_come_from_an_iterator() -> 
 
 
 @given(value=st.integers(), low=st.integers(-100, 100), length=st.integers(0, 100))
-def test_whole_numbers_pass_unchanged_within_limits_and_errors_name_the_limit(
-    value: int, low: int, length: int
-) -> None:
+def test_whole_numbers_pass_within_limits_and_errors_name_the_limit(value: int, low: int, length: int) -> None:
     limits, message = {"at_least": low, "at_most": low + length}, ""
     if value < low:
         message = f"n must be at least {low}, got {value}"
@@ -56,8 +48,7 @@ def test_whole_numbers_pass_unchanged_within_limits_and_errors_name_the_limit(
 
 def test_positive_whole_numbers_begin_with_one_and_may_be_written_as_powers_of_ten() -> None:
     assert check_integer("n", 0) == 0
-    assert check_positive_integer("n", 5, at_most=5) == 5
-    assert check_positive_integer("episodes", 1e9) == 10**9
+    assert (check_positive_integer("n", 5, at_most=5), check_positive_integer("episodes", 1e9)) == (5, 10**9)
     with pytest.raises(InputError, match="n must be at least 1, got 0"):
         check_positive_integer("n", 0)
 
@@ -102,8 +93,6 @@ def test_finite_numbers_pass_unchanged_also_on_a_closed_limit(value: float) -> N
         (0, {"above": 0, "at_most": 1}, "(0, 1]"),
     ],
 )
-def test_a_number_outside_the_range_is_refused_with_the_limits(
-    value: float, limits: dict[str, Any], said: str
-) -> None:
+def test_a_number_out_of_range_is_refused_with_the_limits(value: float, limits: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"delta must be a number in {said}, got {value}.")):
         check_number("delta", value, **limits)

@@ -32,11 +32,7 @@ def saved(text: str) -> dict[str, str]:
 
 
 # Folders ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_new_folder_appears_whole_at_the_end_where_its_name_was_meant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_folder_appears_at_the_end_where_it_was_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with new_folder(Path("run"), RUN) as draft:
         (tmp_path / "elsewhere").mkdir()
@@ -69,9 +65,7 @@ def test_overwriting_leaves_the_new_content_alone_also_through_a_link(tmp_path: 
 
 @pytest.mark.parametrize("before", [None, "old"])
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit, FileNotFoundError])
-def test_what_fails_in_the_middle_leaves_what_was_there(
-    tmp_path: Path, error: type[BaseException], before: str | None
-) -> None:
+def test_a_failure_leaves_what_was_there(tmp_path: Path, error: type[BaseException], before: str | None) -> None:
     if before is not None:
         save(tmp_path / "run", before)
 
@@ -134,13 +128,9 @@ def test_a_folder_that_appeared_during_the_block_is_not_overwritten(tmp_path: Pa
 
 
 # Files -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("before", [None, "old"])
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
-def test_a_new_file_replaces_the_old_one_at_the_end_unless_something_fails(
-    tmp_path: Path, before: str | None, error: type[BaseException] | None
-) -> None:
+def test_a_new_file_replaces_the_old(tmp_path: Path, before: str | None, error: type[BaseException] | None) -> None:
     path, after = tmp_path / "state", "new" if error is None else before
     if before is not None:
         path.write_text(before, encoding="utf-8")
@@ -153,13 +143,10 @@ def test_a_new_file_replaces_the_old_one_at_the_end_unless_something_fails(
 
 
 # Manifests -------------------------------------------------------------------------------------------------------
-
-
 def test_a_manifest_comes_back_equal(tmp_path: Path) -> None:
     content = {"format": RUN, "seed": 2**64 - 1, "eps_p": 0.1, "name": "Grünland", "list": [1, None, True, "x"]}
     write_manifest(tmp_path, content)
-    assert read_manifest(tmp_path) == content
-    assert read_manifest(tmp_path, RUN) == content
+    assert (read_manifest(tmp_path), read_manifest(tmp_path, RUN)) == (content, content)
     assert json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8")) == content
 
 

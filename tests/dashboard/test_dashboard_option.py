@@ -14,8 +14,8 @@ from commands import SMALL, call, refusal
 from fed_ucbvi import FedUCBVI, RoundRecord, Run, Sweep, run, synthetic
 from fed_ucbvi.dashboard.server import PageServer
 from fed_ucbvi.dashboard.sweep import SweepPage
+from fed_ucbvi.sweeps.executors import Made
 from fed_ucbvi.sweeps.store import Store
-from fed_ucbvi.sweeps.worker import Made
 from sweeps import made_sweep
 
 HERE = ("--dashboard", "127.0.0.1:0")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -32,7 +33,7 @@ from fed_ucbvi.algorithms.contract import check_actions
 from fed_ucbvi.algorithms.kl_bound import pessimistic_values
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.dashboard.state import LiveState, Subject
-from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.assurance import Assurance, Promises
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
@@ -69,6 +70,29 @@ def ledger(result: Run) -> tuple[FloatArray, FloatArray, FloatArray]:
     return np.cumsum(records["agent_episodes"]), np.cumsum(E), np.cumsum(paid)
 
 
+def costs_too_much(result: Run, worth: float) -> bool:
+    """Whether exploring ever cost above a tenth of what an incumbent of this worth is, until another is promoted."""
+    t, E, paid = ledger(result)
+    last = result.certificates[0].rounds if result.certificates else len(t)
+    return bool((E * worth - paid > 0.1 * t * worth)[:last].any())
+
+
+def begun(
+    world: Federation, incumbent: IndexArray, loss: float, algorithm: FedKLUCBVI, *given: Any, **options: Any
+) -> tuple[Simulation, Assurance]:
+    """A run with an incumbent, before its first round."""
+    wanted = Promises.of(incumbent, loss, None, (world.horizon, world.states, world.actions))
+    simulation = Simulation(algorithm, world, *given, promises=wanted, **options)
+    return simulation, simulation.assurance
+
+
+def live_grid(
+    agents: int = 2, change: Any = lambda env: env, pays: tuple[float, float] = (0.0, 1.0)
+) -> LiveFederation:
+    """Agents in the gridworld, whose environments are changed."""
+    return LiveFederation(lambda i: change(TabularEnv("gridworld", agent=i, agents=agents)), agents, 10, pays)
+
+
 def test_exploring_never_costs_more_than_was_allowed() -> None:
     """Hypothesis: in at most 5 % of runs the cost is ever above ``loss`` of the incumbent's worth.
 
@@ -78,17 +102,13 @@ def test_exploring_never_costs_more_than_was_allowed() -> None:
     for seed in range(40):
         world = problem(seed)
         policy = incumbent_of(world, seed)
-        worth = value(world, policy)
         result = run(FedKLUCBVI(), world, EPISODES, seed=seed, incumbent=policy, loss=0.1, progress=False)
-        t, E, paid = ledger(result)
-        records, first = result.records, len(t)
-        if result.certificates:
-            first = result.certificates[0].rounds
-        broken += bool((E * worth - paid > 0.1 * t * worth)[:first].any())
+        broken += costs_too_much(result, value(world, policy))
+        records = result.records
         cut = records["playing"] != INCUMBENT
         assert (records["cost"] <= records["allowed"] + 1e-9)[cut].all()
         assert records["playing"][0] == INCUMBENT
-        assert t[-1] == AGENTS * EPISODES
+        assert records["agent_episodes"].sum() == AGENTS * EPISODES
         assert result.complete
     assert broken <= 6
 
@@ -123,10 +143,7 @@ def test_what_is_promoted_is_better_and_what_is_certified_is_near_the_best() -> 
 def test_rounds_and_books_by_hand() -> None:
     """The inequality, recomputed from the records of a run without promotion and the interval that it had."""
     world = problem(3)
-    best = world.common.solve().policy
-    simulation = Simulation(FedKLUCBVI(), world, EPISODES, 0, "auto", promises=promises(best, 0.05))
-    assurance = simulation.assurance
-    assert assurance is not None
+    simulation, assurance = begun(world, world.common.solve().policy, 0.05, FedKLUCBVI(), EPISODES, 0, "auto")
     while not simulation.done:
         now = assurance.incumbent
         assert now is not None
@@ -144,22 +161,14 @@ def test_rounds_and_books_by_hand() -> None:
     )
 
 
-def promises(policy: IndexArray | None, loss: float | None = None, until_gap: float | None = None) -> Promises:
-    made = Promises.of(policy, loss, until_gap, (5, 4, 2))
-    assert made is not None
-    return made
-
-
 def test_rounds_that_are_cut_leave_budgets_as_they_are_without_shortcuts() -> None:
     """Agents counted in one table look only where the last round went; agents counted apart look everywhere."""
     world, records = gridworld(agents=4), []
     policy = world.common.solve().policy.copy()
     policy[6:] = 0
-    wanted = Promises.of(policy, 0.1, None, (world.horizon, world.states, world.actions))
     for apart in (False, True):
-        algorithm = FedKLUCBVI(stationary=True)
-        simulation = finished(Simulation(algorithm, world, EPISODES, 3, "episodes", apart=apart, promises=wanted))
-        records.append(simulation.records())
+        simulation, _ = begun(world, policy, 0.1, FedKLUCBVI(stationary=True), EPISODES, 3, "episodes", apart=apart)
+        records.append(finished(simulation).records())
     assert all(np.array_equal(column, records[1][name], equal_nan=True) for name, column in records[0].items())
 
 
@@ -176,20 +185,15 @@ def test_a_run_that_is_resumed_keeps_its_promises_bit_for_bit(tmp_path: Path) ->
 
 def test_live_environments_keep_the_promise_and_units_are_their_own() -> None:
     """Rewards between 10 and 30 euro: cost and allowance are in euro. The promise may fail once in 20 seeds."""
-    import gymnasium
 
-    def make(agent: int) -> gymnasium.Env[Any, Any]:
-        env = TabularEnv("gridworld", agent=agent, agents=3)
+    def in_euro(env: TabularEnv) -> Any:
         return gymnasium.wrappers.TransformReward(env, lambda r: 10.0 + 20.0 * float(r))
 
-    live = LiveFederation(make, 3, 10, (10.0, 30.0))
-    world = gridworld(agents=3)
+    live, world = live_grid(3, in_euro, (10.0, 30.0)), gridworld(agents=3)
     policy = world.common.solve().policy
     seen: list[RoundRecord] = []
-    result = run(
-        FedKLUCBVI(stationary=True), live, 120, incumbent=lambda step, state: int(policy[step, state]),
-        progress=False, on_round=seen.append,
-    )  # fmt: skip
+    told: dict[str, Any] = {"incumbent": lambda step, state: int(policy[step, state]), "on_round": seen.append}
+    result = run(FedKLUCBVI(stationary=True), live, 120, progress=False, **told)
     worth = 100.0 + 20.0 * value(world, policy)
     t, E, paid = ledger(result)
     assert ((E * (worth - 100) / 20 - paid) * 20 <= 0.05 * t * worth).all()
@@ -300,8 +304,6 @@ def test_the_page_shows_what_is_played_and_what_was_certified() -> None:
 
 def test_an_owner_whose_rewards_leave_their_range_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
     """After 30 episodes twice what was said is paid; with honest environments the run goes on from its checkpoint."""
-    import gymnasium
-
     policy, episodes = gridworld(agents=2).common.solve().policy, 0
 
     class Liar(gymnasium.RewardWrapper[Any, Any]):
@@ -313,23 +315,12 @@ def test_an_owner_whose_rewards_leave_their_range_is_told_and_nothing_is_lost(tm
         def reward(self, reward: Any) -> float:
             return 2.0 if episodes > 60 else float(reward)
 
-    def honest(agent: int) -> Any:
-        return TabularEnv("gridworld", agent=agent, agents=2)
-
-    def federation(make: Any) -> LiveFederation:
-        return LiveFederation(make, 2, 10, (0.0, 1.0))
-
-    liars = federation(lambda agent: Liar(honest(agent)))
+    liars = live_grid(change=Liar)
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}
     episodes = 0
     with pytest.raises(InputError, match="was paid 2 at step"):
-        run(
-            *(FedKLUCBVI(stationary=True), liars, 60),
-            incumbent=policy,
-            progress=False,
-            checkpoint=tmp_path / "state",
-            checkpoint_every=1,
-        )
-    result = resume(tmp_path / "state", federation(honest), progress=False)
+        run(FedKLUCBVI(stationary=True), liars, 60, incumbent=policy, progress=False, **kept)
+    result = resume(tmp_path / "state", live_grid(), progress=False)
     assert result.complete
     assert result.episodes_played == 60
     assert (result.records["cost"] <= result.records["allowed"] + 1e-9)[result.records["playing"] != INCUMBENT].all()
@@ -357,19 +348,17 @@ def test_a_stated_range_of_returns_lets_explore_sooner_and_an_episode_outside_is
     broken = 0
     for seed in range(20):
         result = run(FedKLUCBVI(), world, 200, seed=seed, return_range=(2.0, 3.0), **options)
-        t, E, paid = ledger(result)
-        last = result.certificates[0].rounds if result.certificates else len(t)
-        broken += bool((E * worth - paid > 0.1 * t * worth)[:last].any())
+        broken += costs_too_much(result, worth)
     assert broken <= 5
     low = 0.1 * 2.0 + 0.9 * interval.mean
     with pytest.raises(InputError, match=r"an episode paid .*, outside return_range"):
         run(FedKLUCBVI(), world, 200, return_range=(low, 3.0), **options)
-    live = LiveFederation(lambda i: TabularEnv("gridworld", agent=i, agents=2), 2, 10, (0.0, 1.0))
+    live = live_grid()
     options["incumbent"] = gridworld(agents=2).common.solve().policy
     seen: list[RoundRecord] = []
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "live", "checkpoint_every": 1}
     with pytest.raises(InputError, match=r"an episode paid .*, outside return_range \(1, 10\)"):
-        run(FedKLUCBVI(), live, 2000, return_range=(1, 10), checkpoint=tmp_path / "live", checkpoint_every=1,
-            on_round=seen.append, **options)  # fmt: skip
+        run(FedKLUCBVI(), live, 2000, return_range=(1, 10), on_round=seen.append, **kept, **options)
     with pytest.raises(InputError, match="outside return_range"):
         resume(tmp_path / "live", live, progress=False)  # the rounds before it are there, and so is the promise
     assert seen
@@ -406,8 +395,7 @@ def test_probabilities_are_played_in_120ths_and_a_function_may_give_them(tmp_pat
     by_row = run(FedKLUCBVI(), world, 300, incumbent=lambda step, state: rule[state], **options)
     assert np.array_equal(by_row.records["reward"], result.records["reward"])
     assert resume(tmp_path / "kept", episodes=400, progress=False).episodes_played == 400
-    live = LiveFederation(lambda i: TabularEnv("gridworld", agent=i, agents=2), 2, 10, (0.0, 1.0))
-    grid = gridworld(agents=2)
+    live, grid = live_grid(), gridworld(agents=2)
     chances = np.tile([0.1, 0.2, 0.3, 0.4], (grid.states, 1))
     exact = float(grid.common.initial @ grid.common.evaluate(np.broadcast_to(chances, (10, *chances.shape)))[0])
     seen = evaluate(chances, live, 2000, seed=3)
@@ -431,10 +419,9 @@ def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() ->
     best = world.common.solve().policy
     rng = np.random.default_rng(0)
     rule = np.where(rng.random(best.shape) < 0.5, rng.integers(0, A, best.shape), best).astype(np.int32)
-    wanted = Promises.of(rule, 0.3, None, (H, S, A))
-    simulation = finished(Simulation(FedKLUCBVI(stationary=True), world, 300, 0, "auto", promises=wanted))
-    assert simulation.assurance is not None
-    assert simulation.assurance.thin
+    simulation, assurance = begun(world, rule, 0.3, FedKLUCBVI(stationary=True), 300, 0, "auto")
+    assert finished(simulation).assurance is assurance
+    assert assurance.thin
     result, trusting = simulation.result(), simulation.algorithm.new_planner(simulation.setting, simulation.server)
     assert result.certificates
     assert trusting is not None
@@ -446,10 +433,8 @@ def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() ->
 def test_the_incumbent_is_played_as_often_as_the_candidate_it_is_compared_with() -> None:
     """A promotion compares two intervals, so the wider one decides; episodes of the incumbent cost nothing."""
     world = problem(1)
-    wanted = Promises.of(incumbent_of(world, 1), 0.3, None, (world.horizon, world.states, world.actions))
-    simulation = Simulation(FedKLUCBVI(), world, EPISODES, 0, "auto", promises=wanted)
-    assurance, verified = simulation.assurance, 0
-    assert assurance is not None
+    simulation, assurance = begun(world, incumbent_of(world, 1), 0.3, FedKLUCBVI(), EPISODES, 0, "auto")
+    verified = 0
     while not simulation.done:
         incumbent, candidate = assurance.incumbent, assurance.candidate
         simulation.advance()

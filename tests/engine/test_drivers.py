@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Container, Hashable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, collect
 from fed_ucbvi.engine.drivers.counts import CountsDriver
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from matrices import first_of, in_turn
-from problems import budgets_of, random_dense_kernel, random_federation, random_rows, random_sets
+from problems import budgets_of, random_dense_kernel, random_federation, random_play, random_rows, random_sets
 
 ALARM = 4e-6
 ROUNDS = 5_000
@@ -169,24 +169,15 @@ def brute_force_law(situation: Situation) -> dict[Outcome, float]:
     return law
 
 
-View = Callable[[int, Counts], Hashable]
-"""What to look at of one agent's counts."""
-
-
-def counts_of(agent: int | None) -> View:
-    """Look at one agent's counts only, or at nobody's."""
-    return lambda i, counts: counts if i == agent else None
-
-
 @cache
 def agents_alone(name: str) -> list[list[dict[Counts, tuple[bool, float]]]]:
-    """Of a situation by name, worked out once for all drivers and views."""
+    """Of a situation by name, worked out once for all drivers and agents."""
     return play_agents_alone(ALL_SITUATIONS[name])
 
 
 @cache
-def exact_law_of(name: str, agent: int | None) -> dict[Outcome, float]:
-    return exact_law(ALL_SITUATIONS[name], counts_of(agent), agents_alone(name))
+def exact_law_of(name: str, seen: tuple[int, ...]) -> dict[Outcome, float]:
+    return exact_law(ALL_SITUATIONS[name], seen, agents_alone(name))
 
 
 def play_agents_alone(situation: Situation) -> list[list[dict[Counts, tuple[bool, float]]]]:
@@ -212,23 +203,20 @@ def play_agents_alone(situation: Situation) -> list[list[dict[Counts, tuple[bool
 
 
 def exact_law(
-    situation: Situation, view: View, alone: list[list[dict[Counts, tuple[bool, float]]]] | None = None
+    situation: Situation, seen: Container[int], alone: list[list[dict[Counts, tuple[bool, float]]]]
 ) -> dict[Outcome, float]:
-    """P(length, who asks, view of every agent's counts).
+    """P(length, who asks, the counts of the agents that are ``seen``).
 
     Agents are independent until the round stops, so each is played alone, path by path, and the round stops at L if
     all have been quiet before L and not all are quiet at L.
     """
     law: dict[Outcome, float] = {}
-    for length, of_agents in enumerate(play_agents_alone(situation) if alone is None else alone, 1):
-        seen: list[dict[tuple[bool, Hashable], float]] = []
+    for length, of_agents in enumerate(alone, 1):
+        laws: list[dict[tuple[bool, Hashable], float]] = [defaultdict(float) for _ in of_agents]
         for i, played in enumerate(of_agents):
-            views: dict[tuple[bool, Hashable], float] = {}
             for count, (asks, mass) in played.items():
-                key = (asks, view(i, count))
-                views[key] = views.get(key, 0.0) + mass
-            seen.append(views)
-        for joint in itertools.product(*(views.items() for views in seen)):
+                laws[i][asks, count if i in seen else None] += mass
+        for joint in itertools.product(*(law_of_one.items() for law_of_one in laws)):
             asks_of_all = tuple(key[0] for key, _ in joint)
             if any(asks_of_all) or length == situation.most:
                 law[length, asks_of_all, tuple(key[1] for key, _ in joint)] = math.prod(mass for _, mass in joint)
@@ -287,14 +275,14 @@ def expected_stops(lengths: CountArray, reached: npt.NDArray[np.bool_], situatio
     played = action[0] if action else situation.policy[step, state]
     if situation.counting is Counting.STATIONARY:
         step = np.full_like(step, -1)
-    record = (np.where(requesters > 0, index, -1) for index in (agent, step, state, played))
+    record = (np.where(requesters > 0, index, -1) for index in (agent, step, state, played, 0 * agent))
     return np.stack([lengths, requesters, *record], axis=1)
 
 
-def outcomes(sample: Sample, view: View) -> Counter[Outcome]:
-    """How often each outcome was seen."""
+def outcomes(sample: Sample, seen: Container[int]) -> Counter[Outcome]:
+    """How often each outcome occurred."""
     return Counter(
-        (length, tuple(asks), tuple(view(i, count) for i, count in enumerate(counts)))
+        (length, tuple(asks), tuple(count if i in seen else None for i, count in enumerate(counts)))
         for length, asks, counts in zip(sample.lengths.tolist(), sample.asked.tolist(), sample.counts, strict=True)
     )
 
@@ -453,7 +441,8 @@ def eager_auto(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_playing_agents_apart_gives_the_law_of_playing_them_together(name: str) -> None:
     whole = ALL_SITUATIONS[name]
     situation = whole._replace(most=min(whole.most, 5)) if not whole.calm else whole._replace(calm=2, most=3)
-    together, apart = brute_force_law(situation), exact_law(situation, lambda i, counts: counts)
+    everyone, alone = range(len(situation.kernels)), play_agents_alone(situation)
+    together, apart = brute_force_law(situation), exact_law(situation, everyone, alone)
     assert together.keys() == {outcome for outcome, mass in apart.items() if mass > 0}
     assert all(apart[outcome] == pytest.approx(mass, rel=1e-9) for outcome, mass in together.items())
 
@@ -464,16 +453,16 @@ def test_a_round_has_the_law_of_the_enumerated_trajectories(driver: str, name: s
     """H0: (length, who asks) has the exact law, alone and with the counts of each agent; 5 000 rounds."""
     situation = ALL_SITUATIONS[name]
     sample = play(make_driver(driver, situation.fleet(seed=1)), situation, ROUNDS)
-    for agent in (None, *range(len(situation.kernels))):
-        p = chi_square(outcomes(sample, counts_of(agent)), exact_law_of(name, agent))
-        assert p > ALARM, f"agent {agent}: p = {p:.2g}"
+    for seen in ((), *((i,) for i in range(len(situation.kernels)))):
+        p = chi_square(outcomes(sample, seen), exact_law_of(name, seen))
+        assert p > ALARM, f"agents {seen}: p = {p:.2g}"
 
 
 def test_all_ends_of_a_rest_are_seen() -> None:
     """By its exact law every kind of end has a share: at the least length, after it, none at all, never before."""
     ends: Counter[str] = Counter()
     for name, situation in RESTING.items():
-        for (length, asks, _), mass in exact_law_of(name, None).items():
+        for (length, asks, _), mass in exact_law_of(name, ()).items():
             assert isinstance(length, int)
             assert isinstance(asks, tuple)
             when = "in" if length < situation.calm else ("at" if length == situation.calm else "after")
@@ -617,11 +606,10 @@ def test_long_rounds_have_the_kernels_frequencies(driver: str, counting: Countin
     stationary = counting is Counting.STATIONARY
     federation = random_federation(rng, 2, states, 3, 3, zeros=0.2, own_starts=True, stationary=stationary)
     assert (federation.successors.shape[3] > 8) == (states > 8)
-    sets = random_sets(rng, 3, states, 3)
-    policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+    policy = random_play(rng, counting, 3, states, 3)
     budgets = np.full((2, *counting.shape(3, states, 3)), NEVER, dtype=np.int64)
     party = make_driver(driver, Fleet.of(federation, seed=3, counting=counting))
-    assert collect(party, policy, budgets_of(budgets), 0, most) == RoundEnd(most, 0, -1, -1, -1, -1)
+    assert collect(party, policy, budgets_of(budgets), 0, most) == RoundEnd(most)
     p, freedom = pearson(transition_rows(federation, party, policy, counting))
     assert freedom > 30
     assert ALARM < p < 1 - ALARM
@@ -643,8 +631,7 @@ def test_counts_are_conserved(driver: str) -> None:
         party = make_driver(driver, Fleet.of(federation, seed=k, counting=counting))
         shape = counting.shape(H, S, A)
         for first in (0, 1000):
-            sets = random_sets(rng, H, S, A)
-            policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+            policy = random_play(rng, counting, H, S, A)
             rows = M if rng.integers(2) else 1
             limits = rng.choice([2, 5, 30, 1000, NEVER], size=(rows, *shape)).astype(np.int64)
             budgets, most = budgets_of(limits, float(rng.choice([0.0, 0.01]))), int(rng.choice([1, 2, 7, 300]))
@@ -668,7 +655,7 @@ def test_counts_are_conserved(driver: str) -> None:
                 for slot, there in enumerate(federation.successors[step, s, a].tolist()):
                     arrived[:, h, there] += moved[:, slot]
             if counting is not Counting.POLICY:
-                never = ~(sets if counting is Counting.PAIRS else sets.any(axis=0, keepdims=True))
+                never = ~(policy if counting is Counting.PAIRS else policy.any(axis=0, keepdims=True))
                 assert not visits[:, never].any()
             by_state = visits if counting is Counting.POLICY else visits.sum(axis=3)
             if counting is Counting.STATIONARY:  # whoever is somewhere began there or arrived, but for the ends
@@ -740,8 +727,7 @@ def setups() -> list[Setup]:
             if counting is Counting.STATIONARY and not stationary:
                 continue
             federation = random_federation(rng, 7, 4, 3, 6, stationary=stationary, own_starts=True)
-            sets = random_sets(rng, 6, 4, 3)
-            policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+            policy = random_play(rng, counting, 6, 4, 3)
             rows = 7 if rng.integers(2) else 1
             spread = rng.integers(1, 4, size=(rows, *counting.shape(6, 4, 3)))
             limits = np.minimum(spread * budget, NEVER).astype(np.int64)
@@ -807,7 +793,7 @@ def test_splitting_a_federation_into_fleets_does_not_change_the_episodes(cuts: t
         assert min(alone) == stop.length
         assert sum(cut.requests for cut in together) == stop.requests
         first = next((cut for cut in together if cut.requests), None)
-        assert stop[2:] == ((-1, -1, -1, -1) if first is None else first[2:])
+        assert stop[2:] == (RoundEnd(0) if first is None else first)[2:]
 
 
 def test_counting_together_is_the_sum_of_counting_apart() -> None:
@@ -840,7 +826,7 @@ def test_no_episode_before_the_last_one_asks() -> None:
         stop = setup.collect(driver)
         if stop.length > 1:
             shorter = setup._replace(most=stop.length - 1).collect(driver)
-            assert shorter == RoundEnd(stop.length - 1, 0, -1, -1, -1, -1)
+            assert shorter == RoundEnd(stop.length - 1)
 
 
 @pytest.mark.parametrize("states", [4, 12])
@@ -854,8 +840,7 @@ def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(count
     H, M, A, seed, first, most = 9, 3, 3, 2**63 + 5, 2**40, 50
     stationary = counting is Counting.STATIONARY
     federation = random_federation(rng, M, states, A, H, own_starts=True, zeros=0.1, stationary=stationary)
-    sets = random_sets(rng, H, states, A)
-    policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+    policy = random_play(rng, counting, H, states, A)
     shape = counting.shape(H, states, A)
     expected = np.zeros((M, *shape, federation.successors.shape[3]), dtype=np.int64)
     starts = np.zeros((M, states), dtype=np.int64)

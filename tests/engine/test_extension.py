@@ -20,8 +20,7 @@ from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.simulation import Simulation
 from live_world import AGENTS, World
 from matrices import in_turn
-from naive_fed_ucbvi import NaiveAgent, Options, Sizes, threshold_nu, visits_until_ask
-from naive_fed_ucbvi import synchronise as naive_synchronise
+from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise, threshold_nu, visits_until_ask
 from problems import random_federation
 from runs import finished, interrupt_after, without_cautions
 
@@ -113,16 +112,6 @@ def naive_of(simulation: Simulation, counts: CountTable | None = None) -> list[N
     return told
 
 
-def assert_naive(simulation: Simulation, naive: Any, within: float = 1e-7) -> None:
-    """The server is the naive one; ``within`` covers the grid."""
-    N, Q, V, *_ = simulation.server.estimates
-    assert all(N[place] == total for place, total in naive.N.items())
-    for place, value in naive.Q.items():
-        assert Q[place] == pytest.approx(value, rel=0, abs=within)
-    for place, value in naive.V.items():
-        assert V[place] == pytest.approx(value, rel=0, abs=within)
-
-
 def test_budgets_are_those_of_the_larger_t_from_then_on(tmp_path: Path) -> None:
     """Nu grows with T, and differs from that of the smaller T by far."""
     algorithm = FedUCBVI(bonus_scale=0.02)
@@ -134,7 +123,7 @@ def test_budgets_are_those_of_the_larger_t_from_then_on(tmp_path: Path) -> None:
             simulation.advance()
             assert simulation.rows[-1].requests > 0, "somebody asked"
         sizes = Sizes(3, 2, 3, 3, 0.05)
-        assert_naive(simulation, naive_synchronise(naive_of(simulation), sizes, Options(scale=0.02)))
+        synchronise(naive_of(simulation), sizes, Options(scale=0.02)).assert_equals(simulation.server.estimates, 5e-8)
         nu = threshold_nu(sizes, longer, 0.1)
         assert nu > threshold_nu(sizes, SHORT, 0.1) + 1
         policy, N = simulation.algorithm.broadcast(simulation.server)
@@ -248,11 +237,11 @@ def test_the_first_plan_and_those_after_it_are_from_all_counts(tmp_path: Path) -
     counts = load_counts(tmp_path / "earlier")
     simulation = Simulation(algorithm, WORLD, 300, 2, "episodes", counts=counts)
     options, sizes = Options(bonus="corrected", scale=0.001), Sizes(3, 2, 3, 1, 0.05)
-    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, options))
+    synchronise(naive_of(simulation, counts), sizes, options).assert_equals(simulation.server.estimates, 5e-8)
     for _ in range(3):
         simulation.advance()
         assert simulation.rows[-1].requests > 0, "somebody asked"
-    assert_naive(simulation, naive_synchronise(naive_of(simulation, counts), sizes, options))
+    synchronise(naive_of(simulation, counts), sizes, options).assert_equals(simulation.server.estimates, 5e-8)
 
 
 def test_a_warm_start_saves_regret() -> None:

@@ -45,71 +45,43 @@ def after_policy(change: Change) -> Change:
     return lambda message: (message[0], change(message[1].astype(np.float64)), *message[2:])
 
 
-FAULTS: dict[str, tuple[str, Change, str]] = {
-    "no such action": (
-        "policy",
-        entry(-1),
-        r"its policy takes actions that do not exist: -1 at step 0 in state 0, .*",
-    ),
-    "beyond the last action": ("policy", entry(2), r"do not exist: 2 at step 0 in state 0, where there are 0 to 1\."),
-    "broken numbers": (
-        "policy",
-        lambda policy: policy + 0.5,
-        r"its policy must be actions, integers of shape .* float64",
-    ),
-    "one step less": (
-        "policy",
-        lambda policy: policy[1:],
-        r"integers of shape \(H, S\) = \(3, 3\), got int32 \(2, 3\)",
-    ),
-    "no array": ("policy", lambda policy: policy.tolist(), "its policy must be actions, .*, got list"),
-    "NaN in V": ("V", entry(np.nan), r"its V has nan at \(0, 0\), where finite numbers belong"),
-    "infinite V": ("V", entry(np.inf), r"its V has inf at \(0, 0\), where finite numbers belong"),
-    "V without its last row": ("V", lambda V: V[:-1], r"its V must be numbers, .* \(4, 3\), got float64 \(3, 3\)"),
-    "V by rounded numbers": ("V", lambda V: V.astype(int), r"its V must be numbers, floats of shape .*, got int64"),
-    "another policy in the broadcast": (
-        "broadcast",
-        lambda message: (message[0] - 2, *message[1:]),
-        r"the policy that broadcast\(\) returns takes actions that do not exist",
-    ),
-    "NaN in the broadcast": ("broadcast", after_policy(entry(np.nan)), r"broadcast\(\) has nan at \(0, 0\)"),
-    "text in the broadcast": (
-        "broadcast",
-        lambda message: (*message, "N"),
-        r"broadcast\(\) must consist of arrays .*str",
-    ),
-    "no message": ("broadcast", lambda message: message[0], r"broadcast\(\) must return a tuple .*, got int32"),
-    "nothing to broadcast": ("broadcast", lambda message: (), r"broadcast\(\) must return a tuple .*, got tuple"),
-    "budget 0": (
-        "budgets",
-        budget(limits=entry(0)),
-        r"at least 1 visit, got 0 for agent 0 at \(0, 0\). Use np.maximum",
-    ),
-    "budgets in floats": (
-        "budgets",
-        budget(limits=lambda visits: visits + 0.5),
-        "must be integers of shape .* float64",
-    ),
-    "budgets of some agents": (
-        "budgets",
-        budget(limits=lambda visits: visits[:-1]),
-        r"integers of shape \(1, 3, 3\) or",
-    ),
-    "budgets of fewer steps": (
-        "budgets",
-        budget(limits=lambda visits: visits[:, 1:]),
-        "limits of its budgets must be",
-    ),
-    "rules of fewer steps": (
-        "budgets",
-        budget(rule=lambda rule: rule[1:]),
-        "the rule of its budgets must be integers",
-    ),
-    "no such rule": ("budgets", budget(rule=entry(7)), "a rule of its budgets must be 0 to 1, .*, got 7"),
-    "growth that is none": ("budgets", budget(growth=lambda _: np.nan), "growth of its budgets must be .*, got nan"),
-    "budgets alone": ("budgets", lambda asks: asks.limits, r"budgets\(\) must return a Budgets, got int64"),
-    "NaN in a report": ("report", lambda report: (*report[:-1], report[-1] * np.nan), r"report\(\) has nan at"),
+FAULTS_OF: dict[str, dict[str, tuple[Change, str]]] = {
+    "policy": {
+        "no such action": (entry(-1), r"its policy takes actions that do not exist: -1 at step 0 in state 0, .*"),
+        "beyond the last action": (entry(2), r"do not exist: 2 at step 0 in state 0, where there are 0 to 1\."),
+        "broken numbers": (lambda policy: policy + 0.5, r"policy must be actions, integers of shape .* float64"),
+        "one step less": (lambda policy: policy[1:], r"of shape \(H, S\) = \(3, 3\), got int32 \(2, 3\)"),
+        "no array": (lambda policy: policy.tolist(), "its policy must be actions, .*, got list"),
+    },
+    "V": {
+        "NaN in V": (entry(np.nan), r"its V has nan at \(0, 0\), where finite numbers belong"),
+        "infinite V": (entry(np.inf), r"its V has inf at \(0, 0\), where finite numbers belong"),
+        "V without its last row": (lambda V: V[:-1], r"its V must be numbers, .* \(4, 3\), got float64 \(3, 3\)"),
+        "V by rounded numbers": (lambda V: V.astype(int), r"its V must be numbers, floats of shape .*, got int64"),
+    },
+    "broadcast": {
+        "another policy": (lambda message: (message[0] - 2, *message[1:]), r"policy that broadcast\(\) .* not exist"),
+        "NaN in the broadcast": (after_policy(entry(np.nan)), r"broadcast\(\) has nan at \(0, 0\)"),
+        "text in the broadcast": (lambda message: (*message, "N"), r"broadcast\(\) must consist of arrays .*str"),
+        "no message": (lambda message: message[0], r"broadcast\(\) must return a tuple .*, got int32"),
+        "nothing to broadcast": (lambda message: (), r"broadcast\(\) must return a tuple .*, got tuple"),
+    },
+    "budgets": {
+        "budget 0": (budget(limits=entry(0)), r"at least 1 visit, got 0 for agent 0 at \(0, 0\). Use np.maximum"),
+        "budgets in floats": (budget(limits=lambda limits: limits + 0.5), "must be integers of shape .* float64"),
+        "budgets of some agents": (budget(limits=lambda limits: limits[:-1]), r"integers of shape \(1, 3, 3\) or"),
+        "budgets of fewer steps": (budget(limits=lambda limits: limits[:, 1:]), "limits of its budgets must be"),
+        "rules of fewer steps": (budget(rule=lambda rule: rule[1:]), "the rule of its budgets must be integers"),
+        "no such rule": (budget(rule=entry(7)), "a rule of its budgets must be 0 to 1, .*, got 7"),
+        "growth that is none": (budget(growth=lambda _: np.nan), "growth of its budgets must be .*, got nan"),
+        "budgets alone": (lambda asks: asks.limits, r"budgets\(\) must return a Budgets, got int64"),
+    },
+    "report": {
+        "NaN in a report": (lambda report: (*report[:-1], report[-1] * np.nan), r"report\(\) has nan at"),
+    },
 }
+"""By what is broken."""
+FAULTS = {name: (what, *fault) for what, faults in FAULTS_OF.items() for name, fault in faults.items()}
 
 
 @dataclass(frozen=True)

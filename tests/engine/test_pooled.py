@@ -15,44 +15,25 @@ from hypothesis import strategies as st
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, gridworld, run
 from fed_ucbvi.algorithms import experience
 from fed_ucbvi.algorithms.base import Counting, Setting
-from fed_ucbvi.core.types import CountArray, PolicyArray
+from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
-from fed_ucbvi.engine.party import AskReport, InMemory, Party, PartyMessage, SimulatedParty, part_of
+from fed_ucbvi.engine.party import AskReport, Party, PartyMessage, SimulatedParty, part_of
 from fed_ucbvi.engine.ray_fleets import Fleets
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
-from problems import budgets_of, random_federation, random_sets
-from runs import without_cautions
+from problems import any_federation, budgets_of, random_play
+from runs import same_bits, without_cautions
 
 pytestmark = without_cautions
 
 SAME = ("start", "length", "requests", "agent", "step", "state", "action", "rule", "bytes_up", "bytes_down")
 
 
-def same_server(one: Any, other: Any) -> bool:
-    return all(
-        a.dtype == b.dtype and a.tobytes() == b.tobytes()
-        for a, b in zip(one.arrays().values(), other.arrays().values(), strict=True)
-    )
-
-
 def random_world(seed: int) -> tuple[Federation, np.random.Generator]:
     rng = np.random.default_rng([77, seed])
     M, S, A, H = (int(rng.integers(1, high)) for high in (8, 6, 4, 6))
-    return (
-        random_federation(
-            rng,
-            M,
-            S,
-            A,
-            H,
-            stationary=bool(rng.integers(2)),
-            own_rewards=bool(rng.integers(2)),
-            own_starts=bool(rng.integers(2)),
-        ),
-        rng,
-    )
+    return any_federation(rng, M, S, A, H), rng
 
 
 def random_algorithm(rng: np.random.Generator, federation: Federation) -> FedUCBVI | FedKLUCBVI:
@@ -87,15 +68,14 @@ def test_random_algorithms_are_of_all_kinds() -> None:
     assert len(sets) == 8
 
 
-class Shuffled(InMemory):
-    """Reports come in an order that changes."""
+class Shuffled:
+    """A transport to parties in this process; reports come in an order that changes."""
 
     def __init__(self, parties: Sequence[Party], order: np.random.Generator) -> None:
-        super().__init__(parties)
-        self._order = order
+        self._parties, self._order = parties, order
 
     def ask_all(self, message: PartyMessage) -> list[Any]:
-        answers = super().ask_all(message)
+        answers = [party.answer(message) for party in self._parties]
         return (
             [answers[k] for k in self._order.permutation(len(answers))] if isinstance(message, AskReport) else answers
         )
@@ -127,8 +107,8 @@ def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int
     while not pooled.done:
         for one in (pooled, by_agent, split):
             one.advance()
-        assert same_server(pooled.server, by_agent.server)
-        assert same_server(pooled.server, split.server)
+        assert same_bits(pooled.server, by_agent.server)
+        assert same_bits(pooled.server, split.server)
     mine, theirs = pooled.records(), by_agent.records()
     assert all(np.array_equal(mine[name], theirs[name]) for name in SAME)
     assert split.result().same_outcome(pooled.result())
@@ -146,7 +126,7 @@ def test_pooled_and_by_agent_agree_whatever_the_driver(driver: str) -> None:
         while not pooled.done:
             pooled.advance()
             by_agent.advance()
-        assert same_server(pooled.server, by_agent.server)
+        assert same_bits(pooled.server, by_agent.server)
         assert all(np.array_equal(pooled.records()[name], by_agent.records()[name]) for name in SAME)
 
 
@@ -162,8 +142,7 @@ def test_what_a_round_touched_is_listed_once_and_completely(counting: Counting) 
         fleet = Fleet.of(federation, trial, pooled=True, counting=counting)
         driver = EpisodesDriver(fleet, cores=int(rng.integers(1, 4)))
         driver._alone = 1
-        sets = random_sets(rng, H, S, A)
-        policy: PolicyArray = sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+        policy = random_play(rng, counting, H, S, A)
         budgets: CountArray = rng.integers(2, 60, size=(M, *counting.shape(H, S, A)))
         for first in (0, 1000):
             collect(driver, policy, budgets_of(budgets, float(rng.choice([0.0, 0.01]))), first, 100)

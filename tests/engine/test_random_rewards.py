@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from fractions import Fraction
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,10 @@ from fed_ucbvi.problem.liars import ATTACKS
 from fed_ucbvi.problem.reward_law import payments
 from fed_ucbvi.reference import fed_kl_ucbvi
 from fed_ucbvi.sweeps.job import Job
-from naive_random_rewards import Visit, Visits, no_visits, plan
+from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise
 from network import assert_same, federate, make_nodes
 from problems import random_dense_kernel, random_rows
-from runs import interrupt_after, without_cautions
+from runs import interrupt_after, same_bits, without_cautions
 
 pytestmark = without_cautions
 
@@ -256,8 +256,9 @@ class Observed:
     """Watches a simulation: every visit of every round, with what it brought."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self.simulation, self.visits = simulation, no_visits()
-        self.rounds: Visits = no_visits()
+        self.simulation = simulation
+        self.agents = [NaiveAgent() for _ in simulation.driver.transitions]
+        self.round: list[NaiveAgent] = []
 
     def advance(self) -> None:
         simulation, world = self.simulation, self.simulation.federation
@@ -265,18 +266,19 @@ class Observed:
         simulation.advance()
         drawn = simulation.driver.transitions
         amounts = world.payments.amounts  # type: ignore[union-attr]
-        self.rounds = no_visits()
-        for index in np.argwhere(drawn):
-            i, h, s, *rest, slot = (int(x) for x in index)
+        self.round = [NaiveAgent() for _ in drawn]
+        for i, h, s, *rest, slot in np.argwhere(drawn).tolist():
             a = rest[0] if rest else int(policy[h, s])
             steps = world.successors.shape[0]
             y = float(amounts[i if len(amounts) > 1 else 0, h if amounts.shape[1] > 1 else 0, s, a])
             successor = int(world.successors[h if steps > 1 else 0, s, a, slot % K])
-            times = int(drawn[tuple(index)])
-            visit = Visit(Fraction(y) if slot >= K else Fraction(0), successor)
-            self.rounds[i, h, s, a] += [visit] * times
-        for key, found in self.rounds.items():
-            self.visits[key] += found
+            for told in (self.agents[i], self.round[i]):
+                told.observe(h, s, a, y if slot >= K else 0.0, successor, int(drawn[(i, h, s, *rest, slot)]))
+
+    def found(self, *, ever: bool = False) -> Iterator[tuple[int, int, int, int, Counter[tuple[float, int]]]]:
+        """How often each agent had each reward with each next state at (h,s,a): in the last round, or ``ever``."""
+        for i, agent in enumerate(self.agents if ever else self.round):
+            yield from ((i, *at, seen) for at, seen in agent.seen.items())
 
 
 CASES: dict[str, tuple[FedUCBVI, bool]] = {
@@ -294,16 +296,14 @@ def test_every_synchronisation_is_that_of_a_naive_server_that_sees_every_visit(c
     simulation = Simulation(algorithm, random_world(7, own=own), 400, 3, "episodes")
     assert (len(simulation.driver.transitions) == 1) == (algorithm.pools and not own)
     watched, below_cap = Observed(simulation), 0
-    sizes = (len(simulation.driver.transitions), 3, 2, 3)
+    sizes = Sizes(3, 2, 3, len(watched.agents))
+    options = Options("practical", algorithm.bonus_scale, algorithm.aggregation, random_rewards=True)
     while not simulation.done:
         rounds = simulation.rounds
         watched.advance()
         if simulation.rounds > rounds and simulation.rounds % 5 == 0:
-            weighted = algorithm.aggregation == "weighted"
-            expected = plan(watched.visits, sizes, algorithm.bonus_scale, weighted=weighted)
-            estimates = simulation.server.estimates
-            assert np.array_equal(estimates.N, expected.N)
-            assert np.allclose(estimates.Q, expected.Q, rtol=0, atol=1e-8)
+            expected = synchronise(watched.agents, sizes, options)
+            expected.assert_equals(simulation.server.estimates, 1e-8)
             below_cap += int((expected.Q < 3).sum())
     assert below_cap > 20
 
@@ -321,15 +321,17 @@ def test_a_table_of_counts_has_what_every_visit_paid(algorithm: FedKLUCBVI, own:
     while not simulation.done:
         rounds = simulation.rounds
         watched.advance()
-        for (_, h, s, a), found in watched.rounds.items():
-            paid[0, h, s, a] += float(sum(visit.reward for visit in found))
-            for visit in found:
-                n[0, h, s, a, visit.successor] += 1
+        for _, h, s, a, found in watched.found():
+            for (reward, successor), times in found.items():
+                paid[0, h, s, a] += times * reward
+                n[0, h, s, a, successor] += times
         if simulation.rounds > rounds:
             expected = fed_kl_ucbvi(n, paid, 3, radius=algorithm.radius, random_rewards=True)
             assert np.array_equal(simulation.server.table.dense(), n[0])
             assert np.allclose(simulation.server.V, expected.V, rtol=0, atol=1e-8)
-            assert (simulation.server.estimates.Q >= expected.Q - 1e-8).all()
+            estimates = simulation.server.estimates
+            assert np.allclose(estimates.Q[estimates.best], expected.Q[estimates.best], rtol=0, atol=1e-8)
+            assert (estimates.Q >= expected.Q - 1e-8).all()
             below_cap += int((caps > expected.Q).sum())
     assert below_cap > 20
 
@@ -341,9 +343,8 @@ def test_mvp_reports_sums_of_what_the_round_paid() -> None:
     while not simulation.done:
         watched.advance()
         paid, squares = np.zeros(simulation.agents.out.paid.shape), np.zeros(simulation.agents.out.paid.shape)
-        for (i, h, s, _), found in watched.rounds.items():
-            paid[i, h, s] = sum(visit.reward for visit in found)
-            squares[i, h, s] = sum(visit.reward**2 for visit in found)
+        for i, h, s, _, found in watched.found():
+            paid[i, h, s], squares[i, h, s] = (sum(n * r**p for (r, _), n in found.items()) for p in (1, 2))
         assert np.abs(simulation.agents.out.paid - paid).max() <= 200 * unit
         assert np.abs(simulation.agents.out.squares - squares).max() <= 200 * 2 * unit
 
@@ -369,8 +370,8 @@ def test_other_algorithms_read_means_of_what_was_paid(name: str) -> None:
     assert rewards.sums.by_slot.size == 0
     while not simulation.done:
         watched.advance()
-        for (i, h, s, a), found in (watched.visits if keeps else watched.rounds).items():
-            mean = float(sum(visit.reward for visit in found) / len(found))
+        for i, h, s, a, found in watched.found(ever=keeps):
+            mean = sum(reward * times for (reward, _), times in found.items()) / found.total()
             assert rewards.means[i, h, s, a] == pytest.approx(mean, abs=1e-12)
     if keeps:
         assert np.shares_memory(simulation.agents.experience.rewards, rewards.means)
@@ -432,8 +433,7 @@ def test_pooled_by_agent_and_over_the_network_give_the_same_bits(case: str) -> N
     while not pooled.done:
         pooled.advance()
         apart.advance()
-        for one, other in zip(pooled.server.arrays().values(), apart.server.arrays().values(), strict=True):
-            assert np.array_equal(one, other)
+        assert same_bits(pooled.server, apart.server)
     outcome = federate(plan_for(algorithm, world, 150, seed=4), make_nodes(world, [3, 1]))
     assert_same(outcome.run, pooled.result(), regret=False)
     assert outcome.run.about.random_rewards
@@ -476,8 +476,10 @@ def test_a_node_that_goes_back_to_an_earlier_round_pays_it_anew() -> None:
     assert not np.array_equal(after[0]["seen.reward_sums"], after[2]["seen.reward_sums"])
 
 
-@pytest.mark.parametrize("algorithm", [FedKLUCBVI(), FedUCBVI(aggregation="uniform")], ids=["pooled", "apart"])
-def test_a_resumed_run_equals_one_that_never_stopped(algorithm: FedUCBVI | FedKLUCBVI, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "algorithm", [FedKLUCBVI(), FedUCBVI(aggregation="uniform"), FedMVP(scale=0.001)], ids=lambda one: one.name
+)
+def test_a_resumed_run_equals_one_that_never_stopped(algorithm: Any, tmp_path: Path) -> None:
     world = random_world(11)
     whole = run(algorithm, world, 300, seed=4, progress=False)
     stop = interrupt_after(rounds=whole.rounds // 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import Corridors
-from naive_random_rewards import Visit, no_visits, plan
+from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise
 from network import federate, make_nodes
 from runs import finished, interrupt_after, without_cautions
 from saved_states import saved_in
@@ -42,15 +41,15 @@ def test_a_live_server_knows_what_a_naive_one_does_that_sees_every_visit() -> No
     corridors = Corridors()
     simulation = played(FedUCBVI(), corridors.live(random_rewards=True), 60)
     simulation.algorithm.synchronise(simulation.server, simulation.agents, simulation.setting)
-    visits = no_visits()
-    for place, seen in corridors.observed().items():
-        visits[place] = [Visit(Fraction(reward), following) for reward, following in seen]
+    agents = [NaiveAgent() for _ in range(3)]
+    for (i, h, s, a), seen in corridors.observed().items():
+        for reward, following in seen:
+            agents[i].observe(h, s, a, reward, following)
     ended = simulation.agents.experience.visits[:, :, 3]
-    for i, h, a in np.argwhere(ended):
-        visits[i, h, 3, a] += [Visit(Fraction(2.0 / 6.0), 3)] * int(ended[i, h, a])
-    expected = plan(visits, (3, 4, 2, 4))
-    assert np.array_equal(simulation.server.estimates.N, expected.N)
-    assert np.allclose(simulation.server.estimates.Q, expected.Q, rtol=0, atol=1e-8)
+    for i, h, a in np.argwhere(ended).tolist():
+        agents[i].observe(h, 3, a, 2.0 / 6.0, 3, int(ended[i, h, a]))
+    expected = synchronise(agents, Sizes(4, 2, 4, 3), Options(random_rewards=True))
+    expected.assert_equals(simulation.server.estimates, 1e-8)
     assert simulation.result().about.random_rewards
     assert (simulation.agents.experience.sums.by_slot > 0).any()
 

@@ -18,6 +18,7 @@ from fed_ucbvi import (
     ByzanUCBVI,
     ConcurrentUCBVI,
     Federation,
+    FedKLUCBVI,
     FedQBernstein,
     FedUCBVI,
     InputError,
@@ -68,13 +69,14 @@ def played(algorithm: Any, federation: Federation, episodes: int, *, apart: bool
         FedUCBVI(aggregation="uniform"),
         FedUCBVI().with_agent_reports(),
         FedUCBVI(aggregation="uniform").with_agent_reports(),
+        FedKLUCBVI(),
     ],
-    ids=["weighted", "theory", "uniform", "rows", "uniform rows"],
+    ids=["weighted", "theory", "uniform", "rows", "uniform rows", "sets of actions"],
 )
-def test_the_plan_is_value_iteration_on_the_counts(algorithm: FedUCBVI, episodes: int) -> None:
+def test_the_plan_is_value_iteration_on_the_counts(algorithm: FedUCBVI | FedKLUCBVI, episodes: int) -> None:
     federation = small()
     simulation = played(algorithm, federation, episodes)
-    uniform = algorithm.aggregation == "uniform"
+    uniform = isinstance(algorithm, FedUCBVI) and algorithm.aggregation == "uniform"
     counted = agents_models(simulation.agents, federation.states, strangers=uniform)
     model = average(*counted, weighted=not uniform)
     Q, V = solve(model)

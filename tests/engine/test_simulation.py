@@ -1,4 +1,4 @@
-"""The loop over rounds: exactly T episodes, honest books, regret by brute force and by Monte Carlo."""
+"""The loop over rounds: exactly T episodes, honest books, regret by brute force; callbacks hear it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,25 @@ from fed_ucbvi import (
     FedUCBVI,
     InputError,
     Interrupted,
+    RoundRecord,
     Run,
     gridworld,
+    resume,
     run,
     synthetic,
 )
 from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
-from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.core.types import IndexArray, PolicyArray
 from fed_ucbvi.engine import simulation as module
 from fed_ucbvi.engine.simulation import Simulation, drive
-from fed_ucbvi.results.round_record import RoundRecord
-from problems import all_policies, brute_force_value, policies_in, random_federation
-from runs import finished, interrupt_after
+from fed_ucbvi.results.run_data import Subscriber
+from problems import all_policies, brute_force_value, policies_in, random_federation, reward_of
+from runs import finished, interrupt_after, same_bits
 
 DRIVERS = ("episodes", "counts", "auto")
 LOCAL = FedUCBVI(synchronisation="local")
 """Fed-UCBVI without the caution about nu."""
-
-
-def last_record(simulation: Simulation) -> dict[str, float]:
-    """The record of the round just played, by column."""
-    return simulation.rows[-1]._asdict()
 
 
 # --------------------------------------------------------------------------------------------------- episodes
@@ -66,9 +63,8 @@ def test_a_run_plays_exactly_the_episodes_asked_for(driver: str, agents: int, ep
 @pytest.mark.parametrize("seed", range(6))
 def test_every_visit_is_in_the_servers_books_or_in_the_last_round(driver: str, seed: int) -> None:
     M, T = 3, 200 + seed
-    simulation = Simulation(LOCAL, synthetic(agents=M, eps_p=0.1), T, seed, driver)
-    finished(simulation)
-    asked_at_the_end = last_record(simulation)["requests"] > 0
+    simulation = finished(Simulation(LOCAL, synthetic(agents=M, eps_p=0.1), T, seed, driver))
+    asked_at_the_end = simulation.rows[-1].requests > 0
     N = simulation.server.estimates.N
     rest = 0 if asked_at_the_end else simulation.driver.visits.sum(axis=(0, 2))
     assert (N.sum(axis=(1, 2)) + rest == M * T).all()
@@ -101,19 +97,17 @@ def test_a_request_at_the_very_last_episode_is_honoured_and_a_round_cut_short_is
     whole = run(algorithm, federation, 400, seed=5, driver="episodes")
     ends, lengths = np.cumsum(whole.records["length"]), whole.records["length"]
     index = next(k for k in range(5, len(lengths)) if lengths[k] > 1)
-    before = Simulation(algorithm, federation, int(ends[index - 1]), 5, driver)
-    asked = Simulation(algorithm, federation, int(ends[index]), 5, driver)
-    cut = Simulation(algorithm, federation, int(ends[index]) - 1, 5, driver)
-    for simulation in (before, asked, cut):
-        finished(simulation)
+    before, asked, cut = (
+        finished(Simulation(algorithm, federation, int(episodes), 5, driver))
+        for episodes in (ends[index - 1], ends[index], ends[index] - 1)
+    )
     assert asked.rounds == before.rounds + 1 == index + 1
-    assert last_record(asked)["requests"] > 0
+    assert asked.rows[-1].requests > 0
     assert (asked.server.estimates.N.sum(axis=(1, 2)) == 3 * ends[index]).all()
     assert cut.rounds == before.rounds
-    assert last_record(cut)["requests"] == 0
-    assert {last_record(cut)[name] for name in ("agent", "step", "state", "action", "rule")} == {-1}
-    for mine, theirs in zip(cut.server.arrays().values(), before.server.arrays().values(), strict=True):
-        assert np.array_equal(mine, theirs)
+    assert cut.rows[-1].requests == 0
+    assert set(cut.rows[-1][8:13]) == {-1}, "agent, step, state, action and rule"
+    assert same_bits(cut.server, before.server)
     assert not np.array_equal(asked.server.V, before.server.V)
 
 
@@ -126,12 +120,9 @@ def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
         policy, N = (array.copy() for array in algorithm.broadcast(simulation.server))
         n = simulation.agents.experience.visits.copy()
         simulation.advance()
-        record = last_record(simulation)
-        if not record["requests"]:
+        if not simulation.rows[-1].requests:
             continue
-        agent, step, state, action, rule = (
-            int(record[name]) for name in ("agent", "step", "state", "action", "rule")
-        )
+        agent, step, state, action, rule = simulation.rows[-1][8:13]
         assert action == policy[step, state]
         seen = int(simulation.driver.visits[agent, step, state])
         before, total = int(n[agent, step, state, action]), int(N[step, state, action])
@@ -173,11 +164,6 @@ def test_rewards_that_differ_between_agents_are_learnt_and_paid_by_their_own() -
 # ------------------------------------------------------------------------------------------------------ regret
 
 
-def own_rewards_of(federation: Federation, i: int, h: int) -> FloatArray:
-    own = federation.agent(i).rewards
-    return np.asarray(own[h if len(own) > 1 else 0])
-
-
 def drawn_value(mdp: MDP, policy: PolicyArray, s: int) -> float:
     """``V^pi_1(s)`` by summing over all paths; of sets of actions, the mean over all policies in them."""
     if policy.ndim == 2:
@@ -193,8 +179,8 @@ def test_regret_and_reward_of_a_round_are_sums_over_what_happened(
 ) -> None:
     """V of every policy by summing over all paths, V* by trying all policies, at the starts that occurred."""
     rng = np.random.default_rng([1, own_rewards])
-    stationary = algorithm.counting is Counting.STATIONARY
-    federation = random_federation(rng, 2, 2, 2, 2, own_rewards=own_rewards, own_starts=True, stationary=stationary)
+    stationary, H = algorithm.counting is Counting.STATIONARY, 3 if algorithm is LOCAL else 2
+    federation = random_federation(rng, 2, 2, 2, H, own_rewards=own_rewards, own_starts=True, stationary=stationary)
     common = federation.common
     best = [max(brute_force_value(common, policy, 0, s) for policy in all_policies(common)) for s in range(2)]
     simulation = Simulation(algorithm, federation, 60, 1, driver)
@@ -203,60 +189,21 @@ def test_regret_and_reward_of_a_round_are_sums_over_what_happened(
         simulation.advance()
         gaps = [best[s] - drawn_value(common, policy, s) for s in range(2)]
         starts, visits = simulation.driver.starts, simulation.driver.visits
-        assert (starts.sum(axis=1) == simulation.driver.visits.reshape((2, -1)).sum(axis=1) / 2).all()
+        assert (starts.sum(axis=1) == visits.reshape((2, -1)).sum(axis=1) / H).all()
         if not stationary:
             assert np.array_equal(starts, visits[:, 0].reshape((2, 2, -1)).sum(axis=2))
         regret = sum(int(starts[i, s]) * gaps[s] for i in range(2) for s in range(2)) / 2
         reward = sum(
-            int(visits[(i, h, s, *of_set)])
-            * own_rewards_of(federation, i, h)[s, of_set[0] if of_set else policy[h, s]]
+            int(visits[(i, h, s, *of_set)]) * reward_of(federation.agent(i), h, s, (*of_set, policy[h, s])[0])
             for i, h, s, *of_set in np.ndindex(*visits.shape)
         )
-        assert last_record(simulation)["regret"] == pytest.approx(regret, abs=1e-10)
-        assert last_record(simulation)["reward"] == pytest.approx(reward / 2, abs=1e-10)
+        assert simulation.rows[-1].regret == pytest.approx(regret, abs=1e-10)
+        assert simulation.rows[-1].reward == pytest.approx(reward / 2, abs=1e-10)
     result = simulation.result()
     expected = sum(mu * v for mu, v in zip(common.initial, best, strict=True))
     assert result.about.optimal_value == pytest.approx(expected, abs=1e-12)
     value = sum(float(common.initial[s]) * drawn_value(common, result.policy, s) for s in range(2))
     assert result.value == pytest.approx(value, abs=1e-12)
-
-
-def simulated_returns(
-    mdp: MDP, policy: IndexArray, start: int, episodes: int, rng: np.random.Generator
-) -> FloatArray:
-    """Returns of episodes from ``start``, played with NumPy on the dense kernel."""
-    dense = mdp.kernel.dense()
-    states = np.full(episodes, start)
-    total = np.zeros(episodes)
-    for h in range(mdp.horizon):
-        rewards = mdp.rewards[h if len(mdp.rewards) > 1 else 0]
-        actions = policy[h, states]
-        total += rewards[states, actions]
-        rows = dense[h if len(dense) > 1 else 0][states, actions]
-        states = (rng.random(episodes)[:, None] >= rows.cumsum(axis=1)[:, :-1]).sum(axis=1)
-    return total
-
-
-def test_regret_agrees_with_simulated_value_gaps() -> None:
-    """H0: recorded regret = mean over agents of the sum of gaps. 8 tests at 5 standard errors: 5 x 10^-6 in all."""
-    rng = np.random.default_rng(2)
-    federation = random_federation(rng, 3, 3, 2, 3, eps_p=0.3, own_rewards=True, own_starts=True)
-    common = federation.common
-    optimal = common.solve().policy
-    simulation = Simulation(LOCAL, federation, 500, 4, "episodes")
-    checked = 0
-    while not simulation.done and checked < 8:
-        policy = simulation.server.policy.copy()
-        simulation.advance()
-        mean = variance = 0.0
-        for s, count in enumerate(simulation.driver.visits[:, 0].sum(axis=0).tolist()):
-            gaps = simulated_returns(common, optimal, s, 20_000, rng) - simulated_returns(
-                common, policy, s, 20_000, rng
-            )
-            mean += count * float(gaps.mean()) / 3
-            variance += (count / 3) ** 2 * float(gaps.var()) / 20_000
-        assert abs(last_record(simulation)["regret"] - mean) < 5 * math.sqrt(variance)
-        checked += 1
 
 
 # ---------------------------------------------------------------------------------------- cautions and refusals
@@ -357,3 +304,72 @@ def test_an_interrupt_in_the_middle_of_a_round_leaves_the_rounds_before_it(
     assert (partial.episodes_played > 0, partial.regret > 0) == (rounds > 0, rounds > 0)
     partial.save(tmp_path / "partial")
     assert Run.load(tmp_path / "partial") == partial
+
+
+# ---------------------------------------------------------------------------------------- callbacks after every round
+
+
+ALGORITHM, WORLD, EPISODES = FedUCBVI(nu=100), synthetic(agents=3), 200
+
+
+def test_there_is_one_record_a_round_and_they_add_up_to_the_runs_own() -> None:
+    seen: list[RoundRecord] = []
+    result = run(ALGORITHM, WORLD, EPISODES, on_round=seen.append)
+    records, told = result.records, result.recommendations
+    assert [one.round for one in seen] == list(range(1, len(records["start"]) + 1))
+    assert [one.episodes for one in seen] == (records["start"] + records["length"]).tolist()
+    for name, column in {"length": "length", "requests": "requests", "state": "state", "action": "action"}.items():
+        assert [getattr(one, name) for one in seen] == records[column].tolist()
+    np.testing.assert_allclose([one.regret for one in seen], np.cumsum(records["regret"]), rtol=1e-12)
+    np.testing.assert_allclose([one.reward for one in seen], records["reward"] / records["length"], rtol=1e-12)
+    assert [one.bytes_up for one in seen] == np.cumsum(records["bytes_up"]).tolist()
+    assert [one.synchronisations for one in seen] == np.cumsum(records["requests"] > 0).tolist()
+    assert {one.rule for one in seen if one.requests} == {name for name, n in result.rules_fired.items() if n}
+    assert seen[-1].planned_episodes == EPISODES
+    assert seen[-1].gap == told["optimistic"][-1] - told["estimated"][-1]
+    assert not math.isnan(seen[0].gap), "a policy is recommended after the first round"
+    assert seen[-1].seconds == pytest.approx(result.wall_seconds)
+
+
+def test_a_run_that_is_resumed_goes_on_with_the_totals_it_had(tmp_path: Path) -> None:
+    whole: list[RoundRecord] = []
+    run(ALGORITHM, WORLD, EPISODES, on_round=whole.append)
+    first: list[RoundRecord] = []
+
+    def stop(record: RoundRecord) -> None:
+        first.append(record)
+        if record.round == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run(ALGORITHM, WORLD, EPISODES, checkpoint=tmp_path / "c", checkpoint_every=1, on_round=stop)
+    rest: list[RoundRecord] = []
+    resume(tmp_path / "c", on_round=rest.append)
+    timeless = [one._replace(seconds=0.0) for one in (*first, *rest)]
+    assert timeless == [one._replace(seconds=0.0) for one in whole]
+
+
+def test_a_subscriber_is_given_every_policy_that_is_recommended() -> None:
+    class Watching(Subscriber):
+        def __init__(self) -> None:
+            self.rounds, self.policies = 0, list[tuple[int, IndexArray]]()
+
+        def __call__(self, record: RoundRecord) -> None:
+            self.rounds = record.round
+
+        def take_policy(self, policy: IndexArray) -> None:
+            self.policies.append((self.rounds, policy))
+
+    watching = Watching()
+    result = run(ALGORITHM, WORLD, EPISODES, on_round=watching)
+    assert [at for at, _ in watching.policies] == result.recommendations["round"].tolist()
+    assert np.array_equal(watching.policies[-1][1], result.policy)
+    assert not np.array_equal(watching.policies[0][1], result.policy), "they are not one and the same array"
+
+
+def test_what_a_callback_raises_ends_the_run() -> None:
+    def fail(record: RoundRecord) -> None:
+        raise ValueError(f"round {record.round}")
+
+    with pytest.raises(ValueError, match="round 1"):
+        run(ALGORITHM, synthetic(agents=2), 50, on_round=fail)

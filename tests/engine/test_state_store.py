@@ -48,17 +48,10 @@ def states(number: int, seed: int = 1) -> Iterator[SavedState]:
         yield SavedState(number_of_round, {"at": number_of_round}, copies, {"rows": list(rows), "empty": []})
 
 
-def equal(one: SavedState, other: SavedState) -> bool:
-    """To the bit."""
-    mine, theirs = one.arrays, other.arrays
-    return (
-        one[:2] == other[:2]
-        and [*mine] == [*theirs]
-        and all(mine[name].dtype == theirs[name].dtype for name in mine)
-        and all(mine[name].shape == theirs[name].shape for name in mine)
-        and all(mine[name].tobytes() == theirs[name].tobytes() for name in mine)
-        and list(one.rows.get("rows", [])) == list(other.rows["rows"])
-    )
+def bits(state: SavedState) -> tuple[Any, ...]:
+    """All that is in a state, to be compared."""
+    arrays = [(name, array.dtype, array.shape, array.tobytes()) for name, array in state.arrays.items()]
+    return *state[:2], arrays, list(state.rows.get("rows", []))
 
 
 @pytest.fixture
@@ -84,8 +77,8 @@ def test_every_state_is_read_back_to_the_bit_from_pieces(tmp_path: Path) -> None
     assert again.last == 12
     assert len(again.rounds) > 3
     for number in again.rounds:
-        assert equal(again.read(number), kept[number])
-    assert equal(again.read(), kept[12])
+        assert bits(again.read(number)) == bits(kept[number])
+    assert bits(again.read()) == bits(kept[12])
     assert len(log_files(tmp_path)) == 2, "generations"
     with pytest.raises(InputError, match="holds no state after round 1000"):
         again.read(1000)
@@ -104,7 +97,7 @@ def test_an_entry_takes_as_much_as_has_changed(tmp_path: Path) -> None:
 def readable(folder: Path, kept: dict[int, SavedState]) -> int:
     """After which round a damaged log goes on, with the very state of that round."""
     state = StateStore(folder, "run").read()
-    assert equal(state, kept[state.round])
+    assert bits(state) == bits(kept[state.round])
     return state.round
 
 
@@ -160,7 +153,7 @@ def test_what_goes_on_after_damage_is_kept_too(tmp_path: Path) -> None:
         log.write(state)
     again = StateStore(tmp_path, "run")
     assert again.rounds == (3, 4, 5, 6, 7, 8, 9)
-    assert all(equal(again.read(number), {**kept, **later}[number]) for number in again.rounds)
+    assert all(bits(again.read(number)) == bits({**kept, **later}[number]) for number in again.rounds)
 
 
 @pytest.mark.usefixtures("_small")
@@ -187,7 +180,7 @@ def test_an_entry_that_cannot_be_written_leaves_no_trace(tmp_path: Path, monkeyp
                 assert StateStore(tmp_path, "run").last == log.last
     assert failed > 3
     again = StateStore(tmp_path, "run")
-    assert all(equal(again.read(number), kept[number]) for number in again.rounds)
+    assert all(bits(again.read(number)) == bits(kept[number]) for number in again.rounds)
     assert not [*tmp_path.glob(".*")]
 
 
@@ -213,7 +206,7 @@ def test_who_finds_a_newer_generation_stops(tmp_path: Path) -> None:
     third.write(two)
     with pytest.raises(InputError, match="another process is using the run"):
         first.write(three)
-    assert equal(StateStore(tmp_path, "run").read(), two)
+    assert bits(StateStore(tmp_path, "run").read()) == bits(two)
 
 
 def test_a_log_of_another_run_is_refused(tmp_path: Path) -> None:

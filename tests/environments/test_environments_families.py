@@ -37,8 +37,6 @@ def log_odds(p: FloatArray) -> FloatArray:
 
 
 # spread ----------------------------------------------------------------------------------------------------------
-
-
 @every_one
 def test_without_spread_and_eps_p_all_agents_are_the_common_mdp(name: str) -> None:
     federation = small(name, agents=3)
@@ -146,41 +144,7 @@ def test_a_stronger_current_is_worse_for_the_swimmer() -> None:
     assert (np.diff(values[np.argsort(current)]) < 0).all()
 
 
-@every_one
-@pytest.mark.parametrize(
-    ("spread", "message"),
-    [
-        (-0.1, r"spread must be .*in \[0, 10\], got -0.1"),
-        *((x, f"spread must be .*got {x}") for x in (11, float("nan"))),
-        ("much", "spread must be .*a number, got 'much'"),
-        (0.2, "eps_p = 0.1 and spread = 0.2 are two ways to make agents differ"),
-    ],
-)
-def test_a_bad_spread_and_one_beside_eps_p_are_refused(name: str, spread: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        small(name, eps_p=0.1, spread=spread)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "what"),
-    [
-        ("chain", {"fail": 0.0}, "the probability of failing"),
-        ("deep_sea", {"stochastic": False}, "the probability of slipping"),
-        ("n_room", {"success": 1.0}, "the probability of success"),
-        ("hard_instance", {"gap": 0.5}, "twice the gap"),
-        ("two_state_chain", {"leave": 0.0}, "the probability of leaving"),
-        ("garnet", {"branching": 1}, "every probability"),
-        ("windy_cliff", {"wind": 0.0}, "the probability of being blown down"),
-    ],
-)
-def test_a_spread_that_changes_nothing_is_refused(name: str, options: dict[str, object], what: str) -> None:
-    with pytest.raises(InputError, match=f"spread = 0.5 changes nothing: {what} is 0 or 1 in this {name}"):
-        small(name, spread=0.5, **options)
-
-
 # Individual kernels ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", sorted(set(KNOWN) - {"n_room", "two_state_chain", "windy_cliff"}))
 def test_an_individual_kernel_moves_wherever_some_action_leads_and_in_a_garnet_where_its_own_does(name: str) -> None:
     federation = small(name, agents=3, eps_p=0.5, seed=6)
@@ -216,11 +180,44 @@ def test_individual_weights_are_uniform_on_the_unit_interval(name: str) -> None:
 
 
 # Bad input, descriptions, pictures -------------------------------------------------------------------------------
+OF_ANY: list[tuple[dict[str, object], str]] = [
+    ({"agents": 0}, "agents must be at least 1, got 0"),
+    ({"agents": 2.5}, "agents must be a whole number, got 2.5"),
+    ({"agents": "many"}, "agents must be a whole number, got 'many'"),
+    ({"seed": -1}, "seed must be at least 0, got -1"),
+    ({"seed": 0.5}, "seed must be a whole number, got 0.5"),
+    ({"eps_p": 1.0}, r"must be a number in \[0, 1\) \(Assumption 1\), got 1.0"),
+    ({"eps_p": float("nan")}, "must be a number, got nan"),
+    ({"eps_p": -0.5}, r"must be a number in \[0, 1\) \(Assumption 1\), got -0.5"),
+    ({"eps_p": None}, "must be a number, got None"),
+    ({"horizon": -3}, "horizon must be at least 1, got -3|unknown option of deep_sea 'horizon'"),
+]
+SPREADS: list[tuple[object, str]] = [
+    (-0.1, r"spread must be .*in \[0, 10\], got -0.1"),
+    *((x, f"spread must be .*got {x}") for x in (11, float("nan"))),
+    ("much", "spread must be .*a number, got 'much'"),
+    (0.2, "eps_p = 0.1 and spread = 0.2 are two ways to make agents differ"),
+]
+NOTHING_VARIES: dict[str, tuple[dict[str, object], str]] = {
+    "chain": ({"fail": 0.0}, "the probability of failing"),
+    "deep_sea": ({"stochastic": False}, "the probability of slipping"),
+    "n_room": ({"success": 1.0}, "the probability of success"),
+    "hard_instance": ({"gap": 0.5}, "twice the gap"),
+    "two_state_chain": ({"leave": 0.0}, "the probability of leaving"),
+    "garnet": ({"branching": 1}, "every probability"),
+    "windy_cliff": ({"wind": 0.0}, "the probability of being blown down"),
+}
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        *((name, *case) for name in SMALL_ENVIRONMENTS for case in OF_ANY),
+        *((name, {"eps_p": 0.1, "spread": spread}, message) for name in KNOWN for spread, message in SPREADS),
+        *(
+            (name, {"spread": 0.5, **options}, f"spread = 0.5 changes nothing: {what} is 0 or 1 in this {name}")
+            for name, (options, what) in NOTHING_VARIES.items()
+        ),
         ("riverswim", {"states": 2}, "states must be at least 3, got 2"),
         ("riverswim", {"variant": "tabular"}, "unknown variant 'tabular'; did you mean 'tabularl'"),
         ("chain", {"length": 1}, "length must be at least 2, got 1"),
@@ -291,9 +288,7 @@ DESCRIBED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "options"), DESCRIBED)
-def test_a_description_written_to_json_makes_the_same_environment_again(
-    name: str, options: dict[str, object]
-) -> None:
+def test_a_description_as_json_makes_the_same_environment_again(name: str, options: dict[str, object]) -> None:
     made = small(name, agents=2, seed=5, **options)
     described = json.loads(json.dumps(made.description))
     assert described.pop("name") == name

@@ -13,21 +13,12 @@ import pytest
 from scipy import stats
 
 import fed_ucbvi
-from fed_ucbvi import (
-    chain,
-    deep_sea,
-    garnet,
-    hard_instance,
-    n_room,
-    random_mdps,
-    riverswim,
-    six_arms,
-    two_state_chain,
-    windy_cliff,
-)
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment, random_problems
+from fed_ucbvi.environments.chains import chain, hard_instance, riverswim, six_arms, two_state_chain
 from fed_ucbvi.environments.family import RandomPart, generator
+from fed_ucbvi.environments.gridworlds import deep_sea, n_room, windy_cliff
+from fed_ucbvi.environments.random_problems import garnet, random_mdps
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.mdp import MDP
 from problems import individual_kernels, law_of_a_share
@@ -59,8 +50,6 @@ def check_tables(federation: Federation, P: FloatArray, R: FloatArray, start: Fl
 
 
 # RiverSwim -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("S", [3, 6, 9])
 @pytest.mark.parametrize("variant", ["tabularl", "strehl-littman"])
 def test_riverswim_is_its_definition(S: int, variant: Any) -> None:
@@ -77,12 +66,10 @@ def test_riverswim_is_its_definition(S: int, variant: Any) -> None:
     R[S - 1, 1] = 1.0
     river = riverswim(agents=2, states=S, variant=variant)
     check_tables(river, P, R, start)
-    assert river.horizon == 20
-    assert river.description["reward_scale"] == (1.0 if variant == "tabularl" else 10000.0)
+    assert (river.horizon, river.description["reward_scale"]) == (20, 1.0 if variant == "tabularl" else 10000.0)
 
 
 # Chain -----------------------------------------------------------------------------------------------------------
-
 RLBERRY_CHAIN = [
     [[0.9, 0.1, 0.0, 0.0, 0.0], [0.1, 0.9, 0.0, 0.0, 0.0]],
     [[0.9, 0.0, 0.1, 0.0, 0.0], [0.1, 0.0, 0.9, 0.0, 0.0]],
@@ -132,8 +119,6 @@ def test_the_stochastic_chain_of_tabularl_is_its_definition(N: int) -> None:
 
 
 # DeepSea ---------------------------------------------------------------------------------------------------------
-
-
 def dive(N: int, row: int, column: int, right: bool, slip: float) -> tuple[dict[tuple[int, int], float], float]:
     """bsuite's step from a square: the next squares and their probabilities, and the (mean) reward."""
     reward = 0.0
@@ -195,8 +180,6 @@ def test_the_optimum_of_deep_sea_is_that_of_the_straight_course(N: int) -> None:
 
 
 # SixArms ---------------------------------------------------------------------------------------------------------
-
-
 def test_six_arms_is_its_definition() -> None:
     P, R = np.zeros((7, 6, 7)), np.zeros((7, 6))
     for a, p in enumerate((1.0, 0.15, 0.10, 0.05, 0.03, 0.01)):
@@ -226,7 +209,6 @@ def test_trying_one_door_again_and_again_is_worth_what_its_law_says(H: int) -> N
 
 
 # NRoom -----------------------------------------------------------------------------------------------------------
-
 SEVEN_ROOMS = """
 ...#...#...#...#...
 .f...........s.....
@@ -280,8 +262,6 @@ def test_a_sure_walk_to_the_last_room_pays_once_and_after_it_nothing(rooms: int,
 
 
 # The hard instance -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("A", "d", "H", "waiting"), [(2, 2, 6, None), (2, 3, 12, 5), (3, 2, 9, 7), (4, 3, 10, 1)])
 def test_the_hard_instance_is_its_definition(A: int, d: int, H: int, waiting: int | None) -> None:
     """Written with the paper's steps from 1, the tree as words over the actions."""
@@ -317,9 +297,7 @@ def test_the_hard_instance_is_its_definition(A: int, d: int, H: int, waiting: in
 
 @pytest.mark.parametrize("gap", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize(("A", "d", "H", "waiting"), [(2, 2, 6, 2), (2, 3, 12, 9), (3, 2, 15, 5), (2, 5, 15, 4)])
-def test_the_optimum_of_the_hard_instance_is_its_closed_form(
-    A: int, d: int, H: int, waiting: int, gap: float
-) -> None:
+def test_the_optimum_of_the_hard_instance_is_known(A: int, d: int, H: int, waiting: int, gap: float) -> None:
     for seed in (0, 1):
         hard = hard_instance(agents=1, seed=seed, actions=A, depth=d, horizon=H, waiting=waiting, gap=gap)
         assert value(hard.common) == pytest.approx((H - waiting - d) * (0.5 + gap), abs=1e-13)
@@ -329,14 +307,11 @@ def test_the_needle_can_be_put_anywhere() -> None:
     for best in ([2, 0, 0], [5, 1, 1], [3, 1, 0]):
         hard = hard_instance(agents=1, best=best)
         assert hard.description["best"] == best
-        assert np.argwhere(np.isclose(hard.common.kernel.dense(), 0.75)).tolist() == [
-            [best[0], 2 + best[1], best[2], 4]
-        ]
+        needle = np.argwhere(np.isclose(hard.common.kernel.dense(), 0.75)).tolist()
+        assert needle == [[best[0], 2 + best[1], best[2], 4]]
 
 
 # The two-state chain ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("H", [2, 5, 10, 50])
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
 def test_the_pair_of_the_lemma_has_the_values_of_the_lemma(H: int, share: float) -> None:
@@ -346,8 +321,7 @@ def test_the_pair_of_the_lemma_has_the_values_of_the_lemma(H: int, share: float)
     assert stays == H
     assert leaves == pytest.approx((1 - (1 - eps) ** H) / eps, rel=1e-12)
     assert stays - leaves >= eps * H**2 / 4 - 1e-9
-    assert value(pair.common) == H
-    assert pair.eps_p == eps
+    assert (value(pair.common), pair.eps_p) == (H, eps)
     P = [pair.agent(i).kernel.dense()[0, 0, 0] for i in (0, 1)]
     np.testing.assert_allclose(np.stack(P), np.array([[1.0, 0.0], [1 - eps, eps]]), rtol=0, atol=1e-15)
     assert np.abs(P[0] - P[1]).sum() == pytest.approx(2 * eps)  # the lemma's construction has twice the l1 distance
@@ -361,8 +335,6 @@ def test_the_two_state_chain_is_its_definition(leave: float) -> None:
 
 
 # Garnet ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_garnet_leads_to_as_many_different_states_as_it_branches_drawn_evenly() -> None:
     """Hypothesis: each next state is among a row's b with probability b/S, rows independent. Chi-square at 1e-3.
 
@@ -399,9 +371,7 @@ def test_a_garnet_of_any_size(S: int, A: int, b: int) -> None:
 
 
 @pytest.mark.parametrize(("S", "A", "b", "seed"), [(20, 4, 3, 0), (7, 2, 7, 1), (300, 3, 5, 2)])
-def test_a_garnet_leads_to_the_states_of_lowest_rank(
-    S: int, A: int, b: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_garnet_takes_the_lowest_ranks(S: int, A: int, b: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In whatever blocks the ranks are drawn, they are those of one table (1, S, A, S), sorted whole."""
     monkeypatch.setattr(random_problems, "AT_ONCE", 1000)
     ranks = generator(seed, RandomPart.STRUCTURE).random((1, S, A, S)).argsort(axis=-1)[..., :b]
@@ -431,8 +401,6 @@ def test_next_states_drawn_one_by_one_are_every_subset_equally_often() -> None:
 
 
 # WindyCliff ------------------------------------------------------------------------------------------------------
-
-
 def cliff_tables(X: int, Y: int, theta: float) -> tuple[FloatArray, FloatArray]:
     """WindyCliffs as Jin et al. (2022) describe them: square (x, y) is state x + y X, with y = 0 along the cliff.
 
@@ -484,8 +452,6 @@ def test_individual_cliffs_have_a_wind_of_their_own_drawn_evenly() -> None:
 
 
 # RandomMDPs ------------------------------------------------------------------------------------------------------
-
-
 def test_rows_and_rewards_of_random_mdps_are_normalised_uniform_weights_and_uniform() -> None:
     """Hypothesis: weights of two states are independent U(0,1); so are rewards.
 
@@ -525,7 +491,6 @@ def test_every_next_state_of_disjoint_random_mdps_is_drawn_by_a_coin() -> None:
 
 
 # The documentation -----------------------------------------------------------------------------------------------
-
 PAGE = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
 
 
@@ -535,9 +500,7 @@ def rows_of(table: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_the_documented_sizes_and_optima_are_what_the_documented_command_prints(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_documented_sizes_and_optima_are_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(PAGE.partition("```python\n")[2].partition("```")[0], "environments.md", "exec"), {})
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     documented = [[name, S, A, H, best] for name, S, A, H, _, _, best in rows_of("| name | S |")]

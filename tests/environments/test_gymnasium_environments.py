@@ -61,8 +61,7 @@ def test_steps_follow_the_kernel_and_pay_the_reward() -> None:
         for h in range(3):
             a = int(rng.integers(2))
             y, reward, terminated, truncated, _ = env.step(a)
-            assert reward == env.mdp.rewards[h, s, a]
-            assert (terminated, truncated) == (False, h == 2)
+            assert (reward, terminated, truncated) == (env.mdp.rewards[h, s, a], False, h == 2)
             seen[h, s, a, y] += 1
             s = y
     statistic, freedom = stats.chisquare([first[s] for s in range(4)]).statistic, 3

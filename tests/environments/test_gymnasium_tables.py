@@ -91,9 +91,8 @@ def test_the_optimum_converts_to_the_largest_return_in_gymnasiums_own_units(case
     id, kwargs, horizon = CASES[case]
     federation = from_gymnasium(id, agents=1, horizon=horizon, kwargs=kwargs)
     best = best_return(*table_of(id, kwargs), horizon)
-    assert Units.of(federation.description).original_return(optimum(federation), horizon) == pytest.approx(
-        best, abs=1e-9
-    )
+    units = Units.of(federation.description)
+    assert units.original_return(optimum(federation), horizon) == pytest.approx(best, abs=1e-9)
 
 
 def test_returns_convert_exactly_whenever_an_episode_ends() -> None:

@@ -16,24 +16,13 @@ import numpy as np
 import pytest
 
 from commands import anew, call, executed, refusal
-from fed_ucbvi import (
-    MDP,
-    Federation,
-    FedUCBVI,
-    InputError,
-    Run,
-    Sweep,
-    from_gymnasium,
-    load_runs,
-    riverswim,
-    run,
-    run_sweep,
-)
+from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, Run, Sweep, from_gymnasium, load_runs, run, run_sweep
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.core.plugins import Registry, registered
 from fed_ucbvi.engine.run import resume
 from fed_ucbvi.environments import ENVIRONMENTS, find_environment, make_environment, recorded_options
+from fed_ucbvi.environments.chains import riverswim
 from fed_ucbvi.environments.random_problems import synthetic
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
@@ -56,26 +45,20 @@ from fed_ucbvi.algorithms.base import Algorithm
 
 FIXED = synthetic(agents=3, eps_p=0.1, seed=5, states=3, actions=2, horizon=3)
 
-
 def three():
     return [FIXED.agent(i) for i in range(3)]
-
 
 def many(agents, seed=0, *, states=3, names=("a", "b")):
     return synthetic(agents=agents, seed=seed, eps_p=0.2, states=states, actions=2, horizon=3)
 
-
 def needy(agents, rent, *, rule=len):
     return many(agents)
-
 
 def broken():
     raise ZeroDivisionError("no shops")
 
-
 def nonsense():
     return "no problem"
-
 
 @dataclass(frozen=True)
 class Bold(FedUCBVI):
@@ -84,19 +67,15 @@ class Bold(FedUCBVI):
     bonus_scale: float = 0.5
     courage: int = 1
 
-
 BOLDER = Bold(bonus_scale=0.25)
-
 
 @dataclass(frozen=True)
 class Poor(Algorithm):
     bonus: str = "none"
 
-
 @dataclass(frozen=True)
 class Stranger:
     bonus: str = "none"
-
 
 @dataclass(frozen=True)
 class Brisk(FedUCBVI):
@@ -106,7 +85,6 @@ class Brisk(FedUCBVI):
     label: ClassVar[str] = "Brisk!"
     colour: ClassVar[str] = "#123456"
     marker: ClassVar[str] = "square"
-
 
 @dataclass(frozen=True)
 class Plain(FedUCBVI):
@@ -140,8 +118,6 @@ def grid(**changes: Any) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------------------- federations as files
-
-
 def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells_it_apart(tmp_path: Path) -> None:
     lake = from_gymnasium("FrozenLake-v1", agents=2, horizon=5, vary={"success_rate": [0.6, 0.9]})
     for federation in (synthetic(agents=2, eps_p=0.2), lake, lake.with_liars(0.5, "flip")):
@@ -201,8 +177,6 @@ def test_saving_refuses_other_names_and_values_and_leaves_nothing_behind(tmp_pat
 
 
 # ----------------------------------------------------------------------------------------------------- one resolver
-
-
 def test_an_environment_is_a_name_a_file_or_an_attribute(here: Path) -> None:
     fixed = make_environment("shops_of_ours:FIXED")
     fixed.save(here / "shops.npz")
@@ -271,14 +245,9 @@ def test_an_algorithm_is_a_name_a_class_or_a_value(here: Path) -> None:
         make_algorithm("shops_of_ours:BOLDER", {"corage": 3})
 
 
-def test_two_packages_with_one_name_and_packages_that_cannot_be_loaded_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    entries = [
-        EntryPoint("shops", "one:shops", "g"),
-        EntryPoint("shops", "two:shops", "g"),
-        EntryPoint("gone", "no_such_package:thing", "g"),
-    ]
+def test_two_packages_with_one_name_and_one_that_cannot_be_loaded_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = (("shops", "one:shops"), ("shops", "two:shops"), ("gone", "no_such_package:thing"))
+    entries = [EntryPoint(*one, "g") for one in made]
     monkeypatch.setattr("fed_ucbvi.core.plugins.entry_points", lambda group: entries)
     registered.cache_clear()
     try:
@@ -295,14 +264,11 @@ def test_two_packages_with_one_name_and_packages_that_cannot_be_loaded_are_told(
 
 
 # ------------------------------------------------------------------------------------------------------ the commands
-
-
 def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None:
     make_environment("shops_of_ours:FIXED").save("shops.npz")
     for env in ("shops.npz", "shops_of_ours:three", "shops_of_ours:FIXED"):
-        made = json.loads(
-            call("run", "--env", env, "--algorithm", "shops_of_ours:BOLDER", "--episodes", "20", "--json").stdout
-        )
+        words = ("--env", env, "--algorithm", "shops_of_ours:BOLDER", "--episodes", "20", "--json")
+        made = json.loads(call("run", *words).stdout)
         assert (made["env"], made["algorithm"], made["agents"]) == (env, "shops_of_ours:Bold", 3)
         assert made["parameters"]["bonus_scale"] == 0.25
         assert json.loads(call("inspect", "--env", env, "--json").stdout)["agents"] == 3
@@ -352,8 +318,6 @@ def test_code_is_not_run_because_a_file_names_it(here: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- in a new process
-
-
 @pytest.mark.full
 def test_a_run_and_a_checkpoint_name_what_they_were_made_with_and_work_in_a_new_process(here: Path) -> None:
     own = ("--env", "shops_of_ours:many", "--agents", "2", "--algorithm", "shops_of_ours:BOLDER", "--episodes", "40")
@@ -494,16 +458,12 @@ def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code
         ({"marker": "star"}, "unknown marker of wrong 'star'"),
     ],
 )
-def test_an_algorithm_that_says_something_impossible_of_itself_is_refused(
-    saying: dict[str, Any], message: str
-) -> None:
+def test_an_algorithm_that_says_what_cannot_be_is_refused(saying: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         type("Wrong", (Algorithm,), {"name": "wrong", **saying})
 
 
 # -------------------------------------------------------------------------------------------- the identity of a run
-
-
 LAKE = {"name": "from_gymnasium", "id": "FrozenLake-v1", "horizon": 12}
 
 
@@ -515,9 +475,7 @@ LAKE = {"name": "from_gymnasium", "id": "FrozenLake-v1", "horizon": 12}
         pytest.param({**LAKE, "kwargs": [{"success_rate": 0.6}, {"success_rate": 0.9}]}, 2, marks=pytest.mark.full),
     ],
 )
-def test_a_sweep_over_agents_whose_eps_p_is_computed_is_read_reported_and_never_made_anew(
-    environment: dict[str, Any], agents: int, tmp_path: Path
-) -> None:
+def test_sweeps_whose_eps_p_is_computed_are_kept(environment: dict[str, Any], agents: int, tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     sweep = Sweep(name="different", grids=[grid(environments=[environment], agents=[agents])])
     pairs = load_runs(made_sweep(tmp_path / "out", sweep))
@@ -576,8 +534,6 @@ def test_a_class_that_only_borrows_a_registered_name_is_recorded_by_its_own(tmp_
 
 
 # ------------------------------------------------------------------------------------------------ control characters
-
-
 @pytest.mark.parametrize("character", ["\x00", "\x1b", "\n", "\x9b", "\u202e", "\ud800", "\u2028"])
 def test_control_characters_in_a_sweep_are_refused_and_reach_no_terminal(character: str, tmp_path: Path) -> None:
     bad = f"a{character}[31mb"

@@ -72,9 +72,7 @@ def test_hospitals_that_differ_keep_the_next_states(made_up: dict[str, FloatArra
 
 @pytest.mark.slow
 @pytest.mark.full
-def test_hospitals_as_processes_learn_with_secure_sums_what_a_simulation_from_their_logs_does(
-    made_up: dict[str, FloatArray], tmp_path: Path
-) -> None:
+def test_hospitals_as_processes_learn_what_one_run_does(made_up: dict[str, FloatArray], tmp_path: Path) -> None:
     """The example, with tables as in the package but with two doses."""
     assets = tmp_path / "packages" / "icu_sepsis" / "envs" / "assets"
     assets.mkdir(parents=True)
@@ -91,9 +89,8 @@ def test_hospitals_as_processes_learn_with_secure_sums_what_a_simulation_from_th
     )
     assert done.returncode == 0, done.stderr
     assert "with secure sums and logs: worth 0." in done.stdout
-    logs = [
-        counts_from_logs(tmp_path / "kept" / f"hospital-{i}.parquet", (S, A, 51), stationary=True) for i in range(3)
-    ]
+    files = [tmp_path / "kept" / f"hospital-{i}.parquet" for i in range(3)]
+    logs = [counts_from_logs(file, (S, A, 51), stationary=True) for file in files]
     world, algorithm = icu_sepsis(agents=3), FedKLUCBVI(stationary=True, min_round_growth=0.1)
     pooled = logs[0].merge(logs[1]).merge(logs[2])
     promised: dict[str, Any] = {"incumbent": clinicians_policy, "return_range": (0, 1)}

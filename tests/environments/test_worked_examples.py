@@ -105,9 +105,7 @@ def test_what_houses_learn_costs_less_than_the_best_thermostat() -> None:
 @pytest.mark.parametrize(
     ("name", "live"), first_of([("FrozenLake 4x4", False), ("CliffWalking", False), ("CliffWalking", True)], 2)
 )
-def test_a_fleet_learns_to_within_5_percent_of_the_optimum_in_the_environments_own_units(
-    name: str, live: bool
-) -> None:
+def test_a_fleet_learns_to_within_5_percent_of_the_optimum_in_its_own_units(name: str, live: bool) -> None:
     example = runpy.run_path(str(ROOT / "examples" / "gymnasium_fleet.py"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)

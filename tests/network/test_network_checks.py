@@ -59,7 +59,7 @@ def test_requests_are_for_actions_of_the_set_at_a_step_or_at_none(algorithm: Fed
 
     def check(*requests: Request) -> None:
         told = replace(played, requests=requests)
-        check_played(told, member(), broadcast[0], plan.algorithm, 5, early=False)
+        check_played(told, member(), broadcast[0], plan, 5)
 
     assert played.requests
     check(*played.requests)

@@ -141,9 +141,7 @@ async def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: s
 
 
 def test_what_a_kill_while_writing_has_left_is_swept_up(tmp_path: Path) -> None:
-    kept = ServerCheckpoint(tmp_path / "checkpoint")
-    kept.adopt(plan())
-    kept.close()
+    ServerCheckpoint(tmp_path / "checkpoint", plan()).close()
     drafts = [tmp_path / "checkpoint" / ".log-000001.partial-1", tmp_path / "node-0" / ".log-000001.partial-2"]
     for draft in drafts:
         draft.parent.mkdir(exist_ok=True)
@@ -379,7 +377,7 @@ def test_what_has_lost_its_log_is_not_begun_anew(lost: str, tmp_path: Path) -> N
         if lost == "a simulation":
             resume(folder)
         elif lost == "a server":
-            ServerCheckpoint(folder).adopt(plan())
+            ServerCheckpoint(folder, plan())
         else:
             make_nodes(WORLD, SPLIT, tmp_path)[0].enter(plan().welcome())
 

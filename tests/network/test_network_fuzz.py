@@ -125,7 +125,7 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
             if episodes:
                 played = await stream.expect(1)
                 assert isinstance(played, Played)
-                check_played(played, member, POLICY, PLAN.algorithm, CHUNK, early=False)
+                check_played(played, member, POLICY, PLAN, CHUNK)
                 assert played.played == CHUNK or played.requests
                 assert all(POLICY[request.step, request.state] == request.action for request in played.requests)
             else:

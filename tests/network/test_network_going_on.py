@@ -102,7 +102,7 @@ def test_a_finished_run_goes_on_with_more_episodes_as_the_simulation_does(varian
     assert outcome.events == []
     assert_same(outcome.run, expected, regret=False)
     with pytest.raises(InputError, match=f"with {LONG} episodes; it cannot continue with {SHORT}"):
-        ServerCheckpoint(tmp_path / "server").adopt(plan_for(algorithm, world, SHORT, seed=SEED))
+        ServerCheckpoint(tmp_path / "server", plan_for(algorithm, world, SHORT, seed=SEED))
 
 
 @pytest.mark.parametrize("algorithm", [ALGORITHM, FedKLUCBVI()], ids=["moments", "counts"])
@@ -355,8 +355,8 @@ def test_a_waiting_secure_sum_outlasts_an_extension_to_more_transitions(tmp_path
     first = plan_for(FedKLUCBVI(), narrow, 5, **about)
     federate(first, make_nodes(narrow, [1, 1, 1]), tls_files, tmp_path / "server")
     used = counts_in(tmp_path / "server")
-    kept = ServerCheckpoint(tmp_path / "server")
-    plan = kept.adopt(plan_for(FedKLUCBVI(), wide, LONG, **about))
+    kept = ServerCheckpoint(tmp_path / "server", plan_for(FedKLUCBVI(), wide, LONG, **about))
+    plan = kept.plan
     held = coordinator_module.Coordinator(plan, kept).engine.held
     kept.close()
     assert plan.support.numbers > first.support.numbers
@@ -405,8 +405,7 @@ def test_every_round_is_averaged_over_its_own_agents(tmp_path: Path) -> None:
     runs = joined_then_left(WORLD, tmp_path)
     records, agents = runs[-1].records, took_part(runs[-1])
     best = WORLD.common.solve().V[0]
-    kept = ServerCheckpoint(tmp_path / "server")
-    kept.adopt(plan_for(ALGORITHM, WORLD, LONGER, seed=SEED))
+    kept = ServerCheckpoint(tmp_path / "server", plan_for(ALGORITHM, WORLD, LONGER, seed=SEED))
     for number, past in enumerate(kept.past(1, len(agents)) or ()):
         policy, own = np.array(past.arrays["0"]), agents[number]
         common = WORLD.common.evaluate(policy)[0]
@@ -438,7 +437,7 @@ def replayed(run: Any, episodes: int) -> list[RoundRecord]:
     """What ``on_round`` was called with, from the records."""
     about, rows = run.about, (run.records, run.recommendations)
     units = Units.of(about.environment)
-    return [*replay(*rows, planned_episodes=episodes, rules=about.rules, units=units, horizon=about.horizon)]
+    return [*replay(*rows, episodes=episodes, rules=about.rules, units=units, horizon=about.horizon)]
 
 
 def test_a_run_that_agents_joined_and_left_is_shown_everywhere(tmp_path: Path) -> None:

@@ -500,11 +500,9 @@ def test_bins_are_part_of_what_a_run_is(bins: Bins, tmp_path: Path) -> None:
     task = binned(bins)
     with pytest.raises(InputError, match="has changed the run"):
         entered(task, houses_alone()).enter(dataclasses.replace(task, bins=other).welcome())
-    kept = ServerCheckpoint(tmp_path / "kept")
-    kept.adopt(task)
-    kept.close()
+    ServerCheckpoint(tmp_path / "kept", task).close()
     with pytest.raises(InputError, match="holds another run"):
-        ServerCheckpoint(tmp_path / "kept").adopt(dataclasses.replace(task, bins=other))
+        ServerCheckpoint(tmp_path / "kept", dataclasses.replace(task, bins=other))
     with pytest.raises(InputError, match="its bins make"):
         RunPlan(FedKLUCBVI(), Setting(9, 2, 24, 2, 5, 0.0, 0), collection="live", bins=bins)
     with pytest.raises(InputError, match="cannot play in lockstep"):

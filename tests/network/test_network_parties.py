@@ -130,8 +130,8 @@ def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> N
     first = dataclasses.replace(plan(), run="first")
     outcome = federate(first, make_nodes(WORLD, [4]), folder=tmp_path / "run")
     for same in (plan(), dataclasses.replace(plan(), on_away="last")):
-        again = ServerCheckpoint(tmp_path / "run")
-        assert again.adopt(same).run == first.run
+        again = ServerCheckpoint(tmp_path / "run", same)
+        assert again.plan.run == first.run
         again.close()
     for other in (
         dataclasses.replace(plan(), setting=dataclasses.replace(plan().setting, seed=2)),
@@ -139,11 +139,11 @@ def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> N
         RunPlan(ALGORITHM, plan().setting),
     ):
         with pytest.raises(InputError, match="holds another run"):
-            ServerCheckpoint(tmp_path / "run").adopt(other)
+            ServerCheckpoint(tmp_path / "run", other)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "todo.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match=r"manifest.json"):
-        ServerCheckpoint(tmp_path / "notes").adopt(plan())
+        ServerCheckpoint(tmp_path / "notes", plan())
     assert_simulation(outcome, plan())
 
 

@@ -253,7 +253,7 @@ def test_nodes_evaluate_a_policy_as_one_process_does_and_tell_returns_only(
 def test_a_server_resumes_with_the_promises_it_was_begun_with(tmp_path: Path) -> None:
     federate(promising(100, ASKED), make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server")
     with pytest.raises(InputError, match="holds another run"):
-        ServerCheckpoint(tmp_path / "server").adopt(plan_for(ALGORITHM, WORLD, 300, seed=3))
+        ServerCheckpoint(tmp_path / "server", plan_for(ALGORITHM, WORLD, 300, seed=3))
     result = federate(promising(300, ASKED), make_nodes(WORLD, (2, 2), tmp_path), folder=tmp_path / "server").run
     assert result.episodes_played == 300
     assert kept(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +38,8 @@ def test_the_stored_rows_are_those_of_the_sweep() -> None:
 
 
 def in_order() -> list[Job]:
-    environments, algorithms = list(BOARD.environments), list(ALGORITHMS)
-    return sorted(
-        JOBS, key=lambda job: (environments.index(str(job.environment)), algorithms.index(job.algorithm), job.seed)
-    )
+    places = {name: place for names in (BOARD.environments, ALGORITHMS) for place, name in enumerate(names)}
+    return sorted(JOBS, key=lambda job: (places[str(job.environment)], places[job.algorithm], job.seed))
 
 
 @pytest.mark.parametrize(
@@ -68,11 +67,8 @@ def made_up(seeds: int = 4) -> list[Row]:
     """Three algorithms on two environments, the last of them on one only."""
     rng = np.random.default_rng(5)
     names = [("a", "fed-ucbvi"), ("b", "fed-ucbvi"), ("a", "x"), ("b", "x"), ("a", "y")]
-    return [
-        Row(env, name, 2, 30, seed, float(rng.uniform(1, 9)), 7 + seed, 10, 20, 1.5, 2.0)
-        for env, name in names
-        for seed in range(seeds)
-    ]
+    some = product(names, range(seeds))
+    return [Row(*who, 2, 30, seed, float(rng.uniform(1, 9)), 7 + seed, 10, 20, 1.5, 2.0) for who, seed in some]
 
 
 def test_ratios_are_geometric_means_over_environments_with_students_interval_over_seeds() -> None:
@@ -165,9 +161,6 @@ def test_the_page_can_be_drawn() -> None:
     assert len(section.figures[0].panels) == len(BOARD.environments)
 
 
-# ------------------------------------------------------------------------------------------------- the command
-
-
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> LeaderboardPlan:
     """A board of two environments, whose standing rows are those of three algorithms."""
@@ -181,9 +174,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> LeaderboardPlan:
 
 
 @pytest.mark.slow
-def test_an_algorithm_of_ones_own_is_run_everywhere_and_shown_among_the_others(
-    small: LeaderboardPlan, tmp_path: Path
-) -> None:
+def test_an_algorithm_of_ones_own_is_run_and_shown_among_the_others(small: LeaderboardPlan, tmp_path: Path) -> None:
     own = "examples.epsilon_greedy:EpsilonGreedy"
     words = ["leaderboard", "--algorithm", own, "--store", tmp_path / "runs", "--jobs", 1, "--json"]
     result = call(*words, "--out", tmp_path / "board")

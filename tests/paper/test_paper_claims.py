@@ -1,34 +1,42 @@
-"""The rules by which claims are judged, on constructed runs: every outcome can come about, and only by its rule."""
+"""The rules by which claims are judged, on constructed runs, every outcome by its rule; the table of algorithms."""
 
 from __future__ import annotations
 
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy import stats
 
+from commands import call, refusal
+from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.paper import ablations, section5, table1, theory, tuned
+from fed_ucbvi.paper import ablations, experiment, section5, table1, theory, tuned
+from fed_ucbvi.paper.experiment import RunScale
 from fed_ucbvi.paper.judging import Claim, judge
-from fed_ucbvi.report.traces import Trace, Traces
+from fed_ucbvi.report.traces import Pair, Trace, Traces, table_of
+from fed_ucbvi.sweeps.specification import Sweep
 from made_up_runs import T, group, known, table, trace, verdict_on
 
 Cell = tuple[str, str, int, float, float, int]
 
 
-def cells(*several: Cell, label: str = "", fired: int = 0) -> Traces:
+def cells(*several: Cell, **more: Any) -> Traces:
     """Groups of five runs from (environment, algorithm, M, eps_p, regret, rounds)."""
-    return table(
-        *(
-            group(env, name, [regret] * 5, agents=M, eps_p=eps_p, rounds=rounds, label=label, fired=fired)
-            for env, name, M, eps_p, regret, rounds in several
-        )
-    )
+    groups = [
+        group(env, name, [regret] * 5, agents=M, eps_p=eps_p, rounds=rounds, **more)
+        for env, name, M, eps_p, regret, rounds in several
+    ]
+    return table(*groups)
 
 
 def over_agents(env: str, slope: float, rounds_slope: float = 0.0) -> Traces:
     """Fed-UCBVI with regret and rounds like powers of M."""
-    return cells(
-        *((env, "fed-ucbvi", m, 0.0, 1000 * m**slope, round(50 * m**rounds_slope)) for m in (1, 2, 4, 8, 16, 32))
-    )
+    figures = [(m, 0.0, 1000 * m**slope, round(50 * m**rounds_slope)) for m in (1, 2, 4, 8, 16, 32)]
+    return cells(*((env, "fed-ucbvi", *one) for one in figures))
 
 
 def over_eps_p(*shares: float) -> Traces:
@@ -70,9 +78,7 @@ OUTCOMES: dict[Claim, list[tuple[Traces, str, str]]] = {
     ("claim", "runs", "expected", "measured"),
     [pytest.param(claim, *case, id=f"{claim.name}-{case[1]}") for claim, some in OUTCOMES.items() for case in some],
 )
-def test_every_outcome_comes_about_at_the_limits_of_its_rule(
-    claim: Claim, runs: Traces, expected: str, measured: str
-) -> None:
+def test_every_outcome_comes_about_at_the_limits(claim: Claim, runs: Traces, expected: str, measured: str) -> None:
     found = verdict_on(claim, runs)
     assert found.outcome == expected
     assert measured in found.measured
@@ -99,19 +105,11 @@ def test_saturation_shows_in_the_slope_of_the_last_step() -> None:
     assert "from M = 1 to 8 it is −1.00, from M = 8 to 64 it is 0.00" in found.measured  # noqa: RUF001
 
 
-# ---------------------------------------------------------------------------------------------- comparison
+FAR_BELOW = {(0.1, 0.5): "holds", (0.4, 1.5): "holds partly", (0.9, 0.8, 0.7): "holds partly"}
+FAR_BELOW |= {(0.4, 1.5, 1.5): "does not hold", (1.0, 1.0): "does not hold"}
 
 
-@pytest.mark.parametrize(
-    ("ratios", "expected"),
-    [
-        ((0.1, 0.5), "holds"),
-        ((0.4, 1.5), "holds partly"),
-        ((0.9, 0.8, 0.7), "holds partly"),
-        ((0.4, 1.5, 1.5), "does not hold"),
-        ((1.0, 1.0), "does not hold"),
-    ],
-)
+@pytest.mark.parametrize(("ratios", "expected"), FAR_BELOW.items())
 def test_a_regret_is_far_below_another_at_half_of_it(ratios: tuple[float, ...], expected: str) -> None:
     some = [("gridworld", "fed-ucbvi", 2 + k, 0.0, 100 * ratio, 9) for k, ratio in enumerate(ratios)]
     some += [("gridworld", "fedq-bernstein", 2 + k, 0.0, 100.0, 9) for k in range(len(ratios))]
@@ -155,18 +153,10 @@ def test_what_cannot_be_judged_is_not_judged() -> None:
 
 
 def test_every_claim_of_the_paper_is_judged_where_all_data_is_there() -> None:
-    some = [
-        (env, name, m, eps_p, 100.0 / m, 9)
-        for env in ("gridworld", "synthetic")
-        for name in ("fed-ucbvi", "fedq-bernstein")
-        for m in (2, 5)
-        for eps_p in (0.0, 0.1)
-    ]
-    names = [verdict.name for verdict in section5.EXPERIMENT.judge(cells(*some))]
+    some = product(("gridworld", "synthetic"), ("fed-ucbvi", "fedq-bernstein"), (2, 5), (0.0, 0.1))
+    runs = cells(*((env, name, m, eps_p, 100.0 / m, 9) for env, name, m, eps_p in some))
+    names = [verdict.name for verdict in section5.EXPERIMENT.judge(runs)]
     assert names == [claim.name for claim in (*section5.CLAIMS, section5.BELOW)]
-
-
-# --------------------------------------------------------------------------------- rules of single experiments
 
 
 @pytest.mark.parametrize(
@@ -217,3 +207,85 @@ def test_the_linear_regime_ends_where_the_mean_regret_has_halved() -> None:
     run = trace("fed-ucbvi", 1, 0.0, 1.0, 1, curve=bent)
     longer = Trace(**{**vars(run), "points": run.points * 1000, "regret": run.regret})
     assert theory.linear_until(longer) == pytest.approx(0.2 * T * 1000, rel=0.03)
+
+
+SHORT = {"gridworld": 40, "synthetic": 60}
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[Pair]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "EPISODES", SHORT)
+        jobs = Sweep(name="short", grids=table1.grids(RunScale(seeds=2))).jobs()
+    return [(job, Trace.of(job.run())) for job in jobs]
+
+
+def test_every_algorithm_runs_on_both_environments_with_every_seed(pairs: list[Pair]) -> None:
+    done = [(job.environment, job.algorithm, job.seed) for job, _ in pairs]
+    assert sorted(done) == sorted((env, name, seed) for env in SHORT for name in ALGORITHMS for seed in range(2))
+    for job, _ in pairs:
+        assert job.agents == (1 if ALGORITHMS[job.algorithm].single_agent else experiment.BASE_AGENTS)
+        assert job.env_seed == job.seed
+        assert job.episodes == SHORT[job.environment]
+
+
+def test_the_table_holds_the_means_of_the_runs_with_their_intervals(pairs: list[Pair]) -> None:
+    for env, rows in table1.tabulate(table_of(pairs))["tables"].items():
+        assert [row["algorithm"] for row in rows] == list(ALGORITHMS)
+        for row in rows:
+            replicates = [run for job, run in pairs if (job.environment, job.algorithm) == (env, row["algorithm"])]
+            regrets = [run.regret for run in replicates]
+            assert row["regret"]["mean"] == pytest.approx(np.mean(regrets))
+            error = np.std(regrets, ddof=1) / np.sqrt(len(regrets))
+            high = np.mean(regrets) * np.exp(stats.t.ppf(0.975, len(regrets) - 1) * error / np.mean(regrets))
+            assert row["median"] == pytest.approx(np.median(regrets))
+            assert row["regret"]["high"] == pytest.approx(high)
+            assert row["rounds"]["mean"] == pytest.approx(np.mean([run.rounds for run in replicates]))
+            assert row["megabytes_up"] == pytest.approx(np.mean([run.bytes_up for run in replicates]) / 1e6)
+
+
+def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(pairs: list[Pair]) -> None:
+    section = table1.analyse(table_of(pairs), RunScale(seeds=2))
+    (figure,) = section.figures
+    for panel, env in zip(figure.panels, SHORT, strict=True):
+        assert len(panel.series) == len(ALGORITHMS)
+        for series, name in zip(panel.series, ALGORITHMS, strict=True):
+            replicates = [run for job, run in pairs if (job.environment, job.algorithm) == (env, name)]
+            assert series.x[-1] == pytest.approx(np.mean([run.bytes_up + run.bytes_down for run in replicates]) / 1e6)
+            assert series.y[-1] == pytest.approx(np.mean([run.regret for run in replicates]))
+
+
+def test_every_ordering_is_judged_and_names_algorithms_that_exist(pairs: list[Pair]) -> None:
+    assert {name for ordering in table1.ORDERINGS for name in ordering.algorithms} <= set(ALGORITHMS)
+    assert len(table1.EXPERIMENT.judge(table_of(pairs))) == len(table1.ORDERINGS)
+    few = [(job, run) for job, run in pairs if job.algorithm in ("fed-ucbvi", "fedq-bernstein")]
+    assert [one.claim for one in table1.EXPERIMENT.judge(table_of(few))] == [f"{table1.ORDERINGS[0].text}."]
+
+
+@pytest.mark.slow
+def test_the_command_writes_markdown_and_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "EPISODES", {"synthetic": 30})
+    words = ("--algorithm", "fed-ucbvi", "--algorithm", "fedq-bernstein", "--seeds", 2, "--json")
+    printed = call("compare", *words, "--out", tmp_path / "table.md")
+    assert printed.exit_code == 0, printed.output
+    rows = json.loads(printed.stdout)["tables"]["synthetic"]
+    text = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert [row["algorithm"] for row in rows] == ["fed-ucbvi", "fedq-bernstein"]
+    for row in rows:
+        assert f"| {row['algorithm']} | {row['kind']} |" in text
+    assert text.count("| claim |") == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), [(["fed-ucbv"], "did you mean 'fed-ucbvi'?"), (["ucbvi", "ucbvi"], "named twice")]
+)
+def test_names_that_cannot_be_compared_are_refused(names: list[str], message: str) -> None:
+    words = [word for name in names for word in ("--algorithm", name)]
+    assert message in refusal("compare", *words, "--seeds", "1")
+
+
+def test_liars_can_be_asked_for_on_the_command_line() -> None:
+    words = ("run", "--episodes", "60", "--agents", "4", "--option", "nu=10", "--json", "--liars", "0.25", "--attack")
+    environment = json.loads(call(*words, "counts").stdout)["environment"]
+    assert (environment["attack"], len(environment["liars"])) == ("counts", 1)
+    assert "did you mean 'counts'?" in refusal(*words, "conts")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from math import comb
 
@@ -24,8 +25,6 @@ from fed_ucbvi.results.statistics import student_interval
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from made_up_runs import group, known, table, verdict_on
-
-# ------------------------------------------------------------------------------------------------- the sign test
 
 
 def spent(bounds: Sequence[int]) -> list[Fraction]:
@@ -119,9 +118,6 @@ def test_about_so_many_seeds_decide_as_are_said_to_be_needed() -> None:
     assert Majority(None, 8, 10).needed == 20, "the next look, if fewer would do"
 
 
-# ------------------------------------------------------------------------------------------------------ verdicts
-
-
 @pytest.mark.parametrize(
     ("outcomes", "expected"),
     [
@@ -205,10 +201,8 @@ def test_further_seeds_go_to_open_claims_alone_look_by_look_until_they_are_decid
         return [verdict_on(section5.HETEROGENEITY, runs.having(environment=name)) for name in worlds]
 
     def grids(scale: RunScale) -> list[dict[str, object]]:
-        return [
-            scale.grid(["fed-ucbvi"], environments=[name], episodes=[9], agents=[2], eps_p=[0.0, 0.1])
-            for name in worlds
-        ]
+        sizes = {"episodes": [9], "agents": [2], "eps_p": [0.0, 0.1]}
+        return [scale.grid(["fed-ucbvi"], environments=[name], **sizes) for name in worlds]
 
     def made(self: Runs, jobs: Sequence[Job]) -> Traces:
         found: dict[tuple[object, float], list[Job]] = {}
@@ -247,29 +241,18 @@ def test_further_seeds_go_to_open_claims_alone_look_by_look_until_they_are_decid
     assert set(places(9)) == {"sweeps/main"}
 
 
-# ----------------------------------------------------------------------------------------------------- tuning
-
-
 def tried(worst: dict[float, float], algorithm: str = "fed-ucbvi", episodes: int = 1000) -> list[Group]:
     """Tuning runs with these largest regrets by factor, and an evaluation with other seeds."""
-    runs = [
-        group("gridworld", algorithm, [most / 2, most], label=f"k = {k:g}", first_seed=1000)
-        for k, most in worst.items()
-    ]
-    return [*runs, group("gridworld", algorithm, [5.0, 6.0], label=tuned.BEST, episodes=episodes)]
+    made = partial(group, "gridworld", algorithm)
+    runs = [made([most / 2, most], label=f"k = {k:g}", first_seed=1000) for k, most in worst.items()]
+    return [*runs, made([5.0, 6.0], label=tuned.BEST, episodes=episodes)]
 
 
 @pytest.mark.parametrize(
-    ("worst", "edge"),
-    [
-        ({0.25: 9.0, 0.5: 4.0, 1.0: 8.0}, None),
-        ({0.25: 3.0, 0.5: 4.0, 1.0: 8.0}, "least"),
-        ({0.25: 9.0, 0.5: 4.0, 1.0: 2.0}, "largest"),
-    ],
+    ("regrets", "edge"), [((9.0, 4.0, 8.0), None), ((3.0, 4.0, 8.0), "least"), ((9.0, 4.0, 2.0), "largest")]
 )
-def test_a_best_factor_at_the_edge_of_the_grid_is_said_beside_the_verdict(
-    worst: dict[float, float], edge: str | None
-) -> None:
+def test_a_best_factor_at_the_edge_of_the_grid_is_told(regrets: tuple[float, ...], edge: str | None) -> None:
+    worst = dict(zip((0.25, 0.5, 1.0), regrets, strict=True))
     runs = tried(worst)
     ((factor, found),) = tuned.best_factors(table(*runs)).values()
     assert found == edge
@@ -295,12 +278,9 @@ def test_tuning_with_a_shorter_t_than_the_evaluation_is_said_beside_the_verdict(
 def all_tried(best: dict[tuple[str, str], float]) -> Traces:
     """Tuning runs of all, with the least regret at these factors, and at 1/8 for the rest."""
     runs = []
-    for environment in ("gridworld", "synthetic"):
-        for name in tuned.TUNED:
-            at = best.get((environment, name), 0.125)
-            for k in tuned.FACTORS:
-                regret = float(1 + abs(np.log2(k / at)))
-                runs.append(group(environment, name, [regret] * 6, label=f"k = {k:g}", first_seed=1000))
+    for environment, name, k in product(("gridworld", "synthetic"), tuned.TUNED, tuned.FACTORS):
+        regret = float(1 + abs(np.log2(k / best.get((environment, name), 0.125))))
+        runs.append(group(environment, name, [regret] * 6, label=f"k = {k:g}", first_seed=1000))
     return table(*runs)
 
 

@@ -73,9 +73,6 @@ def series_of(report: PageContent, figure: str, panel: str) -> list[Series]:
     return list(next(one for one in found.panels if one.title == panel).series)
 
 
-# ------------------------------------------------------------------------------------------------ what is run
-
-
 def test_the_default_is_the_papers_setting() -> None:
     assert EPISODES == {"gridworld": 30_000, "synthetic": 3_000}
     assert AGENTS == (2, 5, 10, 20, 50, 100)
@@ -136,9 +133,6 @@ def test_tuning_instances_are_never_evaluated_on() -> None:
     assert len(set(sizes.values())) == 1, "every algorithm has the same number of trials"
 
 
-# -------------------------------------------------------------------------------------------- what is written
-
-
 @pytest.mark.full
 def test_every_figure_and_table_is_written(made: Made, report: PageContent) -> None:
     out, printed = made
@@ -164,13 +158,12 @@ def test_figures_show_the_means_of_the_runs_on_disk(report: PageContent, runs: F
         for series in series_of(report, figure, "GridWorld"):
             algorithm = {"Fed-UCBVI": "fed-ucbvi", "FedQ-Bernstein": "fedq-bernstein"}.get(series.name)
             for x, y in zip(series.x, series.y, strict=True):
+                wanted = (algorithm, algorithm, "gridworld", x, series.variant)
                 replicates = [
-                    run[1] if figure == "figure2" else run[2]
-                    for run in runs
-                    if (run[0].algorithm, run[0].label, run[0].environment) == (algorithm, algorithm, "gridworld")
-                    and run[0].agents == x
-                    and f"εₚ = {run[0].eps_p:.2g}" == series.variant
-                    and run[0].seed < QUICK_SEEDS
+                    regret if figure == "figure2" else rounds
+                    for job, regret, rounds in runs
+                    if (job.algorithm, job.label, job.environment, job.agents, f"εₚ = {job.eps_p:.2g}") == wanted
+                    and job.seed < QUICK_SEEDS
                 ]
                 if replicates:
                     assert y == pytest.approx(np.mean(replicates))
@@ -210,11 +203,8 @@ def test_tuned_runs_have_the_factor_that_was_best_in_tuning(report: PageContent,
     names = {"GridWorld": "gridworld", "synthetic MDP": "synthetic"}
     for row in section(report, "fair").tables[0].rows:
         algorithm = next(name for name in tuned.TUNED if label_of(name) == row[1])
-        tried = {
-            key[2]: max(replicates)
-            for key, replicates in regrets.items()
-            if key[:2] == (names[str(row[0])], algorithm)
-        }
+        cell = (names[str(row[0])], algorithm)
+        tried = {key[2]: max(replicates) for key, replicates in regrets.items() if key[:2] == cell}
         assert float(str(row[3])) == min(tried, key=lambda factor: tried[factor])
 
 
@@ -270,9 +260,6 @@ def test_every_run_of_a_reproduction_is_read_once(tmp_path: Path, monkeypatch: p
     assert done.exit_code == 0, done.output
     files = list((tmp_path / "out/sweeps").rglob("*.parquet"))
     assert sorted(reads) == sorted(path.stem for path in files)
-
-
-# ------------------------------------------------------------------------------------------ incomplete, resumed
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
@@ -344,9 +331,7 @@ def test_a_reproduction_without_a_single_run_is_refused(small: Path) -> None:
     assert "no finished run" in refusal("report", small)
 
 
-def test_an_interruption_keeps_what_is_done_and_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_keeps_runs_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise SweepInterrupted(SweepOutcome("main", tmp_path, 10, 3, 0, {}, (), 1.0))
 
@@ -366,9 +351,6 @@ def test_failed_runs_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> N
     result = call("reproduce", "--out", small, "--resume")
     assert result.exit_code == 1
     assert "run abc failed: MemoryError: too large" in result.stderr
-
-
-# ---------------------------------------------------------------------------------------------------- own sweeps
 
 
 @pytest.mark.full
@@ -420,9 +402,6 @@ def test_rows_of_a_sweeps_table_can_be_told_apart(variants: Path, tmp_path: Path
     assert set(names) <= set(table.columns)
     assert table.select(names).unique().height == table.height == 6
     assert set(table["states"]) == {3, 4}
-
-
-# ----------------------------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,7 @@ def test_the_five_shops_get_what_their_own_tables_say(result: Run) -> None:
 def test_the_five_shops_are_told_the_best_shared_policy_and_their_own_optima(fleet: Federation, result: Run) -> None:
     """Euro a month, computed elsewhere: best shared policy 120.2 to 121.8, own optima 122.3."""
     figures = result.original_units
-    assert round(figures["best_common_lower"], 1) == 120.2
-    assert round(figures["best_common_upper"], 1) == 121.8
+    assert (round(figures["best_common_lower"], 1), round(figures["best_common_upper"], 1)) == (120.2, 121.8)
     tables = [shops.shop(mean) for mean in shops.DEMANDS]
     own = [optimum(*table, shops.FIRST, shops.DAYS) for table in tables]
     assert figures["own_optimal_value"] == pytest.approx(np.mean(own), abs=1e-9)
@@ -147,8 +146,7 @@ def test_a_run_over_the_network_has_the_figures_of_the_simulation() -> None:
 def test_the_figures_are_saved_and_in_json(result: Run, tmp_path: Path) -> None:
     result.save(tmp_path / "run")
     loaded = Run.load(tmp_path / "run")
-    assert loaded == result
-    assert Run.from_bytes(result.to_bytes()) == result
+    assert (loaded, Run.from_bytes(result.to_bytes())) == (result, result)
     summary = json.loads(json.dumps(loaded.summary(), allow_nan=False))
     assert summary["agents_value"]["mean"] == result.agents_value.mean
     assert summary["agents_alike"] is False

@@ -26,8 +26,6 @@ LOCAL = FedUCBVI(synchronisation="local")
 
 
 # ------------------------------------------------------------------------------- enumeration, from dense tables
-
-
 def dense_tables(federation: Federation) -> tuple[FloatArray, FloatArray]:
     """``P[M,H,S,A,S]`` and ``r[M,H,S,A]``."""
     M, H, S, A = federation.agents, federation.horizon, federation.states, federation.actions
@@ -88,17 +86,8 @@ def small_federations(number: int, states: int = 2, horizon: int = 3) -> Iterato
             mdps = [random_mdp(rng, states, 2, horizon, zeros=0.4) for _ in range(agents)]
             yield Federation.from_mdps(mdps, reference="mean")
         else:
-            yield random_federation(
-                rng,
-                agents,
-                states,
-                2,
-                horizon,
-                eps_p=(0.05, 0.3, 0.8)[seed // 3 % 3],
-                stationary=seed % 2 == 0,
-                own_rewards=seed % 5 < 3,
-                own_starts=seed % 7 < 3,
-            )
+            kind = {"stationary": seed % 2 == 0, "own_rewards": seed % 5 < 3, "own_starts": seed % 7 < 3}
+            yield random_federation(rng, agents, states, 2, horizon, eps_p=(0.05, 0.3, 0.8)[seed // 3 % 3], **kind)
 
 
 def parity_federation() -> Federation:
@@ -106,15 +95,12 @@ def parity_federation() -> Federation:
     to = np.eye(3)
     rewards = np.zeros((2, 3, 3, 2))
     rewards[0, 2, 0, 0] = rewards[1, 2, 0, 1] = 1.0
-    mdps = [
-        MDP(np.stack([[to[i + 1], to[i + 1]], [to[0], to[0]], [to[0], to[0]]]), rewards[i], initial=0) for i in (0, 1)
-    ]
+    kernels = [np.stack([[to[i + 1], to[i + 1]], [to[0], to[0]], [to[0], to[0]]]) for i in (0, 1)]
+    mdps = [MDP(kernel, own, initial=0) for kernel, own in zip(kernels, rewards, strict=True)]
     return Federation.from_mdps(mdps, reference="mean")
 
 
 # -------------------------------------------------------------------------------------------------- the bracket
-
-
 @pytest.mark.parametrize("number", first_of([50, 500]))
 def test_the_bracket_is_closed_and_right_on_small_federations(number: int) -> None:
     for federation in itertools.chain(small_federations(number // 2), small_federations(number // 2, horizon=2)):
@@ -224,8 +210,6 @@ def test_liars_do_not_count() -> None:
 
 
 # -------------------------------------------------------------------------------------------- ascent and floors
-
-
 @pytest.mark.slow
 def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
     for federation in small_federations(60, states=3):
@@ -244,10 +228,8 @@ def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
 
 def test_the_starts_differ_and_every_agent_gives_one_where_they_are_few() -> None:
     federation = next(small_federations(1, states=3))
-    starts = [
-        policy.tobytes()
-        for policy in starting_policies(federation.differing_tables, federation.common.solve().policy)
-    ]
+    tables, common = federation.differing_tables, federation.common.solve().policy
+    starts = [policy.tobytes() for policy in starting_policies(tables, common)]
     assert len(starts) == len(set(starts))
     for i in range(federation.agents):
         assert federation.agent(i).solve().policy.tobytes() in starts
@@ -330,13 +312,10 @@ def test_reachable_is_where_some_policy_takes_some_agent() -> None:
                 d = np.einsum("ms,mst->mt", d, P[:, h, np.arange(S), policy[h]])
         assert np.array_equal(federation.differing_tables.reachable, seen)
     world = gridworld(agents=2, eps_p=0.1).differing_tables.reachable
-    assert world[0].sum() == 1
-    assert world[1].sum() == 3
+    assert (world[0].sum(), world[1].sum()) == (1, 3)
 
 
 # --------------------------------------------------------------------------------------------- regret of a run
-
-
 @pytest.mark.parametrize("driver", ["episodes", "counts"])
 @pytest.mark.parametrize("environment", [gridworld, synthetic])
 def test_federated_regret_is_the_sum_over_episodes_of_what_the_best_policy_gains(

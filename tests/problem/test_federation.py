@@ -19,7 +19,7 @@ from fed_ucbvi.problem.mdp import MDP
 from problems import dense_agents, random_dense_kernel, random_federation, random_mdp, random_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
-EPS = st.floats(0, 1, exclude_max=True)
+EPS, ZEROS, STEPS = st.floats(0, 1, exclude_max=True), st.floats(0, 0.9), st.sampled_from([1, 3])
 CLOSE = 1e-12
 
 
@@ -38,31 +38,16 @@ def largest_common_share(agents: FloatArray) -> float:
     count = rows.shape[1] * states
     above = np.hstack([np.tile(np.eye(count), (M, 1)), np.zeros((M * count, 1))])
     sums = np.hstack([np.kron(np.eye(rows.shape[1]), np.ones((1, states))), -np.ones((rows.shape[1], 1))])
-    found = linprog(
-        c=np.append(np.zeros(count), -1.0),
-        A_ub=above,
-        b_ub=rows.reshape(-1),
-        A_eq=sums,
-        b_eq=np.zeros(rows.shape[1]),
-        bounds=(0, None),
-        method="highs",
-    )
+    cost, zero = np.append(np.zeros(count), -1.0), np.zeros(rows.shape[1])
+    found = linprog(cost, above, rows.reshape(-1), sums, zero, bounds=(0, None), method="highs")
     assert found.success
     return -float(found.fun)
 
 
 # Mixtures -------------------------------------------------------------------------------------------------------
-
-
-@given(
-    seed=SEEDS,
-    eps_p=st.just(0.0) | EPS,
-    agents=st.integers(1, 4),
-    steps=st.lists(st.sampled_from([1, 3]), min_size=2, max_size=2),
-    zeros=st.floats(0, 0.9),
-)
-def test_a_mixture_is_the_weighted_sum_of_dense_kernels(
-    seed: int, eps_p: float, agents: int, steps: list[int], zeros: float
+@given(seed=SEEDS, eps_p=st.just(0.0) | EPS, agents=st.integers(1, 4), steps=st.tuples(STEPS, STEPS), zeros=ZEROS)
+def test_a_mixture_is_the_weighted_sum(
+    seed: int, eps_p: float, agents: int, steps: tuple[int, int], zeros: float
 ) -> None:
     rng = np.random.default_rng(seed)
     common = random_dense_kernel(rng, 4, 2, steps=steps[0], zeros=zeros)
@@ -88,9 +73,7 @@ def test_kernels_and_dense_tables_give_the_same_mixture() -> None:
 
 @pytest.mark.parametrize("own_rewards", [False, True])
 @pytest.mark.parametrize("own_starts", [False, True])
-def test_each_agent_has_its_own_rewards_and_start_and_the_common_mdp_their_means(
-    own_rewards: bool, own_starts: bool
-) -> None:
+def test_agents_have_own_rewards_and_starts_and_the_common_mdp_the_means(own_rewards: bool, own_starts: bool) -> None:
     rng = np.random.default_rng([3, own_rewards, own_starts])
     M, S, A, H = 4, 3, 2, 3
     rewards = rng.random((M if own_rewards else 1, H, S, A))
@@ -106,8 +89,7 @@ def test_each_agent_has_its_own_rewards_and_start_and_the_common_mdp_their_means
     np.testing.assert_allclose(federation.common.rewards, mean_reward, rtol=0, atol=1e-15)
     np.testing.assert_allclose(federation.common.initial, mean_start, rtol=0, atol=1e-15)
     largest = max(np.abs(rewards[i] - rewards[j]).max() for i, j in itertools.product(range(len(rewards)), repeat=2))
-    assert federation.eps_r == largest
-    assert (federation.eps_r > 0) == own_rewards
+    assert (federation.eps_r, federation.eps_r > 0) == (largest, own_rewards)
 
 
 def test_rewards_of_agents_may_be_stationary_each() -> None:
@@ -125,8 +107,7 @@ def test_description_and_layout_are_kept() -> None:
     assert plain.layout is None
     more: dict[str, Any] = {"description": {"name": "coin"}, "layout": {"rows": 1}}
     named = Federation.mixture(table, [table], 0.1, rewards=np.ones((2, 1)), initial=0, horizon=2, **more)
-    assert named.description == {"name": "coin"}
-    assert named.layout == {"rows": 1}
+    assert (named.description, named.layout) == ({"name": "coin"}, {"rows": 1})
 
 
 def test_the_tables_of_a_federation_cannot_be_written() -> None:
@@ -169,15 +150,10 @@ def test_what_makes_no_mixture_is_refused(changes: dict[str, Any], message: str)
 
 
 # Any agents: the smallest eps_p and eps_r ------------------------------------------------------------------------
-
-
 @given(seed=SEEDS, eps_p=EPS, agents=st.integers(1, 5), zeros=st.floats(0, 0.9), stationary=st.booleans())
-def test_the_smallest_eps_p_is_never_above_the_one_that_made_the_agents(
-    seed: int, eps_p: float, agents: int, zeros: float, stationary: bool
-) -> None:
-    made = random_federation(
-        np.random.default_rng(seed), agents, 4, 2, 2, eps_p=eps_p, zeros=zeros, stationary=stationary
-    )
+def test_eps_p_is_never_above_the_given(seed: int, eps_p: float, agents: int, zeros: float, stationary: bool) -> None:
+    rng = np.random.default_rng(seed)
+    made = random_federation(rng, agents, 4, 2, 2, eps_p=eps_p, zeros=zeros, stationary=stationary)
     # with eps_p within rounding of 1 the common part may vanish from the stored numbers
     reference = "overlap" if eps_p < 1 - 1e-9 else "mean"
     found = Federation.from_mdps(agents_of(made), reference=reference)
@@ -186,9 +162,7 @@ def test_the_smallest_eps_p_is_never_above_the_one_that_made_the_agents(
 
 
 @given(seed=SEEDS, eps_p=st.floats(1e-6, 0.999))
-def test_the_smallest_eps_p_is_the_one_that_made_agents_whose_own_kernels_share_no_mass(
-    seed: int, eps_p: float
-) -> None:
+def test_the_smallest_eps_p_made_the_agents_where_their_own_kernels_share_no_mass(seed: int, eps_p: float) -> None:
     rng = np.random.default_rng(seed)
     common = random_dense_kernel(rng, 3, 2)
     own = [random_dense_kernel(rng, 3, 2) for _ in range(3)]
@@ -197,16 +171,13 @@ def test_the_smallest_eps_p_is_the_one_that_made_agents_whose_own_kernels_share_
     made = Federation.mixture(common, own, eps_p, rewards=np.zeros((3, 2)), initial=0, horizon=2)
     found = Federation.from_mdps(agents_of(made))
     assert found.eps_p == pytest.approx(eps_p, abs=CLOSE)
-    np.testing.assert_allclose(
-        found.common.kernel.dense()[0, 2, 1], common[0, 2, 1], rtol=0, atol=1e-11 / (1 - eps_p)
-    )
+    shared = found.common.kernel.dense()[0, 2, 1]
+    np.testing.assert_allclose(shared, common[0, 2, 1], rtol=0, atol=1e-11 / (1 - eps_p))
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(("agents", "states", "zeros"), [(2, 2, 0.0), (3, 3, 0.2), (5, 4, 0.0), (2, 4, 0.3)])
-def test_the_smallest_eps_p_is_what_linear_programming_finds(
-    agents: int, states: int, zeros: float, seed: int
-) -> None:
+def test_the_smallest_eps_p_is_what_a_linear_program_finds(agents: int, states: int, zeros: float, seed: int) -> None:
     rng = np.random.default_rng([agents, states, seed])
     mdps = [random_mdp(rng, states, 2, 2, zeros=zeros, stationary_kernel=seed % 2 == 0) for _ in range(agents)]
     found = Federation.from_mdps(mdps, reference="mean")  # also where Assumption 1 fails
@@ -227,8 +198,7 @@ def test_the_common_kernel_leaves_every_agent_a_kernel_of_its_own(seed: int, age
 def test_equal_agents_have_eps_p_and_eps_r_zero_and_their_kernel_in_common() -> None:
     mdp = random_mdp(np.random.default_rng(12), 5, 3, 4)
     federation = Federation.from_mdps([mdp] * 7)
-    assert federation.eps_p == 0.0
-    assert federation.eps_r == 0.0
+    assert (federation.eps_p, federation.eps_r) == (0.0, 0.0)
     assert federation.rewards.shape[0] == 1
     np.testing.assert_allclose(federation.common.kernel.dense(), mdp.kernel.dense(), rtol=0, atol=1e-15)
     np.testing.assert_allclose(federation.common.solve().V, mdp.solve().V, rtol=0, atol=CLOSE)

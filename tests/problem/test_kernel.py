@@ -16,7 +16,7 @@ from fed_ucbvi.problem.kernel import Kernel, align
 from problems import random_dense_kernel, row_of
 
 SEEDS = st.integers(0, 2**32 - 1)
-SIZES = st.integers(1, 5)
+SIZES, FLAGS = st.integers(1, 5), st.lists(st.booleans(), min_size=1, max_size=4)
 
 
 def uniform_table(steps: int = 2, states: int = 3, actions: int = 2) -> FloatArray:
@@ -24,9 +24,7 @@ def uniform_table(steps: int = 2, states: int = 3, actions: int = 2) -> FloatArr
 
 
 @given(seed=SEEDS, steps=SIZES, states=SIZES, actions=SIZES, zeros=st.floats(0, 1))
-def test_a_kernel_is_its_dense_table_row_by_row(
-    seed: int, steps: int, states: int, actions: int, zeros: float
-) -> None:
+def test_a_kernel_is_its_table_row_by_row(seed: int, steps: int, states: int, actions: int, zeros: float) -> None:
     table = random_dense_kernel(np.random.default_rng(seed), states, actions, steps=steps, zeros=zeros)
     kernel = Kernel.from_dense(table)
     np.testing.assert_allclose(kernel.dense(), table, rtol=1e-15, atol=0)
@@ -38,8 +36,7 @@ def test_a_kernel_is_its_dense_table_row_by_row(
         largest = max(largest, len(expected))
         slots = kernel.successors[h, s, a].tolist()
         used = len(expected)
-        assert slots[:used] == sorted(expected)
-        assert slots[used:] == [slots[used - 1]] * (kernel.width - used)
+        assert (slots[:used], slots[used:]) == (sorted(expected), [slots[used - 1]] * (kernel.width - used))
     assert kernel.width == largest
 
 
@@ -78,21 +75,13 @@ def test_a_kernel_is_a_value_that_later_edits_of_its_input_do_not_reach() -> Non
         kernel.successors[:] = 0
 
 
-@given(
-    seed=SEEDS,
-    states=SIZES,
-    actions=SIZES,
-    horizon=st.integers(1, 4),
-    stationary=st.lists(st.booleans(), min_size=1, max_size=4),
-    zeros=st.floats(0, 1),
-)
+@given(seed=SEEDS, states=SIZES, actions=SIZES, horizon=SIZES, stationary=FLAGS, zeros=st.floats(0, 1))
 def test_aligned_kernels_are_the_stacked_dense_tables(
     seed: int, states: int, actions: int, horizon: int, stationary: list[bool], zeros: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    tables = [
-        random_dense_kernel(rng, states, actions, steps=1 if still else horizon, zeros=zeros) for still in stationary
-    ]
+    lengths = [1 if still else horizon for still in stationary]
+    tables = [random_dense_kernel(rng, states, actions, steps=length, zeros=zeros) for length in lengths]
     successors, probabilities = align([Kernel.from_dense(table) for table in tables])
     steps = max(table.shape[0] for table in tables)
     expected = np.stack([np.broadcast_to(table, (steps, *table.shape[1:])) for table in tables])

@@ -44,8 +44,7 @@ def test_reports_stay_possible_and_honest_rows_and_other_kinds_of_arrays_as_they
     np.testing.assert_array_equal(n[HONEST], before[1][HONEST])
     assert np.isfinite(x).all()
     assert n.min() >= 0
-    assert flags.min() == 1
-    assert states[:, 0].tolist() == list(range(6))
+    assert (flags.min(), states[:, 0].tolist()) == (1, list(range(6)))
 
 
 def test_random_values_lie_in_the_range_and_depend_on_seed_round_and_exchange_alone() -> None:
@@ -127,9 +126,7 @@ def test_silent_agents_never_ask_and_spammers_always_unless_the_server_ignores_t
 @pytest.mark.parametrize(
     "algorithm", [FedUCBVI(), ByzanUCBVI(log_term=0.01), ConcurrentUCBVI(bonus="bernstein-freedman", scale=0.01)]
 )
-def test_every_algorithm_survives_every_attack_with_finite_values(
-    algorithm: FedUCBVI | ByzanUCBVI | ConcurrentUCBVI, attack: str
-) -> None:
+def test_algorithms_survive_every_attack(algorithm: FedUCBVI | ByzanUCBVI | ConcurrentUCBVI, attack: str) -> None:
     f = random_federation(np.random.default_rng(3), agents=5).with_liars(0.4, attack, seed=1)
     first, second = (Simulation(algorithm, f, 100, 2, "auto") for _ in range(2))
     for simulation in (first, second):
@@ -157,8 +154,7 @@ def test_the_regret_is_that_of_the_honest_agents() -> None:
 @pytest.mark.parametrize(("fraction", "number"), [(0.0, 0), (0.1, 2), (0.12, 2), (0.25, 5), (0.95, 19)])
 def test_the_fraction_is_rounded_to_a_number_of_agents(fraction: float, number: int) -> None:
     liars = choose_liars(20, fraction, "flip", 3).agents
-    assert len(set(liars)) == number
-    assert list(liars) == sorted(liars)
+    assert (len(set(liars)), list(liars)) == (number, sorted(liars))
     assert all(0 <= i < 20 for i in liars)
     assert liars == choose_liars(20, fraction, "spam", 3).agents
     drawn = {choose_liars(20, fraction, "flip", seed).agents for seed in range(10)}
@@ -189,5 +185,4 @@ def test_a_run_with_liars_is_on_record_under_the_algorithm_that_was_asked_for(tm
     """Forged reports need rows; that Fed-UCBVI then takes rows is no other algorithm."""
     lying = random_federation(np.random.default_rng(5), agents=4).with_liars(0.25, "random", seed=1)
     whole = run(FedUCBVI(), lying, episodes=60, seed=2, checkpoint=tmp_path / "kept", checkpoint_every=3)
-    assert whole.about.algorithm == "fed-ucbvi"
-    assert resume(tmp_path / "kept").about.algorithm == "fed-ucbvi"
+    assert (whole.about.algorithm, resume(tmp_path / "kept").about.algorithm) == ("fed-ucbvi", "fed-ucbvi")

@@ -18,6 +18,7 @@ from problems import all_paths, all_policies, brute_force_occupancy, brute_force
 
 SEEDS = st.integers(0, 2**32 - 1)
 CLOSE = 1e-12
+FORM = ("stationary_kernel", "stationary_rewards", "fixed_start")
 
 TWO_STATES = [[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.3, 0.7]]]
 TWO_REWARDS = [[0.0, 0.25], [1.0, 0.5]]
@@ -26,21 +27,11 @@ TWO_REWARDS = [[0.0, 0.25], [1.0, 0.5]]
 @given(
     seed=SEEDS,
     size=st.sampled_from([(3, 2, 3), (2, 3, 4), (4, 1, 3), (1, 2, 3), (2, 2, 1)]),
-    stationary_kernel=st.booleans(),
-    stationary_rewards=st.booleans(),
-    fixed_start=st.booleans(),
+    form=st.fixed_dictionaries(dict.fromkeys(FORM, st.booleans())),
 )
-def test_values_and_occupancy_of_a_policy_are_sums_over_all_paths(
-    seed: int, size: tuple[int, int, int], stationary_kernel: bool, stationary_rewards: bool, fixed_start: bool
-) -> None:
+def test_values_and_occupancy_are_sums_over_all_paths(seed: int, size: tuple[int, int, int], form: Any) -> None:
     rng = np.random.default_rng(seed)
-    mdp = random_mdp(
-        rng,
-        *size,
-        stationary_kernel=stationary_kernel,
-        stationary_rewards=stationary_rewards,
-        fixed_start=fixed_start,
-    )
+    mdp = random_mdp(rng, *size, **form)
     policy = random_policy(rng, mdp)
     V = mdp.evaluate(policy)
     assert V.shape == (mdp.horizon + 1, mdp.states)
@@ -54,13 +45,8 @@ def test_values_and_occupancy_of_a_policy_are_sums_over_all_paths(
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("size", [(2, 2, 3), (3, 2, 2), (2, 3, 2), (1, 3, 3)])
 def test_optimal_values_are_the_best_over_all_deterministic_policies(size: tuple[int, int, int], seed: int) -> None:
-    mdp = random_mdp(
-        np.random.default_rng([seed, *size]),
-        *size,
-        stationary_kernel=seed % 2 == 0,
-        stationary_rewards=seed // 2 == 0,
-        fixed_start=seed % 2 == 1,
-    )
+    form = dict(zip(FORM, (seed % 2 == 0, seed // 2 == 0, seed % 2 == 1), strict=True))
+    mdp = random_mdp(np.random.default_rng([seed, *size]), *size, **form)
     H, S, A = mdp.horizon, mdp.states, mdp.actions
     best_V = np.zeros((H + 1, S))
     best_Q = np.full((H, S, A), -np.inf)
@@ -107,9 +93,7 @@ def test_a_first_state_is_the_distribution_that_always_starts_there() -> None:
         (TWO_STATES, TWO_REWARDS, np.int64(3)),
     ],
 )
-def test_the_horizon_is_read_from_whatever_depends_on_the_step(
-    kernel: FloatArray, rewards: FloatArray, said: int | None
-) -> None:
+def test_the_horizon_is_that_of_what_depends_on_h(kernel: FloatArray, rewards: FloatArray, said: int | None) -> None:
     mdp = MDP(kernel, rewards, 0, said)
     assert mdp.horizon == 3
     np.testing.assert_allclose(mdp.solve().V, MDP(TWO_STATES, TWO_REWARDS, 0, 3).solve().V, rtol=0, atol=CLOSE)

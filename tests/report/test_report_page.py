@@ -5,12 +5,12 @@ At the width of a desk and of a phone, light and dark.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,28 +73,24 @@ def test_the_page_leads_with_what_the_paper_says_and_what_we_find_and_our_own_cl
     assert texts[:2] == ["Regret is least✓ holds 312 against 4,013", "Rounds grow as log T≈ holds partly"]
     assert "✗ does not hold" in texts[2]
     assert texts[3] == "Agents agree? undecided"
-    paper, own = visible.index('<section id="claims"'), visible.index('<section id="ours"')
-    assert visible.index("The paper says") > paper
-    assert (
-        paper < visible.index("Rounds grow as log T") < own < visible.index("Agents agree") < visible.index("<figure")
-    )
-    assert "20 seeds would decide" in visible
-    assert ">312 [305, 319]<" in visible
-    assert ">33,154<" in visible
+    marks = ('<section id="claims"', "Rounds grow as log T", '<section id="ours"', "Agents agree", "<figure")
+    places = [visible.index(mark) for mark in marks]
+    assert places == sorted(places)
+    assert visible.index("The paper says") > places[0]
+    assert all(text in visible for text in ("20 seeds would decide", ">312 [305, 319]<", ">33,154<"))
 
 
-def test_a_report_without_verdicts_begins_with_its_figures() -> None:
-    report = sample_report.sample_report()
-    sections = [dataclasses.replace(section, verdicts=()) for section in report.sections]
-    visible = without_scripts(render_page(dataclasses.replace(report, sections=sections)))
+def test_a_report_without_verdicts_begins_with_its_figures(report: PageContent) -> None:
+    sections = [replace(section, verdicts=()) for section in report.sections]
+    visible = without_scripts(render_page(replace(report, sections=sections)))
     assert "claims" not in visible.split("<body>")[1].split("<figure")[0].lower()
     assert 'class="outcome' not in visible
     assert visible.count('<figure class="chart"') == 4
 
 
-def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds() -> None:
-    report = dataclasses.replace(sample_report.sample_report(), text=["Short.", "Incomplete. " + "Missing: a; " * 99])
-    visible = without_scripts(render_page(report))
+def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds(report: PageContent) -> None:
+    text = ["Short.", "Incomplete. " + "Missing: a; " * 99]
+    visible = without_scripts(render_page(replace(report, text=text)))
     assert "<p>Short.</p>" in visible
     assert "<summary>Incomplete.</summary><p>Missing: a; Missing" in visible
 
@@ -202,9 +198,8 @@ def test_every_plot_is_drawn_with_all_its_curves_and_titles(opened: Opened, repo
 
 
 def test_of_each_section_the_first_figure_is_shown_and_the_others_unfold(opened: Opened, report: PageContent) -> None:
-    assert opened.open_at_first == [
-        figure is section.figures[0] for section in report.sections for figure in section.figures
-    ]
+    first = [one is section.figures[0] for section in report.sections for one in section.figures]
+    assert opened.open_at_first == first
 
 
 @pytest.mark.parametrize("width", [1300, 420])
@@ -217,18 +212,15 @@ def test_the_contents_stay_in_sight(opened: Opened, width: int) -> None:
         assert links[:3] == ["The paper's claims", "Our own claims", "Regret and rounds"]
 
 
-def test_nothing_from_data_became_part_of_the_page(opened: Opened) -> None:
+def test_nothing_from_data_became_part_of_the_page(opened: Opened, report: PageContent) -> None:
     assert opened("window.broken") is None
     assert opened("document.querySelectorAll('main b, header b').length") == 0
-    texts = opened(
-        "[...document.querySelectorAll('h4, td, pre, #figure-environments button')].map(e => e.textContent)"
-    )
+    texts = opened("[...document.querySelectorAll('h4, td, #figure-environments button')].map(e => e.textContent)")
     assert texts.count(NASTY) == 3
     provenance = opened("document.querySelector('#provenance pre').textContent")
-    assert json.loads(provenance) == sample_report.sample_report().provenance
-    ticks = opened(
-        "[...document.querySelectorAll('#figure-environments .role-axis-label text')].map(e => e.textContent)"
-    )
+    assert json.loads(provenance) == report.provenance
+    labels = "[...document.querySelectorAll('#figure-environments .role-axis-label text')]"
+    ticks = opened(f"{labels}.map(e => e.textContent)")
     assert any(NASTY.startswith(tick.rstrip("…")) and len(tick) > 10 for tick in ticks)
 
 
@@ -238,9 +230,7 @@ TEXTS = "[...document.querySelectorAll('.plot text, h1, h2, h3, summary, figcapt
 
 
 @pytest.mark.parametrize(("figure", "width"), in_turn([["regret"], ["environments"], ["speed-up"]], [1300, 420]))
-def test_the_nearest_point_is_ringed_and_tells_its_figures_within_the_window(
-    opened: Opened, width: int, figure: str
-) -> None:
+def test_the_nearest_point_is_ringed_and_tells_its_figures_in_sight(opened: Opened, width: int, figure: str) -> None:
     rings = "[...[...arguments[0].closest('svg').querySelectorAll('.mark-symbol')].at(-1).children]"
     with opened.at(width, "light"):
         plot = opened("document.querySelector(`#figure-${arguments[0]} .plot svg .background`)", figure)
@@ -290,9 +280,7 @@ def strokes(without: str = "") -> list[list[str]]:
 
 
 @pytest.mark.parametrize("text", ["FedQ-Bernstein", "εₚ = 0.1"])
-def test_a_click_in_the_legend_hides_a_name_or_a_variant_in_all_panels_and_shows_it_again(
-    opened: Opened, text: str
-) -> None:
+def test_a_click_in_the_legend_hides_a_name_or_variant_in_all_panels_and_shows_it(opened: Opened, text: str) -> None:
     button = opened.button("regret", text)
     opened.expect_strokes("regret", strokes())
     button.click()
@@ -305,9 +293,8 @@ def test_a_click_in_the_legend_hides_a_name_or_a_variant_in_all_panels_and_shows
 def test_pointing_at_a_name_in_the_legend_makes_the_other_curves_faint(opened: Opened) -> None:
     button = opened.button("regret", "Fed-UCBVI")
     opened.point_at(button, 0.5, 0.5)
-    faint = (
-        "[...document.querySelectorAll('#figure-regret .mark-line path')].filter(p => p.getAttribute('opacity') < 1)"
-    )
+    lines = "[...document.querySelectorAll('#figure-regret .mark-line path')]"
+    faint = f"{lines}.filter(line => line.getAttribute('opacity') < 1)"
     opened.wait(f"{faint}.length === 16")
     assert not [colour for colour in opened(f"{faint}.map(p => p.getAttribute('stroke'))") if "0072B2" in colour]
     opened.point_at(opened("document.querySelector('#figure-regret h3')"), 0.5, 0.5)
@@ -320,38 +307,30 @@ def test_in_the_dark_page_and_figures_are_dark_with_light_texts_and_curves(opene
         mean = f"(e, what) => ({rgb})(e, what).slice(0, 3).reduce((a, b) => a + b) / 3"
         paper = opened(f"({mean})(document.body, 'backgroundColor')")
         texts = opened(f"{TEXTS}.map(e => ({mean})(e, e.closest('svg') ? 'fill' : 'color'))")
-        reference = opened(
-            f"({mean})(document.querySelector('#figure-speed-up .mark-line path:last-child'), 'stroke')"
-        )
-        grid = opened(f"({mean})(document.querySelector('#figure-regret .role-axis-grid line'), 'stroke')")
+        lines = ("#figure-speed-up .mark-line path:last-child", "#figure-regret .role-axis-grid line")
+        reference, grid = (opened(f"({mean})(document.querySelector('{line}'), 'stroke')") for line in lines)
         return texts, paper, reference, grid
 
     texts, paper, _, grid = looks()
     assert paper == 255
-    assert max(texts) < 130
-    assert grid > 200
+    assert max(texts) < 130 < 200 < grid
     with opened.at(1300, "dark"):
         texts, paper, reference, grid = looks()
         assert paper < 40
         assert min(texts) > 140
         assert reference > 90
         assert grid < 80
-        backgrounds = opened(
-            "[...document.querySelectorAll('.plot svg, figure.chart')].map(e => getComputedStyle(e).backgroundColor)"
-        )
+        figures = "[...document.querySelectorAll('.plot svg, figure.chart')]"
+        backgrounds = opened(f"{figures}.map(e => getComputedStyle(e).backgroundColor)")
         assert set(backgrounds) == {"rgba(0, 0, 0, 0)"}
         assert opened("document.querySelectorAll('.plot svg rect[fill=white]').length") == 0
 
 
 @pytest.mark.parametrize("width", [1300, 700, 420])
-def test_at_every_width_the_page_does_not_scroll_sideways_and_no_text_of_a_figure_is_cut(
-    opened: Opened, width: int
-) -> None:
+def test_at_every_width_the_page_does_not_scroll_sideways_and_no_text_is_cut(opened: Opened, width: int) -> None:
     with opened.at(width, "light"):
-        fits = (
-            "[...document.querySelectorAll('.plot')].every(e => e.querySelector('svg').clientWidth <= e.clientWidth)"
-        )
-        opened.wait(fits)
+        plots = "[...document.querySelectorAll('.plot')]"
+        opened.wait(f"{plots}.every(e => e.querySelector('svg').clientWidth <= e.clientWidth)")
         cut = """[...document.querySelectorAll('.plot svg')].flatMap(svg => {
             const frame = svg.getBoundingClientRect();
             return [...svg.querySelectorAll('text')].filter(text => {
@@ -363,9 +342,8 @@ def test_at_every_width_the_page_does_not_scroll_sideways_and_no_text_of_a_figur
         })"""
         opened.wait(f"{cut}.length === 0")
         assert opened("document.documentElement.scrollWidth <= window.innerWidth")
-        tops = opened(
-            "[...document.querySelectorAll('#figure-regret .panel')].map(p => p.getBoundingClientRect().top)"
-        )
+        panels = "[...document.querySelectorAll('#figure-regret .panel')]"
+        tops = opened(f"{panels}.map(panel => panel.getBoundingClientRect().top)")
         assert (tops[1] > tops[0] + 100) == (width == 420)
 
 
@@ -394,9 +372,7 @@ def test_after_all_this_still_no_error_is_logged(opened: Opened) -> None:
     assert opened.browser.get_log("browser") == []
 
 
-def test_the_page_of_a_single_picture_is_drawn_and_answers_a_pointer_without_network(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_the_page_of_a_picture_is_drawn_and_answers_a_pointer_without_network(browser: Any, tmp_path: Path) -> None:
     squares = Board("Squares", ["below"], "", 1, 2, [[0.25, 0.75]])
     Picture([*sample_report.speed_up().panels, squares], f"Title {NASTY}").save(tmp_path / "picture.html")
     page = Opened(browser, tmp_path / "picture.html")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,11 @@ from fed_ucbvi.results.statistics import Estimate
 VERDICT = Verdict("It grows", "Figure 1", "1 to 2", "holds if it grows", "holds")
 
 
-def figure(id_: str) -> Figure:
-    return Figure(id_, "Up", "", [Panel("", "x", "y", [Series("A", BLUE, [1, 2], [1, 2])])])
-
-
 def small(*ids: str, tables: tuple[str, ...] = ()) -> PageContent:
-    rows = [Table(id_, "Table", "", ["a"], [[1]]) for id_ in tables]
-    return PageContent("Small", [], [Section("all", "All", [], [VERDICT], [figure(id_) for id_ in ids], rows)])
+    panels, rows = [Panel("", "x", "y", [Series("A", BLUE, [1, 2], [1, 2])])], [[1]]
+    figures = [Figure(id_, "Up", "", panels) for id_ in ids]
+    columns = [Table(id_, "Table", "", ["a"], rows) for id_ in tables]
+    return PageContent("Small", [], [Section("all", "All", [], [VERDICT], figures, columns)])
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -51,7 +49,7 @@ def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None
     assert json.loads((folder / "manifest.json").read_text())["format"] == FORMAT
     assert done == [(1, 2), (2, 2)]
     (told,) = json.loads((folder / "verdicts.json").read_text())
-    assert told == {"section": "all", **dataclasses.asdict(VERDICT), "open": []}
+    assert told == {"section": "all", **asdict(VERDICT), "open": []}
     assert (folder / "figures/a.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "figures/a.pdf").read_bytes().startswith(b"%PDF-")
 
@@ -59,7 +57,7 @@ def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None
 def one_figure() -> PageContent:
     """A section of the sample report, with a small figure in place of its own."""
     report = sample_report.sample_report()
-    return dataclasses.replace(report, sections=[dataclasses.replace(report.sections[1], figures=[figure("a")])])
+    return replace(report, sections=[replace(report.sections[1], figures=small("a").figures)])
 
 
 @pytest.mark.full
@@ -161,8 +159,8 @@ def test_a_report_cut_off_while_files_are_moved_is_made_whole_by_the_next(
             PageContent("r", [], [Section("s", "S", [], [Verdict("c", "p", "m", "r", "true")])]),  # type: ignore[arg-type]
             "unknown outcome 'true'",
         ),
-        (dataclasses.replace(small("a"), provenance={"x": float("nan")}), "provenance"),
-        (dataclasses.replace(small("a"), provenance={"x": object()}), "provenance"),
+        (replace(small("a"), provenance={"x": float("nan")}), "provenance"),
+        (replace(small("a"), provenance={"x": object()}), "provenance"),
     ],
 )
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is(
@@ -199,20 +197,14 @@ def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
     "figure", [sample_report.many_curves(), sample_report.speed_up(), sample_report.by_environment()]
 )
 def test_every_point_of_a_figure_is_in_its_data_and_no_other(figure: Figure) -> None:
-    frame = figure_frame(figure)
-    assert frame.columns == ["panel", "series", "variant", "x", "y", "low", "high"]
-    assert len(frame) == sum(len(series.x) for panel in figure.panels for series in panel.series)
+    frame, expected = figure_frame(figure), []
     for panel in figure.panels:
         for series in panel.series:
-            rows = frame.filter(
-                pl.col("panel") == panel.title,
-                pl.col("series") == series.name,
-                pl.col("variant").eq_missing(pl.lit(series.variant or None, dtype=pl.String)),
-            )
-            assert rows["x"].to_list() == list(series.x)
-            assert rows["y"].to_list() == list(series.y)
-            assert rows["low"].to_list() == (list(series.low) if series.low else [None] * len(series.x))
-            assert rows["high"].to_list() == (list(series.high) if series.high else [None] * len(series.x))
+            unknown: Any = [None] * len(series.x)
+            points = zip(series.x, series.y, series.low or unknown, series.high or unknown, strict=True)
+            expected += [(panel.title, series.name, series.variant or None, *point) for point in points]
+    assert frame.columns == ["panel", "series", "variant", "x", "y", "low", "high"]
+    assert frame.rows() == expected
 
 
 def test_arrays_of_numpy_are_as_good_as_lists() -> None:

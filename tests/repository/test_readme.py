@@ -1,4 +1,4 @@
-"""The README and the page for one agent: their Python runs as written and prints what it says; commands exist."""
+"""The README and pages of the documentation: their Python runs as written and prints what it says; commands exist."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from commands import call
-from fed_ucbvi import Run
+from fed_ucbvi import Run, load_runs
 from fed_ucbvi.engine.simulation import Caution
 from repository import ROOT
 
-README, START, ONE_AGENT = ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "one_agent.md"
-EXAMPLES = [
-    example
-    for page in (README, START)
-    for example in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-]
-COMMANDS = re.findall(r"^fed-ucbvi (.*?)(?: +#.*)?$", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
+README, START, ONE_AGENT, COMPARING, TRACKING = (
+    (ROOT / page).read_text(encoding="utf-8")
+    for page in ("README.md", "docs/start.md", "docs/one_agent.md", "docs/comparing.md", "docs/tracking.md")
+)
+
+
+def examples_in(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+EXAMPLES = examples_in(README + START)
+COMMANDS = re.findall(r"^fed-ucbvi (.*?)(?: +#.*)?$", README, flags=re.MULTILINE)
 
 
 def execute(example: str) -> dict[str, Any]:
@@ -71,13 +77,13 @@ def test_the_first_commands_run_where_the_example_was_run(tmp_path: Path, monkey
 
 def test_the_first_page_of_the_site_names_every_extra_that_is_for_users() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    rows = re.findall(r"^\| (`[^|]*`) \|", START.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rows = re.findall(r"^\| (`[^|]*`) \|", START, flags=re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
     assert named == project["optional-dependencies"].keys() - {"docs", "dev", "test"}
 
 
 def test_the_commands_take_their_words() -> None:
-    commands = COMMANDS + re.findall(r"`fed-ucbvi ([a-z].*?)`", README.read_text(encoding="utf-8"))
+    commands = COMMANDS + re.findall(r"`fed-ucbvi ([a-z].*?)`", README)
     assert len(commands) >= 6
     for command in commands:
         result = call(*shlex.split(command), "--help")  # a word that is none is refused first
@@ -86,8 +92,7 @@ def test_the_commands_take_their_words() -> None:
 
 def test_what_the_page_for_one_agent_shows_runs_and_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = ONE_AGENT.read_text(encoding="utf-8")
-    names = execute("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)))
+    names = execute("\n".join(examples_in(ONE_AGENT)))
     machine, best = names["machine"], float(names["machine"].solve().V[0, 0]) + 1e-9  # rounding
     assert names["interval"].lower <= names["result"].value <= min(best, names["interval"].upper)
     assert names["enough"].certificate is not None
@@ -97,7 +102,34 @@ def test_what_the_page_for_one_agent_shows_runs_and_holds(tmp_path: Path, monkey
     lower, upper = names["plan"].bounds(0)
     assert lower <= machine.evaluate(names["plan"].policy)[0, 0] <= best <= upper
     assert names["warm"].regret < 1.0 < names["result"].regret
-    (command,) = re.findall(r"```sh\nfed-ucbvi (.*?)\n```", text, flags=re.DOTALL)
+    (command,) = re.findall(r"```sh\nfed-ucbvi (.*?)\n```", ONE_AGENT, flags=re.DOTALL)
     assert call(*shlex.split(command)).exit_code == 0
     assert (tmp_path / "counts.npz").is_file()
     assert (tmp_path / "policy.json").is_file()
+
+
+def execute_the_one_with(word: str) -> None:
+    """The example of the pages on comparing and tracking that mentions this."""
+    execute(next(example for example in examples_in(COMPARING + TRACKING) if word in example))
+
+
+def test_the_comparison_prints_the_table_in_the_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    execute_the_one_with("runs.csv")
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(table) == 5
+    assert "\n".join(table) in COMPARING
+    assert pl.read_csv("runs.csv").height == 15
+    assert Path("runs.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_sweep_makes_its_runs_and_the_tracked_run_leaves_its_event_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    execute_the_one_with("small-sweep")
+    assert len(load_runs("small-sweep")) == 6
+    execute_the_one_with("make_tracker")
+    assert len(list(Path("logs/first").glob("events.out.tfevents.*"))) == 1

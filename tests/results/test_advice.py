@@ -38,10 +38,9 @@ def little() -> Run:
 
 def test_a_run_that_has_learnt_little_says_so_and_what_to_try(little: Run) -> None:
     assert little.learnt_little
-    worth = f"{little.agents_value.mean:,.4g}"
     assert little.advice == (
-        f"has learnt little: the server's optimistic value is still 25 an episode, the policy is worth {worth}"
-        "; try more episodes, a smaller bonus_scale (0.1 instead of 1)"
+        "has learnt little: the server's optimistic value is still 25 an episode, the policy is worth "
+        f"{little.agents_value.mean:,.4g}; try more episodes, a smaller bonus_scale (0.1 instead of 1)"
     )
     assert summary_rows(little)[1][-1] == ("advice", little.advice)
 
@@ -60,10 +59,8 @@ def test_five_shops_with_defaults_are_advised_in_euro() -> None:
     """As published they learn next to nothing in 300 months, with Fed-KL-UCBVI most of what there is."""
     result = run(FedUCBVI(), shops.shops(), 300)
     assert result.advice is not None
-    assert (
-        f"optimistic value is still 1,680 an episode, the policy is worth {result.original_units['agents_mean']:,.4g}"
-        in result.advice
-    )
+    worth = f"{result.original_units['agents_mean']:,.4g}"
+    assert f"optimistic value is still 1,680 an episode, the policy is worth {worth}" in result.advice
     better = run(FedKLUCBVI(stationary=True), shops.shops(), 300)
     assert better.original_units["agents_mean"] > 100
     assert better.advice is None
@@ -101,10 +98,6 @@ def test_advice_names_parameters_the_algorithm_has(algorithm: Algorithm[Any, Any
     assert advice.endswith(f"; try more episodes{tries}")
 
 
-def live(agents: int = 2) -> LiveFederation:
-    return LiveFederation.from_gymnasium("CliffWalking-v1", agents, horizon=20, reward_range=(-100, 0))
-
-
 def test_a_live_run_compares_with_the_estimate_or_else_with_what_its_last_episodes_paid() -> None:
     result = run(FedUCBVI(), LiveFederation.from_gymnasium("FrozenLake-v1", 2, reward_range=(0, 1)), 30)
     assert result.optimistic_value == pytest.approx(result.V[0, 0]), "every episode begins in state 0"
@@ -114,7 +107,8 @@ def test_a_live_run_compares_with_the_estimate_or_else_with_what_its_last_episod
     unplanned = replace(result, estimated_value=float("nan")).advice
     assert unplanned is not None
     assert f"the last tenth of them paid {result.recent_reward:,.4g}; try" in unplanned
-    assert run(FedUCBVI(bonus_scale=0.01), live(), 100).advice is None
+    cliff = LiveFederation.from_gymnasium("CliffWalking-v1", 2, horizon=20, reward_range=(-100, 0))
+    assert run(FedUCBVI(bonus_scale=0.01), cliff, 100).advice is None
 
 
 def test_the_last_tenth_is_cut_out_of_a_round_in_proportion(little: Run) -> None:

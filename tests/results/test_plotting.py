@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import math
@@ -47,20 +46,18 @@ def several() -> list[Run]:
     return [run(FedUCBVI(nu=100), world, 300, seed=seed) for world in worlds for seed in range(4)]
 
 
+def curves(picture: Picture) -> list[Panel]:
+    return [one for one in picture.panels if isinstance(one, Panel)]
+
+
 def panel(picture: Picture, title: str) -> Panel:
-    (found,) = [one for one in picture.panels if one.title.startswith(title) and isinstance(one, Panel)]
+    (found,) = [one for one in curves(picture) if one.title.startswith(title)]
     return found
 
 
 def board(picture: Picture) -> Board:
     (found,) = [one for one in picture.panels if isinstance(one, Board)]
     return found
-
-
-def curves(picture: Picture) -> list[Panel]:
-    """The panels of a picture that has no board."""
-    assert all(isinstance(one, Panel) for one in picture.panels)
-    return picture.panels  # type: ignore[return-value]
 
 
 def line(of: Panel, number: int = 0) -> tuple[Any, Any]:
@@ -75,8 +72,8 @@ def names(picture: Picture) -> list[str]:
 
 def twins_of(one: Run, environments: list[dict[str, Any]]) -> list[Run]:
     """The same run with other options of its environment."""
-    abouts = [dataclasses.replace(one.about, environment={**one.about.environment, **new}) for new in environments]
-    return [dataclasses.replace(one, about=about) for about in abouts]
+    about, options = one.about, one.about.environment
+    return [replace(one, about=replace(about, environment={**options, **new})) for new in environments]
 
 
 def test_the_regret_and_the_rounds_drawn_are_those_of_the_run(grid_run: Run) -> None:
@@ -169,9 +166,8 @@ def test_arrows_point_where_actions_move(grid_run: Run) -> None:
     rows = layers[-1]["data"]["values"]
     turned = {(0, 1): 0, (1, 0): 90, (0, -1): 180, (-1, 0): -90}  # clockwise from the right
     squares = {(one.row, one.column): one.arrow for one in board(plot_run(grid_run)).squares if one.arrow}
-    assert {(row["y"], row["x"]): row["angle"] for row in rows} == {
-        place: turned[arrow] for place, arrow in squares.items()
-    }
+    angles = {(row["y"], row["x"]): row["angle"] for row in rows}
+    assert angles == {place: turned[arrow] for place, arrow in squares.items()}
 
 
 def test_at_a_given_step_only_squares_that_can_be_reached_have_arrows(grid_run: Run) -> None:
@@ -184,7 +180,7 @@ def test_at_a_given_step_only_squares_that_can_be_reached_have_arrows(grid_run: 
 
 def test_an_interrupted_run_says_so_even_before_its_first_round(grid_run: Run) -> None:
     records = {name: column[:0] for name, column in grid_run.records.items()}
-    empty = dataclasses.replace(grid_run, records=records, complete=False)
+    empty = replace(grid_run, records=records, complete=False)
     picture = plot_run(empty)
     assert "interrupted after 0 episodes" in [text.text for text in texts_of(picture.svg)]
     assert line(panel(picture, "Regret")) == ([0], [0])
@@ -232,7 +228,7 @@ def test_curves_are_named_by_what_sets_them_apart_in_their_algorithms_colour(sev
 
 def test_several_runs_of_different_length_are_drawn_as_far_as_all_go(plain_run: Run) -> None:
     records = {name: column[:20] for name, column in plain_run.records.items()}
-    shorter = dataclasses.replace(plain_run, records=records, complete=False)
+    shorter = replace(plain_run, records=records, complete=False)
     picture = plot_runs([plain_run, shorter])
     x, _ = line(panel(picture, "Regret"))
     assert x[-1] == shorter.episodes_played < plain_run.episodes_played
@@ -248,7 +244,7 @@ def test_one_run_has_no_band_and_no_run_is_refused(plain_run: Run) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_every_format_is_written_and_the_same_run_gives_the_same_file(
+def test_every_format_is_written_and_is_the_same_for_the_same_run(
     plain_run: Run, tmp_path: Path, format_: str
 ) -> None:
     first, second = tmp_path / "new" / f"a.{format_}", tmp_path / "new" / f"b.{format_}"
@@ -263,8 +259,7 @@ def test_every_format_is_written_and_the_same_run_gives_the_same_file(
         "html": (b"<!doctype html>", b"</html>"),
     }[format_]
     content = first.read_bytes().strip()
-    assert content.startswith(begin)
-    assert content.endswith(end)
+    assert (content[: len(begin)], content[-len(end) :]) == (begin, end)
 
 
 def test_a_page_holds_the_data_and_loads_nothing_from_outside(plain_run: Run, tmp_path: Path) -> None:
@@ -367,17 +362,15 @@ def test_many_groups_are_drawn_in_facets_with_a_legend(plain_run: Run) -> None:
     other = plot_runs(runs, facet="slip")
     assert [one.title for one in other.panels][::2] == [f"slip = {slip:g}" for slip in SLIPS]
     few = plot_runs([one for one in runs if one.about.environment["k"] < 2], facet="k")
-    assert [(one.title, one.y_label[:6]) for one in few.panels] == [
-        ("k = 0", "Common"), ("k = 1", "Common"), ("k = 0", "Commun"), ("k = 1", "Commun"),
-    ]  # fmt: skip
-    assert len(few.specification()["vconcat"][-1]["concat"]) == 4
-    assert few.specification()["vconcat"][-1]["columns"] == 2
+    wanted = [(f"k = {k}", label) for label in ("Common", "Commun") for k in (0, 1)]
+    assert [(one.title, one.y_label[:6]) for one in few.panels] == wanted
+    charts = few.specification()["vconcat"][-1]
+    assert (len(charts["concat"]), charts["columns"]) == (4, 2)
 
 
 def test_own_labels_and_colours_are_drawn(several: list[Run]) -> None:
-    picture = plot_runs(
-        several, labels={"\u03b5\u209a = 0.2": "unlike"}, colours={"unlike": "#123456", "fed-ucbvi": "#654321"}
-    )
+    colours = {"unlike": "#123456", "fed-ucbvi": "#654321"}
+    picture = plot_runs(several, labels={"\u03b5\u209a = 0.2": "unlike"}, colours=colours)
     assert names(picture) == ["\u03b5\u209a = 0", "unlike"]
     assert [series.colour for series in panel(picture, "Regret").series] == ["#654321"] * 2
     picture = plot_runs(several, labels={"fed-ucbvi": "ours"}, colours={"\u03b5\u209a = 0.2": "#123456"})
@@ -409,10 +402,7 @@ def test_a_logarithmic_axis_shows_what_is_positive_and_stays_linear_where_nothin
     assert (left.y_log, right.y_log) == (True, True)
     assert all(value > 0 for one in (left, right) for series in one.series for value in series.y)
     np.testing.assert_array_equal(left.series[0].y, curves(plot_runs(several))[0].series[0].y)
-    silent = [
-        dataclasses.replace(one, records={**one.records, "requests": np.zeros_like(one.records["requests"])})
-        for one in several
-    ]
+    silent = [replace(one, records={**one.records, "requests": 0 * one.records["requests"]}) for one in several]
     assert [one.y_log for one in curves(plot_runs(silent, y_log=True))] == [True, False]
 
 
@@ -426,7 +416,7 @@ def test_a_picture_is_about_as_large_as_asked_for(several: list[Run], size: tupl
 
 def test_runs_of_unknown_regret_are_drawn_by_their_reward(plain_run: Run) -> None:
     records = {**plain_run.records, "regret": np.full_like(plain_run.records["regret"], np.nan)}
-    unknown = dataclasses.replace(plain_run, records=records)
+    unknown = replace(plain_run, records=records)
     for picture in (plot_runs([unknown]), plot_run(unknown)):
         left = panel(picture, "Reward")
         assert "reward" in left.y_label.lower()
@@ -443,28 +433,26 @@ def test_a_notebook_is_given_a_page_and_a_png(several: list[Run]) -> None:
     assert bundle["text/plain"].startswith("<Picture Fed-UCBVI on synthetic MDP")
 
 
+Observed = tuple[Run, list[FloatArray]]
+"""A run as if every episode had been observed, and what each of a round's episodes paid."""
+
+
 @pytest.fixture(scope="module")
 def short() -> Run:
     return run(FedUCBVI(), gridworld(agents=2), 40, progress=False)
 
 
 @pytest.fixture(scope="module")
-def observed(short: Run) -> tuple[Run, list[FloatArray]]:
-    """The run as if every episode had been observed, and what each of a round's episodes paid."""
+def observed(short: Run) -> Observed:
     rng = np.random.default_rng(1)
     episodes = [rng.normal(5.0, 2.0, size=n) for n in short.records["agent_episodes"]]
-    told = {
-        "regret": np.full(len(episodes), np.nan),
-        "reward": np.array([paid.sum() / 2 for paid in episodes]),
-        "reward_sd": np.array([paid.std(ddof=1) for paid in episodes]),
-    }
+    reward, spread = np.array([(paid.sum() / 2, paid.std(ddof=1)) for paid in episodes]).T
+    told = {"regret": np.full(len(episodes), np.nan), "reward": reward, "reward_sd": spread}
     return replace(short, records={**short.records, **told}), episodes
 
 
 @pytest.mark.parametrize("bins", [1, 2, 5, 60])
-def test_a_point_is_the_mean_of_its_episodes_with_its_error(
-    observed: tuple[Run, list[FloatArray]], bins: int
-) -> None:
+def test_a_point_is_the_mean_of_its_episodes_and_its_error(observed: Observed, bins: int) -> None:
     result, episodes = observed
     curve = learning_curve(result, bins)
     assert curve.episodes[-1] == 40
@@ -479,17 +467,12 @@ def test_a_point_is_the_mean_of_its_episodes_with_its_error(
     assert first == len(episodes)
 
 
-def learning_series(result: Run) -> Series:
-    (curve,) = (
-        panel.series[0] for panel in plot_run(result).panels if isinstance(panel, Panel) and panel.y_label == LEARNING
-    )
-    return curve
-
-
-def test_the_curve_is_drawn_where_regret_is_unknown(observed: tuple[Run, list[FloatArray]], short: Run) -> None:
+def test_the_curve_is_drawn_where_regret_is_unknown(observed: Observed, short: Run) -> None:
     result, _ = observed
-    assert learning_series(result).band == INTERVAL_NAME
     simulated = replace(short, records={**short.records, "regret": result.records["regret"]})
-    assert learning_series(simulated).low is None
+    (drawn,), (plain,) = (
+        [one.series[0] for one in curves(plot_run(made)) if one.y_label == LEARNING] for made in (result, simulated)
+    )
+    assert (drawn.band, plain.low) == (INTERVAL_NAME, None)
     empty = replace(short, records={name: column[:0] for name, column in short.records.items()})
     assert len(learning_curve(empty).mean) == 0

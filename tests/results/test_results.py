@@ -1,20 +1,30 @@
-"""A run as a value: it saves and loads back equal, or is refused."""
+"""A run as a value: its figures and rounds; as a folder or a file it saves and loads back equal, or is refused."""
 
 from __future__ import annotations
 
+import errno
+import io
+import itertools
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import polars as pl
 import pytest
 
-from fed_ucbvi import Federation, FedUCBVI, InputError, Interrupted, Run, gridworld, run, synthetic
+from fed_ucbvi import FedQAdvantage, FedQHoeffding, FedUCBVI, InputError, Interrupted, Run, gridworld, run, synthetic
+from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.core.numbers import Bracket
+from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine import simulation as simulation_module
-from fed_ucbvi.results.round_record import COLUMNS, RoundRecord
+from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.round_record import COLUMNS, RoundRecord, episodes_per_agent, replay
+from fed_ucbvi.results.run import CHECKSUM_KEY, FORMAT_VERSION, MANIFEST_KEY, manifest_of
 
 ALGORITHM = FedUCBVI(nu=9.0, bonus_scale=0.3)
 """Both rules fire."""
@@ -27,9 +37,6 @@ def result() -> Run:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-# ------------------------------------------------------------------------------------------------ save and load
 
 
 @pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
@@ -53,6 +60,8 @@ def test_a_run_loads_back_equal(algorithm: FedUCBVI, federation: Federation, epi
     for name, column in {**saved.records, "policy": saved.policy, "V": saved.V}.items():
         other = loaded.records[name] if name in COLUMNS else getattr(loaded, name)
         assert (other.dtype, other.tobytes()) == (column.dtype, column.tobytes())
+    assert loaded.wall_seconds == saved.wall_seconds
+    assert loaded.to_bytes() == saved.to_bytes() == (tmp_path / "deep" / "run" / "run.parquet").read_bytes()
 
 
 def test_equality_sees_every_part(result: Run) -> None:
@@ -97,9 +106,6 @@ def test_numbers_of_any_type_run_and_save(given: dict[str, Any], tmp_path: Path)
     assert Run.load(tmp_path / "run").same_outcome(made())
 
 
-# ------------------------------------------------------------------------------------------------- overwriting
-
-
 def test_an_existing_result_is_kept_unless_overwriting_is_said(result: Run, tmp_path: Path) -> None:
     result.save(tmp_path / "run")
     kept = contents(tmp_path / "run")
@@ -140,9 +146,6 @@ def test_a_save_that_fails_leaves_nothing_behind_and_keeps_the_old_result(
     assert Run.load(tmp_path / "old") == result
 
 
-# ---------------------------------------------------------------------------------------------- what is refused
-
-
 def test_folders_that_hold_no_run_are_refused(result: Run, tmp_path: Path) -> None:
     def refused(path: Path, why: str) -> None:
         with pytest.raises(InputError, match=why):
@@ -170,7 +173,7 @@ def test_missing_and_truncated_files_are_refused(name: str, result: Run, tmp_pat
         file.unlink()
         if kept is not None:
             file.write_bytes(whole[:kept])
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=name):
             Run.load(tmp_path / "run")
 
 
@@ -183,9 +186,6 @@ def test_an_edited_manifest_is_refused(key: str, value: Any, result: Run, tmp_pa
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), key: value}))
     with pytest.raises(InputError):
         Run.load(tmp_path / "run")
-
-
-# ------------------------------------------------------------------------------------------------------ figures
 
 
 def test_regret_at_the_ends_of_rounds_is_the_cumulative_sum_and_linear_between(result: Run) -> None:
@@ -258,3 +258,187 @@ def test_an_interrupted_run_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert partial.summary()["episodes_played"] == partial.episodes_played == 1
     with pytest.raises(InputError):
         partial.regret_at(2)
+
+
+def test_any_reader_of_parquet_sees_the_records(result: Run) -> None:
+    content = io.BytesIO(result.to_bytes())
+    frame = pl.read_parquet(content)
+    assert frame.columns == list(COLUMNS)
+    assert frame["regret"].sum() == pytest.approx(result.regret)
+    manifest = json.loads(pl.read_parquet_metadata(content)[MANIFEST_KEY])
+    assert manifest["summary"] == json.loads(json.dumps(result.summary()))
+
+
+def test_a_file_replaces_what_is_there(result: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    path.write_bytes(b"earlier")
+    result.write_file(path)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
+    assert Run.read_file(path) == result
+
+
+def test_a_full_disk_leaves_no_half_file_and_keeps_the_old_one(
+    result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result.write_file(tmp_path / "old")
+
+    def half(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    for name in ("old", "new"):
+        with pytest.raises(OSError, match="No space left"):
+            replace(result, value=0.25).write_file(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert Run.read_file(tmp_path / "old") == result
+
+
+def test_every_flipped_bit_is_noticed(result: Run) -> None:
+    whole = result.to_bytes()
+    rng = np.random.default_rng(1)
+    for position in rng.integers(len(whole), size=200).tolist():
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << int(rng.integers(8))
+        with pytest.raises(InputError):
+            Run.from_bytes(bytes(damaged))
+    assert Run.from_bytes(whole) == result
+
+
+def test_other_parquet_files_are_refused(result: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    frame = pl.DataFrame(dict(result.records))
+    frame.write_parquet(path)
+    with pytest.raises(InputError, match="no run of fed-ucbvi's"):
+        Run.read_file(path)
+    frame.write_parquet(path, metadata={MANIFEST_KEY: "{}", CHECKSUM_KEY: "sha256:none"})
+    with pytest.raises(InputError, match="checksum"):
+        Run.read_file(path)
+    for other in (tmp_path / "absent", tmp_path):
+        with pytest.raises(InputError, match=f"{other.name} is not a file"):
+            Run.read_file(other)
+
+
+def test_a_later_format_is_refused_by_its_version(result: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as later:
+        later.setattr("fed_ucbvi.results.run.FORMAT_VERSION", FORMAT_VERSION + 1)
+        content = result.to_bytes()
+    with pytest.raises(InputError, match=f"format version {FORMAT_VERSION + 1}; this program reads {FORMAT_VERSION}"):
+        Run.from_bytes(content, "theirs")
+
+
+NONSENSE: dict[str, tuple[Any, ...]] = {
+    "about": (None, {}, "nothing"),
+    "policy": (None, [[0, 1], [2]], [["left"]], [[2**40]], [[1e300]], [[0]]),
+    "V": ({"a": 1}, "high"),
+    "value": (None, "much"),
+    "wall_seconds": ([],),
+}
+
+
+@pytest.mark.parametrize("key", NONSENSE)
+def test_a_sealed_file_with_nonsense_inside_is_refused(
+    key: str, result: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = manifest_of(result)
+    less, about = {name: part for name, part in content.items() if name != key}, content["about"]
+    fewer = {name: part for name, part in about.items() if name != "agents"}
+    wrong = [less, *({**content, key: value} for value in NONSENSE[key])]
+    for manifest in (*wrong, {**content, "about": {**about, "extra": 1}}, {**content, "about": fewer}):
+        with monkeypatch.context() as broken:
+            broken.setattr("fed_ucbvi.results.run.manifest_of", lambda run, manifest=manifest: manifest)
+            sealed = result.to_bytes()
+        with pytest.raises(InputError, match="theirs is damaged"):
+            Run.from_bytes(sealed, "theirs")
+
+
+@pytest.mark.parametrize("columns", [{"length": None}, {"length": "many"}])
+def test_a_sealed_file_with_other_records_is_refused(columns: dict[str, Any], result: Run) -> None:
+    records: dict[str, Any] = {name: column for name, column in result.records.items() if name != "length"}
+    rows = len(result.records["length"])
+    records |= {name: [text] * rows for name, text in columns.items() if text is not None}
+    with pytest.raises(InputError, match="theirs is damaged"):
+        Run.from_bytes(replace(result, records=records).to_bytes(), "theirs")
+
+
+WORLDS = {
+    "short rounds": (FedUCBVI(nu=100), synthetic(agents=3), 200),
+    "a grid": (FedUCBVI(), gridworld(agents=2), 60),
+    "no planner": (FedQHoeffding(), synthetic(agents=2), 60),
+    "other units": (FedUCBVI(), replace(synthetic(agents=2), description=Units(-2.0, 5.0).description()), 60),
+}
+
+
+def told_again(result: Run) -> list[RoundRecord]:
+    about = result.about
+    rows, units = (result.records, result.recommendations), Units.of(about.environment)
+    return [*replay(*rows, episodes=about.episodes, rules=about.rules, units=units, horizon=about.horizon)]
+
+
+@pytest.mark.parametrize(("algorithm", "world", "episodes"), WORLDS.values(), ids=WORLDS.keys())
+def test_the_rounds_of_a_finished_run_are_those_it_told(
+    algorithm: Algorithm[Any, Any], world: Federation, episodes: int
+) -> None:
+    told: list[RoundRecord] = []
+    result = run(algorithm, world, episodes, on_round=told.append)
+    again = told_again(result)
+    assert all(math.isnan(record.seconds) for record in again)
+    assert len(told) > 3
+    for one, other in zip(told, again, strict=True):
+        for name in set(RoundRecord._fields) - {"seconds"}:
+            expected = getattr(one, name)
+            same = expected if isinstance(expected, (int, str)) else pytest.approx(expected, rel=1e-12, nan_ok=True)
+            assert getattr(other, name) == same, name
+    own = result.original_units
+    for name in ("optimistic_value", "estimated_value", "gap"):
+        now = getattr(told[-1], "recommended_value" if name == "estimated_value" else name)
+        assert now == pytest.approx(own[name], rel=1e-9, nan_ok=True)
+    assert told[-1].regret == pytest.approx(own["regret"], rel=1e-9)
+    weights = result.records["agent_episodes"]
+    assert np.average([record.reward for record in told], weights=weights) == pytest.approx(own["average_reward"])
+
+
+def test_rounds_of_agents_that_stop_apart_are_told_again_as_they_were() -> None:
+    told: list[RoundRecord] = []
+    apart = FedQAdvantage(forced_synchronisation=False)
+    result = run(apart, synthetic(agents=3, eps_p=0.1), 200, on_round=told.append)
+    counted, before = (
+        [(record.episodes, record.planned_episodes, record.agents) for record in records]
+        for records in (told_again(result), told)
+    )
+    assert counted == before
+    assert counted[-1] == (200, 200, 3)
+    assert (result.records["start"] + result.records["length"]).max() > 200, "some end before others"
+    assert result.plot().panels
+
+
+def drawn(seed: int, agents: list[int]) -> dict[str, CountArray]:
+    rng = np.random.default_rng(seed)
+    return {"agents": np.array(agents), "agent_episodes": np.array([rng.integers(0, 10 * m + 1) for m in agents])}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_round_adds_the_mean_over_its_agents(seed: int) -> None:
+    agents = np.repeat(np.random.default_rng(seed).integers(1, 9, size=12), 5).tolist()
+    records = drawn(seed, agents)
+    parts = [Fraction(int(n), int(m)) for n, m in zip(records["agent_episodes"], records["agents"], strict=True)]
+    exact = [float(total) for total in itertools.accumulate(parts)]
+    assert episodes_per_agent(records) == pytest.approx(exact, rel=1e-14)
+
+
+def test_with_one_number_of_agents_nothing_is_rounded_twice() -> None:
+    records = drawn(1, [7] * 300)
+    exact = np.cumsum(records["agent_episodes"]) / 7
+    assert episodes_per_agent(records).tobytes() == exact.tobytes()
+    assert len(episodes_per_agent({name: column[:0] for name, column in records.items()})) == 0
+
+
+def test_a_run_says_in_which_way_it_is_not_complete() -> None:
+    whole = run(FedUCBVI(), synthetic(agents=2), 30)
+    assert whole.unfinished == ""
+    missed = replace(whole, complete=False)
+    assert missed.unfinished == "agents have missed episodes"
+    first = replace(missed, records={name: column[:3] for name, column in whole.records.items()})
+    assert first.unfinished == f"interrupted after {first.episodes_played} episodes"
+    assert f"{first.episodes_played} episodes" in repr(first)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+import numpy as np
+
 from model_free import Step
 
 Triplet = tuple[int, int, int]
@@ -46,28 +48,18 @@ def variance(numbers: list[Fraction]) -> Fraction:
     return mean([(x - middle) ** 2 for x in numbers])
 
 
-@dataclass
 class Learner:
-    """The tables both algorithms keep."""
+    """The tables both algorithms keep; Q and ``V^R`` start as they are given, step by step."""
 
-    sizes: Sizes
-    Q: dict[Triplet, float] = field(default_factory=dict)
-    V: dict[tuple[int, int], float] = field(default_factory=dict)
-    V_ref: dict[tuple[int, int], float] = field(default_factory=dict)
-    stage: defaultdict[Triplet, list[Visit]] = field(default_factory=lambda: defaultdict(list))
-    earlier: defaultdict[Triplet, list[Visit]] = field(default_factory=lambda: defaultdict(list))
-    lengths: defaultdict[Triplet, list[int]] = field(default_factory=lambda: defaultdict(list))
-    settled: set[tuple[int, int]] = field(default_factory=set)
-    second_bound_won: int = 0
-
-    def start(self, Q: list[float], V_ref: list[float]) -> None:
-        S, A, H = self.sizes.states, self.sizes.actions, self.sizes.horizon
-        for s in range(S):
-            self.V[H, s] = self.V_ref[H, s] = 0.0
-            for h in range(H):
-                self.V[h, s], self.V_ref[h, s] = Q[h], V_ref[h]
-                for a in range(A):
-                    self.Q[h, s, a] = Q[h]
+    def __init__(self, sizes: Sizes, Q: list[float], V_ref: list[float]) -> None:
+        S, A, H = sizes.states, sizes.actions, sizes.horizon
+        self.sizes, self.second_bound_won = sizes, 0
+        self.Q = np.tile(np.array(Q)[:, None, None], (1, S, A))
+        self.V, self.V_ref = (np.tile(np.array([*first, 0.0])[:, None], (1, S)) for first in (Q, V_ref))
+        self.stage: defaultdict[Triplet, list[Visit]] = defaultdict(list)
+        self.earlier: defaultdict[Triplet, list[Visit]] = defaultdict(list)
+        self.lengths: defaultdict[Triplet, list[int]] = defaultdict(list)
+        self.settled = np.zeros((H, S), dtype=np.bool_)
 
     def note(self, step: Step) -> None:
         there = (step.h + 1, step.successor)
@@ -100,12 +92,12 @@ class Learner:
         self.lengths[triplet].append(y)
         self.stage[triplet] = []
         h, s, _ = triplet
-        self.V[h, s] = max(self.Q[h, s, a] for a in range(self.sizes.actions))
+        self.V[h, s] = self.Q[h, s].max()
 
     def settle(self, h: int, s: int) -> None:
         """``V^R_h(s) = V_h(s)``, once."""
-        if (h, s) not in self.settled:
-            self.settled.add((h, s))
+        if not self.settled[h, s]:
+            self.settled[h, s] = True
             self.V_ref[h, s] = self.V[h, s]
 
 

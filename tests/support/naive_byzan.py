@@ -1,4 +1,4 @@
-"""COW, PERT-COW and Byzan-UCBVI once more, straight from the pseudocode: all subsets of agents, loops, dictionaries.
+"""PERT-COW and Byzan-UCBVI once more, straight from the pseudocode: all subsets of agents, loops, dictionaries.
 
 Nothing here uses the package. Among cliques of equal size the paper takes any; here the one whose common points begin
 lowest.
@@ -10,10 +10,13 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 Interval = tuple[float, float]
+Triplet = tuple[int, int, int]
+"""(h, s, a)."""
 
 
 def all_largest_cliques(intervals: Sequence[Interval]) -> list[tuple[int, ...]]:
@@ -37,10 +40,9 @@ def naive_cow(
     alpha: float,
     log_each: float,
     log_all: float,
-    *,
-    epsilon: float | None = None,
+    epsilon: float,
 ) -> tuple[float, float]:
-    """COW, or PERT-COW where epsilon is given."""
+    """PERT-COW."""
     m = len(means)
     f = next(k for k in range(m + 1) if k >= alpha * m - 1e-9)
     ranked = sorted(counts, reverse=True)
@@ -49,13 +51,8 @@ def naive_cow(
         return 0.0, math.inf
     trimmed = [min(n, n_cut) for n in counts]
     heard = [j for j in range(m) if trimmed[j] > 0]
-    intervals = []
-    for j in heard:
-        if epsilon is None:
-            w = sigma / math.sqrt(counts[j]) * math.sqrt(2 * log_each)
-        else:
-            w = sigma / math.sqrt(trimmed[j]) * math.sqrt(2 * log_each) + epsilon
-        intervals.append((means[j] - w, means[j] + w))
+    widths = [sigma / math.sqrt(trimmed[j]) * math.sqrt(2 * log_each) + epsilon for j in heard]
+    intervals = [(means[j] - w, means[j] + w) for j, w in zip(heard, widths, strict=True)]
     cliques = all_largest_cliques(intervals)
     clique = min(cliques, key=lambda c: max(intervals[k][0] for k in c))
     weight = sum(trimmed[heard[k]] for k in clique)
@@ -63,7 +60,7 @@ def naive_cow(
     total = sum(trimmed)
     error = 2 * sigma * math.sqrt(2 * log_all) / math.sqrt(total)
     error += 8 * alpha * m * math.sqrt(n_cut) * sigma * math.sqrt(2 * log_each) / total
-    return mean, error + (0.0 if epsilon is None else 5 * epsilon)
+    return mean, error + 5 * epsilon
 
 
 class Sizes(NamedTuple):
@@ -74,26 +71,17 @@ class Sizes(NamedTuple):
     episodes: int
 
 
-@dataclass
 class NaiveByzan:
     """Server and agents together; ``steps[i][h,s,a]`` lists the (reward, successor) agent i has seen."""
 
-    sizes: Sizes
-    alpha: float
-    delta: float
-    log_term: float | None
-    steps: list[defaultdict[tuple[int, int, int], list[tuple[float, int]]]] = field(default_factory=list)
-    old: list[dict[tuple[int, int, int], int]] = field(default_factory=list)
-    sync_count: list[int] = field(default_factory=list)
-    Q: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    V: dict[tuple[int, int], float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for _ in range(self.sizes.agents):
-            self.steps.append(defaultdict(list))
-            self.old.append({})
-            self.sync_count.append(-1)
-        self.consider([True] * self.sizes.agents)
+    def __init__(self, sizes: Sizes, alpha: float, delta: float, log_term: float | None) -> None:
+        S, A, H, m, _ = sizes
+        self.sizes, self.alpha, self.delta, self.log_term = sizes, alpha, delta, log_term
+        self.steps: list[defaultdict[Triplet, list[tuple[float, int]]]] = [defaultdict(list) for _ in range(m)]
+        self.old: list[dict[Triplet, int]] = [{} for _ in range(m)]
+        self.sync_count = [-1] * m
+        self.Q, self.V = np.zeros((H, S, A)), np.zeros((H + 1, S))
+        self.consider([True] * m)
 
     def observe(self, i: int, h: int, s: int, a: int, reward: float, successor: int) -> None:
         self.steps[i][h, s, a].append((reward, successor))
@@ -132,16 +120,13 @@ class NaiveByzan:
         epsilon = 1 / size
         for i in range(m):
             self.old[i] = {at: len(data) for at, data in self.steps[i].items()}
-        for s in range(S):
-            self.V[H, s] = 0.0
         for h in reversed(range(H)):
             sigma = H - h
-            for s in range(S):
-                for a in range(A):
-                    counts = [len(self.steps[i][h, s, a]) for i in range(m)]
-                    sums = [sum(r + self.V[h + 1, y] for r, y in self.steps[i][h, s, a]) for i in range(m)]
-                    means = [total / max(1, n) for total, n in zip(sums, counts, strict=True)]
-                    mean, error = naive_cow(means, counts, sigma, self.alpha, log_each, log_all, epsilon=epsilon)
-                    bonus = min(sigma, error + epsilon)
-                    self.Q[h, s, a] = max(0.0, min(mean + bonus, sigma))
-                self.V[h, s] = max(self.Q[h, s, a] for a in range(A))
+            for s, a in np.ndindex(S, A):
+                counts = [len(self.steps[i][h, s, a]) for i in range(m)]
+                sums = [sum(r + self.V[h + 1, y] for r, y in self.steps[i][h, s, a]) for i in range(m)]
+                means = [total / max(1, n) for total, n in zip(sums, counts, strict=True)]
+                mean, error = naive_cow(means, counts, sigma, self.alpha, log_each, log_all, epsilon)
+                bonus = min(sigma, error + epsilon)
+                self.Q[h, s, a] = max(0.0, min(mean + bonus, sigma))
+            self.V[h] = self.Q[h].max(axis=1)

@@ -1,4 +1,4 @@
-"""Fed-UCBVI once more, straight from the paper's pseudocode: loops, dictionaries and exact fractions.
+"""Fed-UCBVI once more, straight from the paper's pseudocode: loops over visits and exact fractions.
 
 Slow and plain on purpose, and sharing no code with the package, which is checked against it. Steps h run from 0 to
 H-1. Roots and logarithms are floats; everything else is exact, given the values V that the roots and logarithms
@@ -8,10 +8,12 @@ went into.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 Triplet = tuple[int, int, int]
 """(h, s, a)."""
@@ -22,40 +24,30 @@ class Sizes(NamedTuple):
     actions: int
     horizon: int
     agents: int
-    delta: float
+    delta: float = 0.05
 
 
 class Options(NamedTuple):
+    """If rewards are random, variances are those of ``r + V``."""
+
     bonus: str = "practical"
     scale: float = 1.0
     aggregation: str = "weighted"
+    random_rewards: bool = False
 
 
 @dataclass
 class NaiveAgent:
-    """One client: its counters and the rewards it has seen."""
+    """One client: how often it has ``seen`` each reward together with each next state."""
 
-    visits: defaultdict[Triplet, int] = field(default_factory=lambda: defaultdict(int))
-    transitions: defaultdict[tuple[int, int, int, int], int] = field(default_factory=lambda: defaultdict(int))
-    rewards: defaultdict[Triplet, float] = field(default_factory=lambda: defaultdict(float))
+    seen: defaultdict[Triplet, Counter[tuple[float, int]]] = field(default_factory=lambda: defaultdict(Counter))
 
     def observe(self, h: int, s: int, a: int, reward: float, successor: int, times: int = 1) -> None:
-        """The same step of the same kind, so many times."""
-        if times > 0:
-            self.rewards[h, s, a] = reward
-            self.visits[h, s, a] += times
-            self.transitions[h, s, a, successor] += times
-
-    def kernel(self, h: int, s: int, a: int, states: int) -> list[Fraction]:
-        """The empirical kernel; uniform where the triplet was never visited."""
-        n = self.visits[h, s, a]
-        if n == 0:
-            return [Fraction(1, states) for _ in range(states)]
-        return [Fraction(self.transitions[h, s, a, successor], n) for successor in range(states)]
+        self.seen[h, s, a][reward, successor] += times
 
 
 class NaiveReport(NamedTuple):
-    """What a client sends about one (s, a) at one step."""
+    """What a client sends about one (s, a) at one step; moments are those of ``r + V`` if rewards are random."""
 
     n: int
     PV: Fraction
@@ -63,17 +55,26 @@ class NaiveReport(NamedTuple):
     Q: Fraction
 
 
-@dataclass
 class NaiveServer:
     """What the server ends up with, and what it was sent."""
 
-    N: dict[Triplet, int] = field(default_factory=dict)
-    variance: dict[Triplet, Fraction] = field(default_factory=dict)
-    bonus: dict[Triplet, float] = field(default_factory=dict)
-    Q: dict[Triplet, float] = field(default_factory=dict)
-    V: dict[tuple[int, int], float] = field(default_factory=dict)
-    policy: dict[tuple[int, int], int] = field(default_factory=dict)
-    reports: dict[tuple[int, int, int, int], NaiveReport] = field(default_factory=dict)
+    def __init__(self, sizes: Sizes) -> None:
+        S, A, H = sizes.states, sizes.actions, sizes.horizon
+        self.N = np.zeros((H, S, A), dtype=np.int64)
+        self.variance, self.Q = np.zeros((2, H, S, A))
+        self.V = np.zeros((H + 1, S))
+        self.reports: dict[tuple[int, int, int, int], NaiveReport] = {}
+
+    def assert_equals(self, estimates: Any, within: float | list[float]) -> None:
+        """N is that of a server, Q is ``within`` so much, by step, of its own, and V and the policy follow from Q."""
+        N, Q, V, policy, *_ = estimates
+        near = np.broadcast_to(np.array(within).reshape((-1, 1)), policy.shape)
+        assert np.array_equal(N, self.N)
+        assert (np.abs(Q - self.Q) <= near[..., None]).all()
+        assert (np.abs(V[:-1] - self.V[:-1]) <= 2 * near).all()
+        assert not V[-1].any()
+        good = self.V[:-1, :, None] - self.Q <= 2 * near[..., None]
+        assert np.take_along_axis(good, policy[..., None].astype(np.int64), axis=2).all()
 
 
 def beta_star(sizes: Sizes) -> float:
@@ -105,45 +106,37 @@ def bonus_of(N: int, variance: Fraction, sizes: Sizes, options: Options) -> floa
     return options.scale * (logs / N + math.sqrt(8 * beta_star(sizes) * float(variance) / N))
 
 
-def report_of(agent: NaiveAgent, h: int, s: int, a: int, V_next: list[Fraction], states: int) -> NaiveReport:
-    """Client side of one (s, a) at step h."""
-    kernel = agent.kernel(h, s, a, states)
-    PV = sum((p * v for p, v in zip(kernel, V_next, strict=True)), Fraction(0))
-    PV2 = sum((p * v * v for p, v in zip(kernel, V_next, strict=True)), Fraction(0))
-    return NaiveReport(agent.visits[h, s, a], PV, PV2, Fraction(agent.rewards[h, s, a]) + PV)
+def report_of(agent: NaiveAgent, at: Triplet, V_next: list[Fraction], random_rewards: bool) -> NaiveReport:
+    """Client side of one (s, a) at step h; the uniform kernel and no reward where it has not been."""
+    seen = [(Fraction(reward), V_next[successor], n) for (reward, successor), n in agent.seen[at].items()]
+    visits = sum(n for *_, n in seen)
+    paid = sum((r * n for r, _, n in seen), Fraction(0)) / max(1, visits)
+    ys = [(r * random_rewards + v, n) for r, v, n in seen] if visits else [(v, 1) for v in V_next]
+    first, second = (sum((y**p * n for y, n in ys), Fraction(0)) / sum(n for _, n in ys) for p in (1, 2))
+    return NaiveReport(visits, first, second, first if random_rewards else paid + first)
 
 
 def synchronise(agents: list[NaiveAgent], sizes: Sizes, options: Options) -> NaiveServer:
     """One synchronisation: the loops over h of the server's and of the clients' pseudocode."""
-    S, A, H = sizes.states, sizes.actions, sizes.horizon
-    server = NaiveServer()
-    for s in range(S):
-        server.V[H, s] = 0.0
-    for h in reversed(range(H)):
-        V_next = [Fraction(server.V[h + 1, s]) for s in range(S)]
-        for s in range(S):
-            for a in range(A):
-                reports = [report_of(agent, h, s, a, V_next, S) for agent in agents]
-                for i, report in enumerate(reports):
-                    server.reports[i, h, s, a] = report
-                N = sum(report.n for report in reports)
-                server.N[h, s, a] = N
-                if N == 0:
-                    server.Q[h, s, a] = float(H)
-                    continue
-                if options.aggregation == "weighted":
-                    weights = [Fraction(report.n, N) for report in reports]
-                else:
-                    weights = [Fraction(1, len(agents)) for _ in reports]
-                mean = sum((w * report.PV for w, report in zip(weights, reports, strict=True)), Fraction(0))
-                second = sum((w * report.PV2 for w, report in zip(weights, reports, strict=True)), Fraction(0))
-                average = sum((w * report.Q for w, report in zip(weights, reports, strict=True)), Fraction(0))
-                server.variance[h, s, a] = second - mean**2
-                server.bonus[h, s, a] = bonus_of(N, server.variance[h, s, a], sizes, options)
-                server.Q[h, s, a] = min(float(average) + server.bonus[h, s, a], float(H))
-            best = max(server.Q[h, s, a] for a in range(A))
-            server.V[h, s] = best
-            server.policy[h, s] = next(a for a in range(A) if server.Q[h, s, a] == best)
+    server = NaiveServer(sizes)
+    for h in reversed(range(sizes.horizon)):
+        V_next = [Fraction(value) for value in server.V[h + 1].tolist()]
+        for s, a in np.ndindex(sizes.states, sizes.actions):
+            reports = [report_of(agent, (h, s, a), V_next, options.random_rewards) for agent in agents]
+            server.reports |= {(i, h, s, a): report for i, report in enumerate(reports)}
+            N = sum(report.n for report in reports)
+            server.N[h, s, a] = N
+            if N == 0:
+                server.Q[h, s, a] = sizes.horizon
+                continue
+            weighted = options.aggregation == "weighted"
+            weights = [Fraction(report.n, N) if weighted else Fraction(1, len(agents)) for report in reports]
+            pairs = list(zip(weights, reports, strict=True))
+            mean, second, average = (sum((w * report[k] for w, report in pairs), Fraction(0)) for k in (1, 2, 3))
+            variance = second - mean**2
+            server.variance[h, s, a] = variance
+            server.Q[h, s, a] = min(float(average) + bonus_of(N, variance, sizes, options), float(sizes.horizon))
+        server.V[h] = server.Q[h].max(axis=1)
     return server
 
 

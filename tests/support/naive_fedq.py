@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
 Place = tuple[int, int]
 """(h, s)."""
 Triplet = tuple[int, int, int]
@@ -75,32 +79,23 @@ def blocks_of(seen: list[Seen], N: int, sizes: Sizes) -> list[list[tuple[float, 
     return [visits]
 
 
-@dataclass
 class NaiveFedQ:
     """The server of FedQ-Hoeffding and FedQ-Bernstein."""
 
-    sizes: Sizes
-    options: Options
-    N: defaultdict[Triplet, int] = field(default_factory=lambda: defaultdict(int))
-    Q: dict[Triplet, float] = field(default_factory=dict)
-    plain: dict[Triplet, float] = field(default_factory=dict)
-    theta2: defaultdict[Triplet, float] = field(default_factory=lambda: defaultdict(float))
-    beta: defaultdict[Triplet, float] = field(default_factory=lambda: defaultdict(float))
-    samples: defaultdict[Triplet, list[float]] = field(default_factory=lambda: defaultdict(list))
+    def __init__(self, sizes: Sizes, options: Options) -> None:
+        S, A, H = sizes[:3]
+        self.sizes, self.options = sizes, options
+        self.N = np.zeros((H, S, A), dtype=np.int64)
+        self.theta2, self.beta, self.Q = np.zeros((3, H, S, A))
+        self.Q += H if options.published else (H - np.arange(H))[:, None, None]
+        self.plain = self.Q.copy()
+        self.samples: defaultdict[Triplet, list[float]] = defaultdict(list)
 
-    def __post_init__(self) -> None:
-        S, A, H = self.sizes[:3]
-        for h in range(H):
-            for s in range(S):
-                for a in range(A):
-                    self.Q[h, s, a] = self.plain[h, s, a] = float(H if self.options.published else H - h)
-
-    def V(self, h: int, s: int) -> float:
+    @property
+    def V(self) -> FloatArray:
         """``min(H, max_a Q)``."""
-        H = self.sizes.horizon
-        if h == H:
-            return 0.0
-        return min(float(H), max(self.Q[h, s, a] for a in range(self.sizes.actions)))
+        H, S = self.Q.shape[:2]
+        return np.vstack([np.minimum(self.Q.max(axis=2), H), np.zeros(S)])
 
     def variance(self, key: Triplet) -> float:
         """Of the next values collected so far."""
@@ -116,16 +111,15 @@ class NaiveFedQ:
         N, log = self.N[key], iota(self.sizes)
         fine = math.sqrt(H * log / N * (self.variance(key) + H))
         fine += log * (math.sqrt(H**7 * S * A) + math.sqrt(M * S * A * H**6)) / N
-        return self.options.c_bernstein * min(fine, math.sqrt(H**3 * log / N))
+        return float(self.options.c_bernstein * min(fine, math.sqrt(H**3 * log / N)))
 
     def update(self, actions: dict[Place, int], seen: dict[Place, list[Seen]]) -> None:
         """The end of a round; all updates read the values of its beginning."""
-        H = self.sizes.horizon
-        V = {(h, s): self.V(h, s) for h in range(H + 1) for s in range(self.sizes.states)}
+        V = self.V
         for (h, s), agents in seen.items():
-            self._update_at((h, s, actions[h, s]), agents, {y: V[h + 1, y] for y in range(self.sizes.states)})
+            self._update_at((h, s, actions[h, s]), agents, V[h + 1])
 
-    def _update_at(self, key: Triplet, agents: list[Seen], V: dict[int, float]) -> None:
+    def _update_at(self, key: Triplet, agents: list[Seen], V: FloatArray) -> None:
         H, options = self.sizes.horizon, self.options
         n0 = self.N[key]
         first = options.published or n0 >= options.after
@@ -176,25 +170,17 @@ class NaiveEarlySettled:
     sizes: Sizes
     c: float
     log: float
-    memory: dict[Triplet, Memory] = field(default_factory=dict)
-    V: dict[Place, float] = field(default_factory=dict)
-    V_lower: dict[Place, float] = field(default_factory=dict)
-    V_reference: dict[Place, float] = field(default_factory=dict)
-    unsettled: dict[Place, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         S, A, H = self.sizes[:3]
-        for h in range(H + 1):
-            for s in range(S):
-                self.V[h, s] = self.V_reference[h, s] = float(H) if h < H else 0.0
-                self.V_lower[h, s] = 0.0
-                self.unsettled[h, s] = True
-                for a in range(A):
-                    self.memory[h, s, a] = Memory(H, 0.0, H, H)
+        self.V, self.V_lower, self.V_reference = np.zeros((3, H + 1, S))
+        self.V[:H] = self.V_reference[:H] = H
+        self.settled = np.zeros((H, S), dtype=np.bool_)
+        self.memory = {at: Memory(H, 0.0, H, H) for at in np.ndindex(H, S, A)}
 
     def update(self, actions: dict[Place, int], seen: dict[Place, list[Seen]]) -> None:
         """The end of a round; all updates read the values of its beginning."""
-        V, low, ref = dict(self.V), dict(self.V_lower), dict(self.V_reference)
+        V, low, ref = self.V.copy(), self.V_lower.copy(), self.V_reference.copy()
         for (h, s), agents in seen.items():
             m = self.memory[h, s, actions[h, s]]
             for block in blocks_of(agents, m.N, self.sizes):
@@ -205,18 +191,18 @@ class NaiveEarlySettled:
             self.V_lower[h, s] = max(self.V_lower[h, s], *(x.lower for x in here))
             if self.V[h, s] - self.V_lower[h, s] > 1:
                 self.V_reference[h, s] = self.V[h, s]
-            elif self.unsettled[h, s]:
+            elif not self.settled[h, s]:
                 self.V_reference[h, s] = self.V[h, s]
-                self.unsettled[h, s] = False
+                self.settled[h, s] = True
 
     def _learn(
         self,
         m: Memory,
         h: int,
         block: list[tuple[float, int]],
-        V: dict[Place, float],
-        low: dict[Place, float],
-        ref: dict[Place, float],
+        V: FloatArray,
+        low: FloatArray,
+        ref: FloatArray,
     ) -> None:
         H, c, log = self.sizes.horizon, self.c, self.log
         size = len(block)

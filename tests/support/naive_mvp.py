@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+
+import numpy as np
 
 Triplet = tuple[int, int, int]
 
 
-@dataclass
 class NaiveMVP:
     """What is known after the visits so far; epochs end at 1, 2, 4, ... visits."""
 
-    states: int
-    actions: int
-    horizon: int
-    episodes: int
-    delta: float
-    scale: float
-    count: defaultdict[Triplet, int] = field(default_factory=lambda: defaultdict(int))
-    epoch: defaultdict[Triplet, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
-    model: dict[Triplet, list[tuple[float, int]]] = field(default_factory=dict)
-    Q: dict[Triplet, float] = field(default_factory=dict)
-    V: dict[tuple[int, int], float] = field(default_factory=dict)
+    def __init__(self, states: int, actions: int, horizon: int, episodes: int, delta: float, scale: float) -> None:
+        self.episodes, self.delta, self.scale = episodes, delta, scale
+        self.count: Counter[Triplet] = Counter()
+        self.epoch: defaultdict[Triplet, list[tuple[float, int]]] = defaultdict(list)
+        self.model: dict[Triplet, list[tuple[float, int]]] = {}
+        self.Q, self.V = np.zeros((horizon, states, actions)), np.zeros((horizon + 1, states))
 
     def observe(self, at: Triplet, reward: float, successor: int) -> bool:
         """One visit; whether it ends an epoch."""
@@ -35,24 +30,21 @@ class NaiveMVP:
         return True
 
     def plan(self) -> None:
-        S, A, H, K = self.states, self.actions, self.horizon, self.episodes
+        (H, S, A), K = self.Q.shape, self.episodes
         small = self.delta / (200 * S * A * H**2 * K**2)
         L = math.log(1 / small)
-        for s in range(S):
-            self.V[H, s] = 0.0
         for h in reversed(range(H)):
-            for s in range(S):
-                for a in range(A):
-                    data = self.model.get((h, s, a))
-                    if data is None:
-                        self.Q[h, s, a] = H
-                        continue
-                    n = len(data)
-                    values = [self.V[h + 1, y] for _, y in data]
-                    r, mean = sum(r for r, _ in data) / n, sum(values) / n
-                    variance = sum((v - mean) ** 2 for v in values) / n
-                    noise = sum((x - r) ** 2 for x, _ in data) / n
-                    b = 460 / 9 * math.sqrt(variance * L / n) + 2 * math.sqrt(2) * math.sqrt(noise * L / n)
-                    b += 544 / 9 * H * L / n
-                    self.Q[h, s, a] = min(r + mean + self.scale * b, H)
-                self.V[h, s] = max(self.Q[h, s, a] for a in range(A))
+            for s, a in np.ndindex(S, A):
+                data = self.model.get((h, s, a))
+                if data is None:
+                    self.Q[h, s, a] = H
+                    continue
+                n = len(data)
+                values = [self.V[h + 1, y] for _, y in data]
+                r, mean = sum(r for r, _ in data) / n, sum(values) / n
+                variance = sum((v - mean) ** 2 for v in values) / n
+                noise = sum((x - r) ** 2 for x, _ in data) / n
+                b = 460 / 9 * math.sqrt(variance * L / n) + 2 * math.sqrt(2) * math.sqrt(noise * L / n)
+                b += 544 / 9 * H * L / n
+                self.Q[h, s, a] = min(r + mean + self.scale * b, H)
+            self.V[h] = self.Q[h].max(axis=1)

@@ -6,9 +6,10 @@ Steps h run from 0 to H-1; M trajectories are pooled after every episode (M = 1 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
 from typing import NamedTuple
+
+import numpy as np
 
 from model_free import Step
 
@@ -27,15 +28,15 @@ class Options(NamedTuple):
     clip: str
 
 
-@dataclass
 class NaiveUCBVI:
     """What the server knows after the episodes so far."""
 
-    options: Options
-    seen: defaultdict[tuple[int, int, int], list[Step]] = field(default_factory=lambda: defaultdict(list))
-    arrivals: defaultdict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
-    Q: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    V: dict[tuple[int, int], float] = field(default_factory=dict)
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.seen: defaultdict[tuple[int, int, int], list[Step]] = defaultdict(list)
+        self.arrivals: Counter[tuple[int, int]] = Counter()
+        self.Q = np.full((options.horizon, options.states, options.actions), math.inf)
+        self.V = np.zeros((options.horizon + 1, options.states))
 
     def observe(self, step: Step) -> None:
         self.seen[step.h, step.s, step.a].append(step)
@@ -64,20 +65,14 @@ class NaiveUCBVI:
     def plan(self) -> None:
         o = self.options
         H = o.horizon
-        for s in range(o.states):
-            self.V[H, s] = 0.0
         for h in reversed(range(H)):
             cap = {"horizon": H, "remaining": H - h, "values": math.inf}[o.clip]
-            for s in range(o.states):
-                for a in range(o.actions):
-                    steps = self.seen[h, s, a]
-                    if steps:
-                        target = sum(step.reward + self.V[h + 1, step.successor] for step in steps) / len(steps)
-                        q = min(target + self.bonus(h, s, a), cap)
-                    elif o.clip == "values":
-                        q = sum(self.V[h + 1, y] for y in range(o.states)) / o.states + H - h
-                    else:
-                        q = cap
-                    before = self.Q.get((h, s, a), math.inf)
-                    self.Q[h, s, a] = min(q, before) if o.monotone else q
-                self.V[h, s] = min(max(self.Q[h, s, a] for a in range(o.actions)), H)
+            for s, a in np.ndindex(o.states, o.actions):
+                steps = self.seen[h, s, a]
+                if steps:
+                    target = sum(step.reward + self.V[h + 1, step.successor] for step in steps) / len(steps)
+                    q = min(target + self.bonus(h, s, a), cap)
+                else:
+                    q = self.V[h + 1].sum() / o.states + H - h if o.clip == "values" else cap
+                self.Q[h, s, a] = min(q, self.Q[h, s, a]) if o.monotone else q
+            self.V[h] = np.minimum(self.Q[h].max(axis=1), H)

@@ -7,7 +7,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -28,9 +28,8 @@ from fed_ucbvi.network.messages import DeltaCache, decode_down, decode_up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.network.transport import Connection, Remote, RemoteServer, StreamHandler
+from fed_ucbvi.network.transport import Connection, RemoteServer, StreamHandler
 
 SECONDS = 300
 """What a story may take at most."""
@@ -121,14 +120,12 @@ class _MemoryEnd:
         self.closed.set()
 
 
-@dataclass
-class InMemoryServer:
+class InMemoryServer(RemoteServer):
     """A server in this very process, without sockets or TLS; a node shows its certificate all the same."""
 
-    server: StreamHandler
-    tls_files: TLSFiles | None = None
-    address: str = "here"
-    host: str = "localhost"
+    def __init__(self, server: StreamHandler, tls_files: TLSFiles | None = None) -> None:
+        super().__init__("localhost:0", tls_files)
+        self.server = server
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
@@ -193,10 +190,8 @@ class Served:
 
     def restart(self, plan: RunPlan, folder: Path | None, address: str | None = None, **options: Any) -> None:
         """A server takes the place of one that has ended, and its nodes find it where that was."""
-        kept = None if folder is None else ServerCheckpoint(folder)
-        plan = plan if kept is None else kept.adopt(plan)
         own = None if self._tls_files is None else self._tls_files("server")
-        self.server = FederationServer(plan, address, own, server_checkpoint=kept, **options)
+        self.server = FederationServer(plan, address, own, checkpoint=folder, **options)
         self.coordinator, self.registry = self.server.coordinator, self.server.registry
         self._serving: asyncio.Future[Outcome] | None = None
 
@@ -206,7 +201,7 @@ class Served:
     async def policy(self, certificate: bytes) -> bytes:
         return await self.server.policy(certificate)
 
-    def remote(self, name: str = "") -> Remote:
+    def remote(self, name: str = "") -> RemoteServer:
         """How the node of this name reaches it."""
         own = None if self._tls_files is None else self._tls_files(name)
         return RemoteServer(f"127.0.0.1:{self.server.port}", own) if self.server.port else InMemoryServer(self, own)
@@ -353,7 +348,7 @@ def played_by_hand(
                 collect(drivers[i], broadcast[0], never, played, length)
                 algorithm.absorb(agents[i], broadcast[0], drivers[i].transitions, drivers[i].visits)
             played += length
-            first = asked[0] if asked else RoundEnd(length, 0, -1, -1, -1, -1)
+            first = asked[0] if asked else RoundEnd(length)
             rounds.append(first._replace(requests=len(asked)))
             for exchange in range(algorithm.exchanges(setting) if asked else 0):
                 query = algorithm.query(server, exchange)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Budgets
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.base import Budgets, Counting
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP
@@ -104,6 +104,13 @@ def random_federation(
     return Federation.mixture(tables[0], tables[1:], eps_p, rewards=rewards, initial=initial, horizon=horizon)
 
 
+def any_federation(rng: np.random.Generator, agents: int, states: int, actions: int, horizon: int) -> Federation:
+    """One of random kind, too: with tables for each step or one for all, and what agents have of their own."""
+    stationary, own_rewards, own_starts = (bool(rng.integers(2)) for _ in range(3))
+    kind = {"stationary": stationary, "own_rewards": own_rewards, "own_starts": own_starts}
+    return random_federation(rng, agents, states, actions, horizon, **kind)
+
+
 def policies_in(sets: npt.NDArray[np.bool_]) -> Iterator[IndexArray]:
     """Every deterministic policy ``[H,S]`` whose actions are in ``sets[H,S,A]``.
 
@@ -127,6 +134,12 @@ def random_sets(
     sets = rng.random((horizon, states, actions)) < share
     spared = rng.integers(actions, size=(horizon, states))
     return np.asarray(sets | (spared[..., None] == np.arange(actions)))
+
+
+def random_play(rng: np.random.Generator, counting: Counting, horizon: int, states: int, actions: int) -> PolicyArray:
+    """What is played where visits are counted so: sets of actions, or the first action of each."""
+    sets = random_sets(rng, horizon, states, actions)
+    return sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
 
 
 def budgets_of(visits: CountArray, rest: float = 0.0) -> Budgets:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -106,15 +106,10 @@ def undisturbed(folder: Path, small: Sweep) -> Path:
 
 def start(folder: Path, *arguments: str | Path, script: str = "program.py", **env: str) -> subprocess.Popen[str]:
     """A script in a session of its own, so that signals to its group reach it and its workers alone."""
-    return subprocess.Popen(
-        [sys.executable, str(folder / script), *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
-    )
+    words = [sys.executable, str(folder / script), *map(str, arguments)]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
+    return subprocess.Popen(words, text=True, start_new_session=True, env=env, **pipes)
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -130,9 +125,6 @@ def _group_exists(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-# -------------------------------------------------------------------------------------------- what is made
 
 
 def test_the_runs_are_those_of_their_jobs_in_order(undisturbed: Path, small: Sweep) -> None:
@@ -182,11 +174,8 @@ def test_the_folder_is_as_documented(undisturbed: Path, small: Sweep) -> None:
 def test_files_depend_neither_on_the_number_of_processes_nor_on_the_order(
     undisturbed: Path, small: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shuffled(jobs: Sequence[Job]) -> list[Job]:
-        return random.Random(3).sample(jobs, len(jobs))
-
     told: list[tuple[int, int, int]] = []
-    monkeypatch.setattr(execution, "by_need", shuffled)
+    monkeypatch.setattr(execution, "by_need", lambda jobs: random.Random(3).sample(jobs, len(jobs)))
     run_sweep(small, tmp_path / "out", jobs=2, report=lambda *numbers: told.append(numbers))
     assert runs_in(tmp_path / "out") == runs_in(undisturbed)
     assert told == [(done, 7, 0) for done in range(8)]
@@ -256,9 +245,6 @@ def test_a_cluster_given_by_its_address_is_used_and_left_running(
     assert runs_in(out) == runs_in(undisturbed)
     assert _mentions(ray_folder)
     cluster.communicate("\n", timeout=300)
-
-
-# ------------------------------------------------------------------------------------------- being disturbed
 
 
 @pytest.mark.parametrize(
@@ -376,9 +362,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_stops_the_sweep_without_a_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep = Sweep(name="x", grids=[grid(seeds=3)])
-
-    whole = Path.write_bytes
+    sweep, whole = Sweep(name="x", grids=[grid(seeds=3)]), Path.write_bytes
 
     def half(path: Path, content: bytes) -> None:
         if path.parent.name != "runs":
@@ -394,9 +378,6 @@ def test_a_full_disk_stops_the_sweep_without_a_half_file(tmp_path: Path, monkeyp
             run_sweep(sweep, tmp_path / "out", jobs=1)
     assert runs_in(tmp_path / "out") == {}
     assert multiprocessing.active_children() == []
-
-
-# -------------------------------------------------------------------------------------- folders and damaged files
 
 
 @pytest.fixture
@@ -430,7 +411,7 @@ def test_a_finished_sweep_is_left_as_it_is_and_resumed_only_on_request(made: Pat
         ({"seeds": [1, 0]}, "combined in another way or order"),
     ],
 )
-def test_another_sweeps_folder_is_not_touched(
+def test_another_sweeps_folder_is_un_touched(
     changes: dict[str, Any], difference: str, resume: bool, made: Path
 ) -> None:
     before = everything_in(made)
@@ -460,19 +441,17 @@ def test_an_edited_or_damaged_manifest_is_refused(made: Path, tiny: Sweep) -> No
     path = made / "manifest.json"
     whole = path.read_text()
     manifest = json.loads(whole)
-    edited = [
+    for text, message in (
         ("{", "damaged"),
         (json.dumps({**manifest, "format_version": 9}), "format version 9; this program reads 2"),
         (json.dumps({**manifest, "digest": "0"}), "was edited, or written by a version"),
         (json.dumps({**manifest, "sweep": {"name": "x"}}), "grid: is missing"),
         (json.dumps({key: value for key, value in manifest.items() if key != "sweep"}), "damaged"),
-    ]
-    for text, message in edited:
+    ):
         path.write_text(text)
-        with pytest.raises(InputError, match=message):
-            load_runs(made)
-        with pytest.raises(InputError, match=message):
-            run_sweep(tiny, made, resume=True)
+        for use in (load_runs, lambda folder: run_sweep(tiny, folder, resume=True)):
+            with pytest.raises(InputError, match=message):
+                use(made)
     path.write_text(whole)
     assert len(load_runs(made)) == 2
 
@@ -507,9 +486,6 @@ def test_resuming_sets_damaged_files_aside_and_makes_the_runs_anew(made: Path, t
         assert load_runs(made)[0][1].same_outcome(tiny.jobs()[0].run())
 
 
-# ------------------------------------------------------------------------------------------- the command line
-
-
 def test_the_command_line_refuses_what_cannot_be_used(made: Path, folder: Path, tmp_path: Path) -> None:
     toml = tmp_path / "tiny.toml"
     grid = 'algorithms = ["fed-ucb"]\nenvironments = ["gridworld"]\nepisodes = [1]\n'
@@ -534,9 +510,6 @@ def test_a_missing_ray_is_named_with_its_extra(tiny: Sweep, tmp_path: Path, monk
     with pytest.raises(InputError, match=r"pip install 'fed-ucbvi\[ray\]'"):
         run_sweep(tiny, tmp_path / "out", executor="ray")
     assert not (tmp_path / "out").exists()
-
-
-# ------------------------------------------------------------------------------------------------ a node that dies
 
 
 @needs_ray

@@ -19,19 +19,11 @@ from repository import ROOT
 GRID: dict[str, Any] = {"algorithms": ["fed-ucbvi"], "environments": ["gridworld"], "episodes": [100]}
 
 
-def job(**changes: Any) -> Job:
-    plain: dict[str, Any] = {
-        "environment": "synthetic",
-        "agents": 3,
-        "eps_p": 0.1,
-        "env_seed": 4,
-        "episodes": 60,
-        "seed": 5,
-    }
-    return Job(**{**plain, **changes}).complete()
+PLAIN: dict[str, Any] = {"agents": 3, "eps_p": 0.1, "env_seed": 4, "episodes": 60, "seed": 5}
 
 
-# ------------------------------------------------------------------------------------------------------- jobs
+def job(environment: str = "synthetic", **changes: Any) -> Job:
+    return Job(environment=environment, **{**PLAIN, **changes}).complete()
 
 
 def test_the_id_is_the_digest_of_everything_written_out() -> None:
@@ -45,38 +37,35 @@ def test_the_id_is_the_digest_of_everything_written_out() -> None:
 
 
 def test_another_way_of_writing_the_same_run_gives_the_same_id() -> None:
-    plain = job(episodes=100000)
-    for changes in (
-        {"episodes": 1e5},
-        {"parameters": {"bonus": "practical"}},
-        {"parameters": {"bonus_scale": 1}},
-        {"environment_options": {"states": 5.0}},
-        {"environment_options": {"eps_r": 0}},
-        {"label": "ours"},
-    ):
-        assert job(**{"episodes": 100000, **changes}).id == plain.id
+    assert job(episodes=1e5).id == job(episodes=100000).id
+    assert job(label="ours").id == job().id
+    for parameters in ({"bonus": "practical"}, {"bonus_scale": 1}):
+        assert job(parameters=parameters).id == job().id
+    for options in ({"states": 5.0}, {"eps_r": 0}):
+        assert job(environment_options=options).id == job().id
     assert job(parameters={"nu": 100}).id == job(parameters={"nu": 100.0}).id
-    grid = {"environment": "gridworld"}
-    assert job(**grid).id == job(**grid, environment_options={"walls": [(1, 1)], "goals": [[2, 2]]}).id
+    assert job("gridworld").id == job("gridworld", environment_options={"walls": [(1, 1)], "goals": [[2, 2]]}).id
 
 
 def test_every_change_of_a_run_changes_its_id() -> None:
     changed: dict[str, Any] = {
-        "algorithm": "byzan-ucbvi",
-        "parameters": {"bonus": "theory"},
-        "environment": "gridworld",
+        "agents": 4,
+        "eps_p": 0.0,
+        "env_seed": 5,
+        "episodes": 61,
+        "seed": 4,
+        "driver": "counts",
     }
-    changed |= {"environment_options": {"states": 6}, "agents": 4, "eps_p": 0.0, "env_seed": 5}
-    changed |= {"episodes": 61, "seed": 4, "driver": "counts"}
+    changed |= {"algorithm": "byzan-ucbvi", "parameters": {"bonus": "theory"}}
+    changed |= {"environment": "gridworld", "environment_options": {"states": 6}}
     assert len({job().id, *(job(**{name: value}).id for name, value in changed.items())}) == len(changed) + 1
 
 
 @pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 def test_a_job_makes_the_run_it_describes() -> None:
-    options: dict[str, Any] = {"rows": 2, "columns": 4}
-    own: dict[str, Any] = {"parameters": {"nu": 9, "bonus": "theory"}, "driver": "counts"}
-    described = job(environment="gridworld", environment_options=options, **own)
-    world = gridworld(agents=3, eps_p=0.1, seed=4, **options)
+    parameters, options = {"nu": 9, "bonus": "theory"}, {"rows": 2, "columns": 4}
+    described = job("gridworld", environment_options=options, parameters=parameters, driver="counts")
+    world = gridworld(agents=3, eps_p=0.1, seed=4, rows=2, columns=4)
     direct = run(FedUCBVI(nu=9.0, bonus="theory"), world, 60, seed=5, driver="counts")
     made = described.run()
     assert made.same_outcome(direct)
@@ -84,9 +73,6 @@ def test_a_job_makes_the_run_it_describes() -> None:
     others: dict[str, Any] = {"seed": 6, "env_seed": 5, "agents": 2, "parameters": {}, "environment_options": {}}
     for name, other in others.items():
         assert not job(**{**described.content(), name: other}).made(made)
-
-
-# ----------------------------------------------------------------------------------------------------- sweeps
 
 
 def test_jobs_come_in_the_documented_order_and_once() -> None:
@@ -149,9 +135,6 @@ def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path)
     with pytest.raises(InputError) as refused:
         Sweep.from_toml(path)
     assert str(refused.value).replace(str(path), path.name) == " ".join(quoted.split())
-
-
-# ---------------------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(

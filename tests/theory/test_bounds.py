@@ -24,7 +24,6 @@ from fed_ucbvi.theory.bounds import (
     first_episode,
     global_rule_from,
     kl_regret_bound,
-    kl_rounds_bound,
     most_rounds,
     nontrivial_from,
     regret_bound,
@@ -257,7 +256,7 @@ def test_regret_and_rounds_stay_below_bounds_that_a_bad_policy_would_break(
         regret = regret_bound_terms(*sizes, 0.0, 0.0, delta).common
         rounds = min(rounds_bound(*sizes, 0.0, delta), most_rounds(*sizes, 0.0, delta) if agents >= 3 else math.inf)
     else:
-        regret, rounds = kl_regret_bound(*sizes, delta).common, kl_rounds_bound(*sizes, delta)
+        regret, rounds = kl_regret_bound(*sizes, delta).common, rounds_bound(*sizes, 0.0, delta, rule="global")
     assert T * float(common.initial @ (common.solve().V[0] - common.evaluate(worst)[0])) > 2 * regret
     assert rounds < T / 1000
     result = run(algorithm, federation, T, seed=1, driver="counts", progress=False)

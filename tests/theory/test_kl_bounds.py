@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from fed_ucbvi import Federation, FedKLUCBVI, InputError, garnet, synthetic
 from fed_ucbvi.algorithms.kl_bound import largest_mean
 from fed_ucbvi.core.types import FloatArray, MaskArray
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.theory.bounds import BALL, KAPPA, kl_regret_bound, kl_rounds_bound, nontrivial_from, regret_bound_terms
+from fed_ucbvi.theory.bounds import BALL, KAPPA, kl_regret_bound, nontrivial_from, regret_bound_terms, rounds_bound
 from runs import finished
 
 DELTA = 0.05
@@ -115,28 +114,22 @@ def test_the_public_function_has_it_for_agents_that_are_alike() -> None:
         regret_bound_terms(*sizes, 0.1, 0, DELTA, proof="kl")
 
 
-class Measured(NamedTuple):
-    """What the proof bounds, of a run.
+@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("agents", [1, 6])
+def test_every_step_of_the_proof_holds_in_runs(agents: int, stationary: bool) -> None:
+    """With probability 0.9 by the theorem; in truth its inequalities are generous, and seeds are fixed."""
+    make: Callable[..., Federation] = garnet if stationary else synthetic
+    for seed in range(2):
+        world = make(agents=agents, seed=seed, states=3, actions=2, horizon=3)
+        follow_the_proof(world, 4_000, seed, stationary)
 
-    Attributes:
-        regret: expected, given the policies.
-        errors: ``sum d e+``, what Q exceeds its Bellman equation by, over all visits that are expected.
-        inverse: ``sum d/N`` over cells and episodes with many expected visits.
-        early: ``sum d e+`` over the others.
-        steps_hold: whether every e was below what the theorem says of it.
-        counts_hold: whether N was always as large as the theorem says.
+
+def follow_the_proof(world: Federation, T: int, seed: int, stationary: bool) -> None:
+    """Play a run, with the exact occupancy d of every round's policy, and check each of the proof's inequalities.
+
+    They are about e, what Q exceeds its Bellman equation by: ``sum d e`` over all steps is the regret, early ones are
+    those with few expected visits, and of late ones ``sum d/N`` is bounded.
     """
-
-    regret: float
-    errors: float
-    inverse: float
-    early: float
-    steps_hold: bool
-    counts_hold: bool
-
-
-def measure(world: Federation, T: int, seed: int, stationary: bool) -> Measured:
-    """Play a run, with the exact occupancy of every round's policy."""
     mdp, M, H, S, A = world.common, world.agents, world.horizon, world.states, world.actions
     P, rewards = np.broadcast_to(mdp.kernel.dense(), (H, S, A, S)), np.broadcast_to(mdp.rewards, (H, S, A))
     per, cells, n = (H, S * A, M * T * H) if stationary else (1, S * A * H, M * T)
@@ -153,13 +146,12 @@ def measure(world: Federation, T: int, seed: int, stationary: bool) -> Measured:
     best, expected = mdp.solve().V, np.zeros((H, S, A))
     simulation = Simulation(FedKLUCBVI(stationary=stationary), world, T, seed, "episodes")
     regret = errors = inverse = early = 0.0
-    steps_hold = counts_hold = True
     while not simulation.done:
         arrays, began = simulation.server.arrays(), simulation.played
         Q, V, counts = (np.array(arrays[name], dtype=float) for name in ("Q", "V", "table_visits"))
         policy: MaskArray = np.array(arrays["best"], dtype=np.bool_)
         simulation.advance()
-        counts_hold &= bool((simulation.server.arrays()["table_visits"] <= 2 * counts + M * per).all())
+        assert (simulation.server.arrays()["table_visits"] <= 2 * counts + M * per).all()
         own, N = mdp.evaluate(policy), np.broadcast_to(counts, (H, S, A))
         d = mdp.occupancy(policy)[:, :, None] * policy / policy.sum(axis=2, keepdims=True)
         e = Q - rewards - mean(V[1:])
@@ -169,35 +161,20 @@ def measure(world: Federation, T: int, seed: int, stationary: bool) -> Measured:
         deviations = np.sqrt(np.maximum(mean(own[1:] ** 2) - mean(own[1:]) ** 2, 0))
         ahead = np.sqrt(last * np.maximum(mean(V[1:] - own[1:]), 0))
         allowed = (a * deviations + (a + math.sqrt(2 * kernel)) * ahead) / np.sqrt(some) + K / some
-        steps_hold &= bool((e <= allowed + 1e-9)[N > 0].all())
+        assert (e <= allowed + 1e-9)[N > 0].all()
         cost = d * np.maximum(e, 0)
         for _ in range(simulation.played - began):
             expected += M * (d.sum(axis=0) if stationary else d)
             late = expected >= enough
-            counts_hold &= bool((expected / (4 * KAPPA) <= N)[late].all())
+            assert (expected / (4 * KAPPA) <= N)[late].all()
             regret += float(mdp.initial @ (best[0] - own[0]))
             errors += float(cost.sum())
             inverse += float((d / some)[late].sum())
             early += float(cost[~late].sum())
-    return Measured(regret, errors, inverse, early, steps_hold, counts_hold)
-
-
-@pytest.mark.parametrize("stationary", [False, True])
-@pytest.mark.parametrize("agents", [1, 6])
-def test_every_step_of_the_proof_holds_in_runs(agents: int, stationary: bool) -> None:
-    """With probability 0.9 by the theorem; in truth its inequalities are generous, and seeds are fixed."""
-    T, H, S, A = 4_000, 3, 3, 2
-    make: Callable[..., Federation] = garnet if stationary else synthetic
-    for seed in range(2):
-        world = make(agents=agents, seed=seed, states=S, actions=A, horizon=H)
-        measured = measure(world, T, seed, stationary)
-        assert measured.steps_hold
-        assert measured.counts_hold
-        assert measured.inverse <= 4 * KAPPA * S * A * (1 if stationary else H) * math.log(T) / agents
-        visits = math.log(3 * S * A * (1 if stationary else H) / DELTA)
-        assert measured.early <= KAPPA * S * A * H * (2 * H if stationary else H + 1) * (1 + visits / agents)
-        bound = kl_regret_bound(S, A, H, agents, T, DELTA, stationary=stationary).common
-        assert 0 < measured.regret <= measured.errors <= bound
+    assert inverse <= 4 * KAPPA * cells * math.log(T) / M
+    visits = math.log(3 * cells / DELTA)
+    assert early <= KAPPA * S * A * H * (2 * H if stationary else H + 1) * (1 + visits / M)
+    assert 0 < regret <= errors <= kl_regret_bound(S, A, H, M, T, DELTA, stationary=stationary).common
 
 
 # --------------------------------------------------------------------------------------------------- rounds
@@ -214,7 +191,7 @@ def test_requests_that_grow_n_as_little_as_they_can_are_no_more_than_the_bound(M
                 requests[likely] += 1
                 N += max(-(-N // M), math.ceil(N / 4) if likely and k * M <= N else 0)
         assert requests[False] <= M + (M + 0.5) * math.log(T)
-        assert min(T, requests[True]) <= kl_rounds_bound(1, 1, 1, M, T, DELTA)
+        assert min(T, requests[True]) <= rounds_bound(1, 1, 1, M, T, 0.0, DELTA, rule="global")
 
 
 def test_a_request_above_k_m_visits_adds_a_quarter() -> None:
@@ -232,7 +209,7 @@ def test_rounds_that_last_a_share_of_what_was_played_are_few_whatever_the_number
         while t < T:
             t, rounds = t + max(1, math.ceil(growth * t)), rounds + 1
         for M in (1, 10**6):
-            bound = kl_rounds_bound(100, 100, 100, M, T, DELTA, min_round_growth=growth)
+            bound = rounds_bound(100, 100, 100, M, T, 0.0, DELTA, rule="global", min_round_growth=growth)
             assert rounds <= math.ceil(bound) <= math.ceil(2 + math.log(T) / math.log1p(growth))
 
 
@@ -240,7 +217,7 @@ def test_rounds_that_last_a_share_of_what_was_played_are_few_whatever_the_number
 def test_runs_have_no_more_rounds_than_the_bound(agents: int) -> None:
     world = synthetic(agents=agents, states=3, actions=2, horizon=3, seed=1)
     simulation = finished(Simulation(FedKLUCBVI(), world, 10**6, 0, "auto"))
-    assert 10 < simulation.rounds <= kl_rounds_bound(3, 2, 3, agents, 10**6, DELTA) < 10**4
+    assert 10 < simulation.rounds <= rounds_bound(3, 2, 3, agents, 10**6, 0.0, DELTA, rule="global") < 10**4
 
 
 def test_figures_of_the_document() -> None:

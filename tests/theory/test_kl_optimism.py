@@ -1,7 +1,7 @@
 """What optimism of Fed-KL-UCBVI rests on: the mixture over bets (Lemma 2), coverage, and the order of the visits.
 
 Most of it is exact: sums over all sequences, or over all counts that sequences can lead to. Lemma 1, duality, is
-checked in tests/algorithms/test_kl_bound.py.
+checked in tests/algorithms/test_kl_bound.py, Theorems 1 and 2 in runs of tests/algorithms/test_fed_kl_ucbvi.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from fed_ucbvi import Federation, FedKLUCBVI, garnet, synthetic
 from fed_ucbvi.algorithms.kl_bound import largest_mean, largest_rate
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.engine.simulation import Simulation
 
 ALARM = 1e-6
 
@@ -187,41 +185,3 @@ def test_reports_held_back_because_of_what_they_say_break_optimism_and_others_do
         blind += largest_rate(good[: agents // 2].sum() / n, c) < 0.5
     assert chosen == 20
     assert blind < 13
-
-
-# ----------------------------------------------------------------------------------- Theorems 1 and 2 in runs
-
-
-@pytest.mark.parametrize("stationary", [False, True])
-@pytest.mark.parametrize("eps_p", [0.0, 0.1, 0.4])
-def test_values_are_at_least_what_the_theorem_grants_at_every_synchronisation(eps_p: float, stationary: bool) -> None:
-    """``V_h >= (1 - eps_p)^(H-h) V*_h - (H-h+1) eps_r`` (h from 1). Each of 5 runs may fail with probability 0.05.
-
-    And for every agent's own optimum, ``V_h >= V^k*_h - eps_p (H-h) (H-h+1) / 2 - (H-h+1) eps_r``.
-    H0: so it is. Four failures or more raise an alarm, at a rate of 3e-5.
-    """
-    failures, below = 0, False
-    for seed in range(5):
-        world = federation(eps_p, seed, stationary)
-        H = world.horizon
-        best = world.common.solve().V
-        h = np.arange(1, H + 2)[:, None]
-        granted = (1 - eps_p) ** np.maximum(H - h, 0) * best - (H - h + 1) * world.eps_r
-        own = np.max([world.agent(k).solve().V for k in range(world.agents)], axis=0)
-        granted = np.maximum(granted, own - (H - h + 1) * (0.5 * eps_p * (H - h) + world.eps_r))
-        simulation = Simulation(FedKLUCBVI(stationary=stationary), world, 3_000, seed, "episodes")
-        failed = False
-        while not simulation.done:
-            simulation.advance()
-            V = simulation.server.arrays()["V"]
-            failed |= bool((granted - 1e-12 > V).any())
-            below |= bool((best - 1e-12 > V).any())
-        failures += failed
-    assert failures < 4
-    assert below or eps_p < 0.4  # what is granted is needed
-
-
-def federation(eps_p: float, seed: int, stationary: bool) -> Federation:
-    if not stationary:
-        return synthetic(agents=4, eps_p=eps_p, seed=seed, states=3, actions=2, horizon=4, eps_r=eps_p / 10)
-    return garnet(agents=4, eps_p=eps_p, seed=seed, states=3, actions=2, horizon=4)

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,9 @@ from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.parameters import check_parameters
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
+
+if TYPE_CHECKING:
+    from fed_ucbvi.problem.federation import Federation
 
 Array = npt.NDArray[Any]
 Message = tuple[Array, ...]
@@ -67,6 +70,13 @@ class Setting:
     random_rewards: bool = False
     grid_bits: int = 0
     earlier_visits: int = 0
+
+    @classmethod
+    def of(cls, problem: Federation, episodes: int, seed: int, *, random_rewards: bool, bits: int = 0) -> Setting:
+        """That of a run on this problem; rewards may be random where the problem does not say so."""
+        sizes, known = (problem.states, problem.actions, problem.horizon), not math.isnan(problem.eps_p)
+        eps_p = problem.eps_p if known else 0.0
+        return cls(*sizes, problem.agents, episodes, eps_p, seed, known, random_rewards, bits)
 
     def sum_grid(self, most: int, per_episode: int = 1) -> Grid:
         """The grid of sums over all visits of values up to ``most``, of so many visits to one cell an episode."""

@@ -71,16 +71,20 @@ def add_returns(histogram: CountArray, returns: FloatArray, high: float, low: fl
         histogram[i + 1] += above
 
 
-def check_returns(returns: FloatArray, within: tuple[float, float], units: Units, horizon: int) -> None:
-    """Raise unless the returns lie in the range that was stated, up to rounding."""
-    low, high = within[0] - ROUNDING * horizon, within[1] + ROUNDING * horizon
-    outside = returns[~((low <= returns) & (returns <= high))]
+def record_returns(
+    histogram: CountArray, returns: FloatArray, within: tuple[float, float] | None, units: Units, horizon: int
+) -> None:
+    """Add returns; raise unless they lie ``within`` the range that was stated, if one was, up to rounding."""
+    low, high = within or (0.0, float(horizon))
+    slack = math.inf if within is None else ROUNDING * horizon
+    outside = returns[~((low - slack <= returns) & (returns <= high + slack))]
     if len(outside):
-        paid, *ends = (units.original_return(float(x), horizon) for x in (outside[0], *within))
+        paid, *ends = (units.original_return(float(x), horizon) for x in (outside[0], low, high))
         raise InputError(
             f"an episode paid {paid:.12g}, outside return_range ({ends[0]:.12g}, {ends[1]:.12g}), on which what is "
             "promised rests. State a range that holds what every episode pays, whatever is played."
         )
+    add_returns(histogram, returns, high, low)
 
 
 def episodes_in(histogram: CountArray) -> int:

@@ -293,9 +293,10 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
         filled = filled if episodes is None else f"as many as {episodes:,} episodes can fill"
         reasons.append(f"{known.bins} bins for each continuous dimension are {filled}.")
     spread = known.reward_spread or 0.0
+    random = spread >= NOISY
     if spread:
         what = ". That is little, and their means are enough: to cover the spread would slow learning down."
-        what = ", so declare them random: optimism then covers their spread." if spread >= NOISY else what
+        what = ", so declare them random: optimism then covers their spread." if random else what
         reasons.append(f"Rewards at a pair vary by {spread:.2f} of their range{what}")
     reasons.append(_about_sharing(known, needed))
     played = needed if episodes is None else episodes
@@ -307,17 +308,7 @@ def _advice(known: Problem, episodes: int | None, memory: int) -> Advice:
             f"{growth:g} there are at most {most:,} rounds, however many agents there are. What that costs in regret "
             "is in docs/kl.md."
         )
-    return Advice(
-        algorithm,
-        options,
-        random_rewards=spread >= NOISY,
-        together=together,
-        episodes=played,
-        bins_per_dimension=known.bins,
-        memory=tables,
-        problem=known,
-        reasons=tuple(reasons),
-    )
+    return Advice(algorithm, options, random, together, played, known.bins, tables, known, tuple(reasons))
 
 
 def _about_steps(known: Problem) -> str:

@@ -215,13 +215,9 @@ def _share(counts: OwnCounts, chance: float, rng: np.random.Generator) -> OwnCou
 
 
 def _less(counts: OwnCounts, part: OwnCounts) -> OwnCounts:
+    transitions, rewards = counts.transitions - part.transitions, counts.rewards - part.rewards
     starts = counts.starts if counts.law_known else counts.starts - part.starts
-    return replace(
-        counts,
-        transitions=counts.transitions - part.transitions,
-        rewards=counts.rewards - part.rewards,
-        starts=starts,
-    )
+    return replace(counts, transitions=transitions, rewards=rewards, starts=starts)
 
 
 class Gain(NamedTuple):

@@ -7,9 +7,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer, unknown_name
 from fed_ucbvi.core.text import html_table
@@ -17,9 +18,6 @@ from fed_ucbvi.results import statistics
 from fed_ucbvi.results.run_data import CURVES, RunData
 from fed_ucbvi.results.run_table import LABELS, RunGroup, RunTable, Settings, apart, checked_runs, label, shared
 from fed_ucbvi.results.statistics import INTERVAL_NAME
-
-if TYPE_CHECKING:
-    import polars as pl
 
 POINTS = 50
 """Numbers of episodes of a curve where none are chosen."""
@@ -41,24 +39,17 @@ def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
     >>> frame.select("algorithm", "environment", "nu", "environment_seed", "seed").rows()
     [('fed-ucbvi', 'synthetic', 50, 0, 1), ('fed-ucbvi', 'synthetic', 50, 0, 2)]
     """
-    import polars as pl
-
     found = checked_runs(runs)
+    abouts, results = [run.about for run in found], [outcomes(run) for run in found]
     made = [
-        {
-            "algorithm": run.about.algorithm,
-            "environment": run.about.environment.get("name", "custom"),
-            **{name: getattr(run.about, name) for name in (*SIZES, "seed", "driver")},
-        }
-        for run in found
+        {"algorithm": about.algorithm, "environment": about.environment.get("name", "custom")}
+        | {name: getattr(about, name) for name in (*SIZES, "seed", "driver")}
+        for about in abouts
     ]
-    results = [outcomes(run) for run in found]
     owned: list[dict[str, Any]] = [
-        {
-            **{f"algorithm.{name}": value for name, value in run.about.parameters.items()},
-            **{f"environment.{name}": value for name, value in run.about.environment.items() if name != "name"},
-        }
-        for run in found
+        {f"algorithm.{name}": value for name, value in about.parameters.items()}
+        | {f"environment.{name}": value for name, value in about.environment.items() if name != "name"}
+        for about in abouts
     ]
     for size in SIZES:
         if all(row.get(f"environment.{size}") in (None, here[size]) for here, row in zip(made, owned, strict=True)):
@@ -123,8 +114,6 @@ def curves_frame(
     >>> curves_frame(runs, [10, 30], metric="rounds").select("group", "agents", "episodes", "runs").rows()
     [('M = 2', 2, 10, 2), ('M = 2', 2, 30, 2), ('M = 3', 3, 10, 2), ('M = 3', 3, 30, 2)]
     """
-    import polars as pl
-
     check_choice("metric", metric, CURVES)
     table = RunTable.of(runs, labels)
     given = None if episodes is None else [check_positive_integer("a number of episodes", one) for one in episodes]
@@ -159,8 +148,6 @@ def _headers(settings: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
 
 def column(name: str, values: list[Any]) -> pl.Series:
     """A column of whole numbers, numbers, truth values or texts; values of several kinds become texts."""
-    import polars as pl
-
     cells = [None if isinstance(value, float) and math.isnan(value) else value for value in values]
     kinds = {type(cell) for cell in cells if cell is not None}
     for wanted, kind in (({bool}, pl.Boolean), ({int}, pl.Int64), ({int, float}, pl.Float64)):
@@ -171,7 +158,6 @@ def column(name: str, values: list[Any]) -> pl.Series:
 
 
 # ------------------------------------------------------------------------------------------------------ comparisons
-
 LATEX_SIGNS = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -338,8 +324,6 @@ def compare_runs(
     >>> compare_runs(runs, baseline=1).frame.select("group", "seeds", "pairs").rows()
     [('bonus_scale = 1', 2, None), ('bonus_scale = 0.1', 2, 2)]
     """
-    import polars as pl
-
     table = RunTable.of(runs, labels)
     sides = list(zip(table, table.divide(by, ("all runs", "")), strict=True))
     for group, named in sides:
@@ -363,9 +347,7 @@ def _measure(run: RunData, metric: str) -> float:
     if not run.complete:
         raise InputError(f"the run of {where} was interrupted; a comparison needs complete runs.")
     if not math.isfinite(found[metric]):
-        raise InputError(
-            f"the {metric} of the run of {where} is unknown; use another metric, such as average_reward."
-        )
+        raise InputError(f"the {metric} of the run of {where} is unknown; use another one, such as average_reward.")
     return float(found[metric])
 
 

@@ -107,27 +107,17 @@ def inspect_federation(
     True
     """
     federation = as_federation(federation)
-    kernel = federation.common.kernel
-    shared = overlap(federation.probabilities)
-    best = federation.common.solve()
+    shared, best = overlap(federation.probabilities), federation.common.solve()
     own, together = np.zeros(federation.agents), np.zeros(federation.agents)
     for i in range(federation.agents):
         agent = federation.agent(i)
         own[i] = agent.initial @ agent.solve().V[0]
         together[i] = agent.initial @ agent.evaluate(best.policy)[0]
         report(i + 1, federation.agents)
-    return Inspection(
-        federation,
-        federation.eps_p,
-        shared.eps_p,
-        federation.eps_r,
-        np.maximum(1.0 - shared.mass, 0.0),
-        distances(federation.probabilities, kernel.probabilities),
-        own,
-        together,
-        float(federation.common.initial @ best.V[0]),
-        price_of_sharing(federation),
-    )
+    eps, missing = (federation.eps_p, shared.eps_p, federation.eps_r), np.maximum(1.0 - shared.mass, 0.0)
+    apart = distances(federation.probabilities, federation.common.kernel.probabilities)
+    common, price = float(federation.common.initial @ best.V[0]), price_of_sharing(federation)
+    return Inspection(federation, *eps, missing, apart, own, together, common, price)
 
 
 def best_common_policy(federation: FederationLike, *, work: int = WORK) -> CommonOptimum:
@@ -165,8 +155,6 @@ def price_of_sharing(federation: FederationLike) -> Bracket:
 
 
 # ------------------------------------------------------------------------------------------------------ the picture
-
-
 def plot_inspection(found: Inspection, path: str | Path | None = None) -> Picture:
     """Where kernels differ, which agents differ, and what sharing one policy costs each of them.
 

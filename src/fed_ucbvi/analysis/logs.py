@@ -29,7 +29,7 @@ from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists, to_word
 from fed_ucbvi.algorithms.exact_sums import MAX_BITS
 from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct, pessimistic_values
 from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, printable
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
+from fed_ucbvi.core.types import FloatArray, IndexArray, MaskArray
 from fed_ucbvi.problem.mdp import check_initial
 from fed_ucbvi.problem.units import Units
 
@@ -84,40 +84,33 @@ def counts_from_logs(
     Traceback (most recent call last):
     fed_ucbvi.core.errors.InputError: row 1: state is 5, expected 0 to 1.
     """
-    return read_logs(source, sizes, reward_range=reward_range, stationary=stationary, random_rewards=random_rewards)[
-        0
-    ]
+    return read_logs(source, sizes, reward_range, stationary, random_rewards)[0]
 
 
 def read_logs(
-    source: str | Path | Mapping[str, Any] | Iterable[Any],
-    sizes: tuple[int, int, int],
-    *,
-    reward_range: tuple[float, float],
-    stationary: bool,
-    random_rewards: bool,
+    source: Any, sizes: tuple[int, int, int], rewards: tuple[float, float], stationary: bool, random_rewards: bool
 ) -> tuple[CountTable, int]:
-    """The counts of a log, and its number of episodes."""
+    """The counts of a log, as :func:`counts_from_logs` takes it, and its number of episodes."""
+    import polars as pl
+
     S, A, H = (check_positive_integer(name, size) for name, size in zip("SAH", sizes, strict=True))
-    low, high = (check_number("reward_range", bound) for bound in reward_range)
+    low, high = (check_number("reward_range", bound) for bound in rewards)
     if low >= high:
         raise InputError(f"reward_range must ascend, got {low:g} to {high:g}.")
     log = _read(source, S)
     _check(log, (S, A, H), (low, high))
-    step, state, action, after = (
-        log.columns[name].astype(np.int64) for name in ("step", "state", "action", "next_state")
-    )
+    names = ("step", "state", "action", "next_state")
+    step, state, action, after = (log.columns[name].astype(np.int64) for name in names)
     units = Units.spanning(low, high)
     paid = np.clip((log.columns["reward"] - units.offset) / units.scale, 0.0, 1.0)
     values = np.ceil(paid * 2.0**MAX_BITS).astype(np.int64)
     cells = ((np.zeros_like(step) if stationary else step) * S + state) * A + action
-    counts = _table((1 if stationary else H, S, A), cells, after, values, log.place, by_slot=random_rewards)
+    rows = pl.DataFrame({"cell": cells, "after": after, "value": values})
+    counts = _table((1 if stationary else H, S, A), rows, log, by_slot=random_rewards)
     return counts, int(np.count_nonzero(step == 0))
 
 
 # ------------------------------------------------------------------------------------------------------ reading
-
-
 def _read(source: Any, states: int) -> Log:
     """Columns as arrays of numbers, with NaN where there is none; and how to name a row."""
     import polars as pl
@@ -205,8 +198,6 @@ def _array(episode: Any, name: str, number: int) -> FloatArray:
 
 
 # ----------------------------------------------------------------------------------------------------- checking
-
-
 def _check(log: Log, sizes: tuple[int, int, int], rewards: tuple[float, float]) -> None:
     """Raise at a row that cannot be: out of range, or not the next step of its episode."""
     S, A, H = sizes
@@ -242,60 +233,35 @@ def _refuse(bad: MaskArray, place: Callable[[int], str], why: str, *columns: Flo
 
 
 # ----------------------------------------------------------------------------------------------------- counting
-
-
-def _table(
-    shape: tuple[int, int, int],
-    cells: CountArray,
-    after: CountArray,
-    values: CountArray,
-    place: Callable[[int], str],
-    *,
-    by_slot: bool,
-) -> CountTable:
-    """The table of visits to ``cells`` that led to the states ``after`` and paid ``values`` on the rewards' grid."""
+def _table(shape: tuple[int, int, int], rows: pl.DataFrame, log: Log, *, by_slot: bool) -> CountTable:
+    """The table of rows: visits to a ``cell`` that led to the state ``after`` and paid ``value`` on the grid."""
     import polars as pl
 
-    rows = pl.DataFrame({"cell": cells, "after": after, "value": values, "row": np.arange(len(cells))})
     if not by_slot:
-        odd = rows.filter(pl.col("value") != pl.col("value").first().over("cell"))
+        odd = rows.select((pl.col("value") != pl.col("value").first().over("cell")).arg_true())["value"]
         if len(odd):
             raise InputError(
-                f"{place(int(odd['row'][0]))}: the reward is not that of another visit to the same state and action. "
+                f"{log.place(odd[0])}: the reward is not that of another visit to the same state and action. "
                 "If rewards depend on chance or on the next state, pass random_rewards=True (--random-rewards)."
             )
-    grouped = (
-        rows.group_by("cell", "after", "value").agg(pl.len().cast(pl.Int64).alias("n")).sort("cell", "after", "value")
-    )
-    cell, state, value, n = (grouped[name].to_numpy() for name in ("cell", "after", "value", "n"))
-    slot_begins = np.append(True, (cell[1:] != cell[:-1]) | (state[1:] != state[:-1]))
-    slots, owner = np.cumsum(slot_begins) - 1, cell[slot_begins]
-    cell_begins = np.append(True, owner[1:] != owner[:-1])
-    owners = np.cumsum(cell_begins) - 1
-    amounts = value.astype(object) * n
+    value = pl.col("value").cast(pl.Int128)
+    sums = (pl.len().alias("n"), value.sum().alias("paid"), (value * value).sum().alias("squares"))
+    slots = rows.group_by("cell", "after").agg(*sums).sort("cell", "after")
+    visited = slots.group_by("cell", maintain_order=True).agg(pl.len().alias("seen"), pl.col("paid", "squares").sum())
     listed: dict[str, Any] = {
-        "cells": owner[cell_begins].astype(np.int64),
-        "seen": np.bincount(owners).astype(np.int32),
-        "successors": state[slot_begins].astype(np.int32),
-        "transitions": _sums(slots, n.astype(object)).astype(np.int64),
-        "rewards": to_words(_sums(owners[slots], amounts)),
+        "cells": visited["cell"].to_numpy(),
+        "seen": visited["seen"].to_numpy().astype(np.int32),
+        "successors": slots["after"].to_numpy().astype(np.int32),
+        "transitions": slots["n"].to_numpy().astype(np.int64),
+        "rewards": to_words(np.array(visited["paid"].to_list(), dtype=object)),
     }
     if by_slot:
-        listed["paid"] = _sums(slots, amounts).astype(np.int64)
-        listed["squares"] = to_words(_sums(owners[slots], amounts * value.astype(object)))
+        listed["paid"] = slots["paid"].cast(pl.Int64).to_numpy()
+        listed["squares"] = to_words(np.array(visited["squares"].to_list(), dtype=object))
     return table_of_lists(shape, MAX_BITS, listed)
 
 
-def _sums(where: CountArray, numbers: Any) -> Any:
-    """The sums of Python's integers, which cannot overflow, by place."""
-    total = np.zeros(int(where.max()) + 1, dtype=object)
-    np.add.at(total, where, numbers)
-    return total
-
-
 # ------------------------------------------------------------------------------------------------------- planning
-
-
 @dataclass(frozen=True, eq=False)
 class CautiousPlan:
     """What counts say of the best policy; bounds hold for all steps and states together.
@@ -367,9 +333,7 @@ def plan_from_counts(
     """
     steps, S, A = counts.visits.shape
     if horizon is None and steps == 1:
-        raise InputError(
-            "these counts are over all steps together, so they do not say how many there are: pass horizon=H."
-        )
+        raise InputError("these counts are over all steps together, which does not say how many: pass horizon=H.")
     H = steps if horizon is None else check_positive_integer("horizon", horizon)
     if steps not in (1, H):
         raise InputError(f"these counts are by step and have H = {steps}, got horizon = {H}.")

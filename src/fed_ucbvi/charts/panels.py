@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from fed_ucbvi.core.numbers import power_of_ten, short
 from fed_ucbvi.core.text import shortened
 
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
+DASHES: tuple[Dash, ...] = get_args(Dash)
 MARGIN = 0.04
 """Left free beyond the outermost points, as a share of the axis."""
 
@@ -94,12 +95,9 @@ class Panel:
 
 
 class Square(NamedTuple):
-    """Something in a square of a board, counted from 0 at the upper left.
+    """Something in a square of a board, counted from 0 at the upper left; ``colour`` fills it.
 
-    Attributes:
-        colour: that fills the square; none if empty.
-        text: in the middle of the square, or at its upper edge if it has an arrow.
-        arrow: rows down and columns to the right; (0, 0) is drawn as a dot.
+    Its text is in the middle, or at the upper edge if there is an arrow: rows down and columns to the right.
     """
 
     row: int
@@ -116,11 +114,8 @@ class Board:
     """Squares in rows and columns, the first row on top; filled, shaded by a figure, with texts, rings and arrows.
 
     Attributes:
-        x_label: below, line by line.
         shades: a figure for each square, by rows, from dark (least) to light (most); NaN is left blank.
-        squares: what else is in squares.
-        x_ticks: columns to name below, and how.
-        y_ticks: rows to name at the left, and how.
+        x_ticks: columns to name below, and how; likewise ``y_ticks`` rows at the left.
         even: whether squares are as high as wide; else the board fills its place.
         lines: rows and columns from one line to the next; (0, 0) for none but the outer ones.
     """

@@ -56,12 +56,9 @@ class Picture:
 
     A notebook shows it by itself, interactive where it can.
 
-    Attributes:
-        panels: curves on axes, and boards; from left to right, then from top to bottom.
-        title: above the panels; may have several lines, or be empty.
-        width: in pixels of a screen, about.
-        height: likewise; by default what the panels need.
-        columns: panels side by side; by default as many as there is room for.
+    Panels and boards come from left to right, then from top to bottom, under a title, which may have several lines.
+    Width and height are in pixels of a screen, about. By default panels get the height that they need, and there are
+    as many columns of them as there is room for.
     """
 
     panels: Sequence[Panel | Board]

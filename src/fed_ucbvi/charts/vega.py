@@ -99,9 +99,6 @@ def _layer(mark: str, rows: Sequence[Spec], encoding: Spec, **looks: Any) -> Spe
     return {"data": {"values": list(rows)}, "mark": {"type": mark, **looks}, "encoding": encoding}
 
 
-# ------------------------------------------------------------------------------------------------------------ curves
-
-
 def rows_of(panel: Panel, colour: Callable[[str], str] = str) -> list[Spec]:
     """The data of a panel, a row for each series; ``colour`` may replace colours."""
     grouped = bool(categories(panel))
@@ -237,9 +234,6 @@ def _category_labels(ticks: Sequence[tuple[float, str]]) -> Spec:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------ boards
-
-
 def board_chart(board: Board, width: float, height: float) -> Spec:
     """Shades, squares, lines, texts, rings and arrows of a board that has at most this room."""
     side = min(width / board.columns, height / board.rows)
@@ -325,9 +319,6 @@ def _squares(board: Board, side: float) -> list[Spec]:
         _layer("point", rings, SHAPED, **black, filled=False, strokeWidth=1.4),
         _layer("point", arrows, {**SHAPED, "angle": _plain("angle", "quantitative")}, **black, filled=True),
     ]
-
-
-# ----------------------------------------------------------------------------------------------------------- pictures
 
 
 def vega_lite(

@@ -64,7 +64,6 @@ def serve(
     from fed_ucbvi.network.certificates import TLSFiles, revoked_names
     from fed_ucbvi.network.run_plan import plan_of
     from fed_ucbvi.network.server import FederationServer
-    from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
     from fed_ucbvi.results.run_data import CallbackList
 
     certs = own.certs
@@ -78,7 +77,6 @@ def serve(
     plan = plan_of(spec, counts=counts, incumbent=incumbent, evaluated=evaluated)
     for text in plan.algorithm.cautions(plan.setting):
         warn(text)
-    checkpoint = None if spec.checkpoint is None else ServerCheckpoint(spec.checkpoint)
     service: FederationServer | None = None
 
     def status() -> FederationStatus:
@@ -100,10 +98,10 @@ def serve(
             page = stack.enter_context(live_page(output, lambda: LiveState(Subject.of_plan(plan)), render))
             display = stack.enter_context(show_federation(quiet=output.quiet))
             service = FederationServer(
-                plan if checkpoint is None else checkpoint.adopt(plan),
+                plan,
                 listen,
                 None if certs is None else TLSFiles.of(certs, str(own.name)),
-                server_checkpoint=checkpoint,
+                checkpoint=spec.checkpoint,
                 revoked=tuple if certs is None else (lambda: revoked_names(certs)),
                 report=display.report,
                 on_round=CallbackList(page, counted, trackers) or None,

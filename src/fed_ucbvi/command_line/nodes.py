@@ -136,8 +136,8 @@ def join(
         with interruptible(), closing(node):
             ended = asyncio.run(run_node(node, server, patience=patience, result=result))
     except LeftError:
-        told = f"{name}: has left run {node.run} for good, after {node.rounds:,} rounds"
-        print_result(output.as_json, {**about, "run": node.run, "rounds": node.rounds, "left": True}, told)
+        text = f"{name}: has left run {node.run} for good, after {node.rounds:,} rounds"
+        print_result(output.as_json, {**about, "run": node.run, "rounds": node.rounds, "left": True}, text)
         return
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to rejoin"
@@ -318,7 +318,7 @@ def request(
     from fed_ucbvi.network.certificates import read_request, write_request
 
     written = write_request(out, name)
-    _tell(written, name, read_request(written[0].read_bytes()).fingerprint, as_json)
+    _print_written(written, name, read_request(written[0].read_bytes()).fingerprint, as_json)
 
 
 def sign(
@@ -338,7 +338,7 @@ def sign(
     _check_days(days)
     asked = read_request(request_file.read_bytes())
     written = sign_request(out, asked, server=server, hosts=host or (), days=days, renew=renew)
-    _tell(written, asked.name, asked.fingerprint, as_json)
+    _print_written(written, asked.name, asked.fingerprint, as_json)
 
 
 def _check_days(days: float) -> None:
@@ -346,7 +346,7 @@ def _check_days(days: float) -> None:
         raise InputError(f"days must be above 0, got {days:g}.")
 
 
-def _tell(written: Sequence[Path], name: str, fingerprint: str, as_json: bool) -> None:
+def _print_written(written: Sequence[Path], name: str, fingerprint: str, as_json: bool) -> None:
     files = [str(path) for path in written]
     content = {"written": files, "name": name, "fingerprint": fingerprint}
     print_result(as_json, content, *files, f"fingerprint of the key: {fingerprint}")

@@ -186,9 +186,9 @@ def _worth(run: Run) -> Iterator[tuple[str, str]]:
     about, agents = run.about, run.agents_value
     own = [("in its own units", text) for text in _own_units(run)]
     if math.isnan(run.value):
-        paid, known = f"; mean reward of the last tenth of the episodes {run.recent_reward:.4f}", "value unknown"
-        known += "" if math.isnan(run.estimated_value) else f", estimated {run.estimated_value:.4f}"
-        yield "recommended policy", known if math.isnan(run.recent_reward) else known + paid
+        estimated = "" if math.isnan(run.estimated_value) else f", estimated {run.estimated_value:.4f}"
+        recent = f"; mean reward of the last tenth of the episodes {run.recent_reward:.4f}"
+        yield "recommended policy", f"value unknown{estimated}{'' if math.isnan(run.recent_reward) else recent}"
         yield from own
         return
     share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
@@ -281,7 +281,7 @@ def _save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | Non
     """Save a run in ``out``, or in a new folder elsewhere if the system does not let us: it may have taken days.
 
     Returns:
-        Where the run is, if anywhere, and what there is to tell at the end, if anything.
+        Where the run is, if anywhere, and an error message for the end, if any.
     """
     try:
         run.save(out, overwrite=overwrite)

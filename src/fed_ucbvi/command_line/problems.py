@@ -50,7 +50,7 @@ def describe(thing: Any) -> dict[str, Any]:
 
 
 def _list(names: list[str], find: Callable[[str], Any], as_json: bool) -> None:
-    """Describe what names stand for; what other packages have registered and cannot be used is left out."""
+    """Describe environments or algorithms by name; those of other packages that cannot be used are left out."""
     described = {}
     for name in names:
         try:

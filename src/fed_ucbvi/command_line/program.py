@@ -1,4 +1,4 @@
-"""How the program speaks and ends: standard error, signals, and errors that become one message and an exit code."""
+"""Standard error, signals, and errors that become one message and an exit code."""
 
 from __future__ import annotations
 
@@ -98,19 +98,19 @@ def _json_handlers() -> list[logging.Handler]:
 
 
 def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody has caught, in place of Python's own lines."""
+    """Log an uncaught exception, in place of Python's own traceback."""
     log.critical("the program has failed: %s", error, exc_info=(kind, error, trace))
 
 
 class Interruption:
-    """Turns signals into ``KeyboardInterrupt`` until told that results are being saved."""
+    """Turns signals into ``KeyboardInterrupt`` until results are being saved."""
 
     def __init__(self) -> None:
         self.stopped_at: float | None = None
         self._saving = False
 
     def saving(self) -> None:
-        """From now on signals are ignored: what is left is short and must not be lost."""
+        """From now on signals are ignored: saving is short and must not be cut off."""
         self._saving = True
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -123,9 +123,9 @@ class Interruption:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """SIGINT and SIGTERM alike stop the block; a signal that the process was started to ignore stays ignored.
+    """SIGINT and SIGTERM both stop the block; a signal that the process was started to ignore stays ignored.
 
-    In a process of our own, which ends with the command, further signals are ignored once it has been told to stop.
+    In a process of our own, which ends with the command, further signals are ignored after the first.
     """
     interruption = Interruption()
     earlier = {}
@@ -180,7 +180,7 @@ class Program(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; one that leaves Ctrl-C to the program had nothing to save."""
+        """Run a command; a Ctrl-C that it does not handle itself finds nothing to save."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -206,7 +206,7 @@ def act(
         action = policy.act(h, s)
         answer = json.dumps({"step": h, "state": s, "action": action, **known}) if as_json else str(action)
         sys.stdout.write(answer + "\n")
-        sys.stdout.flush()  # whoever asks line by line waits for it
+        sys.stdout.flush()  # a program that asks line by line waits for it
 
 
 def _lines() -> Iterator[tuple[int, int]]:

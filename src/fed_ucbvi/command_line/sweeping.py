@@ -138,7 +138,7 @@ def report_on_sweep(folder: Path) -> PageContent:
 
 
 def _warn_of(failed: Mapping[str, str], where: str = "") -> None:
-    """Tell of runs that have failed, by id, and in which folder there is more about each."""
+    """Warn of failed runs, by id, and name the file with the details of each."""
     for id_, error in failed.items():
         more = f" (see {where}/{id_}.json)" if where else ""
         warn(f"run {id_} failed: {printable(error)}{more}")

@@ -23,15 +23,19 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host is given by; None if it is given by a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is this very machine.
 
     >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("192.0.2.1"), is_loopback("elsewhere.example")
     (True, True, False, False)
     """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    ip = ip_of(host)
+    return host == "localhost" if ip is None else ip.is_loopback

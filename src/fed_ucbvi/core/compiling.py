@@ -103,15 +103,11 @@ def code_digest(file: Path) -> str:
     return hashlib.sha256(b"".join(name.encode() + digest for name, digest in parts)).hexdigest()[:16]
 
 
-def _usual_places() -> Iterator[Path]:
-    if numba.config.CACHE_DIR:
-        yield Path(numba.config.CACHE_DIR)
-        return
-    yield _PACKAGE / "__pycache__"
-    try:
-        yield Path.home() / ".cache" / PROGRAM
-    except RuntimeError:  # a user without a home
-        return
+def _usual_places() -> list[Path]:
+    places = [Path(numba.config.CACHE_DIR or _PACKAGE / "__pycache__")]
+    with suppress(RuntimeError):  # a user without a home
+        places += [] if numba.config.CACHE_DIR else [Path.home() / ".cache" / PROGRAM]
+    return places
 
 
 def _is_writable(folder: Path) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import datetime
-import ipaddress
 
+from fed_ucbvi.core.addresses import ip_of
 from fed_ucbvi.core.errors import InputError, missing_package, printable
 
 try:
@@ -70,10 +70,8 @@ def check_server_certificate(pem: bytes, authority: bytes, host: str | None = No
 
 
 def alternative_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+    ip = ip_of(host)
+    return x509.DNSName(host) if ip is None else x509.IPAddress(ip)
 
 
 def issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:

@@ -44,9 +44,8 @@ def with_printable_texts(content: Content) -> Content:
     elif isinstance(content, Mapping):
         made = {with_printable_texts(key): with_printable_texts(value) for key, value in content.items()}
     elif is_dataclass(content) and not isinstance(content, type):
-        made = replace(
-            content, **{part.name: with_printable_texts(getattr(content, part.name)) for part in fields(content)}
-        )
+        parts = [part.name for part in fields(content)]
+        made = replace(content, **{name: with_printable_texts(getattr(content, name)) for name in parts})
     return made  # type: ignore[no-any-return]
 
 

@@ -1,1 +1,1 @@
-"""The live page of runs, federations and sweeps, and metrics for Prometheus: what they show, who may look."""
+"""The live page of runs, federations and sweeps, and metrics for Prometheus: content and access."""

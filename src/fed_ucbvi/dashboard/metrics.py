@@ -45,10 +45,10 @@ OF_ROUND = {
 
 
 class Metrics(Subscriber, Collector):
-    """The metrics of one run, with a registry of their own, made when they are asked for.
+    """The metrics of one run, with their own registry, computed at each request.
 
     Args:
-        status: says how the federation stands, if there is one; asked when metrics are asked for.
+        status: gives the state of the federation, if there is one; called at each request.
     """
 
     def __init__(self, status: Callable[[], FederationStatus] | None = None) -> None:
@@ -145,7 +145,7 @@ def _of_wire(
 
 
 def check_metrics_address(address: str) -> Access:
-    """``HOST:PORT`` as an access, or raise unless it is one of this machine: whoever can connect can read metrics."""
+    """``HOST:PORT`` as an access, or raise unless it is one of this machine: metrics have no password."""
     try:
         return Access.parse(address)
     except NotHereError as error:

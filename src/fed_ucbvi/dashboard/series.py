@@ -1,4 +1,4 @@
-"""The figures of rounds, thinned: however many rounds there are, a page draws at most so many points."""
+"""The figures of rounds, thinned: a page draws at most :data:`MAX_POINTS`, however many rounds there are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.results.round_record import INCUMBENT, PLAYING, RoundRecord
@@ -24,11 +23,12 @@ its last round, ``reward`` is the mean over the episodes of its rounds, ``length
 
 LAST = slice(0, len(OF_LAST))
 SUMS = slice(len(OF_LAST), len(OF_LAST) + 6)
-"""Rewards; episodes whose rewards are known; the same two of the incumbent's rounds; lengths; rounds."""
+"""Since the run began: rewards; episodes whose rewards are known; the same two of the incumbent's rounds; lengths;
+and rounds."""
 
 
 class RoundSeries:
-    """Points of a run. When there are ``most``, neighbours are merged: a point then stands for twice as many rounds.
+    """Points of a run. When there would be more than ``most``, every other one goes: the next stands for its rounds.
 
     >>> series = RoundSeries(most=4)
     >>> series.size, series.stride
@@ -36,48 +36,42 @@ class RoundSeries:
     """
 
     def __init__(self, most: int = MAX_POINTS) -> None:
-        self._most = most
-        self._rows: FloatArray = np.empty((most, SUMS.stop))
-        self._rounds = 0
-        self.size, self.stride = 0, 1
+        self._most, self.stride = most, 1
+        self._rows: FloatArray = np.zeros((0, SUMS.stop))
+        """One for each point, that of its last round."""
+
+    @property
+    def size(self) -> int:
+        return len(self._rows)
 
     def extend(self, records: Sequence[RoundRecord]) -> None:
         if not records:
             return
-        rows = _rows_of(records)
-        numbers = self._rounds + np.arange(len(rows))
-        self._rounds += len(rows)
-        while (self._rounds - 1) // self.stride >= self._most:
-            self._halve()
-        places = numbers // self.stride
-        first = int(places[0])
-        if first < self.size:  # the last point is not full yet
-            rows, places = np.vstack([self._rows[first], rows]), np.concatenate([[first], places])
-        starts = np.flatnonzero(np.diff(places, prepend=-1))
-        self.size = int(places[-1]) + 1
-        self._rows[first : self.size] = _merged(rows, starts)
+        new, before = _rows_of(records), self._rows[-1:, SUMS]
+        new[:, SUMS] = np.cumsum(np.vstack([before, new[:, SUMS]]), axis=0)[len(before) :]
+        rows = np.vstack([self._rows, new])
+        rounds = rows[:, -1]
+        while rounds[-1] > self._most * self.stride:
+            self.stride *= 2
+        kept = rounds % self.stride == 0
+        kept[-1] = True  # of a point that is not full yet
+        self._rows = rows[kept]
 
     def points(self, start: int = 0) -> list[list[float | None]]:
         """The points from one on, in the order of :data:`COLUMNS`; None where a figure is unknown."""
-        rows = self._rows[start : self.size]
-        rewards, known, _, _, lengths, rounds = rows[:, SUMS].T
-        *_, paid, played = np.cumsum(self._rows[: self.size, SUMS][:, :4], axis=0)[start:].T
+        rows = self._rows[start:]
+        own = np.diff(self._rows[:, SUMS], axis=0, prepend=0.0)[start:]
+        rewards, known, _, _, lengths, rounds = own.T
+        paid, played = rows[:, SUMS][:, 2:4].T
         table = np.column_stack([rows[:, LAST], _ratio(rewards, known), lengths / rounds, _ratio(paid, played)])
         content = table.astype(object)
         content[np.isnan(table)] = None
         points: list[list[float | None]] = content.tolist()
         return points
 
-    def _halve(self) -> None:
-        self.stride *= 2
-        if self.size:
-            merged = _merged(self._rows[: self.size], np.arange(0, self.size, 2))
-            self.size = len(merged)
-            self._rows[: self.size] = merged
-
 
 def _rows_of(records: Sequence[RoundRecord]) -> FloatArray:
-    """One row for each round, in the order of :data:`LAST` and :data:`SUMS`."""
+    """One row for each round, in the order of :data:`LAST` and, of this round alone, :data:`SUMS`."""
     columns = dict(zip(RoundRecord._fields, zip(*records, strict=True), strict=True))
     lengths, reward = np.array(columns["length"], dtype=np.float64), np.array(columns["reward"], dtype=np.float64)
     known = ~np.isnan(reward)
@@ -90,9 +84,3 @@ def _rows_of(records: Sequence[RoundRecord]) -> FloatArray:
 def _ratio(sums: FloatArray, numbers: FloatArray) -> FloatArray:
     ratio: FloatArray = np.divide(sums, numbers, out=np.full(len(sums), math.nan), where=numbers > 0)
     return ratio
-
-
-def _merged(rows: FloatArray, starts: npt.NDArray[np.intp]) -> FloatArray:
-    """One row for each group of successive rows; the groups begin at ``starts``."""
-    ends = np.append(starts[1:], len(rows)) - 1
-    return np.column_stack([rows[ends, LAST], np.add.reduceat(rows[:, SUMS], starts)])

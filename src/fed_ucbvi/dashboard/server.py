@@ -1,6 +1,6 @@
 """The page and its metrics by HTTP: a few addresses, all of them read-only, served by a thread beside the run.
 
-This machine alone may look, or others by TLS and a token.
+Only this machine has access, or others by TLS and a token.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ except ImportError as error:
 SECONDS_BETWEEN = 0.25
 """Between two events at least, however many rounds there were."""
 SHARE, LONGEST_PAUSE = 0.005, 1.0
-"""Of the processor time of a run's process, what making events for a reader may take; and seconds that it waits at
-most for the run to have worked so long. On a busy machine events are therefore fewer."""
+"""Of the processor time of a run's process, what events for one reader may take, and the longest
+pause in seconds until the run has used the rest. On a busy machine events are therefore fewer."""
 HEARTBEAT = 5.0
-"""Seconds after which a reader is told that there is nothing new."""
+"""Seconds without news after which a reader gets an empty event."""
 MAX_READERS = 32
 """Of events, at a time."""
 REQUEST_SECONDS, MAX_SILENT = 10.0, 200
-"""What a connection has for a whole request, and how many connections without one are kept: beyond, those go that
+"""Seconds for a whole request, and the most connections that may be without one: beyond it those are closed that
 have had an answer, then the oldest."""
 START_SECONDS, END_SECONDS = 20.0, 3.0
-"""What starting may take, and how long the end waits for readers to hear of it."""
+"""Seconds for the start, and for readers to receive the end."""
 MIN_TOKEN = 16
 """Characters of a token."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -75,13 +75,13 @@ class NotHereError(InputError):
 
 @dataclass(frozen=True)
 class Access:
-    """Where the page is served and what a reader needs.
+    """Where the page is served, and who has access.
 
     Args:
         host: a name or an address of this machine.
         port: 0 means a free one.
         certificate: a file with the certificate in PEM; with it the page is served by TLS only.
-        token: what readers must know; None where everybody on this machine may look.
+        token: required of readers; None where everybody on this machine has access.
     """
 
     host: str
@@ -89,7 +89,7 @@ class Access:
     certificate: Path | None = None
     token: str | None = None
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    """What a browser keeps once it has shown the token."""
+    """The cookie of a browser that has shown the token."""
 
     @classmethod
     def parse(cls, address: str, certificate: Path | None = None, token_file: Path | None = None) -> Access:
@@ -131,7 +131,7 @@ class Access:
         return f"{'http' if self.certificate is None else 'https'}://{host}:{port}/"
 
     def knows(self, host_header: str) -> bool:
-        """Whether a browser that says this in ``Host`` was meant to come here.
+        """Whether a request with this ``Host`` was meant for this server.
 
         Without a token the page is for this machine alone. A page from elsewhere can make a browser call this
         machine by a name of its own (DNS rebinding); that name is in ``Host``, and is refused.
@@ -139,7 +139,7 @@ class Access:
         return self.token is not None or is_loopback(re.sub(r":\d*$", "", host_header).strip("[]"))
 
     def allows(self, given: str | None, session: str | None = None) -> bool:
-        """Whether somebody who has shown this token, or keeps this session, may look."""
+        """Whether this token, or this session, gives access."""
         return self.token is None or _same(given, self.token) or _same(session, self.session)
 
 
@@ -154,7 +154,7 @@ def read_token(file: Path) -> str:
 
 
 def _same(given: str | None, expected: str) -> bool:
-    """Compare in a time that does not tell how much is right."""
+    """Compare in constant time."""
     return given is not None and secrets.compare_digest(given.encode(), expected.encode())
 
 
@@ -203,7 +203,7 @@ class _EventStream(StreamingResponse):
 
 async def _events(state: LiveState, server: PageServer) -> AsyncIterator[str]:
     """Events until the reader or the server goes; the first one is everything."""
-    position, told = Position(), 0.0
+    position, sent = Position(), 0.0
     yield "retry: 1000\n\n"
     while True:
         closing, name = server.closing, "everything" if position == Position() else "increment"
@@ -211,11 +211,11 @@ async def _events(state: LiveState, server: PageServer) -> AsyncIterator[str]:
         increment, position = state.increment(position)
         now = time.monotonic()
         if increment:
-            text, told = _json(increment), now
+            text, sent = _json(increment), now
             cost = time.thread_time() - began
             yield f"event: {name}\ndata: {text}\n\n"
-        elif now - told >= HEARTBEAT:
-            told = now
+        elif now - sent >= HEARTBEAT:
+            sent = now
             yield "event: nothing\ndata: {}\n\n"
         if closing:
             return
@@ -238,7 +238,7 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
 
 
 def _refusal(request: Request, access: Access) -> Response | None:
-    """The answer to somebody who may not look; None for others."""
+    """The answer to a request without access; None for others."""
     if not access.knows(request.headers.get("host", "")):
         return PlainTextResponse("this page is served to this machine, by its own name\n", 421)
     cookie = f"fed-ucbvi-{request.scope['server'][1]}"  # browsers do not tell ports apart
@@ -254,9 +254,9 @@ def _refusal(request: Request, access: Access) -> Response | None:
 
 
 def _protocol(tls: ssl.SSLContext | None) -> type[H11Protocol]:
-    """HTTP in which a connection must say what it wants soon; its class, because uvicorn makes the connections.
+    """The class of HTTP connections in which a request must come soon.
 
-    TLS begins here and not in uvicorn, which would know nothing of connections whose handshake never ends.
+    TLS begins here: uvicorn knows nothing of connections whose handshake never ends.
     """
     silent: dict[Any, asyncio.TimerHandle] = {}
 
@@ -264,7 +264,7 @@ def _protocol(tls: ssl.SSLContext | None) -> type[H11Protocol]:
         """Closes connections that have sent no request, or half of one, for :data:`REQUEST_SECONDS`."""
 
         _early: bytearray | None = None
-        """What comes by TLS before uvicorn has been told of the connection."""
+        """Bytes that arrive by TLS before uvicorn knows of the connection."""
 
         def connection_made(self, transport: Any) -> None:
             if tls is None:
@@ -327,16 +327,16 @@ def _protocol(tls: ssl.SSLContext | None) -> type[H11Protocol]:
 class PageServer:
     """Serves from a thread, from when it is made until it is closed: the page of a state, metrics, or both.
 
-    If nothing was said of the run's end when a ``with`` block ends, the page says that the run was stopped.
+    If the run has not ended when a ``with`` block ends, the page shows it as stopped.
 
     Args:
         state: what to show; None if there are only metrics.
         access: where, and to whom.
-        metrics: what ``/metrics`` answers, in Prometheus' text format; there is no such address without it.
+        metrics: the content of ``/metrics`` in Prometheus' text format; without it there is no such address.
 
     Attributes:
-        url: where to look.
-        readers: how many follow the events.
+        url: of the page.
+        readers: the number of open event streams.
         closing: whether the server is about to end.
 
     >>> from fed_ucbvi import FedUCBVI, run, synthetic
@@ -404,7 +404,7 @@ class PageServer:
         yield Route("/events", events)
 
     def close(self) -> None:
-        """Let readers have what is new, then end."""
+        """Send readers the last event, then end."""
         self.closing = True
         end = time.monotonic() + END_SECONDS
         while self.readers and time.monotonic() < end:

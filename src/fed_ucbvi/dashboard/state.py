@@ -4,8 +4,8 @@ The content is a list of thinned points (:mod:`fed_ucbvi.dashboard.series`) and 
 name: ``subject``, ``status``, ``now`` (the last round), ``recent`` (the last rounds), ``requests``, and as far as
 there are any ``network``, ``nodes``, ``events``, ``policy``, ``certificates``, ``sweep``. A reader remembers a
 :class:`Position` and is given what has changed since: the points from one on, and the parts that are others. Memory
-does not grow with the number of rounds. A round costs the run one call of ``append``; the rest is done when somebody
-looks, or every so many rounds.
+does not grow with the number of rounds. A round costs the run one call of ``append``; the rest is done when a reader
+asks, or every :data:`BATCH` rounds.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 WAITING, RUNNING, OVER, STOPPED = "waiting", "running", "over", "stopped"
 """The phases of a run: before its first round; then; all is played; ended early."""
 BATCH = 8_192
-"""Rounds that are taken in at once, if nobody has looked before."""
+"""Rounds that are processed at once, if no reader has asked before."""
 RECENT = 12
 """Rounds that are listed."""
 MAX_COUNTED = 10_000
-"""Requests are counted by agent, and by state, up to so many agents and states."""
+"""Requests are counted by agent, and by state, up to this number of agents and of states."""
 MAX_REQUESTERS = 8
 """Agents that are listed: those that requested most often."""
 
@@ -60,13 +60,13 @@ CHANGES = {PRESENT: "connected", FINISHED: "has received the policy", "away": "d
 """What the page calls a change of a node's state; the server itself records exclusions."""
 OF_NODE = ("first_agent", "agents", "episodes", "latency")
 MAX_NODES = 200
-"""So many are listed: first those that are neither present nor finished."""
+"""The most that are listed: first those that are neither present nor finished."""
 MAX_EVENTS = 100
 """The latest of them."""
 SECONDS_BETWEEN = 0.25
 """Between two looks at a federation. Nodes come and go also while no round is played."""
 GRID = ("rows", "columns", "cells", "goals", "start")
-"""What the page is told of a grid."""
+"""The fields of a grid that the page gets."""
 MAX_SQUARES = 2_500
 """Grids with more squares are not drawn: arrows would be too small to see."""
 
@@ -153,7 +153,7 @@ class Position(NamedTuple):
 
 
 class LiveState(Subscriber):
-    """What there is to see of a run."""
+    """The content of a run's page."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -174,7 +174,7 @@ class LiveState(Subscriber):
     # ------------------------------------------------------------------------------------------------------ the run's
 
     def __call__(self, record: RoundRecord) -> None:
-        """Take a round: the state itself is given to ``run(..., on_round=...)``."""
+        """Add a round: the state itself is given to ``run(..., on_round=...)``."""
         self._waiting.append(record)
         if len(self._waiting) >= BATCH:
             with self._lock:
@@ -184,7 +184,7 @@ class LiveState(Subscriber):
         for record in replay(
             engine.records(),
             table_of(engine.recommendations),
-            planned_episodes=engine.setting.episodes,
+            episodes=engine.setting.episodes,
             rules=engine.algorithm.rules,
             units=engine.units,
             horizon=engine.setting.horizon,
@@ -193,7 +193,7 @@ class LiveState(Subscriber):
 
     @asynccontextmanager
     async def following(self, run: Coordinator) -> AsyncIterator[None]:
-        """Take the nodes, events and policies of a federation while the block runs, in the loop of its server."""
+        """Add the nodes, events and policies of a federation while the block runs, in the loop of its server."""
         shown: Recommended | None = None
 
         def look() -> None:
@@ -228,12 +228,12 @@ class LiveState(Subscriber):
             self._put(**_federation_parts(status, self.subject.nodes), events=[*self._events])
 
     def take_policy(self, policy: IndexArray) -> None:
-        """Take the recommended policy, ``(H, S)``; it is drawn where there is a grid."""
+        """Show the recommended policy, ``(H, S)``, where there is a grid."""
         if (layout := self.subject.layout) is not None:
             self._put(policy=_integers([[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]))
 
     def end(self, text: str = "", *, complete: bool = True) -> None:
-        """Say that there is nothing more to come, and why."""
+        """Show that the run has ended, and why."""
         with self._lock:
             self._absorb()
             self._put(status={"phase": OVER if complete else STOPPED, "text": text})
@@ -245,8 +245,8 @@ class LiveState(Subscriber):
         """
         self.take_policy(run.policy)
         if run.certificates:
-            told = [[one.rounds, one.played, f"{one.kind}: {one} ({one.date})"] for one in run.certificates]
-            self._put(certificates=told)
+            dated = [[one.rounds, one.played, f"{one.kind}: {one} ({one.date})"] for one in run.certificates]
+            self._put(certificates=dated)
         complete = run.complete if ended is None else ended
         self.end("" if complete else f"Stopped after {run.episodes_played:,} episodes per agent.", complete=complete)
 

@@ -122,6 +122,9 @@ class Promises:
         return cls(table, float(data["loss"]), data["until_gap"], bool(data["only"]), ends)
 
 
+NOTHING_PROMISED = Promises(None, LOSS, None)
+
+
 def stated_range(stated: tuple[float, float], units: Units, horizon: int) -> tuple[float, float]:
     """A range of returns in our units, as far as rewards allow it; raise if they do not."""
     low, high = (units.rescaled_return(end, horizon) for end in stated)
@@ -162,7 +165,7 @@ class JudgedPolicy:
 
 
 class Assurance:
-    """Keeps the promises of a run: chooses what is played, and issues certificates.
+    """Keeps the promises of a run, if there are any: chooses what is played, and issues certificates.
 
     Args:
         promises: what was asked for.
@@ -177,6 +180,8 @@ class Assurance:
         if promises.incumbent is not None:
             unknown: FloatArray = np.full((setting.horizon + 1, setting.states), np.nan)
             self.incumbent = JudgedPolicy(Recommended(promises.incumbent, unknown, PLANNED), 1)
+        self.growth = 2.0 if promises is NOTHING_PROMISED else 1.0 + SHARE_OF_HISTORY
+        """By what factor the episodes grow between two recommendations."""
         self.eps_r = 0.0
         """By how much rewards of agents differ, as far as that is known."""
         self.certificates: list[Certificate] = []

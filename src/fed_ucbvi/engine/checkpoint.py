@@ -45,7 +45,7 @@ def create_checkpoint(folder: Path, simulation: Simulation, every: int) -> State
         if simulation.earlier is not None:
             simulation.earlier.save(draft / COUNTS)
             problem["counts"] = _digest(draft / COUNTS)
-        if simulation.assurance is not None:
+        if simulation.promised:
             problem["promises"] = simulation.assurance.promises.to_data()
         about = {
             "format": FORMAT,
@@ -87,7 +87,6 @@ def open_checkpoint(
             algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
             problem = live or Federation.load(_checked(folder / FEDERATION, manifest["federation"]))
             same = {"seed": manifest["seed"], "driver": manifest["driver"], "score_with": score_with}
-            same["counts"] = None
             if "counts" in manifest:
                 same["counts"] = CountTable.load(_checked(folder / COUNTS, manifest["counts"]))
             if "promises" in manifest:

@@ -96,18 +96,10 @@ class LiveFederation:
         (:func:`fed_ucbvi.environments.gymnasium_tables.from_gymnasium`.)
         """
         each = kwargs_of_agents(agents, kwargs, vary, seed)
-        about = {"name": from_gymnasium.__name__, "id": id, "kwargs": kwargs or {}, "vary": vary or {}, "seed": seed}
-        bounds = reward_bounds(reward_range)
-        return cls(
-            limited_maker(id, each.__getitem__, horizon),
-            agents,
-            horizon,
-            bounds,
-            eps_p,
-            vectorisation,
-            {**about, "reward_range": bounds and list(bounds)},
-            random_rewards,
-        )
+        make, bounds = limited_maker(id, each.__getitem__, horizon), reward_bounds(reward_range)
+        given = {"id": id, "kwargs": kwargs or {}, "vary": vary or {}, "seed": seed}
+        about = {"name": from_gymnasium.__name__, **given, "reward_range": bounds and list(bounds)}
+        return cls(make, agents, horizon, bounds, eps_p, vectorisation, about, random_rewards)
 
     def party(self, algorithm: Algorithm[Any, Any], setting: Setting) -> LiveParty:
         """The agents of a run, with their environments, in this process."""

@@ -3,24 +3,20 @@
 A party does no input or output. In a round it gets the broadcast (:meth:`Party.start`), plays until one of its own
 agents requests a synchronisation (:meth:`Party.play`), learns after how many episodes the round ended for everybody,
 adds these to its agents' counts (:meth:`Party.stop`) and answers queries (:meth:`Party.report`). All that changes in
-it is in :meth:`Party.state`. There are five of them:
-
-* a simulation in one process, and one whose agents are on a GPU: :class:`SimulatedParty`, by its driver;
-* a fleet that is a Ray actor (:mod:`fed_ucbvi.engine.ray_fleets`), and a node with a problem that is known:
-  :class:`SimulatedParty` of some agents of a federation;
-* agents with real environments, in one process or on a node: :class:`LiveParty`.
+it is in :meth:`Party.state`. A simulation, a GPU, a fleet that is a Ray actor (:mod:`fed_ucbvi.engine.ray_fleets`)
+and a node with a known problem are a :class:`SimulatedParty`. Agents with real environments, in one process or on a
+node, are a :class:`LiveParty`. Whoever leads a run reaches all parties by one :class:`Transport`.
 
 Where all agents stop after the same episode, and are in several parties that cannot see each other, each party plays
 ahead in chunks of episodes, until one of its own agents makes a request. Episodes after the earliest request are
-taken back. Chunks grow while there is no request, so few episodes are discarded and long rounds take few answers
-(:func:`play_in_step`). Whoever leads a run reaches all parties by one :class:`Transport`.
+taken back. Chunks grow while there is no request, so few episodes are discarded and long rounds take few answers.
 """
 
 from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -53,9 +49,7 @@ from fed_ucbvi.engine.drivers.base import (
     collect,
     find_requester,
     play_until,
-    rule_at,
     starts_in,
-    stop_at,
 )
 from fed_ucbvi.engine.drivers.cuda import CUDA, on_gpu
 from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
@@ -111,6 +105,7 @@ class AskReport(NamedTuple):
 
 
 PartyMessage = StartRound | PlayUntil | StopRound | AskReport
+AskAll = Callable[[PartyMessage], Sequence[Any]]
 
 
 class Reached(NamedTuple):
@@ -126,59 +121,27 @@ class Transport(Protocol):
     def ask_all(self, message: PartyMessage) -> Sequence[Any]: ...
 
 
-class InMemory:
-    """A :class:`Transport` to parties in this process, by calling them.
+def growing(agents: int, horizon: int, last_length: int, most: int) -> Iterator[int]:
+    """Episodes of the round played before each answer, up to ``most``, where the largest party has so many agents.
 
-    >>> from fed_ucbvi import FedKLUCBVI, synthetic
-    >>> from fed_ucbvi.engine.rounds import answered
-    >>> world, algorithm = synthetic(agents=4, seed=1), FedKLUCBVI()
-    >>> setting = Setting(world.states, world.actions, world.horizon, world.agents, 100, eps_p=0.0, seed=1)
-    >>> two = [SimulatedParty(algorithm, setting, part_of(world, i, 2), first_agent=i) for i in (0, 2)]
-    >>> ask_all, server = InMemory(two).ask_all, algorithm.new_server(setting)
-    >>> steps = play_in_step(algorithm.broadcast(server), 0, 100, 8, world.horizon)
-    >>> ends = ask_all(StopRound(answered(steps, ask_all)))
-    >>> [(end.stop.length, end.stop.requests) for end in ends]
-    [(1, 2), (1, 2)]
+    First as many as cost little, or twice the last round; then each time up to three times as many.
     """
-
-    def __init__(self, parties: Sequence[Party]) -> None:
-        self.parties = parties
-
-    def ask_all(self, message: PartyMessage) -> list[Any]:
-        return [party.answer(message) for party in self.parties]
-
-
-def first_chunk(steps: int, last_length: int) -> int:
-    """Episodes before the first answer: as many as cost little, or twice the last round.
-
-    ``steps`` is what one episode of the largest party takes, agents times H.
-    """
-    return max(1, FIRST_STEPS // steps, min(2 * last_length, MAX_STEPS // steps))
-
-
-def growing(chunk: int, most: int, horizon: int) -> Iterator[int]:
-    """Episodes of the round played before each answer: ``chunk``, then up to three times as many, up to ``most``."""
-    largest = max(1, MAX_STEPS // horizon)
-    chunk = min(chunk, most)
+    steps, largest = agents * horizon, max(1, MAX_STEPS // horizon)
+    chunk = min(most, max(1, FIRST_STEPS // steps, min(2 * last_length, MAX_STEPS // steps)))
     yield chunk
     while chunk < most:
         chunk = min(chunk + min(2 * chunk, largest), most)
         yield chunk
 
 
-def play_in_step(
-    broadcast: Message, first: int, most: int, chunk: int, horizon: int
-) -> Generator[StartRound | PlayUntil, Sequence[Reached], int]:
-    """The length of a round in which all parties stop after the same episode; ``chunk`` as of :func:`first_chunk`.
-
-    Yields messages for all parties and is sent their answers.
-    """
+def play_in_step(ask_all: AskAll, broadcast: Message, first: int, chunks: Iterable[int]) -> int:
+    """The length of a round in which all parties stop after the same episode; ``chunks`` as of :func:`growing`."""
     reached: Sequence[Reached] = ()
-    for until in growing(chunk, most, horizon):
-        reached = yield (PlayUntil(until) if reached else StartRound(broadcast, first, until))
+    for until in chunks:
+        reached = ask_all(PlayUntil(until) if reached else StartRound(broadcast, first, until))
         if any(asked for _, asked in reached):
             break
-    return min((played for played, asked in reached if asked), default=most)
+    return min((played for played, asked in reached if asked), default=until)
 
 
 # -------------------------------------------------------------------------------------------------------- the parties
@@ -262,8 +225,8 @@ class Party(ABC):
                 ends.append(collect(driver, self.policy, own, first, episodes - first))
                 lengths[i] = ends[-1].length
         asked = [end for end in ends if end.requests]
-        last = asked[0][2:] if asked else (-1, -1, -1, -1)
-        return self._count(RoundEnd(int(lengths.max()), len(asked), *last))._replace(lengths=lengths)
+        end = (asked[0] if asked else RoundEnd(0))._replace(length=int(lengths.max()), requests=len(asked))
+        return self._count(end)._replace(lengths=lengths)
 
     def _count(self, end: RoundEnd) -> PlayedRound:
         """Add a round to the agents' counts, and say what was played."""
@@ -274,16 +237,15 @@ class Party(ABC):
         if self._summed is not None:
             visits = self._summed.all_visits
         starts = self.driver.starts if self.algorithm.counting is Counting.STATIONARY else starts_in(visits)
-        return PlayedRound(end, rule_at(end, self.budgets), visits, starts)
+        return PlayedRound(end, visits, starts)
 
-    def requests(self) -> list[tuple[RoundEnd, int]]:
+    def requests(self) -> list[RoundEnd]:
         """For each agent that makes a request now, in their order: where, and by which rule."""
         visits, limits, found = self.driver.visits, self.budgets.limits, []
         for i in range(len(visits)):
             requesters, _, cell = find_requester(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
             if requesters:
-                end = stop_at(self.played, 1, self.driver.first_agent + i, cell, self.policy, self.algorithm.counting)
-                found.append((end, rule_at(end, self.budgets)))
+                found.append(self.driver.end(self.played, (1, i, cell), self.policy, self.budgets))
         return found
 
     def report(self, query: Message, exchange: int) -> Message:
@@ -334,10 +296,7 @@ class Party(ABC):
     def recall(self, arrays: Mapping[str, Array], counts: Mapping[str, Array], played: int) -> None:
         """The round that was just started has been played before: play it again, or put back what it brought.
 
-        Args:
-            arrays: what :meth:`state` gave after the round.
-            counts: what :meth:`counts` gave then.
-            played: the length of the round.
+        That is what :meth:`state` and :meth:`counts` gave after it had been ``played``.
         """
         if played != self.played:
             self._move_to(played)

@@ -31,12 +31,12 @@ from fed_ucbvi.engine.party import (
     StartRound,
     StopRound,
     Transport,
-    first_chunk,
+    growing,
     part_of,
     play_in_step,
     split_agents,
 )
-from fed_ucbvi.engine.rounds import PlayedRound, answered
+from fed_ucbvi.engine.rounds import PlayedRound
 from fed_ucbvi.engine.state_store import changes
 from fed_ucbvi.problem.federation import Federation
 
@@ -63,22 +63,21 @@ class Fleets:
         transport: Transport,
     ) -> None:
         self.algorithm, self.setting, self._ask_all = algorithm, setting, transport.ask_all
-        self._steps = max(agents for _, agents in parts) * setting.horizon
+        self._largest = max(agents for _, agents in parts)
         self._summed = algorithm.pools and federation.pay_alike and len(federation.rewards) == 1
         self._last_length = 0
 
     def play_round(self, broadcast: Message, first: int, most: int, *, judged: bool) -> PlayedRound:
-        chunk = first_chunk(self._steps, self._last_length)
-        steps = play_in_step(_copies(broadcast), first, most, chunk, self.setting.horizon)
-        length = self._last_length = answered(steps, self._ask_all)
-        ends: Sequence[PlayedRound] = self._ask_all(StopRound(length))
+        chunks = growing(self._largest, self.setting.horizon, self._last_length, most)
+        length = play_in_step(self._ask_all, _copies(broadcast), first, chunks)
+        self._last_length, ends = length, self._ask_all(StopRound(length))
         visits, starts = (
             table.sum(axis=0, keepdims=True) if self._summed else table
-            for table in (np.concatenate(tables) for tables in zip(*(end[2:4] for end in ends), strict=True))
+            for table in (np.concatenate(tables) for tables in zip(*(end[1:3] for end in ends), strict=True))
         )
         earliest = next((end for end in ends if end.stop.requests), ends[0])
         stop = earliest.stop._replace(requests=sum(end.stop.requests for end in ends))
-        return PlayedRound(stop, earliest.rule, visits, starts)
+        return PlayedRound(stop, visits, starts)
 
     def exchange(self, server: Any, synchronisations: int) -> None:
         algorithm = self.algorithm

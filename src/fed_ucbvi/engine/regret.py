@@ -25,10 +25,6 @@ class CachedEvaluation(NamedTuple):
     last: PolicyArray
     V: FloatArray
 
-    @classmethod
-    def of(cls, tables: AgentTables, policy: PolicyArray) -> CachedEvaluation:
-        return cls(tables, no_policy(policy), np.zeros((len(policy) + 1, *tables.initial.shape)))
-
 
 class Scorer:
     """Scores rounds; agents with equal MDPs are evaluated once."""
@@ -60,7 +56,10 @@ class Scorer:
         """In the common MDP and in the agents', one and the same if they are alike; anew if policies change form."""
         found = self._evaluations.get(playing)
         if found is None or found[0].last.ndim != policy.ndim:
-            common, agents = (CachedEvaluation.of(tables, policy) for tables in self._tables)
+            common, agents = (
+                CachedEvaluation(tables, no_policy(policy), np.zeros((len(policy) + 1, *tables.initial.shape)))
+                for tables in self._tables
+            )
             self._evaluations[playing] = found = agents if self._alike else common, agents
         return found
 

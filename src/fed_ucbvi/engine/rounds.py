@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.engine.assurance import DELTA, SHARE_OF_HISTORY, Assurance, Promises, policy_arrays, saved_policy
+from fed_ucbvi.engine.assurance import DELTA, NOTHING_PROMISED, Assurance, Promises, policy_arrays, saved_policy
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import planned, warm_setting
 from fed_ucbvi.engine.regret import Scorer
@@ -117,7 +117,6 @@ class PlayedRound(NamedTuple):
 
     Attributes:
         stop: how the round ended; its length is that of the agent that played most.
-        rule: the rule by which an agent requested the synchronisation; -1 if none did.
         visits: ``(m, *cell)``, or one row for all agents together; None where only the agents know.
         starts: where episodes began, ``(m, S)``, likewise.
         lengths: how many episodes each agent played, ``(M,)``; None where all played the same number.
@@ -126,7 +125,6 @@ class PlayedRound(NamedTuple):
     """
 
     stop: RoundEnd
-    rule: int
     visits: CountArray | None = None
     starts: CountArray | None = None
     lengths: CountArray | None = None
@@ -184,9 +182,10 @@ class Engine:
         self._scorer = None if federation is None else Scorer(federation)
         self.units = Units() if federation is None else Units.of(federation.description)
         """Of rewards, as environments pay them."""
-        self.assurance = None if promises is None else Assurance(promises, setting, lambda: self.units)
+        self.promised = promises is not None
+        self.assurance = Assurance(promises or NOTHING_PROMISED, setting, lambda: self.units)
         """What keeps the promises, if there are any."""
-        if self.assurance is not None and federation is not None:
+        if federation is not None:
             self.assurance.eps_r = federation.eps_r
         self.contract = Contract(self.algorithm, setting, setting.agents)
         self.server = self.algorithm.new_server(setting)
@@ -220,15 +219,14 @@ class Engine:
     @property
     def done(self) -> bool:
         """Whether all agents that take part have played T episodes, or what the run was to certify is certified."""
-        if self.assurance is not None and self.assurance.certified:
-            return True
         T = self.setting.episodes
-        return self.played >= T and (self.together or int(self.clock[self.present].min()) >= T)
+        all_played = self.played >= T and (self.together or int(self.clock[self.present].min()) >= T)
+        return self.assurance.certified or all_played
 
     @property
     def learns(self) -> bool:
         """Whether anything but the value of one policy is to be found out."""
-        return self.assurance is None or not self.assurance.promises.only
+        return not self.assurance.promises.only
 
     @property
     def planned_episodes(self) -> int:
@@ -261,11 +259,9 @@ class Engine:
         assurance, start, most = self.assurance, self.played, self.setting.episodes - self.played
         if not self.together:
             most = self.setting.episodes - int(self.clock[self.present].min(initial=self.played))
-        playing = EXPLORING
-        if assurance is not None:
-            playing, table, most = assurance.choose(start, most)
-            if table is not None:
-                broadcast = (as_sets(table, self.setting.actions), *broadcast[1:])
+        playing, table, most = assurance.choose(start, most)
+        if table is not None:
+            broadcast = (as_sets(table, self.setting.actions), *broadcast[1:])
         policy = np.array(broadcast[0])  # a synchronisation writes over the policy
         played: PlayedRound = yield Play(broadcast, most, playing)
         stop = played.stop
@@ -277,24 +273,19 @@ class Engine:
         episodes = self._move_clocks(played)
         agents = self._meter.agents = int(np.count_nonzero(self.present))
         score = self._score(policy, played, episodes, agents, playing)
-        promise: tuple[Any, ...] = ()
-        if assurance is not None:
+        if self.promised:
             assurance.record(playing, episodes, *_told(assurance, playing, played, episodes, score[1] * agents))
-            promise = (playing, *assurance.balance())
             where = len(self.rows) + 1, self.played
             assurance.check(self.initial_value(self.server.V), self._model_value, *where, ending=self.done)
-        done = self.done
+        done, promise = self.done, (playing, *assurance.balance())
         traffic = self._meter.round(stop.requests, done, stop.length)
         spread = math.nan if played.paid is None else played.paid.deviation
-        row = RoundRow(
-            start, stop.length, episodes, agents, *score, *stop[1:], played.rule, *traffic, spread, *promise
-        )
+        row = RoundRow(start, stop.length, episodes, agents, *score, *stop[1:], *traffic, spread, *promise)
         self.rows.append(row)
         self.totals.add(row)
-        growth = 2.0 if assurance is None else 1.0 + SHARE_OF_HISTORY
-        if done or (is_due(self.played, self.recommendations, growth) and self.learns):
+        if done or (is_due(self.played, self.recommendations, assurance.growth) and self.learns):
             recommended = yield from self.plan()
-            if assurance is not None and self.learns:
+            if self.promised and self.learns:
                 values = self.initial_value(recommended.V), self.initial_value(self.server.V)
                 assurance.consider(recommended, *values)
                 if done and assurance.final is not None:
@@ -311,8 +302,7 @@ class Engine:
         """The last round, and where the run stands after it."""
         values = self.recommendations[-1][2:4] if self.recommendations else (math.nan, math.nan)
         record = self.totals.record(self.algorithm.rules, self.episodes_at_the_end, values, self.seconds)
-        if self.assurance is not None:
-            record = record._replace(certificate=self.assurance.issued(len(self.rows)))
+        record = record._replace(certificate=self.assurance.issued(len(self.rows)))
         return record.in_units(self.units, self.setting.horizon)
 
     def _move_clocks(self, played: PlayedRound) -> int:
@@ -370,13 +360,13 @@ class Engine:
 
     def plan(self) -> Steps[Recommended]:
         """The policy to deploy, planned from all counts; the run does not change by it."""
-        if self.assurance is not None and self.assurance.incumbent is not None and not self.learns:
+        if self.assurance.incumbent is not None and not self.learns:
             return self.assurance.incumbent.recommended
         planner = self.algorithm.new_planner(self.setting, self.server)
         if planner is not None and self._asks_to_plan:
             yield Synchronise(planner, planning=True)
         recommended, assurance = Recommended.of(self.server, planner), self.assurance
-        if assurance is not None and assurance.thin and (assurance.candidate is None or self.done):
+        if assurance.thin and (assurance.candidate is None or self.done):
             cautious = self.algorithm.cautious_plan(self.setting, self.server if planner is None else planner)
             return recommended if cautious is None else Recommended(*cautious, PLANNED)
         self.contract.check_plan(self.server, recommended.policy, None if planner is None else recommended.V)
@@ -423,7 +413,7 @@ class Engine:
         if self.recommended is not None:
             arrays |= policy_arrays("recommended", self.recommended)
             about["kind"] = self.recommended.kind
-        if self.assurance is not None:
+        if self.promised:
             more, about["assurance"] = self.assurance.saved()
             arrays |= more
         rows: dict[str, Sequence[tuple[float, ...]]] = {"records": self.rows, "recommendations": self.recommendations}
@@ -438,7 +428,7 @@ class Engine:
         self.set_clock(clock)
         if saved.about["kind"]:
             self.recommended = saved_policy("recommended", arrays, self.setting, saved.about["kind"])
-        if self.assurance is not None:
+        if self.promised:
             self.assurance.restore(arrays, saved.about["assurance"])
         self.seconds = float(saved.about["seconds"])
         self.rows = [RoundRow(*row) for row in rows_of(columns_of(saved.rows.get("records", ())))]
@@ -459,7 +449,6 @@ class Engine:
 
     def _result(self, recommended: Recommended, recommendations: Sequence[RecommendationRow]) -> Run:
         common, policy = None if self.scored is None else self.scored.common, recommended.policy
-        certified = self.assurance is not None and self.assurance.certified
         return Run(
             about=About.of(self.requested, self.setting, self.scored, self.driver_name),
             records=self.records(),
@@ -473,8 +462,8 @@ class Engine:
             by_agent=self._by_agent(policy),
             recommendations=table_of(recommendations),
             wall_seconds=self.seconds,
-            complete=certified or sum(row.agent_episodes for row in self.rows) == self.planned_episodes,
-            certificates=() if self.assurance is None else tuple(self.assurance.certificates),
+            complete=self.assurance.certified or self.totals.agent_episodes == self.planned_episodes,
+            certificates=tuple(self.assurance.certificates),
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -83,19 +82,7 @@ class Simulation(Engine):
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
         self.problem, self.federation = problem, federation
-        known = not math.isnan(federation.eps_p)
-        setting = Setting(
-            federation.states,
-            federation.actions,
-            federation.horizon,
-            federation.agents,
-            T,
-            federation.eps_p if known else 0.0,
-            seed,
-            known,
-            random_rewards,
-            grid_bits,
-        )
+        setting = Setting.of(federation, T, seed, random_rewards=random_rewards, bits=grid_bits)
         together = algorithm.stops_jointly
         super().__init__(algorithm, setting, federation, driver, together=together, counts=counts, promises=promises)
         if self.earlier is not None and is_known(federation):
@@ -123,7 +110,7 @@ class Simulation(Engine):
         if not isinstance(request, Play):
             party.exchange(request.server, self.rounds)
             return None
-        party.within = None if self.assurance is None else self.assurance.within
+        party.within = self.assurance.within
         if self.together:
             judged = request.playing != EXPLORING
             return party.play_round(request.broadcast, self.played, request.most, judged=judged)
@@ -172,7 +159,7 @@ def drive(
                 simulation.seconds = earlier + now - began
                 if store is not None and len(simulation.rows) % every == 0:
                     store.write(simulation.saved())
-                if simulation.assurance is not None and (issued := simulation.assurance.issued(len(simulation.rows))):
+                if issued := simulation.assurance.issued(len(simulation.rows)):
                     log.info("round %d: %s", len(simulation.rows), issued)
                 if on_round is not None:
                     on_round(simulation.last_round())

@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -165,37 +165,10 @@ class DamageError(Exception):
     """What is read is not what was written."""
 
 
-class _Piece(NamedTuple):
-    """Part of a state: a stretch of array number ``which`` from ``start`` on, or the numbers at ``where`` after it.
-
-    Where it is rows of a table that grows, ``which`` is its name.
-    """
-
-    which: int | str
-    start: int
-    values: Array
-    where: Array | None = None
-
-    def header(self) -> list[Any]:
-        if isinstance(self.which, str):
-            return [self.which, self.start, *self.values.shape]
-        return [self.which, self.start, self.values.size, int(self.where is not None)]
-
-    def write_over(self, flat: Array) -> None:
-        """Write a piece of an array over that array, flat."""
-        if self.where is None:
-            flat[self.start : self.start + self.values.size] = self.values
-        else:
-            flat[self.start + self.where.astype(np.int64)] = self.values
-
-
-class _Entry(NamedTuple):
-    """One that is what was written, and where it ends."""
-
-    header: dict[str, Any]
-    payload: bytes
-    digest: bytes
-    end: int
+_Piece = tuple[list[Any], tuple[Array, ...]]
+"""What the header says of a part of a state, and its arrays, which are in the payload. New rows of a table:
+``[name, first row, rows, columns]``, and the rows. A stretch of array number i: ``[i, start, numbers, 0]``, and the
+numbers. Some numbers in it: ``[i, start, numbers, 1]``, their places after the start, and the numbers."""
 
 
 def _digest(before: bytes, *parts: Any) -> bytes:
@@ -210,38 +183,29 @@ def _first_digest(run: str, generation: int) -> bytes:
     return _digest(b"", f"{run} {generation}".encode())
 
 
-def _read_entry(file: BinaryIO, size: int, before: bytes) -> _Entry:
-    head = file.read(HEAD.size)
-    digest = file.read(DIGEST_BYTES)
-    if len(digest) < DIGEST_BYTES:
-        raise DamageError("the last entry is cut off")
-    magic, header_bytes, payload_bytes = HEAD.unpack(head)
-    if magic != MAGIC:
-        raise DamageError("there are bytes that are no entry")
-    if file.tell() + header_bytes + payload_bytes > size:
-        raise DamageError("the last entry is cut off")
-    header, payload = file.read(header_bytes), file.read(payload_bytes)
-    if _digest(before, head, header, payload) != digest:
-        raise DamageError("an entry is not what was written")
-    return _Entry(json.loads(header), payload, digest, file.tell())
+def _places(start: int, number: int, where: Array | None) -> Any:
+    """Where the numbers of a piece are in their array, flat."""
+    return slice(start, start + number) if where is None else start + where.astype(np.int64)
 
 
-def _pieces_of(entry: _Entry, arrays: Sequence[Array]) -> Iterator[_Piece]:
-    """The pieces of an entry; ``arrays`` are in the order of their forms."""
+def _apply(
+    pieces: list[list[Any]], payload: bytes, flat: Sequence[Array], rows: dict[str, list[tuple[float, ...]]]
+) -> None:
+    """Write what an entry holds over arrays, flat and in the order of their forms, and to tables."""
     at = 0
 
     def take(dtype: Any, number: int) -> Array:
         nonlocal at
-        taken: Array = np.frombuffer(entry.payload, dtype, number, at)
+        taken: Array = np.frombuffer(payload, dtype, number, at)
         at += taken.nbytes
         return taken
 
-    for which, start, number, more in entry.header["pieces"]:
+    for which, start, number, more in pieces:
         if isinstance(which, str):
-            yield _Piece(which, start, take("<f8", number * more).reshape(number, more))
+            rows.setdefault(which, [])[start:] = map(tuple, take("<f8", number * more).reshape(number, more).tolist())
         else:
-            where = take("<u4", number) if more else None
-            yield _Piece(which, start, take(arrays[which].dtype, number), where)
+            places = _places(start, number, take("<u4", number) if more else None)
+            flat[which][places] = take(flat[which].dtype, number)
 
 
 def _forms(arrays: Mapping[str, Array]) -> list[list[Any]]:
@@ -376,22 +340,32 @@ class StateStore:
         names = [re.fullmatch(r"log-(\d+)", path.name) for path in self.folder.iterdir()]
         return {int(match[1]) for match in names if match is not None}
 
-    def _entries(self, number: int) -> Iterator[_Entry]:
-        """The entries of a generation in order; raises :class:`DamageError` at the first that is none."""
+    def _entries(self, number: int) -> Iterator[tuple[dict[str, Any], bytes, int]]:
+        """Header, payload and end of each entry of a generation; :class:`DamageError` at the first that is none."""
         digest = _first_digest(self._run, number)
         with self._path(number).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             while file.tell() < size:
-                entry = _read_entry(file, size, digest)
-                digest = entry.digest
-                yield entry
+                head, told = file.read(HEAD.size), file.read(DIGEST_BYTES)
+                if len(told) < DIGEST_BYTES:
+                    raise DamageError("the last entry is cut off")
+                magic, *lengths = HEAD.unpack(head)
+                if magic != MAGIC:
+                    raise DamageError("there are bytes that are no entry")
+                if file.tell() + sum(lengths) > size:
+                    raise DamageError("the last entry is cut off")
+                header, payload = map(file.read, lengths)
+                digest = _digest(digest, head, header, payload)
+                if digest != told:
+                    raise DamageError("an entry is not what was written")
+                yield json.loads(header), payload, file.tell()
 
     def _index(self, number: int) -> _Generation:
         """Where the whole entries of a generation end."""
         generation = _Generation(number)
         try:
-            for entry in self._entries(number):
-                generation.entries.append((entry.header["round"], entry.end))
+            for header, _, end in self._entries(number):
+                generation.entries.append((header["round"], end))
             if not generation.entries:
                 raise DamageError("there is no entry")
         except DamageError as damage:
@@ -405,16 +379,12 @@ class StateStore:
         arrays: dict[str, Array] = {}
         rows: dict[str, list[tuple[float, ...]]] = {}
         flat: list[Array] = []
-        for _, entry in zip(generation.entries, self._entries(generation.number), strict=False):
-            if "forms" in entry.header:
-                arrays = {name: _shaped(arrays.get(name), *form) for name, *form in entry.header["forms"]}
+        for _, (header, payload, end) in zip(generation.entries, self._entries(generation.number), strict=False):
+            if "forms" in header:
+                arrays = {name: _shaped(arrays.get(name), *form) for name, *form in header["forms"]}
                 flat = [array.reshape(-1) for array in arrays.values()]
-            for piece in _pieces_of(entry, flat):
-                if isinstance(piece.which, str):
-                    rows.setdefault(piece.which, [])[piece.start :] = map(tuple, piece.values.tolist())
-                else:
-                    piece.write_over(flat[piece.which])
-            yield entry.end, SavedState(entry.header["round"], entry.header["about"], arrays, rows)
+            _apply(header["pieces"], payload, flat, rows)
+            yield end, SavedState(header["round"], header["about"], arrays, rows)
 
     # ------------------------------------------------------------------------------------------------------- writing
 
@@ -463,13 +433,12 @@ class StateStore:
     def _add(self, path: Path, generation: _Generation, state: SavedState, *, full: bool) -> int:
         """Add an entry, all or nothing of it; how many bytes it takes."""
         forms, shadow = _forms(state.arrays), {} if full else self._shadow
-        pieces = [*self._new_rows(state, full=full), *_changed(state.arrays, shadow)]
-        header = {"round": state.round, "about": state.about, "pieces": [piece.header() for piece in pieces]}
+        pieces = [*_new_rows(state.rows, {} if full else self._counted), *_changed(state.arrays, shadow)]
+        header = {"round": state.round, "about": state.about, "pieces": [said for said, _ in pieces]}
         if full or forms != _forms(shadow):
             header["forms"] = forms
         text = json.dumps(header, allow_nan=False).encode()
-        parts = [array for piece in pieces for array in (piece.where, piece.values) if array is not None]
-        views = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in parts]
+        views = [np.ascontiguousarray(part).reshape(-1).view(np.uint8).data for _, parts in pieces for part in parts]
         head = HEAD.pack(MAGIC, len(text), sum(map(len, views)))
         digest = _digest(self._last_digest, head, text, *views)
         before = generation.entries[-1][1] if generation.entries else 0
@@ -484,16 +453,10 @@ class StateStore:
         self._counted = {name: len(rows) for name, rows in state.rows.items()}
         self._shadow = {name: _shaped(self._shadow.get(name), *form) for name, *form in forms}
         flat = [array.reshape(-1) for array in self._shadow.values()]
-        for piece in pieces:
-            if not isinstance(piece.which, str):
-                piece.write_over(flat[piece.which])
+        for (which, start, number, more), parts in pieces:
+            if not isinstance(which, str):
+                flat[which][_places(start, number, parts[0] if more else None)] = parts[-1]
         return end - before
-
-    def _new_rows(self, state: SavedState, *, full: bool) -> Iterator[_Piece]:
-        for name, rows in state.rows.items():
-            first = 0 if full else self._counted.get(name, 0)
-            if rows[first:]:
-                yield _Piece(name, first, np.array(rows[first:], dtype="<f8"))
 
     def _cut(self, generation: _Generation, after: int) -> bool:
         """Remove entries after a later round; whether any is left."""
@@ -517,6 +480,15 @@ def missing_log(folder: Path) -> InputError:
     )
 
 
+def _new_rows(rows: Mapping[str, Sequence[tuple[float, ...]]], counted: Mapping[str, int]) -> Iterator[_Piece]:
+    """What tables have besides the first rows, which are counted."""
+    for name, all_rows in rows.items():
+        first = counted.get(name, 0)
+        if all_rows[first:]:
+            new = np.array(all_rows[first:], dtype="<f8")
+            yield [name, first, *new.shape], (new,)
+
+
 def _changed(arrays: Mapping[str, Array], before: Mapping[str, Array]) -> Iterator[_Piece]:
     """What of the arrays is not as before, in pieces."""
     for index, (name, array) in enumerate(arrays.items()):
@@ -525,14 +497,13 @@ def _changed(arrays: Mapping[str, Array], before: Mapping[str, Array]) -> Iterat
         step = max(1, CHUNK_BYTES // flat.itemsize)
         for start in range(0, flat.size, step):
             now = flat[start : start + step]
-            if old is None or not same_form:
-                yield _Piece(index, start, now)
-                continue
-            where = changes(now, old.reshape(-1)[start : start + step])
-            if len(where) * (4 + now.itemsize) >= now.nbytes:
-                yield _Piece(index, start, now)
+            where = None
+            if old is not None and same_form:
+                where = changes(now, old.reshape(-1)[start : start + step])
+            if where is None or len(where) * (4 + now.itemsize) >= now.nbytes:
+                yield [index, start, now.size, 0], (now,)
             elif len(where):
-                yield _Piece(index, start, now[where], where.astype("<u4"))
+                yield [index, start, len(where), 1], (where.astype("<u4"), now[where])
 
 
 def append_bytes(path: Path, parts: Sequence[Any], *, durable: bool) -> int:

@@ -173,11 +173,8 @@ def learn_bins(
         for column, one in enumerate(dimensions_of(env.observation_space))
         if not one.count
     }
-    grid = {
-        one.name: _wanted("values", actions_per_dimension, one.name)
-        for one in dimensions_of(env.action_space)
-        if not one.count
-    }
+    values = [one.name for one in dimensions_of(env.action_space) if not one.count]
+    grid = {name: _wanted("values", actions_per_dimension, name) for name in values}
     bins = given_bins(env, edges, grid, horizon=H)
     if reward_bounds(reward_range) is not None:
         return bins

@@ -76,14 +76,8 @@ def riverswim(
         chances = [SWIM[variant][one] for one in ("first", *["between"] * (S - 2), "last")]
         return kernel_of([[{max(s - 1, 0): 1.0}, _swim(s, *one, x)] for s, one in enumerate(chances)])
 
-    return Family(
-        kernel,
-        rewards,
-        start,
-        varies="the chance of moving",
-        layout=None if original else _line(S),
-        units=Units(scale=10000.0 if original else 1.0),
-    )
+    layout, units = (None, Units(scale=10000.0)) if original else (_line(S), Units())
+    return Family(kernel, rewards, start, varies="the chance of moving", layout=layout, units=units)
 
 
 def _swim(s: int, up: float, stay: float, down: float, x: FloatArray) -> dict[int, float]:
@@ -142,9 +136,8 @@ def chain(
         wrong = p if both_fail else 0.0
         return kernel_of([[{left: 1.0 - wrong, right: wrong}, {left: p, right: 1.0 - p}] for left, right in ends])
 
-    return Family(
-        kernel, rewards, varies="the probability of failing", layout=_line(L), resolved={"fail": q, "horizon": H}
-    )
+    known = {"fail": q, "horizon": H}
+    return Family(kernel, rewards, varies="the probability of failing", layout=_line(L), resolved=known)
 
 
 @environment("SixArms")
@@ -186,9 +179,8 @@ def six_arms(
         ]
         return kernel_of([hall, *rooms])
 
-    return Family(
-        kernel, rewards, varies="the probability that a door opens", shape=(ARMS,), units=Units(scale=PAYS[-1])
-    )
+    units = Units(scale=PAYS[-1])
+    return Family(kernel, rewards, varies="the probability that a door opens", shape=(ARMS,), units=units)
 
 
 @environment("two-state chain")

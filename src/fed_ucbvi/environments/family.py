@@ -146,7 +146,7 @@ def environment(label: str) -> Callable[[Callable[P, Family | Federation]], Call
                 description |= made.resolved
                 if "spread" in given:
                     description |= {"reward_scale": made.units.scale, "reward_offset": made.units.offset}
-                made = _federation(made, **description)
+                made = _federation(made, description)
             return replace(made, description=description).with_bernoulli_rewards(bernoulli)
 
         make.__signature__ = signature.replace(return_annotation="Federation")  # type: ignore[attr-defined]
@@ -160,23 +160,15 @@ def environment(label: str) -> Callable[[Callable[P, Family | Federation]], Call
     return decorate
 
 
-def _federation(
-    made: Family,
-    name: str,
-    agents: int,
-    eps_p: float,
-    seed: int,
-    spread: float = 0.0,
-    horizon: int | None = None,
-    **_: object,
-) -> Federation:
+def _federation(made: Family, given: Mapping[str, Any]) -> Federation:
     """The federation of agents around an environment; agent i's part depends on ``(seed, i)`` alone."""
-    published, H = made.kernel(np.zeros(made.shape)), made.horizon or horizon
+    agents, eps_p, seed, spread = given["agents"], given["eps_p"], given["seed"], given.get("spread", 0.0)
+    published, H = made.kernel(np.zeros(made.shape)), made.horizon or given["horizon"]
     if spread > 0:
         signs = np.resize([1.0, -1.0], made.shape)  # if all were the same, they could cancel
         if np.array_equal(made.kernel(spread * signs).probabilities, published.probabilities):
             raise InputError(
-                f"spread = {spread:g} changes nothing: {made.varies} is 0 or 1 in this {name}. "
+                f"spread = {spread:g} changes nothing: {made.varies} is 0 or 1 in this {given['name']}. "
                 "Choose one in between, or spread = 0."
             )
         draws = (generator(seed, RandomPart.DISPLACEMENT, i).uniform(-1.0, 1.0, made.shape) for i in range(agents))

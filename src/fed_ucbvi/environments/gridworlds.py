@@ -335,12 +335,6 @@ def deep_sea(
         rightward = {right: 1.0} if p == 0 or right == below else {right: 1.0 - p, below: p}
         return [{left: 1.0}, rightward] if right_action[row, column] == 1 else [rightward, {left: 1.0}]
 
-    layout = grid_layout(N, N, cells, (0, 0), [(N - 1, N - 1)], [(1, -1), (1, 1)])
-    return Family(
-        kernel,
-        rewards,
-        varies="the probability of slipping",
-        horizon=N,
-        layout={**layout, "moves_by_state": moves},
-        units=Units(offset=-MOVE_COST / N),
-    )
+    layout = grid_layout(N, N, cells, (0, 0), [(N - 1, N - 1)], [(1, -1), (1, 1)]) | {"moves_by_state": moves}
+    units = Units(offset=-MOVE_COST / N)
+    return Family(kernel, rewards, varies="the probability of slipping", horizon=N, layout=layout, units=units)

@@ -67,10 +67,8 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         self, environment: str, agent: int | None = 0, render_mode: str | None = None, **options: Any
     ) -> None:
         federation = make_environment(environment, **options)
-        if agent is None:
-            self.mdp = federation.common
-        else:
-            self.mdp = federation.agent(check_integer("agent", agent, at_most=federation.agents - 1))
+        i = None if agent is None else check_integer("agent", agent, at_most=federation.agents - 1)
+        self.mdp = federation.common if i is None else federation.agent(i)
         if render_mode is not None:
             check_choice("render mode", render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode

@@ -17,15 +17,8 @@ import numpy as np
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.environments import gymnasium_making as making
 from fed_ucbvi.environments.family import known_as
-from fed_ucbvi.environments.gymnasium_making import (
-    Kwargs,
-    discrete_sizes,
-    horizon_of_spec,
-    kwargs_of_agents,
-    make_gymnasium,
-    reward_bounds,
-)
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.kernel import TOLERANCE, Kernel
 from fed_ucbvi.problem.mdp import MDP, check_initial
@@ -56,7 +49,7 @@ def from_gymnasium(
     seed: int = 0,
     *,
     horizon: int | None = None,
-    kwargs: Kwargs | Sequence[Kwargs] | None = None,
+    kwargs: making.Kwargs | Sequence[making.Kwargs] | None = None,
     vary: Mapping[str, Sequence[float]] | None = None,
     reward_range: Sequence[float] | None = None,
     reference: str = "overlap",
@@ -87,21 +80,21 @@ def from_gymnasium(
             f"eps_p must be 0 for a Gymnasium table, got {eps_p:g}: there is no individual kernel to mix in. Let the "
             'agents differ by keyword arguments, as vary={"success_rate": [0.6, 0.9]}; eps_p is then computed.'
         )
-    each = kwargs_of_agents(agents, kwargs, vary, seed)
+    each = making.kwargs_of_agents(agents, kwargs, vary, seed)
     tables: dict[str, TransitionTable] = {}
     keys = [json.dumps(one, sort_keys=True) for one in each]
     H: int | None = horizon
     for key, one in zip(keys, each, strict=True):
         if key not in tables:
-            env = make_gymnasium(id, one)
+            env = making.make_gymnasium(id, one)
             try:
-                H = horizon_of_spec(env, id, H)
+                H = making.horizon_of_spec(env, id, H)
                 tables[key] = read_table(env, id)
             finally:
                 env.close()
     spans = tables.values()
     low, high = min(table.low for table in spans), max(table.high for table in spans)
-    bounds = reward_bounds(reward_range)
+    bounds = making.reward_bounds(reward_range)
     if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
         raise InputError(f"reward_range {bounds} does not cover the rewards of {id}, which span {(low, high)}.")
     low, high = bounds or (low, high)
@@ -130,7 +123,7 @@ def from_gymnasium(
 
 def read_table(env: gymnasium.Env[Any, Any], name: str) -> TransitionTable:
     """The table of one environment, checked row by row."""
-    S, A = discrete_sizes(env, name)
+    S, A = making.discrete_sizes(env, name)
     plain = env.unwrapped
     P = getattr(plain, "P", None)
     if P is None:

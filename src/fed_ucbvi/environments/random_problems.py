@@ -109,13 +109,8 @@ def _weighted(successors: IndexArray, rows: FloatArray, seed: int) -> Family:
         weights = rows * np.exp(x)
         return Kernel(successors, weights / weights.sum(axis=-1, keepdims=True))
 
-    return Family(
-        kernel,
-        rewards=generator(seed, RandomPart.REWARDS).random((S, A)),
-        initial=np.full(S, 1.0 / S),
-        varies="every probability",
-        shape=rows.shape,
-    )
+    rewards = generator(seed, RandomPart.REWARDS).random((S, A))
+    return Family(kernel, rewards, np.full(S, 1.0 / S), varies="every probability", shape=rows.shape)
 
 
 def _subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:

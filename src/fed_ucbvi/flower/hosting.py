@@ -19,7 +19,6 @@ from fed_ucbvi.network.members import GONE
 from fed_ucbvi.network.registry import NodeRegistry
 from fed_ucbvi.network.run_plan import plan_of
 from fed_ucbvi.network.server import FederationServer, Outcome
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -159,11 +158,10 @@ async def hold(
     plan_of(settings.spec)  # what is wrong with it is told before anybody is called
     node_ids = await gather(post, settings)
     plan = replace(plan_of(replace(settings.spec, nodes=tuple(map(node_name, node_ids)))), run=run)
-    server_checkpoint = None if settings.spec.checkpoint is None else ServerCheckpoint(settings.spec.checkpoint)
-    plan = plan if server_checkpoint is None else server_checkpoint.adopt(plan)
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
         authority = RunAuthority.make(Path(folder), host.strip("[]"))
-        service = FederationServer(plan, settings.listen, authority.server, server_checkpoint=server_checkpoint)
+        service = FederationServer(plan, settings.listen, authority.server, checkpoint=settings.spec.checkpoint)
+        plan = service.plan
         address = f"{host}:{int(port) or service.port}"
         log.info("run %s: listening on port %d, nodes connect to %s", plan.run, service.port, address)
         invitations = authority.invitations(plan.run, address, node_ids, plan.setting.agents, settings.spec.patience)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-from fed_ucbvi.core.addresses import check_address, host_of, is_loopback
+from fed_ucbvi.core.addresses import check_address, host_of, ip_of, is_loopback
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.parameters import Count, Size, check_value, declared
 from fed_ucbvi.run_spec import RunSpec
@@ -100,7 +99,8 @@ class RunSettings(_Settings):
         """
         address = check_address(self.address or self.listen)
         host = host_of(address)
-        if _is_everywhere(host):
+        ip = ip_of(host)
+        if ip is not None and ip.is_unspecified:
             raise InputError(f"nodes cannot find {address}; give the name or address of this machine as address.")
         if not self.superlink_tls and not (is_loopback(host_of(check_address(self.listen))) and is_loopback(host)):
             raise InputError(
@@ -133,10 +133,3 @@ class NodeSettings(_Settings):
         if (self.agents is None) != (self.first_agent is None):
             raise InputError("agents and first-agent go together: a node names both, or hosts what it is given.")
         return (first_agent if self.first_agent is None else self.first_agent, self.agents or agents)
-
-
-def _is_everywhere(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False

@@ -50,7 +50,7 @@ class PackedArray(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     def unpacked(self) -> Array:
         """The array, as a copy of its own; raises :class:`WireError` where it is none."""
         dtype, size = np.dtype(f"<{self.dtype}"), math.prod(self.shape)
-        expected = _length(size, dtype)
+        expected = packed_bytes(size, dtype)
         if len(self.data) != expected:
             raise WireError(
                 f"an array of shape {self.shape} and type {dtype} takes {expected} bytes, got {len(self.data)}."
@@ -66,12 +66,8 @@ def forms(arrays: Message) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
     return [(array.shape, array.dtype) for array in arrays]
 
 
-def packed_bytes(array: Array) -> int:
-    """How many bytes the numbers of an array take by themselves."""
-    return _length(array.size, array.dtype)
-
-
-def _length(size: int, dtype: np.dtype[Any]) -> int:
+def packed_bytes(size: int, dtype: np.dtype[Any]) -> int:
+    """How many bytes so many numbers take by themselves."""
     return (size + 7) // 8 if dtype.kind == "b" else size * dtype.itemsize
 
 

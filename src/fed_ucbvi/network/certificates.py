@@ -83,7 +83,7 @@ class Certified(NamedTuple):
 
     @property
     def revocations(self) -> set[str]:
-        """The lines of the list that would reject it."""
+        """The lines of the list of the revoked that would reject it."""
         return {self.name, f"{self.name} {self.serial}"}
 
     @classmethod
@@ -95,7 +95,7 @@ class Certified(NamedTuple):
         except ValueError as error:
             raise InputError(f"the certificate cannot be used: {str(error).rstrip('.')}.") from error
         check_usage(certificate, FOR_NODES)
-        return cls(name, _serial(certificate))
+        return cls(name, f"{certificate.serial_number:x}")
 
 
 def check_pair(certificate: bytes, key: bytes) -> None:
@@ -114,10 +114,6 @@ def _one_name(subject: x509.Name) -> str:
     if len(names) != 1:
         raise ValueError(f"it bears {len(names)} names where one is needed")
     return check_name(names[0])
-
-
-def _serial(certificate: x509.Certificate) -> str:
-    return f"{certificate.serial_number:x}"
 
 
 # --------------------------------------------------------------------------------------------------- the authority
@@ -244,7 +240,7 @@ def sign_request(
     if renew:
         old = x509.load_pem_x509_certificate(path.read_bytes())
         (folder / REPLACED).mkdir(exist_ok=True)
-        (folder / REPLACED / f"{request.name}.{_serial(old)}.crt").write_bytes(path.read_bytes())
+        (folder / REPLACED / f"{request.name}.{old.serial_number:x}.crt").write_bytes(path.read_bytes())
     with new_file(path) as draft:
         draft.write_bytes(content)
     return [*written, path]

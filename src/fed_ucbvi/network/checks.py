@@ -10,6 +10,7 @@ A row of a report is about one agent or, where the server takes sums, about all 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, FleetTables, Message, added_up, as_sets
+from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, Message, added_up, as_sets
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
 from fed_ucbvi.core.errors import InputError
@@ -30,7 +31,7 @@ from fed_ucbvi.network.run_plan import RunPlan
 
 ROUNDING = 1e-9
 """Relative tolerance, because sums of floats are not exact."""
-SUMS_OVER_VISITS = (Meaning.SUM, Meaning.SUM_OF_SQUARES, Meaning.SUM_OF_REWARDS, Meaning.SUM_OF_SQUARED_REWARDS)
+MEANS_OF_AGENTS = (Meaning.GRID_MEAN, Meaning.GRID_SQUARE, Meaning.GRID_REWARD)
 
 
 class ReportField(NamedTuple):
@@ -66,14 +67,10 @@ class ReportSchema:
         self.forms: list[tuple[ReportField, ...]] = []
         for exchange in range(plan.exchanges):
             report = self._blank(algorithm.query(server, exchange), exchange)
-            names = getattr(report, "_fields", tuple(f"array {i}" for i in range(len(report))))
-            meanings = meanings_of(type(report))
-            self.forms.append(
-                tuple(
-                    ReportField(name, array.shape[1:], array.dtype, meanings.get(name))
-                    for name, array in zip(names, report, strict=True)
-                )
-            )
+            names = getattr(report, "_fields", [f"array {i}" for i in range(len(report))])
+            meanings, arrays = meanings_of(type(report)), zip(names, report, strict=True)
+            forms = [ReportField(name, one.shape[1:], one.dtype, meanings.get(name)) for name, one in arrays]
+            self.forms.append(tuple(forms))
         used = {form.meaning for forms in self.forms for form in forms}
         self._lasting = Meaning.VISITS_SO_FAR in used
         self.does_without = bool(used & {Meaning.VISITS_SO_FAR, Meaning.VISITS_OF_ROUND, Meaning.NEW_TRANSITIONS})
@@ -116,33 +113,24 @@ def _violation(member: Member, what: str) -> ViolationError:
     return ViolationError(f"{describe_agents(member.span)}: {what}")
 
 
-def check_played(
-    played: Played,
-    member: Member,
-    policy: PolicyArray,
-    algorithm: Algorithm[Any, Any],
-    chunk: int,
-    *,
-    early: bool,
-    secret: bool = False,
-) -> None:
+def check_played(played: Played, member: Member, policy: PolicyArray, plan: RunPlan, chunk: int) -> None:
     """Raise unless an answer to a start or a continue makes sense.
 
-    ``early`` says whether the node may have stopped before ``chunk`` without a request for synchronisation,
-    ``secret`` whether it must not say which agent made the request.
+    Live nodes may have stopped before ``chunk`` without a request for synchronisation. Under secure sums a node must
+    not say which agent made the request.
     """
-    if bool(played.requests) if secret else played.somebody:
+    if bool(played.requests) if plan.secure_sums else played.somebody:
         raise _violation(member, "a request of another kind than this run's")
     if played.played > chunk:
         raise _violation(member, f"played {played.played} episodes, {chunk} at most were allowed")
-    if played.played < chunk and not played.asked and not early:
+    if played.played < chunk and not played.asked and not plan.live:
         raise _violation(member, f"played {played.played} of {chunk} episodes without a request")
     if played.asked and played.played < 1:
         raise _violation(member, "a request before the first episode")
     if not played.requests:
         return
     H, S = policy.shape[:2]
-    no_step, rules = algorithm.counting is Counting.STATIONARY, len(algorithm.rules)
+    no_step, rules = plan.algorithm.counting is Counting.STATIONARY, len(plan.algorithm.rules)
     sets = as_sets(policy, int(policy.max()) + 1)
     before = -1
     for request in played.requests:
@@ -160,13 +148,7 @@ def check_played(
 
 @dataclass(frozen=True)
 class Expected:
-    """What the server knows about the reports it waits for.
-
-    Attributes:
-        query: what was sent down.
-        exchange: its number.
-        requesters: agents that requested the synchronisation.
-    """
+    """What the server knows about the reports it waits for: answers to its query in this exchange of the round."""
 
     schema: ReportSchema
     policy: PolicyArray
@@ -257,12 +239,15 @@ class _Rows:
 
     def check(self, report: Message, before: Sequence[Message]) -> None:
         """Raise unless every row can be true; ``before`` has what was reported before, by node."""
+        ranges, n = self._ranges(), report[0]
+        if self.expected.forms[0].meaning is Meaning.NEW_TRANSITIONS:
+            n = self._by_cell(n)
         for place, (form, array) in enumerate(zip(self.expected.forms, report, strict=True)):
             if array.dtype.kind == "f":
                 self._refuse(~np.isfinite(array), form.name, "not finite", array)
-            self._check_meaning(form, array, [one[place] for one in before])
-        if self.expected.schema.grid is not None:
-            self._check_sums(report, self.expected.schema.grid)
+            self._check_counts(form, array, [one[place] for one in before])
+            if form.meaning in ranges and array.size:
+                self._check_range(form, array, report[0], n, *ranges[form.meaning])
         self._check_sums_of_round(report)
         self._check_spread(report)
 
@@ -282,78 +267,48 @@ class _Rows:
     def _by_cell(self, transitions: CountArray) -> CountArray:
         return self.expected.schema.plan.support.by_cell(transitions)
 
-    # ------------------------------------------------------------------------------------------- arrays by themselves
+    # ----------------------------------------------------------------------------------------------- counts and flags
 
-    def _check_meaning(self, form: ReportField, array: Array, before: Sequence[Array]) -> None:
+    def _check_counts(self, form: ReportField, array: Array, before: Sequence[Array]) -> None:
         name, visits = form.name, self.expected.schema.visits_an_episode
         unit = "episodes" if visits == 1 else "steps"
         match form.meaning:
             case Meaning.VISITS_SO_FAR:
-                self._check_total(array, False, (-2, -1), visits * self.episodes, f"{unit} played", name)
+                self._check_total(name, visits * self.episodes, f"{unit} played", 2, array)
                 earlier = np.concatenate(before)
                 self._refuse(array < earlier, name, "smaller than before", array)
                 astray = (array != earlier) & ~self._went(by_step=False)
                 self._refuse(astray, name, "changed where the policy did not go", array)
             case Meaning.NEW_TRANSITIONS:
-                what = f"{unit} that were not reported yet"
-                self._check_total(array, True, (-2, -1), visits * self.unreported, what, name, self.logged)
-                n = self._by_cell(array)
+                n, what = self._by_cell(array), f"{unit} that were not reported yet"
+                self._check_total(name, visits * self.unreported, what, 2, array, n)
                 of_round = _column((self.unreported == self.agents * self.lengths) & (self.logged == 0), n)
                 astray = (n > 0) & ~self._went(by_step=True) & of_round.astype(np.bool_)
                 self._refuse(astray, name, "where the policy did not go", n)
             case Meaning.VISITS_OF_ROUND:
-                self._check_total(array, False, (-1,), self.lengths, "episodes of the round", name)
-            case Meaning.FLAG:
-                if array.size:
-                    asked = np.array([[span[0] in self.expected.requesters] for span in self.spans])
-                    self._refuse(array != asked, name, "not what the agent's request said", array)
-            case Meaning.STATE | Meaning.MEAN | Meaning.SQUARE | Meaning.GAP | Meaning.RETURN | Meaning.REWARD:
-                low, high = self._range(form.meaning)
-                slack = ROUNDING * (1.0 + max(abs(low), abs(high)))
-                outside = (array < low - slack) | (array > high + slack)
-                self._refuse(outside, name, f"outside [{low:g}, {high:g}]", array)
-            case _:
-                pass  # without a meaning, or one of those that are checked together with others
+                self._check_total(name, self.lengths, "episodes of the round", 1, array)
+            case Meaning.FLAG if array.size:
+                asked = np.array([[span[0] in self.expected.requesters] for span in self.spans])
+                self._refuse(array != asked, name, "not what the agent's request said", array)
 
-    def _range(self, meaning: Meaning) -> tuple[float, float]:
-        """The least and the largest value that a mean can have, or a state."""
-        H, query = float(self.expected.schema.plan.setting.horizon), self.expected.query
-        low, high = (float(query[0].min()), float(query[0].max())) if len(query) == 1 else (0.0, H)
-        return {
-            Meaning.STATE: (0.0, self.expected.policy.shape[1] - 1.0),
-            Meaning.MEAN: (low, high),
-            Meaning.SQUARE: (0.0, max(low * low, high * high)),
-            Meaning.GAP: (-H, H),
-            Meaning.RETURN: (min(0.0, low), 1.0 + high),
-            Meaning.REWARD: (0.0, 1.0),
-        }[meaning]
+    def _check_total(self, name: str, totals: CountArray, what: str, axes: int, *both: Array) -> None:
+        """Raise unless counts are not negative and add up over the last axes.
 
-    def _check_total(
-        self,
-        array: Array,
-        by_next_state: bool,
-        axes: tuple[int, ...],
-        totals: CountArray,
-        what: str,
-        name: str,
-        logged: CountArray | None = None,
-    ) -> None:
-        """Raise unless counts are not negative and add up; none may be above, for sums of 64 bits wrap around.
-
-        Episodes of logs may be shorter than H, so of ``logged`` steps only the sum over all steps is known.
+        None may be above the total, for sums of 64 bits wrap around. Episodes of logs may be shorter than H, so of
+        their steps only the sum over all steps is known.
         """
-        more = np.zeros_like(totals) if logged is None else logged
+        more = self.logged
 
         def unequal(row: int) -> str:
             of_logs = f" and the {more[row]} steps of logs" if more[row] else ""
             return f"does not add up to the {totals[row]} {what}{of_logs}"
 
-        for counts in (array, self._by_cell(array)) if by_next_state else (array,):
+        for counts in both:
             self._refuse(counts < 0, name, "negative", counts)
             self._refuse(counts > _column(totals + more, counts), name, unequal, counts)
-        sums = counts.sum(axis=axes)
-        steps = sums[0].size
-        all_steps = sums.reshape((len(sums), steps)).sum(axis=1) == steps * totals + more
+        sums = both[-1].sum(axis=tuple(range(-axes, 0)))
+        by_row = sums.reshape((len(sums), -1))
+        all_steps = by_row.sum(axis=1) == by_row.shape[1] * totals + more
         wrong = np.where(_column(more, sums) > 0, ~_column(all_steps, sums), sums != _column(totals, sums))
         self._refuse(wrong | (sums < _column(totals, sums)), name, unequal, sums)
 
@@ -364,7 +319,54 @@ class _Rows:
             return np.asarray(sets.any(axis=0, keepdims=by_step))
         return sets if by_step else np.asarray(sets[len(sets) - 1 - self.expected.exchange])
 
-    # --------------------------------------------------------------------------------------- arrays beside each other
+    # --------------------------------------------------------------------------------------------- values and rewards
+
+    def _ranges(self) -> dict[Meaning | None, tuple[float, float]]:
+        """The least and the largest that a number can be: in sums for each visit, or agent, on the grid."""
+        setting, query, grid = self.expected.schema.plan.setting, self.expected.query, self.expected.schema.grid
+        H = float(setting.horizon)
+        if grid is None:
+            low, high = (float(query[0].min()), float(query[0].max())) if len(query) == 1 else (0.0, H)
+            return {
+                Meaning.STATE: (0.0, setting.states - 1.0),
+                Meaning.MEAN: (low, high),
+                Meaning.SQUARE: (0.0, max(low * low, high * high)),
+                Meaning.GAP: (-H, H),
+                Meaning.RETURN: (min(0.0, low), 1.0 + high),
+                Meaning.REWARD: (0.0, 1.0),
+            }
+        one, paid = 2.0**grid.bits, float(setting.random_rewards)  # with which sums are those of r + V
+        low, high = (one * float(query[0].min()), one * (float(query[0].max()) + paid)) if query else (0.0, 0.0)
+        return {
+            **dict.fromkeys((Meaning.SUM, Meaning.GRID_MEAN), (low, high)),
+            **dict.fromkeys((Meaning.SUM_OF_SQUARES, Meaning.GRID_SQUARE), (low**2, high**2)),
+            **dict.fromkeys((Meaning.SUM_OF_REWARDS, Meaning.GRID_REWARD), (0.0, one)),
+            Meaning.SUM_OF_SQUARED_REWARDS: (0.0, one * one),
+        }
+
+    def _check_range(
+        self, form: ReportField, array: Array, counts: Array, n: Array, least: float, most: float
+    ) -> None:
+        """Raise unless numbers lie between least and most, on the grid times ``n`` visits, or agents that have means.
+
+        ``counts`` are those of transitions, where some numbers are about each of them.
+        """
+        grid = self.expected.schema.grid
+        times: Array | float = 1.0
+        value, said = array, f"outside [{least:g}, {most:g}]"
+        if grid is not None:
+            times = counts if array.shape[:-1] == counts.shape else n
+            if form.meaning in MEANS_OF_AGENTS:
+                times = np.broadcast_to(_column(self.agents, n), n.shape)
+            self._refuse(array < 0, form.name, "negative", array)
+            if array.shape[-1] > 1:
+                words = array[..., 0]
+                largest = _column(self.agents, words) * 2**grid.base
+                self._refuse(words >= largest, form.name, "a low word too large", words)
+            value, one = _number(array, grid), 2.0**grid.bits
+            said = f"outside n times [{least / one:g}, {most / one:g}]"
+        slack = ROUNDING * (1.0 + times * max(abs(least), abs(most)))
+        self._refuse((value < times * least - slack) | (value > times * most + slack), form.name, said, value)
 
     def _check_sums_of_round(self, report: Message) -> None:
         """Raise unless what a round paid, and where it led, fits its n visits, which come first in the report.
@@ -385,50 +387,14 @@ class _Rows:
                     sums = array.sum(axis=-1)
                     self._refuse(sums != visits, form.name, "does not add up to the visits of the round", sums)
 
-    def _check_sums(self, report: Message, grid: Grid) -> None:
-        """Raise unless sums over a node's agents lie between visits times the least and largest value (or reward).
-
-        With uniform weights the factor is the number of agents instead of visits.
-        """
-        forms, scale = self.expected.forms, 2.0**grid.bits
-        low, high = self._values()
-        ranges = {
-            **dict.fromkeys((Meaning.SUM, Meaning.GRID_MEAN), (scale * low, scale * high)),
-            **dict.fromkeys((Meaning.SUM_OF_SQUARES, Meaning.GRID_SQUARE), ((scale * low) ** 2, (scale * high) ** 2)),
-            **dict.fromkeys((Meaning.SUM_OF_REWARDS, Meaning.GRID_REWARD), (0.0, scale)),
-            Meaning.SUM_OF_SQUARED_REWARDS: (0.0, scale * scale),
-        }
-        counts, by_next_state = report[0], forms[0].meaning is Meaning.NEW_TRANSITIONS
-        n = self._by_cell(counts) if by_next_state else counts
-        for form, array in zip(forms, report, strict=True):
-            if form.meaning not in ranges or not array.size:
-                continue
-            least, most = ranges[form.meaning]
-            times = n if form.meaning in SUMS_OVER_VISITS else np.broadcast_to(_column(self.agents, n), n.shape)
-            times = counts if by_next_state and array.shape[:-1] == counts.shape else times
-            self._refuse(array < 0, form.name, "negative", array)
-            if array.shape[-1] > 1:
-                words = array[..., 0]
-                largest = _column(self.agents, words) * 2**grid.base
-                self._refuse(words >= largest, form.name, "a low word too large", words)
-            value = _number(array, grid)
-            slack = ROUNDING * (1.0 + times * most)
-            outside = (value < times * least - slack) | (value > times * most + slack)
-            self._refuse(outside, form.name, f"outside n times [{least / scale:g}, {most / scale:g}]", value)
-
-    def _values(self) -> tuple[float, float]:
-        """The least and the largest value that was asked about, with the reward where sums are those of r + V."""
-        query, paid = self.expected.query, float(self.expected.schema.plan.setting.random_rewards)
-        return (float(query[0].min()), float(query[0].max()) + paid) if query else (0.0, 0.0)
-
     def _check_spread(self, report: Message) -> None:
         """Raise if a second moment is below the first one squared: ``N Y >= X^2``, and ``P V^2 >= (P V)^2``."""
         forms, grid = self.expected.forms, self.expected.schema.grid
-        for place in range(1, len(report)):
-            x, y = report[place - 1 : place + 1]
+        for place, (first, second) in enumerate(itertools.pairwise(forms)):
+            x, y = report[place : place + 2]
             weight: Array | float = 1.0
             rounded: Array | float = 0.0
-            match forms[place - 1].meaning, forms[place].meaning:
+            match first.meaning, second.meaning:
                 case (Meaning.SUM, Meaning.SUM_OF_SQUARES) | (
                     Meaning.REWARDS_OF_ROUND,
                     Meaning.SQUARED_REWARDS_OF_ROUND,
@@ -444,8 +410,7 @@ class _Rows:
             if grid is not None:
                 x, y = _number(x, grid), _number(y, grid)
             slack = ROUNDING * (1.0 + weight * y) + rounded * (np.abs(x) + 1.0)
-            wrong = weight * y < x * x - slack
-            self._refuse(wrong, forms[place].name, "less than the mean squared allows", y)
+            self._refuse(weight * y < x * x - slack, second.name, "less than the mean squared allows", y)
 
 
 def _number(words: Array, grid: Grid) -> npt.NDArray[np.float64]:

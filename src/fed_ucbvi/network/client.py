@@ -8,7 +8,7 @@ import logging
 import random
 import secrets
 import time
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,8 +21,8 @@ from fed_ucbvi.network.certificates import check_name, check_pair
 from fed_ucbvi.network.failures import ConnectionLostError, DismissedError, LeftError, RefusedError
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import stored_run
-from fed_ucbvi.network.transcript import SERVER, Conversation
-from fed_ucbvi.network.transport import Connection, Remote
+from fed_ucbvi.network.transcript import SERVER, Conversation, Transcript
+from fed_ucbvi.network.transport import Connection, RemoteServer
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.run import load_policy
 
@@ -45,7 +45,7 @@ CONNECTION_ERRORS = (OSError, WireError, InputError)
 
 async def run_node(
     node: Node,
-    server: Remote,
+    server: RemoteServer,
     *,
     patience: float = 600.0,
     first_patience: float | None = None,
@@ -71,12 +71,12 @@ async def run_node(
         InputError: if the server rejects the node, or stays away too long.
     """
     _check_party(node.name, server)
-    if server.tls_files is not None:
-        node.identify(server.tls_files, server.host)
+    node.identify(server.tls_files, server.host)
     incarnation, pause, alone_since = secrets.token_bytes(16), FIRST_PAUSE, time.monotonic()
     left, told = patience if first_patience is None else first_patience, ""
     streams = itertools.count()
-    with nullcontext() if node.folder is None else FolderLock(node.folder), node.recorded():
+    lock = nullcontext() if node.folder is None else FolderLock(node.folder)
+    with lock, closing(Transcript(node.folder, node.name)) as node.transcript:
         while not node.finished:
             if result is not None and result.exists():
                 return _read_result(node, result, server)
@@ -106,12 +106,8 @@ async def run_node(
     return None
 
 
-async def leave_run(name: str, server: Remote, *, patience: float = 60.0) -> LearntPolicy | None:
-    """Leave the run of a server for good, as the node of this name; the policy recommended so far, if any.
-
-    Raises:
-        InputError: if the node cannot leave, or the server stays away too long.
-    """
+async def leave_run(name: str, server: RemoteServer, *, patience: float = 60.0) -> LearntPolicy | None:
+    """Leave the run of a server for good, as the node of this name; the policy recommended so far, if any."""
     _check_party(name, server)
     hello = messages.Hello(messages.PROTOCOL, __version__, name, secrets.token_bytes(16), 0, 1, "", leaving=True)
     end, pause = time.monotonic() + patience, FIRST_PAUSE
@@ -130,7 +126,7 @@ async def leave_run(name: str, server: Remote, *, patience: float = 60.0) -> Lea
             pause = min(2 * pause, MAX_PAUSE)
 
 
-async def ask_policy(server: Remote) -> LearntPolicy:
+async def ask_policy(server: RemoteServer) -> LearntPolicy:
     """The policy that a server recommended last, checked; the run goes on undisturbed."""
     try:
         content = await server.policy()
@@ -139,20 +135,20 @@ async def ask_policy(server: Remote) -> LearntPolicy:
     return _checked(content, server)
 
 
-def _check_party(name: str, server: Remote) -> None:
+def _check_party(name: str, server: RemoteServer) -> None:
     """Raise what no later attempt can mend."""
     check_name(name)
     if server.tls_files is not None:
         check_pair(*server.tls_files.read()[1:])
 
 
-def _checked(content: bytes, server: Remote) -> LearntPolicy:
+def _checked(content: bytes, server: RemoteServer) -> LearntPolicy:
     """A policy that the server sent, if it is one, signed by the server where there are certificates."""
     authority = None if server.tls_files is None else server.tls_files.read()[0]
     return policy_of_bytes(content, f"what {server.address} sent", authority=authority, server=server.host)
 
 
-def _read_result(node: Node, path: Path, server: Remote) -> LearntPolicy:
+def _read_result(node: Node, path: Path, server: RemoteServer) -> LearntPolicy:
     """Learn of the end from the policy that the server signed then, if it is that of this node's run."""
     if server.tls_files is None:
         raise InputError("a signed policy is checked by the authority's certificate; pass --certs DIR.")
@@ -207,15 +203,9 @@ class _Session:
                 raise ConnectionLostError("the server does not answer") from None
             try:
                 message = self._heard(data)
-                if isinstance(message, messages.Welcome):
-                    if message.protocol != messages.PROTOCOL:
-                        ours = messages.PROTOCOL
-                        raise InputError(f"the server speaks protocol {message.protocol}, this node {ours}.")
-                    answer: Any = node.enter(message)
-                else:
-                    in_round = in_round or isinstance(message, messages.Start)
-                    answer = node.answer(message)
-                    self._taken.keep(message)
+                in_round = in_round or isinstance(message, messages.Start)
+                answer: Any = node.enter(message) if isinstance(message, messages.Welcome) else node.answer(message)
+                self._taken.keep(message)
             except CONNECTION_ERRORS as error:
                 await self._tell(error)
             met.set()

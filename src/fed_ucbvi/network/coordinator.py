@@ -39,27 +39,24 @@ REUNION_SECONDS = 15.0
 
 
 class Coordinator:
-    """The central server of a run over the network; the arguments are those of its ``FederationServer``.
-
-    ``authority`` is that by which what nodes sign under secure sums is checked.
-    """
+    """The central server of a run; the arguments are its ``FederationServer``'s, and NetworkRound's authority."""
 
     def __init__(
         self,
         plan: RunPlan,
-        server_checkpoint: ServerCheckpoint | None = None,
+        kept: ServerCheckpoint | None = None,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
         on_exchange: OnExchange | None = None,
         authority: Authority | None = None,
     ) -> None:
         self._on_round, self._authority, self._report = on_round, authority, report
-        self.plan, self._server_checkpoint = plan, server_checkpoint
+        self.plan, self._kept = plan, kept
         self.engine = NetworkEngine(plan)
-        transcript = NOBODY if server_checkpoint is None else server_checkpoint.transcript
+        transcript = NOBODY if kept is None else kept.transcript
         self.registry = NodeRegistry(plan, self.engine, on_exchange, transcript)
-        if server_checkpoint is not None:
-            server_checkpoint.load(self.registry)
+        if kept is not None:
+            kept.load(self.registry)
         self._presents: list[MaskArray] = []
         """Which agents took part, each time that the engine's round was answered."""
         self.begun = False
@@ -85,24 +82,21 @@ class Coordinator:
         return self.engine.done
 
     async def run(self) -> None:
-        registry, gathering = self.registry, self.plan.gathering
-        self.begun = self.round > 0
-        resuming = self.begun and not self.done
-        if resuming:  # nodes need a moment to find a server that has been started again
-            await registry.wait_until(registry.complete, REUNION_SECONDS)
-        if not self.begun and not await registry.wait_until(registry.complete, gathering):
-            here = sum(member.agents for member in registry.active if member.stream is not None)
+        registry, self.begun = self.registry, self.round > 0
+        patience = REUNION_SECONDS if self.begun else self.plan.gathering
+        if not self.done and not await registry.wait_until(registry.complete, patience) and not self.begun:
+            here = sum(member.agents for member in registry.active if member.connected)
             missing = self.plan.setting.agents - here
-            raise FederationStoppedError(f"after {gathering:g} s {missing} agents are missing.")
+            raise FederationStoppedError(f"after {patience:g} s {missing} agents are missing.")
         self.begun = True
         self._use_units()
         began, earlier = time.perf_counter(), self.engine.seconds
         if self.round == 0 and any(member.new_logs for member in registry.present):
             await self._take_logs()
         while not self.done:
-            past = await self._advance()
+            now = await self._advance()
             self.engine.seconds = earlier + time.perf_counter() - began
-            await self._keep(past)
+            await self._keep(now)
             if self._report is not None:
                 self._report(self)
             if self._on_round is not None:
@@ -114,7 +108,6 @@ class Coordinator:
         return self.plan.units or next((member.units for member in self.registry.members.values()), None)
 
     def _use_units(self) -> None:
-        """Rewards are in the units that the nodes have declared, all the same ones."""
         self.engine.units = self.units or self.engine.units
 
     def status(self) -> FederationStatus:
@@ -142,13 +135,13 @@ class Coordinator:
         Who is not there, or too few contributors under secure sums: their logs are in their next report.
         """
         self.registry.begin(0)
-        now = NetworkRound(self.registry, 0, self.engine.contract.broadcast(self.engine.server), self._authority)
-        now.limit(0)
+        nothing = Play(self.engine.contract.broadcast(self.engine.server), 0)
+        now = NetworkRound(self.registry, 0, nothing, self._authority)
         await now.play()
         await now.synchronise(self.engine.server)
         steps = sum(self.registry.members[name].new_logs for name in now.used[COUNTS])
         log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
-        await self._keep(self._close(now))
+        await self._keep(now)
 
     def excluded(self, member: Member) -> str:
         """What a node is told that the others do without for good."""
@@ -156,7 +149,7 @@ class Coordinator:
         why = f" in round {known[-1]['round']}: {known[-1]['what']}" if known else ""
         return f"'{member.name}' has been excluded from this run{why}"
 
-    async def _advance(self) -> SavedState:
+    async def _advance(self) -> NetworkRound:
         """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
         engine, number, recommended = self.engine, self.round + 1, len(self.engine.recommendations)
         steps = engine.round()
@@ -164,28 +157,19 @@ class Coordinator:
         self.registry.begin(number)
         request = self._send(steps, None)
         assert isinstance(request, Play)
-        now = NetworkRound(self.registry, number, request.broadcast, self._authority)
-        if engine.assurance is not None:
-            now.limit(request.most, request.playing, engine.assurance.numbers)
+        now = NetworkRound(self.registry, number, request, self._authority)
         await now.play()
-        if not now.requesters:
-            await now.settle()
         request = self._send(steps, now.played)
         while isinstance(request, Synchronise):
             server, planning = request
             await now.synchronise(server, planning=planning)
             request = self._send(steps, None if planning else now.paid)
         gap = engine.units.scale * last_gap(engine.recommendations[recommended:])
-        if engine.assurance is not None and (issued := engine.assurance.issued(number)):
+        if issued := engine.assurance.issued(number):
             log.info("round %d: %s", number, issued, extra=now.about)
         if not math.isnan(gap):
             log.info("round %d: the recommended policy's gap is %.4g", number, gap, extra=now.about)
-        return self._close(now)
-
-    def _close(self, now: NetworkRound) -> SavedState:
-        past = past_round(now, self._presents)
-        now.close()
-        return past
+        return now
 
     def _send(self, steps: Steps[None], answer: PlayedRound | Paid | None) -> Request | None:
         """Send the engine's round an answer, and who takes part by now; what it needs next, None at its end."""
@@ -202,26 +186,26 @@ class Coordinator:
     def past(self, member: Member, held: int) -> Iterator[SavedState] | None:
         """The rounds after ``held`` that a member's agents have played, if these were all rounds there were."""
         start, length = self.engine.rows[member.base - 1][:2]
-        if self._server_checkpoint is None or not self.engine.together or member.episodes != start + length:
+        if self._kept is None or not self.engine.together or member.episodes != start + length:
             return None
-        return self._server_checkpoint.past(held + 1, member.base)
+        return self._kept.past(held + 1, member.base)
 
-    async def _keep(self, past: SavedState) -> None:
-        """Save the round before any node is told of the next one; if the disk is full, try again."""
-        end = time.monotonic() + self.plan.patience
-        while self._server_checkpoint is not None:
+    async def _keep(self, now: NetworkRound) -> None:
+        """Close a round, and save it before any node is told of the next one; if the disk is full, try again."""
+        past, end, kept = past_round(now, self._presents), time.monotonic() + self.plan.patience, self._kept
+        now.close()
+        while kept is not None:
             try:
                 if self.engine.together or self.plan.algorithm.server_counts:
-                    self._server_checkpoint.remember(past)
-                self._server_checkpoint.write(self.registry)
+                    kept.remember(past)
+                kept.write(self.registry)
                 self.registry.transcript.flush()
                 break
             except OSError as error:
                 if time.monotonic() > end:
                     raise FederationStoppedError(
-                        f"round {self.round} cannot be kept in {self._server_checkpoint.folder}: {error}."
+                        f"round {self.round} cannot be kept in {kept.folder}: {error}."
                     ) from error
-                again = {"round": self.round}
-                log.warning("round %d cannot be kept: %s; trying again", self.round, error, extra=again)
+                log.warning("round %d cannot be kept: %s; trying again", self.round, error, extra=now.about)
                 await asyncio.sleep(DISK_PAUSE)
         await self.registry.keep()

@@ -34,22 +34,19 @@ Answer = messages.Played | messages.Report | messages.Decline
 
 
 class NodeStream:
-    """A stream, and what it has carried: the start of round ``prepared``, and that round's stop.
+    """A stream, and what it has carried: the start of round ``prepared``, and whether that round's stop.
 
     What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
-    violation; what breaks the stream is not. A message has at most ``most_bytes``, which is little until the node
-    is let in.
+    violation; what breaks the stream is not. A message has at most ``most_bytes``, few until the node is let in.
+    ``certified`` says whose the stream is, and its messages are added to ``counts``: the run's, and the node's own.
     """
 
     def __init__(self, connection: Connection, count: WireCount, transcript: Transcript = NOBODY) -> None:
         self._connection, self.most_bytes = connection, messages.PART_BYTES
         self.conversation = Conversation(transcript)
         self.counts = [count]
-        """What this stream's messages are added to: the run's count, and once the node is let in also its own."""
         self.certified: Certified | None = None
-        """Whose it is, by its certificate."""
-        self.closed = asyncio.Event()
-        self.farewell = ""
+        self.closed, self.farewell = asyncio.Event(), ""
         self.prepared, self.stopped = -1, False
         self._sent, self._taken = messages.DeltaCache(), messages.DeltaCache()
         self._sending = asyncio.Lock()
@@ -140,24 +137,19 @@ class NodeStream:
             self.conversation.received(None, data)
             raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
 
-    async def ask(self, script: Iterable[messages.Down | messages.ToMany]) -> Answer | None:
+    async def ask(self, script: Iterable[messages.Down | messages.ToMany]) -> Any:
         """Send the messages of a script one by one, each after the answer to the one before; the last answer."""
-        answer = None
+        answer: Answer | None = None
         for message in script:
-            match await self.send(message):
-                case messages.Start() | messages.Continue() as play:
-                    answer = await self.expect(play.round)
-                case messages.Query() as query:
-                    answer = await self.expect(query.round, query.exchange)
-                case messages.Roster() as roster:
-                    answer = await self.expect(roster.round, roster.exchange)
+            sent = await self.send(message)
+            if isinstance(sent, messages.Start | messages.Continue):
+                answer = await self.expect(sent.round)
+            elif isinstance(sent, messages.Query | messages.Roster):
+                answer = await self.expect(sent.round, sent.exchange)
         return answer
 
     async def expect(self, round_number: int, exchange: int = EPISODES) -> Answer:
-        """The answer to a start or a continue, or to a query.
-
-        A few copies of earlier answers do no harm; anything else does not belong here.
-        """
+        """The answer to a start or a continue, or to a query; a few copies of earlier answers do no harm."""
         key = round_number, exchange
         for _ in range(1 + STALE):
             message = await self.receive()

@@ -3,11 +3,8 @@
 One bidirectional stream a node. A node hosts one or more agents, numbered first_agent, first_agent + 1, ...; arrays
 that go up have a leading axis for them. The server asks, the node answers; docs/protocol.md has the order.
 
-Down (server to node): :class:`Welcome`, :class:`Refusal`, :class:`Start`, :class:`Continue`, :class:`Stop`,
-:class:`Roster`, :class:`Query`, :class:`End`. Up (node to server): :class:`Hello`, :class:`Joining`,
-:class:`Played`, :class:`Report`, :class:`Decline`, :class:`Fault`, and long ones of these in :class:`Part`. Two more
-calls take an empty message and give bytes: Certificate, the server's certificate (PEM), and Policy, the file that an
-End has.
+Down is from server to node, up from node to server. Two more calls take an empty message and give bytes: Certificate,
+the server's certificate (PEM), and Policy, the file that an End has.
 
 A message is an array of its name and its fields. Decoding is strict: a field of another type, a number below zero, a
 field too many or a list longer than any honest one is an error, found before memory is taken for what is claimed.
@@ -15,10 +12,12 @@ field too many or a list longer than any honest one is an error, found before me
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import force_setattr
 
 from fed_ucbvi.algorithms.base import Array, Message
@@ -341,9 +340,9 @@ class End(_Message, frozen=True):
 WithArrays = Start | Query | Report
 Up = Hello | Joining | Played | Report | Decline | Fault | Part
 Down = Welcome | Refusal | Start | Continue | Stop | Roster | Query | End
-_UP: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
-_DOWN: msgspec.msgpack.Decoder[Down] = msgspec.msgpack.Decoder(Down)
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=PackedArray.of)
+_UP: Decoder[Up] = Decoder(Up)
+_DOWN: Decoder[Down] = Decoder(Down)
+_ENCODER = Encoder(enc_hook=PackedArray.of)
 
 
 def one_line(text: str) -> str:
@@ -400,7 +399,7 @@ def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
         sent.keep(message)
         if before is not None and forms(before.arrays) == forms(message.arrays):
             changes = Changes.of(message.arrays, before.arrays, before.round)
-            if changes.size < sum([packed_bytes(array) for array in message.arrays]):
+            if changes.size < sum([packed_bytes(array.size, array.dtype) for array in message.arrays]):
                 message = msgspec.structs.replace(message, arrays=changes)
     return _ENCODER.encode(message)
 
@@ -428,17 +427,8 @@ def in_parts(data: bytes) -> list[bytes]:
     return [encode(Part(data[i : i + PART_BYTES], i + PART_BYTES < len(data))) for i in starts]
 
 
-def decode_up(data: bytes, taken: DeltaCache | None = None) -> Up:
-    """A node's message from bytes, given what was ``taken`` before; raises :class:`WireError` where they are none."""
-    return _decode(_UP, data, taken)
-
-
-def decode_down(data: bytes, taken: DeltaCache | None = None) -> Down:
-    """The server's message from bytes, likewise."""
-    return _decode(_DOWN, data, taken)
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[MessageT], data: bytes, taken: DeltaCache | None) -> MessageT:
+def _decode(decoder: Decoder[MessageT], data: bytes, taken: DeltaCache | None = None) -> MessageT:
+    """A message from bytes, given what was ``taken`` before; raises :class:`WireError` where they are none."""
     try:
         message = decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -452,3 +442,6 @@ def _decode(decoder: msgspec.msgpack.Decoder[MessageT], data: bytes, taken: Delt
             arrays = tuple([array.unpacked() for array in sent])
         force_setattr(message, "arrays", arrays)
     return message
+
+
+decode_up, decode_down = partial(_decode, _UP), partial(_decode, _DOWN)

@@ -18,12 +18,11 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Collection, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message
@@ -45,7 +44,7 @@ from fed_ucbvi.network.run_plan import RunPlan, read_spec
 from fed_ucbvi.network.secure_sums import framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import Hosted, LiveSource, Source, check_room, host, read_reported_logs
-from fed_ucbvi.network.transcript import NOBODY, Transcript
+from fed_ucbvi.network.transcript import NOBODY
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.round_record import EVALUATING
@@ -147,24 +146,13 @@ class Node:
         self.secret = self.logs is not None
         """Whether the server is to learn nothing of this node alone, not even from its errors."""
         self.transcript = NOBODY
-
-    def recorded(self) -> closing[Transcript]:
-        """Keep a transcript in the node's folder, if it has one, while the block lasts."""
-        self.transcript = Transcript(self.folder, self.name)
-        return closing(self.transcript)
-
-    @property
-    def run(self) -> str:
+        self.run = ""
         """The run this node is part of; empty before it has been told."""
-        return "" if self.welcome is None else self.welcome.run
+        self.units = Units()
 
     @property
     def state(self) -> Any:
         return self._party.agents
-
-    @property
-    def _algorithm(self) -> Algorithm[Any, Any]:
-        return self._plan.algorithm
 
     @property
     def playing(self) -> bool:
@@ -176,10 +164,6 @@ class Node:
     def rounds(self) -> int:
         return 0 if self.welcome is None else self._generations.current
 
-    @property
-    def units(self) -> Units:
-        return self._hosted.units
-
     def own_counts(self, agent: int) -> OwnCounts:
         """What one of its agents, by its place on this node, has counted in the run it is part of."""
         if self.welcome is None:
@@ -189,19 +173,22 @@ class Node:
             )
         return self._party.own_counts(agent)
 
-    def identify(self, tls_files: TLSFiles, server: str) -> None:
+    def identify(self, tls_files: TLSFiles | None, server: str) -> None:
         """Take part with this certificate, which secure sums need, in a run of ``server``."""
         self._tls_files, self._server = tls_files, server
 
     def enter(self, welcome: messages.Welcome) -> messages.Joining:
         """Build the problem and the agents, or, after a reconnection, say where they stand."""
+        if welcome.protocol != messages.PROTOCOL:
+            ours = messages.PROTOCOL
+            raise InputError(f"the server speaks protocol {welcome.protocol}, this node {ours}.")
         spec = read_spec(welcome.spec, self._only_name)
         if self.welcome is None:
             self._build(welcome, spec)
         elif self._is_extended(welcome, spec):
             self._grow(welcome, spec)
         self._generations.meet(welcome.epoch)
-        self.welcome, self._spec = welcome, spec
+        self.welcome, self._spec, self.run = welcome, spec, welcome.run
         about = f"{welcome.run} {welcome.epoch}".encode()
         self._welcomed = hashlib.sha256(framed(about, welcome.support)).digest()
         self._questions.begin(welcome.epoch)
@@ -220,12 +207,12 @@ class Node:
 
     def _is_extended(self, welcome: messages.Welcome, spec: RunSpec) -> bool:
         """Whether a server goes on with the same run, with more episodes or agents; raises if it is another one."""
-        before, now = self._spec.to_data(), spec.to_data()
+        assert self.welcome is not None
+        told = (self.welcome, self._spec), (welcome, spec)
+        before, now = ({**spec.to_data(), **asdict(replace(one, spec=b"", epoch=0))} for one, spec in told)
         changed = {name for name in now if now[name] != before[name]}
-        fewer = any(now[name] < before[name] for name in changed & {"episodes", "agents"})
-        more = not changed.isdisjoint(("episodes", "agents"))
-        for name in set(messages.Welcome.__struct_fields__) - {"spec", "epoch"}:
-            changed |= {name} if getattr(welcome, name) != getattr(self.welcome, name) else set()
+        more = changed & {"episodes", "agents"}
+        fewer = any(now[name] < before[name] for name in more)
         if changed and (fewer or not more or not changed <= {*PLANNED, "support"}):
             raise InputError("the server has changed the run since this node joined; start the node again.")
         return bool(changed)
@@ -237,6 +224,7 @@ class Node:
         if not spec.live:
             check_room(spec.agents or 0, whose="agents of the server's run")
         hosted = self._hosted = self._host(welcome, spec)
+        self.units = hosted.units
         if hosted.sizes != spec.sizes:
             remark = "" if hosted.federation else " (one state more than its environments have, for what terminates)"
             raise InputError(
@@ -289,7 +277,7 @@ class Node:
         hosted, plan = self._hosted, RunPlan.told_by(welcome, spec, algorithm)
         if welcome.support and hosted.federation is not None:
             plan.support.check_has(hosted.federation.successors)
-        self._plan, self._party = plan, hosted.party(plan.algorithm, plan.setting)
+        self._plan, self._algorithm, self._party = plan, plan.algorithm, hosted.party(plan.algorithm, plan.setting)
         if spec.return_range is not None:
             self._party.within = stated_range(spec.return_range, self.units, plan.setting.horizon)
 
@@ -308,22 +296,20 @@ class Node:
 
     def _check_company(self, spec: RunSpec) -> None:
         """Raise unless this node agrees to what the server would learn."""
-        if spec.secure_sums:
-            if self._tls_files is None:
-                raise InputError("secure sums need certificates; an insecure federation cannot have them.")
-            for name in ("least_episodes", "least_members"):
-                if getattr(spec, name) < (least := getattr(self, name)):
-                    flag = f"--{name.replace('_', '-')}"
-                    raise InputError(
-                        f"the server's run has {flag} {getattr(spec, name)}, this node wants {least} or more; serve "
-                        f"it with {flag} {least}."
-                    )
-            return
-        if self.require_secure_sums:
+        if self.require_secure_sums and not spec.secure_sums:
             raise InputError(
                 "this node takes part in runs with secure sums only (--require-secure-sums), and this one has none; "
                 "serve it with --secure-sums."
             )
+        if spec.secure_sums and self._tls_files is None:
+            raise InputError("secure sums need certificates; an insecure federation cannot have them.")
+        for name in ("least_episodes", "least_members") if spec.secure_sums else ():
+            if getattr(spec, name) < (least := getattr(self, name)):
+                flag = f"--{name.replace('_', '-')}"
+                raise InputError(
+                    f"the server's run has {flag} {getattr(spec, name)}, this node wants {least} or more; serve it "
+                    f"with {flag} {least}."
+                )
 
     def answer(self, message: messages.Down) -> messages.Up | None:
         match message:
@@ -347,12 +333,10 @@ class Node:
 
     def play_on(self) -> messages.Played | None:
         """One more episode of a live round; the answer, once there is one."""
-        now = self._round
-        if now is None:
-            return None
-        if now.length is None:
-            self._party.play(min(self._party.played + 1, now.most))
-        return self._end(now) if self._party.asked or self._party.played >= now.most else None
+        now, party = self._round, self._party
+        assert now is not None
+        party.play(min(party.played + 1, now.most))
+        return self._end(now) if party.asked or party.played >= now.most else None
 
     def _in_play(self, number: int) -> RoundInPlay:
         if self._round is None or self._round.start.round != number:
@@ -373,39 +357,31 @@ class Node:
         """
         if self._logs and start.confirmed < 0 <= self._sent.confirmed(COUNTS) < start.round:
             raise InputError("the server asks for logs again that it has had, which an honest one never does.")
-        base, before, secure = start.base, 0, self._plan.secure_sums
-        late = self._closed_without(start)
+        secure, base = self._plan.secure_sums, self._base_of(start)
+        late = base > start.base
+        before = int(self._generations.note(base)["clock"]) - start.first if late else 0
         counted, credited = start.confirmed == base, start.credited == base or not secure
-        if late:
-            base, before = self._latest(start), int(late["clock"]) - start.first
-            counted = credited = False
+        used = {COUNTS: counted and not late, REWARDS: credited and not late}
         self._generations.return_to(base)
-        self._algorithm.settle_report(self.state, start.arrays, used=counted)
+        self._algorithm.settle_report(self.state, start.arrays, used=used[COUNTS])
         note = self._generations.note(base) if secure or late else {}
         owed = Paid(0, 0.0, np.zeros(self._plan.setting.states, dtype=np.int64))
-        owed = owed if credited or "owed" not in note else paid_of(note["owed"])
+        owed = owed if used[REWARDS] or "owed" not in note else paid_of(note["owed"])
         owed = owed._replace(returns={n: one for n, one in owed.returns.items() if n in start.judged})
         confirmed = {COUNTS: (start.confirmed, start.roster), REWARDS: (start.credited, start.credited_roster)}
-        known = {COUNTS: counted, REWARDS: credited}
-        since = {
-            part: last if known[part] or not note else note["since"][part] for part, (last, _) in confirmed.items()
-        }
+        since = {part: confirmed[part][0] if used[part] or not note else note["since"][part] for part in used}
         if secure:
             self._sent.begin(start.round, confirmed, since)
         self._party.start(start.arrays, start.first + before, asking=start.playing != EVALUATING)
-        return RoundInPlay(start, owed, 0 if counted else note.get("uncounted", 0), since, before)
+        return RoundInPlay(start, owed, 0 if used[COUNTS] else note.get("uncounted", 0), since, before)
 
-    def _closed_without(self, start: messages.Start) -> dict[str, Any]:
-        """What a live node has noted of rounds after ``base`` that the server has closed without it, if any."""
-        if not self._plan.live or not self._algorithm.server_counts or self._latest(start) <= start.base:
-            return {}
-        note = self._generations.note(self._latest(start))
+    def _base_of(self, start: messages.Start) -> int:
+        """The round after which this one begins: ``base``, or a later one that the server has closed without it."""
+        kept = self._generations.rounds if self._plan.live and self._algorithm.server_counts else ()
+        last = max((number for number in kept if number < start.round), default=0)
+        note = self._generations.note(last) if last > start.base else {}
         unused = bool(note) and note["since"][COUNTS] == start.confirmed and note["clock"] > start.first
-        return note if unused else {}
-
-    def _latest(self, start: messages.Start) -> int:
-        """The last round before this one that has been kept."""
-        return max((number for number in self._generations.rounds if number < start.round), default=0)
+        return last if unused else start.base
 
     def _begun(self, start: messages.Start) -> RoundInPlay | None:
         """The very round that ``start`` begins, if this node is in the middle of it or has kept it."""
@@ -434,8 +410,8 @@ class Node:
         if self._plan.secure_sums:
             return messages.Played(number, party.played, (), party.asked, self._ready(now), now.before)
         requests = [
-            messages.Request(end.agent, end.step if end.step >= 0 else H, end.state, end.action, rule)
-            for end, rule in (party.requests() if party.asked else ())
+            messages.Request(end.agent, end.step if end.step >= 0 else H, end.state, end.action, end.rule)
+            for end in (party.requests() if party.asked else ())
         ]
         return messages.Played(number, party.played, tuple(requests), before=now.before)
 
@@ -456,10 +432,8 @@ class Node:
 
     def _stop(self, now: RoundInPlay, length: int) -> None:
         """End the round after ``length`` episodes: play more or take some back, and add the round to the counts."""
-        if now.length is not None or now.paid is not None:
-            before = self._party.played
-            if before != length:
-                raise InputError(f"round {now.start.round} was stopped after {before} episodes, not {length}.")
+        if now.paid is not None and (before := self._party.played) != length:
+            raise InputError(f"round {now.start.round} was stopped after {before} episodes, not {length}.")
         if now.length is not None:
             return
         if now.start.round == 0:  # for logs: nothing is played, and nothing is kept

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from fed_ucbvi.network.checks import ReportSchema
 from fed_ucbvi.network.failures import (
@@ -15,8 +15,8 @@ from fed_ucbvi.network.failures import (
     FederationStoppedError,
     ViolationError,
 )
-from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Answer, Member, NodeStream
-from fed_ucbvi.network.messages import Denial, Down, Played, ToMany
+from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Member, NodeStream
+from fed_ucbvi.network.messages import Denial, Down, Played
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.transcript import Transcript
@@ -27,25 +27,15 @@ log = logging.getLogger("fed_ucbvi.federation")
 MAX_ENDS = 5
 """If a process ends this many streams in place of one answer, gRPC has cut off its messages: a violation."""
 
-AnswerT = TypeVar("AnswerT", covariant=True)
+AnswerT = TypeVar("AnswerT")
 Tasks = dict[asyncio.Task[AnswerT | None], Member]
+Question = Callable[[Member, NodeStream], Coroutine[Any, Any, AnswerT | None]]
+"""Asks a node on its stream; None if it cannot be asked now, or does not answer that.
+
+Raises :class:`ViolationError` if what it says cannot be true.
+"""
 OnExchange = Callable[[float], None]
 """Called after every exchange that has a deadline, with the seconds of its slowest answer."""
-
-
-class Call(NamedTuple, Generic[AnswerT]):
-    """One question to all nodes.
-
-    Attributes:
-        script: what a node's stream must carry, the question last; nothing if this node cannot be asked now.
-        read: what an answer says, None if it is none; raises :class:`ViolationError` where it cannot be one.
-        halt: what the others are told once one node's agents have requested a synchronisation. The question may then
-            take as long as it likes while the connection lives; the deadline counts from there.
-    """
-
-    script: Callable[[Member, NodeStream], list[Down | ToMany]]
-    read: Callable[[Member, Any], AnswerT | None]
-    halt: Down | None = None
 
 
 class NodeRegistry:
@@ -138,10 +128,14 @@ class NodeRegistry:
                 self.note(member, f"joined with {member.agents} new agents", "takes part from this round on")
             member.status = HERE
 
-    async def ask_all(self, call: Call[AnswerT]) -> dict[str, AnswerT]:
-        """Ask every node that takes part, at once; answers by name, without those that turned out to be away."""
+    async def ask_all(self, question: Question[AnswerT], halt: Down | None = None) -> dict[str, AnswerT]:
+        """Ask every node that takes part, at once; answers by name, without those that turned out to be away.
+
+        ``halt`` is what the others are told once one node's agents have requested a synchronisation. The question may
+        then take as long as it likes while the connection lives; the deadline counts from there.
+        """
         halted = asyncio.Event()
-        tasks = {asyncio.create_task(self._ask(member, call, halted)): member for member in self.present}
+        tasks = {asyncio.create_task(self._ask(member, question, halt, halted)): member for member in self.present}
         try:
             if self.plan.quorum is not None:
                 tasks = await self._in_time(tasks, self.plan.quorum)
@@ -151,7 +145,7 @@ class NodeRegistry:
                 task.cancel()
         self._check_present()
         answered = {m.name: answer for m, answer in zip(tasks.values(), answers, strict=True) if answer is not None}
-        if self._on_exchange is not None and call.halt is None and answered:
+        if self._on_exchange is not None and halt is None and answered:
             self._on_exchange(max(self.members[name].latency for name in answered))
         return answered
 
@@ -180,7 +174,9 @@ class NodeRegistry:
         if not self.present:
             raise FederationStoppedError(f"no node is left in round {self._round}.")
 
-    async def _ask(self, member: Member, call: Call[AnswerT], halted: asyncio.Event) -> AnswerT | None:
+    async def _ask(
+        self, member: Member, question: Question[AnswerT], halt: Down | None, halted: asyncio.Event
+    ) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
         deadline = self.plan.deadline
         away_since: float | None = None
@@ -202,17 +198,15 @@ class NodeRegistry:
                 await self.wait_until(changed, left)
                 continue
             try:
-                script, began = call.script(member, stream), time.perf_counter()
-                if not script:
-                    return None
-                if call.halt is None:
+                began = time.perf_counter()
+                if halt is None:
                     async with asyncio.timeout(deadline):
-                        said = await stream.ask(script)
+                        answer = await question(member, stream)
                 else:
-                    said = await self._ask_until(halted, stream, script, call.halt)
-                answer = call.read(member, said)
-                member.latency = time.perf_counter() - began
-                if isinstance(said, Played) and said.asked:
+                    answer = await self._until_halted(question(member, stream), stream, halt, halted)
+                if answer is not None:
+                    member.latency = time.perf_counter() - began
+                if isinstance(answer, Played) and answer.asked:
                     halted.set()
                 return answer
             except ConnectionLostError as lost:
@@ -227,11 +221,11 @@ class NodeRegistry:
             away_since = away_since or time.monotonic()
         return None
 
-    async def _ask_until(
-        self, halted: asyncio.Event, stream: NodeStream, script: list[Down | ToMany], halt: Down
-    ) -> Answer | None:
+    async def _until_halted(
+        self, asking: Coroutine[Any, Any, AnswerT], stream: NodeStream, halt: Down, halted: asyncio.Event
+    ) -> AnswerT:
         """The answer of a node that plays until it has one; or, once others have halted the round, until told so."""
-        answer, halting = asyncio.ensure_future(stream.ask(script)), asyncio.ensure_future(halted.wait())
+        answer, halting = asyncio.ensure_future(asking), asyncio.ensure_future(halted.wait())
         try:
             await asyncio.wait((answer, halting), return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():

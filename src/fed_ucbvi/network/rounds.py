@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,16 @@ from fed_ucbvi.algorithms.base import Message, added_up
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.party import first_chunk, growing
-from fed_ucbvi.engine.rounds import Paid, PlayedRound
+from fed_ucbvi.engine.party import growing
+from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.checks import Expected, assembled, check_played
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member, NodeStream, Used
 from fed_ucbvi.network.messages import COUNTS, PARTS, REWARDS, Played, Query, Report, Roster
-from fed_ucbvi.network.registry import Call, NodeRegistry
+from fed_ucbvi.network.registry import NodeRegistry, Question
 from fed_ucbvi.network.roster import Authority, fingerprint, make_roster, new_episodes
 from fed_ucbvi.network.secure_sums import summed
-from fed_ucbvi.results.round_record import EXPLORING
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -45,17 +44,12 @@ UNNAMED_AGENT = frozenset({-1})
 class NetworkRound:
     """A round in progress.
 
-    Args:
-        registry: of the run.
-        number: of the round, from 1; round 0 has the nodes' logs.
-        broadcast: policy, N and so on.
-        authority: of what nodes sign, under secure sums.
+    Round 0 has the nodes' logs. Under secure sums what nodes sign is checked by ``authority``.
 
     Attributes:
         first: episodes before it, where all agents stop together.
         lengths: episodes by node, once they have been played.
         end: for the record; its length is that of the node that played most.
-        rule: of the request on record; -1 if no agent made one.
         requesters: the agents that requested a synchronisation; under secure sums :data:`UNNAMED_AGENT`, if any did.
         paid: what it paid, as far as nodes have said, and where its episodes began.
         sums: what reports add up to, where they are what is new: to the server, and to a planner.
@@ -63,17 +57,16 @@ class NetworkRound:
         used_before: likewise the last round before this one in which it was.
     """
 
-    def __init__(
-        self, registry: NodeRegistry, number: int, broadcast: Message, authority: Authority | None = None
-    ) -> None:
+    def __init__(self, registry: NodeRegistry, number: int, asked: Play, authority: Authority | None = None) -> None:
         self._registry, self.plan, self._authority = registry, registry.plan, authority
-        self.number, self.first = number, registry.engine.played
-        self.broadcast = tuple(np.array(array) for array in broadcast)  # a synchronisation writes over the server's
-        self.live, self.grid = self.plan.live, registry.report_schema.rewards
-        self._most, self.playing = self.plan.setting.episodes, EXPLORING
+        self.number, self.first, self.live = number, registry.engine.played, self.plan.live
+        self._most, self.playing = asked.most, asked.playing
+        self.broadcast = tuple(np.array(array) for array in asked.broadcast)  # a synchronisation writes over it
+        judged = registry.engine.assurance.numbers if number and registry.engine.promised else ()
+        self.grid = registry.report_schema.rewards._replace(judged=judged)
         self._starts: dict[tuple[Any, ...], messages.ToMany] = {}
         self.lengths: Mapping[str, int] = {}
-        self.end, self.rule = RoundEnd(0, 0, -1, -1, -1, -1), -1
+        self.end = RoundEnd(0)
         self.requesters: frozenset[int] = frozenset()
         self.paid: Paid | None = None
         self.sums: dict[bool, CountTable] = {}
@@ -87,10 +80,6 @@ class NetworkRound:
     def about(self) -> dict[str, int]:
         return {"round": self.number}
 
-    def limit(self, most: int, playing: int = EXPLORING, judged: tuple[int, ...] = ()) -> None:
-        """It may have so many episodes of what is ``playing``; these are the policies whose returns nodes tell."""
-        self._most, self.playing, self.grid = most, playing, self.grid._replace(judged=judged)
-
     def left_after(self, first: int) -> int:
         """How many episodes an agent may play in it that has played so many."""
         return min(self._most, self.plan.setting.episodes - first)
@@ -103,11 +92,11 @@ class NetworkRound:
         It ends after the earliest request, or where each live node has stopped.
         """
         registry, horizon = self._registry, self.plan.setting.horizon
-        steps = max(member.agents for member in registry.everyone) * horizon
-        chunk = first_chunk(steps, registry.engine.last_length)
+        largest, last = max(member.agents for member in registry.everyone), registry.engine.last_length
         answers: dict[str, Played] = {}
-        for until in [self._most] if self.live else growing(chunk, self.left_after(self.first), horizon):
-            answers = await registry.ask_all(self._to_play(until))
+        for until in [self._most] if self.live else growing(largest, horizon, last, self.left_after(self.first)):
+            halt = messages.Continue(self.number, 0) if self.live else None
+            answers = await registry.ask_all(self._to_play(until), halt)
             asked = [played.played for played in answers.values() if played.asked]
             if asked:
                 break
@@ -123,8 +112,10 @@ class NetworkRound:
         elif requests:
             one = min(requests, key=lambda request: request.agent)
             step = one.step if one.step < horizon else -1
-            self.end = RoundEnd(longest, len(requests), one.agent, step, one.state, one.action)
-            self.rule, self.requesters = one.rule, frozenset(request.agent for request in requests)
+            self.end = RoundEnd(longest, len(requests), one.agent, step, one.state, one.action, one.rule)
+            self.requesters = frozenset(request.agent for request in requests)
+        if self.number and not self.requesters:
+            await self._settle()
 
     def start(self, member: Member, chunk: int) -> messages.ToMany:
         """What begins the round for a node; the same bytes for all nodes that are as far."""
@@ -139,7 +130,7 @@ class NetworkRound:
             self._starts[key] = messages.ToMany(messages.Start(self.number, *where, self.broadcast, *what, *told))
         return self._starts[key]
 
-    def take_ready(self, member: Member, played: Played) -> None:
+    def _take_ready(self, member: Member, played: Played) -> None:
         """Note what a node has signed for this round; raise unless it is right."""
         ready = played.ready
         if not self.plan.secure_sums:
@@ -176,13 +167,13 @@ class NetworkRound:
 
     # ------------------------------------------------------------------------------------------------ synchronisation
 
-    async def settle(self) -> None:
+    async def _settle(self) -> None:
         """End a round without a request: all nodes have counted it once they have said what it paid.
 
         Nobody needs their counts, which stay with them until somebody does.
         """
         if self.plan.secure_sums:
-            await self._sum_of_nodes(None, counts=False)
+            await self._sum_of_nodes(REWARDS)
             return
         query = Query(self.number, messages.REWARDS_ALONE, (), rewards=True)
         self._take_rewards(await self._registry.ask_all(self._to_answer(query, None)))
@@ -246,8 +237,7 @@ class NetworkRound:
     async def _synchronise_sums(self, server: Any, *, planning: bool) -> None:
         engine, total = self._registry.engine, None
         if not planning or self.paid is not None:  # counts and rewards are summed over the same nodes
-            expected = Expected(self._registry.report_schema, self.broadcast[0])
-            total = await self._sum_of_nodes(expected, rewards=self.number > 0 and not planning)
+            total = await self._sum_of_nodes(*(PARTS if self.number > 0 and not planning else (COUNTS,)))
         if total:
             new = self.plan.read_counts(total)
             engine.held = new if engine.held is None else engine.held.merge(new)
@@ -255,15 +245,11 @@ class NetworkRound:
             self._add(server, engine.held, planning=planning)
             engine.held = engine.held if planning else None
 
-    async def _sum_of_nodes(self, expected: Expected | None, **asked: bool) -> Message | None:
-        """What is new, added up over the nodes of a roster; None if too few have anything new, or one vanishes.
-
-        Args:
-            expected: of counts, if they are asked for.
-            **asked: whether for ``counts`` and ``rewards``; True unless said.
-        """
+    async def _sum_of_nodes(self, *parts: str) -> Message | None:
+        """What is new in these parts, added up over a roster; None if too few have anything new, or one vanishes."""
         registry, before = self._registry, None
-        while (roster := await self._roster(asked)) is not None:
+        expected = Expected(registry.report_schema, self.broadcast[0]) if COUNTS in parts else None
+        while (roster := await self._roster(parts)) is not None:
             if before not in (None, new_episodes(roster)):
                 break
             before, self._declined = new_episodes(roster), set()
@@ -288,7 +274,7 @@ class NetworkRound:
             log.info("round %d: too few nodes have new episodes for a sum", self.number, extra=self.about)
         return None
 
-    async def _roster(self, asked: dict[str, bool]) -> Roster | None:
+    async def _roster(self, parts: Sequence[str]) -> Roster | None:
         """Those that are there and ready; None if fewer than it takes have new episodes."""
         plan, registry = self.plan, self._registry
         if len(registry.active) < plan.least_members:
@@ -296,15 +282,14 @@ class NetworkRound:
                 f"secure sums need {plan.least_members} nodes, and {len(registry.active)} take part; finished rounds "
                 "are kept."
             )
-        for part in (COUNTS, REWARDS):
+        for part in parts:
             new = [self._new_episodes(one, part) + self.lengths.get(one.name, 0) for one in registry.present]
-            few = sum(episodes >= plan.least_episodes for episodes in new) < plan.least_members
-            if asked.get(part, True) and few:
+            if sum(episodes >= plan.least_episodes for episodes in new) < plan.least_members:
                 return None
-        await registry.ask_all(self._to_be_ready())
+        await registry.ask_all(self._to_play(0, again=True))
         entries = [self.entry(one, one.ready) for one in registry.present if one.ready is not None]
-        length = 0 if self.live else max(self.lengths.values())
-        return make_roster(self.number, length, entries, registry.denials, **asked)
+        asked = {part: part in parts for part in PARTS}
+        return make_roster(self.number, 0 if self.live else self.end.length, entries, registry.denials, **asked)
 
     def _checked_sum(self, roster: Roster, reports: Mapping[str, Message], expected: Expected | None) -> Message:
         """What the reports add up to, checked; nobody knows whose numbers are in it."""
@@ -329,48 +314,34 @@ class NetworkRound:
 
     # -------------------------------------------------------------------------------------------------- what is asked
 
-    def _to_play(self, until: int) -> Call[Played]:
+    def _to_play(self, until: int, *, again: bool = False) -> Question[Played]:
         """Play until so many episodes of the round have been played or an agent requests a synchronisation.
 
         In a live collection nodes play on until one of them reports a request; then the others stop where they are.
+        With ``again`` nodes that have come back since they played say once more that they are ready to be summed.
         """
+        plan = self.plan
 
-        def script(member: Member, stream: NodeStream) -> list[messages.Down | messages.ToMany]:
+        async def ask(member: Member, stream: NodeStream) -> Played | None:
             begun = stream.prepared == self.number
-            return [messages.Continue(self.number, until) if begun else self.start(member, until)]
-
-        def read(member: Member, answer: Played) -> Played:
-            return self._checked(member, answer, until)
-
-        return Call(script, read, messages.Continue(self.number, 0) if self.live else None)
-
-    def _to_be_ready(self) -> Call[Played]:
-        """Under secure sums: nodes that have come back since they played say once more that they are ready."""
-
-        def script(member: Member, stream: NodeStream) -> list[messages.Down | messages.ToMany]:
-            return [] if stream.prepared == self.number else [self.start(member, 0)]
-
-        def read(member: Member, answer: Played) -> Played:
-            if self.live and answer.played != self.lengths[member.name]:
+            if begun and again:
+                return None
+            play = messages.Continue(self.number, until) if begun else self.start(member, until)
+            answer: Played = await stream.ask([play])
+            if again and self.live and answer.played != self.lengths[member.name]:
                 raise ViolationError(f"it played {answer.played} episodes, after {self.lengths[member.name]}")
-            return self._checked(member, answer, 0)
+            before, unknown = answer.before, plan.setting.episodes - member.episodes
+            if before and (before > unknown or not (self.live and plan.algorithm.server_counts)):
+                raise ViolationError(f"it says that it has counted {before} episodes that nobody knows of")
+            member.before = before
+            most = self.left_after(member.episodes + before) if self.live else until
+            check_played(answer, member, self.broadcast[0], plan, most)
+            self._take_ready(member, answer)
+            return answer
 
-        return Call(script, read)
+        return ask
 
-    def _checked(self, member: Member, answer: Played, until: int) -> Played:
-        """What a node says that it has played, if it can be true."""
-        plan, before = self.plan, answer.before
-        unknown = plan.setting.episodes - member.episodes
-        if before and (before > unknown or not (self.live and plan.algorithm.server_counts)):
-            raise ViolationError(f"it says that it has counted {before} episodes that nobody knows of")
-        member.before = before
-        most = self.left_after(member.episodes + before) if self.live else until
-        options = {"early": self.live, "secret": plan.secure_sums}
-        check_played(answer, member, self.broadcast[0], plan.algorithm, most, **options)
-        self.take_ready(member, answer)
-        return answer
-
-    def _to_answer(self, question: Query | Roster, expected: Expected | None) -> Call[Message]:
+    def _to_answer(self, question: Query | Roster, expected: Expected | None) -> Question[Message]:
         """One exchange, after the end of the round; a node that has answered has counted the round.
 
         If the question asks for rewards, they are the last array of each report; ``expected`` is None where it asks
@@ -379,17 +350,15 @@ class NetworkRound:
         entries = {entry.name: entry for entry in question.entries} if isinstance(question, Roster) else None
         to_all = messages.ToMany(question)
 
-        def script(member: Member, stream: NodeStream) -> list[messages.Down | messages.ToMany]:
+        async def ask(member: Member, stream: NodeStream) -> Message | None:
             begun = stream.prepared == self.number
             if entries is not None:
                 signed = None if member.ready is None else self.entry(member, member.ready)
                 if not begun or entries.get(member.name) != signed:
-                    return []  # it has come back since, and must say again that it is ready
-            start: list[messages.Down | messages.ToMany] = [] if begun else [self.start(member, 0)]
+                    return None  # it has come back since, and must say again that it is ready
+            start = [] if begun else [self.start(member, 0)]
             stop = [] if begun and stream.stopped else [messages.Stop(self.number, self.lengths[member.name])]
-            return [*start, *stop, to_all]
-
-        def read(member: Member, answer: Report | messages.Decline) -> Message | None:
+            answer: Report | messages.Decline = await stream.ask([*start, *stop, to_all])
             if isinstance(answer, messages.Decline):
                 if entries is None:
                     raise ViolationError(f"it declines to report: {answer.reason}")
@@ -410,7 +379,7 @@ class NetworkRound:
                 self.grid.check(answer.arrays[-1], member.agents * episodes)
             return answer.arrays
 
-        return Call(script, read)
+        return ask
 
     # -------------------------------------------------------------------------------------------------------- the end
 
@@ -419,13 +388,13 @@ class NetworkRound:
         lengths = np.zeros(self.plan.setting.agents, dtype=np.int64)
         for member in self._registry.everyone:
             lengths[member.span] = member.before + self.lengths.get(member.name, 0)
-        return PlayedRound(self.end, self.rule, lengths=lengths, paid=self.paid)
+        return PlayedRound(self.end, lengths=lengths, paid=self.paid)
 
     def close(self) -> None:
         """It is over: put to the members' accounts what they have played in it, and what of theirs was used."""
         for member in self._registry.present:
-            member.base, member.episodes = self.number, member.episodes + member.before + self.lengths[member.name]
-            member.before = 0
+            member.episodes += member.before + self.lengths[member.name]
+            member.base, member.before = self.number, 0
             if not self.plan.algorithm.server_counts:
                 member.reports.update(self._reports[member.name])
             for part, used in self.used.items():

@@ -99,9 +99,9 @@ class RunPlan(FederationRules):
             object.__setattr__(self, "counts", counts)
         if self.secure_sums:
             self._check_secure()
-        if self.promises is not None and self.promises.only and self.counts is not None:
-            raise InputError("--evaluate only plays a policy; leave out --warm-start.")
         if self.promises is not None:
+            if self.promises.only and self.counts is not None:
+                raise InputError("--evaluate only plays a policy; leave out --warm-start.")
             self.promises.apply(self.algorithm)
             if self.quorum is not None:
                 raise InputError(
@@ -160,13 +160,12 @@ class RunPlan(FederationRules):
         Raises:
             InputError: if they are too many for a message.
         """
-        numbers = math.prod(self.shape) * self.setting.states
         support = None
         if self.told_support:
             support = Support.unpacked(self.told_support, self.shape)
         elif self.federation is not None:
             support = Support.of(self.federation.successors, self.shape[0])
-        numbers = numbers if support is None else support.numbers
+        numbers = math.prod(self.shape) * self.setting.states if support is None else support.numbers
         if numbers > MAX_NUMBERS:
             raise InputError(
                 f"transition counts by step, state, action and next state would be {numbers:,} numbers a message, "
@@ -181,11 +180,10 @@ class RunPlan(FederationRules):
         return grid
 
     def listed(self, new: CountTable) -> Message:
-        """What is new, as a report."""
+        """What is new, as a report; :meth:`read_counts` reads a sum of them."""
         return increments_of(new, self.support, self._grid)
 
     def read_counts(self, report: Message) -> CountTable:
-        """What is new, from the sum of reports."""
         return listed_counts(self.support, self._grid, *report)
 
     def table_of(self, listed: dict[str, Any]) -> CountTable:
@@ -211,10 +209,7 @@ class RunPlan(FederationRules):
             "algorithm": algorithm_name(self.algorithm),
             "parameters": parameters_of(self.algorithm),
             "sizes": [s.states, s.actions, s.horizon],
-            "agents": s.agents,
-            "episodes": s.episodes,
-            "seed": s.seed,
-            "random_rewards": s.random_rewards,
+            **{name: getattr(s, name) for name in ("agents", "episodes", "seed", "random_rewards")},
             **{name: getattr(self, name) for name in TOLD},
             "return_range": None if self.promises is None else self.promises.return_range,
         }
@@ -276,14 +271,10 @@ def plan_of(
 ) -> RunPlan:
     """The plan of a run, from an environment, or from sizes or bins alone, when eps_p may be unknown.
 
-    Args:
-        spec: the run.
-        counts: of an earlier run, to start from.
-        incumbent: the policy that is played today.
-        evaluated: a policy that is played and nothing else, to say what it is worth.
+    It starts from ``counts`` of an earlier run. ``incumbent`` is the policy that is played today, ``evaluated`` one
+    that is played and nothing else, to say what it is worth.
     """
-    given = (spec.environment is not None) + (spec.sizes is not None) + (spec.bins is not None)
-    if given != 1:
+    if [spec.environment, spec.sizes, spec.bins].count(None) != 2:
         raise InputError(
             "pass one of --env NAME (the server scores), --sizes S,A,H (it knows nothing else), and --bins FILE (for "
             "real environments that are made finite)."
@@ -303,10 +294,10 @@ def plan_of(
     sizes = setting.horizon, setting.states, setting.actions
     live, ends = federation is None, spec.return_range
     wanted = ends if evaluated is None else None
-    rest["promises"] = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=live, return_range=wanted)
+    promises = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=live, return_range=wanted)
     if evaluated is not None:
-        if rest["promises"] is not None:
+        if promises is not None:
             raise InputError("--evaluate only plays a policy; leave out --incumbent, --loss and --until-gap.")
         table = policy_table(evaluated, *sizes, name="the policy", ends=live)
-        rest["promises"] = Promises(table, LOSS, None, only=True, return_range=ends)
-    return RunPlan(algorithm, setting, federation=federation, **rest)
+        promises = Promises(table, LOSS, None, only=True, return_range=ends)
+    return RunPlan(algorithm, setting, federation=federation, promises=promises, **rest)

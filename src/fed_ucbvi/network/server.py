@@ -14,6 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError
@@ -88,7 +89,7 @@ class FederationServer:
     Args:
         address: ``HOST:PORT`` to listen on; port 0 is a free one. None: it does not listen.
         tls_files: the server's certificate; none: insecure, on this machine only, and a node is who it says it is.
-        server_checkpoint: where finished rounds are kept, if anywhere.
+        checkpoint: the folder in which finished rounds are kept, if anywhere; the plan becomes that of the run in it.
         revoked: gives the names, and names with a serial number, that are rejected though certified; asked anew for
             every stream, and again and again while streams are open.
         report: called after every round.
@@ -101,20 +102,21 @@ class FederationServer:
         address: str | None,
         tls_files: TLSFiles | None,
         *,
-        server_checkpoint: ServerCheckpoint | None = None,
+        checkpoint: Path | None = None,
         revoked: Callable[[], Iterable[str]] = tuple,
         report: Callable[[Coordinator], None] | None = None,
         on_round: OnRound | None = None,
         on_exchange: OnExchange | None = None,
     ) -> None:
-        self.plan, self._tls_files, self._revoked = plan, tls_files, revoked
-        self._server_checkpoint = server_checkpoint
+        self._tls_files, self._revoked = tls_files, revoked
         if plan.secure_sums and tls_files is None:
             raise InputError(
                 "secure sums need certificates, by which nodes know each other's keys; serve with --certs."
             )
         authority = Authority(tls_files.read()[0]) if plan.secure_sums and tls_files is not None else None
-        self.coordinator = Coordinator(plan, server_checkpoint, report, on_round, on_exchange, authority)
+        self._kept = None if checkpoint is None else ServerCheckpoint(checkpoint, plan)
+        self.plan = plan if self._kept is None else self._kept.plan
+        self.coordinator = Coordinator(self.plan, self._kept, report, on_round, on_exchange, authority)
         self.registry = self.coordinator.registry
         self._streams: set[NodeStream] = set()
         self._handshakes = 0
@@ -142,8 +144,8 @@ class FederationServer:
             await self.close()
             if self._listener is not None:
                 await self._listener.stop()
-            if self._server_checkpoint is not None:
-                self._server_checkpoint.close()
+            if self._kept is not None:
+                self._kept.close()
         return self.outcome()
 
     def outcome(self) -> Outcome:
@@ -193,11 +195,11 @@ class FederationServer:
         Nodes that are just reconnecting hear of it, too. Wait until all have left.
         """
         registry, policy = self.registry, self._last_policy(final=True)
-        if self._server_checkpoint is not None:
+        if self._kept is not None:
             try:
-                policy.save(self._server_checkpoint.folder / POLICY_FILE)
+                policy.save(self._kept.folder / POLICY_FILE)
             except OSError as error:
-                log.warning("the policy cannot be kept in %s: %s", self._server_checkpoint.folder, error)
+                log.warning("the policy cannot be kept in %s: %s", self._kept.folder, error)
         self._end = self._end_with(policy)
         for member in registry.active:
             if member.stream is not None:
@@ -256,15 +258,12 @@ class FederationServer:
             stream.close()
             self._streams.discard(stream)
             if member is not None and member.stream is stream:
-                await self._lost(member)
-
-    async def _lost(self, member: Member) -> None:
-        member.stream = None
-        if not self.coordinator.begun or member.status == NEW:
-            del self.registry.members[member.name]  # it may come back with other agents
-        level = logging.WARNING if self._end is None else logging.DEBUG
-        log.log(level, "%s: connection lost", member.name, extra=member.about)
-        await self.registry.notify()
+                member.stream = None
+                if not self.coordinator.begun or member.status == NEW:
+                    del self.registry.members[member.name]  # it may come back with other agents
+                level = logging.WARNING if self._end is None else logging.DEBUG
+                log.log(level, "%s: connection lost", member.name, extra=member.about)
+                await self.registry.notify()
 
     def _authenticate(self, certificate: bytes) -> Certified | None:
         """Whose stream it is, before anything is read from it; raise unless the certificate lets it in."""
@@ -305,8 +304,7 @@ class FederationServer:
             if len(attempts) == MAX_ATTEMPTS and now - attempts[0] < ATTEMPTS_SECONDS:
                 raise RejectedError(f"too many streams in {ATTEMPTS_SECONDS:g} s", retry=True)
             attempts.append(now)
-            others = [other.certified for other in self._streams]
-            own = sum(other is not None and other.name == certified.name for other in others)
+            own = [other.certified and other.certified.name for other in self._streams].count(certified.name)
         room = MAX_HANDSHAKES + min(self.plan.most_nodes, MAX_NODES_AT_ONCE)
         if own >= MAX_STREAMS or self._handshakes >= room:
             raise RejectedError("too many streams at one time", retry=True)
@@ -419,20 +417,18 @@ class FederationServer:
                 f"a step of '{hello.node}' pays {units}, one of this run {run.units}; start all nodes with the "
                 "same --reward-range, or with environments of the same one"
             )
+        logged = joining.logged_episodes, joining.logged_steps
         member = self.registry.members.get(hello.node)
         if member is None:
-            member = Member(
-                *(hello.node, hello.first_agent, hello.agents, joining.digest, units),
-                status=NEW if run.begun else HERE,
-                logged_episodes=joining.logged_episodes,
-                logged_steps=joining.logged_steps,
-            )
+            about = hello.node, hello.first_agent, hello.agents, joining.digest, units
+            member = Member(*about, status=NEW if run.begun else HERE)
+            member.logged_episodes, member.logged_steps = logged
             if joining.logged_steps:
                 member.used[messages.COUNTS] = Used(-1)
-            self._check_logs(member)
+                self._check_logs(joining.logged_steps)
         if member.digest != joining.digest:
             raise RejectedError(f"'{hello.node}' came with another problem before")
-        if (member.logged_episodes, member.logged_steps) != (joining.logged_episodes, joining.logged_steps):
+        if (member.logged_episodes, member.logged_steps) != logged:
             raise RejectedError(f"'{hello.node}' came with other logs before")
         held = max((number for number in joining.rounds if number <= member.base), default=-1)
         if held < 0 or (held < member.base and run.past(member, held) is None):
@@ -446,13 +442,11 @@ class FederationServer:
         self.registry.members[member.name] = member
         return member, held
 
-    def _check_logs(self, member: Member) -> None:
+    def _check_logs(self, steps: int) -> None:
         algorithm, setting = self.plan.algorithm, self.plan.setting
-        if not member.logged_steps:
-            return
         if not algorithm.server_counts:
             raise RejectedError(f"{algorithm.name} takes no logs of nodes")
-        logged = member.logged_steps + sum(other.logged_steps for other in self.registry.members.values())
+        logged = steps + sum(other.logged_steps for other in self.registry.members.values())
         room = replace(setting, earlier_visits=setting.earlier_visits + logged)
         wider, grid = algorithm.grid(room), algorithm.grid(setting)
         if wider is not None and grid is not None and wider[:2] != grid[:2]:

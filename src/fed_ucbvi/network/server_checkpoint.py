@@ -24,14 +24,14 @@ from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorit
 from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import check_free, manifest_digest, new_folder, reading, write_manifest
+from fed_ucbvi.core.files import manifest_digest, new_folder, reading, write_manifest
 from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.checkpoint import COUNTS as COUNTS_FILE
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, answered
-from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named, restore
+from fed_ucbvi.engine.state_store import SavedState, StateStore, named, restore
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Continue, Down, Start, Stop
 from fed_ucbvi.network.network_engine import NetworkEngine
@@ -39,7 +39,7 @@ from fed_ucbvi.network.registry import NodeRegistry
 from fed_ucbvi.network.rewards import listed, paid_of
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now
-from fed_ucbvi.network.transcript import NOBODY, Transcript
+from fed_ucbvi.network.transcript import Transcript
 from fed_ucbvi.network.transport import WireCount
 from fed_ucbvi.results.round_record import columns_of
 
@@ -58,11 +58,9 @@ log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
 
 def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
-    """A round for the history: what began it, its episodes and, where reports are what is new, what came back.
+    """A round that is over, for the history: what began it, its episodes and, if reports are what is new, their sums.
 
-    Args:
-        now: the round, once it is over.
-        present: which agents took part, each time that the engine's round was answered.
+    ``present`` says which agents took part, each time that the engine's round was answered.
     """
     plan, paid = now.plan, now.paid
     about: dict[str, Any] = {
@@ -72,8 +70,8 @@ def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
     arrays = {str(place): array for place, array in enumerate(now.broadcast)}
     if plan.algorithm.server_counts:
         about |= {
-            "end": [int(part) for part in now.end],
-            "rule": int(now.rule),
+            "end": [int(part) for part in now.end[:-1]],
+            "rule": int(now.end.rule),
             "paid": None if paid is None else listed(paid),
             "planned": planned(plan.setting),
             "used": [*(now.used[REWARDS] | now.used[COUNTS])],
@@ -116,68 +114,56 @@ def _task(plan: RunPlan) -> dict[str, Any]:
 def _fixed(task: Mapping[str, Any]) -> dict[str, Any]:
     """What must be the same for a run to be resumed; episodes and agents may become more."""
     setting = {name: value for name, value in task["setting"].items() if name not in (*PLANNED, "earlier_visits")}
-    environment = task["environment"]
-    if environment is not None:
-        environment = {name: value for name, value in environment.items() if name != "agents"}
-    return {**task, "setting": setting, "environment": environment}
+    about = task["environment"] and {name: one for name, one in task["environment"].items() if name != "agents"}
+    return {**task, "setting": setting, "environment": about}
 
 
 class ServerCheckpoint:
-    """A folder with the state after the last finished round; it is this process's own until it is closed."""
+    """A folder with the state after the last finished round; it is this process's own until it is closed.
 
-    def __init__(self, folder: Path) -> None:
+    ``plan`` becomes that of the run in the folder, which must be the same task; a new folder is made for a new run.
+    The epoch is the time in milliseconds, and larger than that of any server before. So nodes take a server that
+    resumes from a copy of the folder for newer than all that were started before it.
+    """
+
+    def __init__(self, folder: Path, plan: RunPlan) -> None:
         self.folder = folder
-        self._log: StateStore | None = None
-        self._saved: SavedState | None = None
-        self._epoch = 0
-        self.transcript = NOBODY
-
-    def adopt(self, plan: RunPlan) -> RunPlan:
-        """The plan of the run in the folder, if it is the same task; a new folder is made for a new run.
-
-        The epoch is the time in milliseconds, and larger than that of any server before. So nodes take a server that
-        resumes from a copy of the folder for newer than all that were started before it.
-        """
-        if not (self.folder.is_dir() and any(self.folder.iterdir())):
-            check_free(self.folder, FORMAT, overwrite=False)
+        if not (folder.is_dir() and any(folder.iterdir())):
             about = {"format": FORMAT, "format_version": FORMAT_VERSION, "version": __version__}
-            with new_folder(self.folder, FORMAT) as draft:
+            with new_folder(folder, FORMAT) as draft:
                 if plan.counts is not None:
                     plan.counts.save(draft / COUNTS_FILE)
                 write_manifest(draft, {**about, "run": plan.run, "task": _task(plan)})
                 StateStore(draft, manifest_digest(draft)).write(SavedState(0, NOTHING_YET, {}, {}))
-        self._log = StateStore.open(self.folder, FORMAT, FORMAT_VERSION, durable=True)
+        self._log = StateStore.open(folder, FORMAT, FORMAT_VERSION, durable=True)
         try:
-            return self._adopted(plan, self._log)
+            self.plan = self._adopted(plan, self._log.manifest)
+            self.transcript = Transcript(folder, run=self.plan.run)
         except BaseException:
-            self.close()
+            self._log.close()
             raise
 
-    def _adopted(self, plan: RunPlan, store: StateStore) -> RunPlan:
+    def _adopted(self, plan: RunPlan, manifest: Mapping[str, Any]) -> RunPlan:
         with reading(self.folder):
-            run, task = str(store.manifest["run"]), store.manifest["task"]
+            run, task = str(manifest["run"]), manifest["task"]
             same = _fixed(task) == _fixed(_task(plan))
         if not same:
             raise InputError(
                 f"{self.folder} holds another run; start it with the same task as before, or choose another folder."
             )
-        if store.empty:
-            raise missing_log(self.folder)
-        saved = store.read()
-        self._saved = None if saved.about == NOTHING_YET else saved
+        self._saved = self._log.read()
+        about: dict[str, Any] = {"epoch": 0, "planned": {}, **self._saved.about}
         self._open_history(manifest_digest(self.folder))
-        before = 0 if self._saved is None else int(self._saved.about["epoch"])
-        self._epoch = max(before + 1, epoch_now())
-        setting, counts = self._setting(plan, task["setting"]), kept_counts(self.folder)
+        setting = self._setting(plan, Setting(**{**task["setting"], **about["planned"]}))
+        counts = _kept_counts(self.folder)
         if plan.counts is not None and (counts is None or not counts.equals(plan.counts)):
             raise InputError(f"{self.folder} holds a run that was not started from these counts.")
-        self.transcript = Transcript(self.folder, run=run)
-        return replace(plan, run=run, epoch=self._epoch, setting=setting, counts=counts)
+        epoch = max(int(about["epoch"]) + 1, epoch_now())
+        return replace(plan, run=run, epoch=epoch, setting=setting, counts=counts)
 
-    def _setting(self, plan: RunPlan, begun: Mapping[str, Any]) -> Setting:
+    def _setting(self, plan: RunPlan, before: Setting) -> Setting:
         """The setting with which the run goes on: with more episodes or agents than before, if the plan has more."""
-        before = Setting(**{**begun, **({} if self._saved is None else self._saved.about["planned"])})
-        if self._saved is None or self._saved.round == 0:
+        if self._saved.round == 0:
             if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
                 raise InputError(
                     f"{self.folder} holds a run that has not begun; start it with the same task as before."
@@ -215,8 +201,9 @@ class ServerCheckpoint:
 
     def load(self, registry: NodeRegistry) -> None:
         """Put the server into the saved state, if there is one, and log that it resumes from there."""
-        saved, self._saved = self._saved, None
-        if saved is not None:
+        saved = self._saved
+        del self._saved  # it can be large
+        if saved.about != NOTHING_YET:
             with reading(self.folder):
                 registry.engine.restore(saved)
                 registry.engine.events = list(saved.about["events"])
@@ -230,14 +217,13 @@ class ServerCheckpoint:
         self.write(registry)
 
     def write(self, registry: NodeRegistry) -> None:
-        assert self._log is not None
         saved = registry.engine.saved()
         for member in registry.everyone:
             for exchange, report in sorted(member.reports.items()):
                 for place, array in enumerate(report):
                     saved.arrays[f"{REPORT}{member.name}.{exchange}.{place}"] = array
         saved.about.update(
-            epoch=self._epoch,
+            epoch=self.plan.epoch,
             events=registry.engine.events,
             wire=asdict(registry.wire),
             members=[member.record() for member in registry.everyone],
@@ -246,11 +232,10 @@ class ServerCheckpoint:
 
     def close(self) -> None:
         self.transcript.close()
-        if self._log is not None:
-            self._log.close()
+        self._log.close()
 
 
-def kept_counts(folder: Path) -> CountTable | None:
+def _kept_counts(folder: Path) -> CountTable | None:
     path = folder / COUNTS_FILE
     return CountTable.load(path) if path.exists() else None
 
@@ -265,11 +250,7 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], Algorithm[Any, Any], SavedS
 
 
 def counts_in(folder: Path) -> CountTable:
-    """What the nodes of a run have reported, if their reports are counts.
-
-    Raises:
-        InputError: if the server does not know.
-    """
+    """What the nodes of a run have reported; raises if the server does not know."""
     task, algorithm, saved = _recorded(folder)
     if not algorithm.server_counts:
         raise InputError(
@@ -289,7 +270,6 @@ class Replayed(NamedTuple):
     """A run that was computed again.
 
     Attributes:
-        rounds: how many.
         reports: for each round the nodes whose reports were used.
         differs: names of what is not as the server has kept it; empty if everything is, bit for bit.
     """
@@ -320,7 +300,7 @@ def replay(folder: Path) -> Replayed:
         for state in history.between(first, kept.round):
             setting = Setting(**{**task["setting"], **state.about["planned"]})
             if engine is None or engine.setting != setting:
-                plan = RunPlan(algorithm, setting, collection=task["collection"], counts=kept_counts(folder))
+                plan = RunPlan(algorithm, setting, collection=task["collection"], counts=_kept_counts(folder))
                 before, engine = engine, NetworkEngine(plan)
                 if before is not None:
                     engine.restore(before.saved())
@@ -336,7 +316,7 @@ def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
     """One round of the engine, answered from the log."""
     about, presents = state.about, iter(state.arrays["present"])
     paid, lengths = about["paid"] and paid_of(about["paid"]), np.array(state.arrays["lengths"])
-    played = PlayedRound(RoundEnd(*about["end"]), about["rule"], lengths=lengths, paid=paid)
+    played = PlayedRound(RoundEnd._make([*about["end"], about["rule"]]), lengths=lengths, paid=paid)
 
     def answer(request: Request) -> PlayedRound | Paid | None:
         engine.present[:] = next(presents)

@@ -38,30 +38,20 @@ Source = Callable[[int], Federation]
 
 @dataclass(frozen=True)
 class Hosted:
-    """A node's agents and what they play in: MDPs, or environments that are made when they are needed.
+    """What a node's agents play in: MDPs, or environments that are made when they are needed.
 
     Attributes:
         sizes: ``(S, A, H)``.
         digest: a fingerprint, by which the server knows that a node comes back with the same.
-        federation: of these agents only; its common MDP is not used.
-        make: gives the environment of an agent, where there is no federation.
+        party: gives the agents in a run with this setting.
+        federation: the MDPs, of these agents only; its common MDP is not used.
     """
 
-    first_agent: int
-    agents: int
     sizes: tuple[int, int, int]
     units: Units
     digest: bytes
+    party: Callable[[Algorithm[Any, Any], Setting], Party]
     federation: Federation | None = None
-    make: Callable[[int], gymnasium.Env[Any, Any]] | None = None
-
-    def party(self, algorithm: Algorithm[Any, Any], setting: Setting) -> Party:
-        if self.federation is not None:
-            return SimulatedParty(algorithm, setting, self.federation, "episodes", self.first_agent, pooled=False)
-        assert self.make is not None
-        return LiveParty(
-            algorithm, setting, range(self.first_agent, self.first_agent + self.agents), self.make, self.units
-        )
 
 
 def check_room(agents: int, bytes_each: int = AGENT_BYTES, whose: str = "agents on this node") -> None:
@@ -79,7 +69,8 @@ def host(federation: Federation, first_agent: int, agents: int) -> Hosted:
     own = part_of(federation, first_agent, agents)
     sizes, units = (own.states, own.actions, own.horizon), Units.of(own.description)
     digest = hashlib.sha256(f"{first_agent} {own.fingerprint}".encode()).digest()
-    return Hosted(first_agent, agents, sizes, units, digest, federation=own)
+    party = partial(SimulatedParty, federation=own, first_agent=first_agent, pooled=False)
+    return Hosted(sizes, units, digest, party, own)
 
 
 @dataclass(frozen=True)
@@ -148,7 +139,7 @@ class LiveSource:
         sizes = live_sizes(make, everyone, self.horizon if bins is None else bins.horizon)
         known = "live", name, *sizes, units.offset, units.scale, first_agent, agents
         digest = hashlib.sha256(json.dumps(known).encode()).digest()
-        return Hosted(first_agent, agents, sizes, units, digest, make=make)
+        return Hosted(sizes, units, digest, partial(LiveParty, agents=everyone, make=make, units=units))
 
 
 def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: int) -> gymnasium.Env[Any, Any]:
@@ -173,7 +164,7 @@ def read_reported_logs(source: Any, hosted: Hosted, plan: RunPlan) -> tuple[Mess
     counts, episodes = read_logs(
         source,
         hosted.sizes,
-        reward_range=(units.offset, units.offset + units.scale),
+        (units.offset, units.offset + units.scale),
         stationary=algorithm.counting is Counting.STATIONARY,
         random_rewards=setting.random_rewards or federation is None,  # real environments pay what they like
     )

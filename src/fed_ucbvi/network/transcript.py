@@ -100,21 +100,14 @@ class Transcript:
         if self.path is None:
             return
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        end, size = self._find_end(), os.fstat(self._file).st_size
+        size = end = os.fstat(self._file).st_size
+        if size:
+            with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as data:
+                end = data.rfind(b"\n") + 1
+                self._before = _own(data[data.rfind(b"\n", 0, max(0, end - 1)) + 1 : end])
         os.ftruncate(self._file, end)
         cut = f"; {size - end} bytes of a line that was not finished are cut off" if size > end else ""
         self.add(OPENED, peer=who, run=run, format=FORMAT, note=f"fed-ucbvi {__version__}{cut}")
-
-    def _find_end(self) -> int:
-        """Where the last whole line ends; what is added goes on from its digest."""
-        assert self._file is not None
-        if os.fstat(self._file).st_size == 0:
-            return 0
-        with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as data:
-            end = data.rfind(b"\n") + 1
-            begin = data.rfind(b"\n", 0, max(0, end - 1)) + 1
-            self._before = _own(data[begin:end])
-        return end
 
     def add(self, kind: str, **about: Any) -> None:
         """A line, to be written with the next :meth:`flush`."""
@@ -249,14 +242,9 @@ class BrokenTranscriptError(InputError):
 
 
 def read_transcript(folder: Path, authority: Authority | None = None) -> list[Line]:
-    """The lines of a transcript, in order, checked.
+    """The lines of a transcript, a file or in a folder, checked; with an authority, what is signed in rosters too.
 
-    Args:
-        folder: of a server or a node; or the file.
-        authority: by which certificates and signatures in rosters are checked.
-
-    Raises:
-        BrokenTranscriptError: at the first line that was altered, or before which some are missing.
+    Raises :class:`BrokenTranscriptError` at the first line that was altered, or before which some are missing.
     """
     path = _path(folder)
     if not path.is_file():

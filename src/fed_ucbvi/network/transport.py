@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -68,24 +68,22 @@ class WireCount:
 
 
 class Connection(Protocol):
-    """One end of a stream: messages as bytes, both ways.
+    """One end of a stream: messages as bytes, both ways; a server's end says whose certificate it has (PEM).
 
     Reading and writing raise :class:`ConnectionLostError` where that is no longer possible, and
     :class:`ConnectionEndedError` where the other side has ended the stream.
     """
 
-    peer: str
-    certificate: bytes
-    """The other side's, as PEM; empty where there is none."""
+    peer: str = ""
+    certificate: bytes = b""
 
-    async def read(self) -> bytes:
-        """The next message."""
+    async def read(self) -> bytes: ...
 
-    async def write(self, data: bytes) -> None:
-        """Send a message."""
+    async def write(self, data: bytes) -> None: ...
 
     async def finish(self) -> None:
         """Write no more, and wait until the other side has ended the stream."""
+        return  # at a server: gRPC ends it when the session is over
 
 
 class StreamHandler(Protocol):
@@ -98,22 +96,7 @@ class StreamHandler(Protocol):
         """The policy recommended last, as a file; raises :class:`RejectedError`."""
 
 
-class Remote(Protocol):
-    """A server as its nodes see it."""
-
-    address: str
-    tls_files: TLSFiles | None
-    host: str
-    """The name that the server's certificate must have."""
-
-    def connect(self) -> AbstractAsyncContextManager[Connection]:
-        """Open a stream."""
-
-    async def policy(self) -> bytes:
-        """The policy recommended last, as a file; raises :class:`ConnectionLostError`."""
-
-
-class _ServerEnd:
+class _ServerEnd(Connection):
     def __init__(self, context: Any) -> None:
         self._context, self.peer, self.certificate = context, context.peer(), _certificate(context)
 
@@ -132,21 +115,18 @@ class _ServerEnd:
         except BROKEN as error:
             raise ConnectionLostError(f"cannot write: {error}") from error
 
-    async def finish(self) -> None:
-        """GRPC ends the stream when the session is over."""
-
 
 def _certificate(context: Any) -> bytes:
     return next(iter(context.auth_context().get("x509_pem_cert", ())), b"")
 
 
-class _NodeEnd:
+class _NodeEnd(Connection):
     """A node's end. It always has a read under way: gRPC gives nothing any more once a write has failed."""
 
-    def __init__(self, stream: Any, peer: str, certificate: bytes) -> None:
-        self._stream, self.peer, self.certificate = stream, peer, certificate
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
         self._arrived: asyncio.Queue[bytes | ConnectionLostError] = asyncio.Queue(AHEAD)
-        self._reading = asyncio.ensure_future(self._read_ahead())
+        self.reading = asyncio.ensure_future(self._read_ahead())
 
     async def read(self) -> bytes:
         data = await self._arrived.get()
@@ -154,9 +134,6 @@ class _NodeEnd:
             self._arrived.put_nowait(data)
             raise data
         return data
-
-    def close(self) -> None:
-        self._reading.cancel()
 
     async def _read_ahead(self) -> None:
         try:
@@ -205,12 +182,11 @@ class Listener:
     def __init__(self, handler: StreamHandler, address: str, tls_files: TLSFiles | None) -> None:
         check_address(address)
         self._handler, self._health, self._tls_files = handler, _Health(), tls_files
-        self._content = self._seen = b"", b"", b""
+        self._content = self._seen = (b"", b"", b"") if tls_files is None else tls_files.read()
         """Authority, certificate and key: those in use, and those in the files when they were read last."""
         if tls_files is None:
             _check_insecure(address)
         else:
-            self._content = self._seen = tls_files.read()
             check_pair(*self._content[1:])
         handlers = {
             METHOD: grpc.stream_stream_rpc_method_handler(self._session),
@@ -289,12 +265,9 @@ class Listener:
 
 @dataclass
 class RemoteServer:
-    """A server at ``HOST:PORT``, over gRPC.
+    """A server at ``HOST:PORT`` as its nodes see it, over gRPC; without a node's ``tls_files`` insecure, here only.
 
-    Args:
-        address: ``HOST:PORT``.
-        tls_files: a node's certificate; none: insecure, on this machine only.
-        server_name: the name in the server's certificate, if it is not the host.
+    ``server_name`` is the name in the server's certificate, if it is not the host.
     """
 
     address: str
@@ -308,39 +281,37 @@ class RemoteServer:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
-        async with self._channel() as (channel, certificate):
-            end = _NodeEnd(channel.stream_stream(f"/{SERVICE}/{METHOD}")(), self.address, certificate)
+        async with await self._channel() as channel:
+            end = _NodeEnd(channel.stream_stream(f"/{SERVICE}/{METHOD}")())
             try:
                 yield end
             finally:
-                end.close()
+                end.reading.cancel()
 
     async def policy(self) -> bytes:
-        async with self._channel() as (channel, _):
+        """The policy recommended last, as a file; raises :class:`ConnectionLostError`."""
+        async with await self._channel() as channel:
             return await _ask(channel, POLICY)
 
     async def certificate(self) -> bytes:
-        """The certificate that the server shows now, as PEM; empty where there is none."""
-        if self.tls_files is None:
-            return b""
+        """The certificate that the server shows now, as PEM."""
         async with self.open() as channel:
             return await _ask(channel, CERTIFICATE)
 
-    @asynccontextmanager
-    async def _channel(self) -> AsyncIterator[tuple[Any, bytes]]:
+    async def _channel(self) -> Any:
         """A channel to a server whose certificate is one for servers.
 
         gRPC accepts a certificate that does not say what it is for, and does not show it. So the server is asked for
         its certificate. The next channel accepts this certificate alone, so it checks that the server has the key.
         """
+        if self.tls_files is None:
+            return self.open()
         pem = await self.certificate()
-        if self.tls_files is not None:
-            try:
-                check_server_certificate(pem, self.tls_files.read()[0])
-            except InputError as error:
-                raise ConnectionLostError(str(error)) from error
-        async with self.open(pem) as channel:
-            yield channel, pem
+        try:
+            check_server_certificate(pem, self.tls_files.read()[0])
+        except InputError as error:
+            raise ConnectionLostError(str(error)) from error
+        return self.open(pem)
 
     def open(self, server: bytes = b"") -> Any:
         """A gRPC channel; with the certificate ``server`` to this very server alone, else to any certified one."""

@@ -13,7 +13,6 @@ from fed_ucbvi.paper.judging import ANY, Claim, Finding, Pairs, judge, ratios_at
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Verdict
 from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
-from fed_ucbvi.results.style import colour_of, label_of
 
 ALGORITHM = "fed-ucbvi"
 MARKERS: dict[float, Marker] = {0.0: "cross", 0.1: "circle"}
@@ -103,10 +102,9 @@ def _global_rule(table: Traces) -> Finding | None:
 def _points(measure: Measure, table: Traces) -> Iterator[Series]:
     for eps_p, marker in MARKERS.items():
         spreads = {group["label"]: group.estimate(measure) for group in table.having(eps_p=eps_p)}
-        look = (label_of(ALGORITHM), colour_of(ALGORITHM))
         if labels := [label for label in VARIANTS if label in spreads]:
             points = [spreads[label] for label in labels]
-            yield draw.bars(*look, labels, points, marker=marker, variant=draw.eps_text(eps_p))
+            yield draw.bars(ALGORITHM, labels, points, marker=marker, variant=draw.eps_text(eps_p))
 
 
 EXPERIMENT = Experiment(grids, verdicts, analyse)

@@ -85,13 +85,10 @@ class RunScale:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: which runs to make, and how they become a section of the report.
+    """An experiment: which runs to make first, and ``further``, stage by stage, once those of earlier stages exist.
 
-    Attributes:
-        grids: what to run first.
-        verdicts: on the claims, None where the runs cannot judge one.
-        analyse: makes the section, but for the verdicts; it must work also if runs are missing.
-        further: what to run once the runs of all earlier stages exist, stage by stage.
+    ``verdicts`` judges the claims, None where the runs cannot judge one; ``analyse`` makes the section of the report,
+    but for the verdicts. It must work also if runs are missing.
     """
 
     grids: Callable[[RunScale], Grids]

@@ -48,9 +48,6 @@ OURS = "beyond the paper"
 MINUS = "\N{MINUS SIGN}"
 
 
-# --------------------------------------------------------------------------------------------------- the test
-
-
 class Majority(NamedTuple):
     """Whether most seeds say yes (None: open), by how many of how many."""
 
@@ -83,9 +80,6 @@ def majority(answers: Iterable[bool | None]) -> Majority:
         if len(known) >= look and max(yes, look - yes) >= bound:
             return Majority(yes >= bound, yes, look)
     return Majority(None, known.count(True), len(known))
-
-
-# ---------------------------------------------------------------------------------------------- what is compared
 
 
 Pairs = run_table.Pairs[Trace]
@@ -159,15 +153,10 @@ class Claim(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What is found in one environment.
+    """What is found in one environment: the figures as a text, and in a few words as a line; notes on them.
 
-    Attributes:
-        conditions: a seed that meets all of them says *holds*.
-        text: the figures.
-        line: the figures in a few words.
-        partly: a seed that meets at least this share of the conditions says *holds partly*.
-        weaker: and so does one that meets all of these, if there are any.
-        notes: what a reader should know besides.
+    A seed that meets all ``conditions`` says *holds*. One that meets at least the share ``partly`` of them says
+    *holds partly*, and so does one that meets all ``weaker`` conditions, if there are any.
     """
 
     conditions: Sequence[Condition]
@@ -227,9 +216,6 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
     return "holds partly" if len(decided) > 1 or decided == {"holds partly"} else "undecided"
 
 
-# ---------------------------------------------------------------------------------------------------- verdicts
-
-
 def judge(claim: Claim, table: Traces, find: Find, detail: str = "") -> Verdict | None:
     findings = {label_of(name): find(part) for name, part in table.parts("environment").items()}
     return verdict_of(claim, findings, detail)
@@ -275,9 +261,6 @@ def _count(found: Judged) -> str:
     if found.outcome == "undecided":
         return f"undecided, {yes} of {seeds} seeds for the better outcome"
     return f"{found.outcome} with {max(yes, seeds - yes)} of {seeds} seeds"
-
-
-# ------------------------------------------------------------------------------------------------------- in words
 
 
 def in_a_line(texts: Mapping[str, str]) -> str:

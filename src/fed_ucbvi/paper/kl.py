@@ -53,12 +53,6 @@ TEXT = (
 )
 
 
-def _other_episodes(scale: RunScale) -> dict[str, int]:
-    return dict.fromkeys(
-        OTHER_ENVIRONMENTS[:1] if scale.quick else OTHER_ENVIRONMENTS, 300 if scale.quick else OTHERS_EPISODES
-    )
-
-
 def _for(environment: str, without: Sequence[str] = (), suffix: str = "") -> list[dict[str, Any]]:
     return [
         {**variant, "label": f"{label}{suffix}"}
@@ -74,8 +68,9 @@ def grids(scale: RunScale) -> Grids:
     environments only, with at most 100 agents.
     """
     several, full = QUICK_AGENTS if scale.quick else MANY_AGENTS, scale.size == "full"
+    others, T = (OTHER_ENVIRONMENTS[:1], 300) if scale.quick else (OTHER_ENVIRONMENTS, OTHERS_EPISODES)
     found = []
-    for environment, episodes in {**scale.episodes, **_other_episodes(scale)}.items():
+    for environment, episodes in {**scale.episodes, **dict.fromkeys(others, T)}.items():
         here: dict[str, Any] = {"environments": [environment], "episodes": {environment: episodes}}
         the_papers = environment in scale.episodes
         variants = _for(environment, () if the_papers or full else (FAST,))
@@ -84,9 +79,9 @@ def grids(scale: RunScale) -> Grids:
         if the_papers:
             found.append(scale.grid(variants, eps_p=EPS_P, **here))
     hard = [] if scale.quick else ["hard_instance"]  # only to look for its worst seed
-    for environment in (*scale.episodes, *_other_episodes(scale), *hard):
+    for environment in (*scale.episodes, *others, *hard):
         worst = _for(environment, (PUBLISHED,) if full else (PUBLISHED, FAST), f", {MANY_SEEDS}")
-        here = {"environments": [environment], "episodes": {environment: 300 if scale.quick else OTHERS_EPISODES}}
+        here = {"environments": [environment], "episodes": {environment: T}}
         seeds = range(1, 1 + (2 if scale.quick else WORST_SEEDS))
         found.append(scale.grid(worst, **here, seeds=list(seeds), env_seed=0))
     return found
@@ -236,7 +231,7 @@ def _eps_figure(table: Traces, agents: int) -> Figure:
         for label in VARIANTS:
             if order := part.having(label=label).ordered("eps_p"):
                 names = [draw.eps_text(group["eps_p"]) for group in order]
-                yield draw.bars(x=names, spreads=[group.estimate(regret) for group in order], **_style(label))
+                yield draw.bars(label, names, [group.estimate(regret) for group in order], **_style(label))
 
     panels = draw.panels_of(table.having(agents=agents), curves, "", draw.REGRET_LABEL, y_log=True)
     caption = f"M = {agents}. Regret in the common MDP. {draw.band_text(table)}"

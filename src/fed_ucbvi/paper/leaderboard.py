@@ -32,7 +32,7 @@ from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunTable
 from fed_ucbvi.results.statistics import INTERVAL_NAME, Estimate, student_interval
 from fed_ucbvi.results.statistics import share_text as failing_share
-from fed_ucbvi.results.style import colour_of, label_of
+from fed_ucbvi.results.style import label_of
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 
@@ -108,13 +108,10 @@ SHARE = attrgetter("share")
 class LeaderboardPlan:
     """What is compared.
 
-    Attributes:
-        agents: M of algorithms for several agents.
-        seeds: runs of each.
-        environments: in the order in which they are shown, each with what its grid has besides (``episodes``, and
-            ``eps_p`` if it is different) and, where only some algorithms run, the ``options`` of these.
-        excluded: why an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out; ``others`` stands for all that
-            have no options where only some run.
+    ``environments`` are in the order in which they are shown, each with what its grid has besides (``episodes``, and
+    ``eps_p`` if it is different) and, where only some algorithms run, the ``options`` of these. ``excluded`` says why
+    an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out; ``others`` stands for all that have no options
+    where only some run.
     """
 
     agents: int
@@ -193,9 +190,6 @@ class LeaderboardPlan:
         return sorted(rows, key=lambda row: (places[row.environment], places[row.algorithm], row.seed))
 
 
-# ------------------------------------------------------------------------------------------------------- rows
-
-
 def standing_rows() -> list[Row]:
     return read_rows(Path(str(files(__package__) / TABLE)))
 
@@ -213,20 +207,12 @@ def write_rows(rows: Rows, path: Path) -> None:
     pl.DataFrame(rows, schema=list(Row._fields), orient="row").write_csv(path)
 
 
-# ------------------------------------------------------------------------------------------------- what they say
-
-
 class Place(NamedTuple):
     """An algorithm on one environment, or over all: means over seeds with their 95 % intervals.
 
-    Attributes:
-        agents: M; over all environments, on how many it ran.
-        regret: over all environments, geometric means of ratios to the baseline, paired by seed; likewise
-            rounds and megabytes.
-        median: of the same over seeds.
-        failing: how many runs have more than three times the median regret of their environment.
-        megabytes: both ways, all agents together.
-        share: of the best shared policy's value.
+    Over all, ``agents`` says on how many environments it ran, and regret, rounds and megabytes are geometric means of
+    ratios to the baseline, paired by seed. ``failing`` are runs with more than three times the median regret of their
+    environment, ``share`` is that of the best shared policy's value.
     """
 
     algorithm: str
@@ -291,9 +277,6 @@ def summary(rows: Rows) -> dict[str, Any]:
         "overall": [plain(one, "environments") for one in standings(rows)],
         "environments": {name: [plain(one) for one in places(rows, name)] for name in environments_of(rows)},
     }
-
-
-# ---------------------------------------------------------------------------------------------------- the document
 
 
 def explanation(board: LeaderboardPlan, rows: Rows) -> list[str]:
@@ -395,13 +378,9 @@ def share_text(cell: Estimate) -> str:
     return f"{100 * cell.mean:.1f} \u00b1 {100 * (cell.high - cell.mean):.1f} %"
 
 
-# --------------------------------------------------------------------------------------------------------- the page
-
-
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
     def point(place: Place) -> Series:
-        look, x = (label_of(place.algorithm), colour_of(place.algorithm)), [place.megabytes.mean]
-        return bars(*look, x, [place.regret], marker="circle")
+        return bars(place.algorithm, [place.megabytes.mean], [place.regret], marker="circle")
 
     panels = [
         Panel(label_of(name), BYTES_LABEL, REGRET_LABEL, [*map(point, places(rows, name))], x_log=True, y_log=True)

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from fed_ucbvi.algorithms import ALGORITHMS as REGISTRY
-from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.panels import DASHES, Panel, Series
 from fed_ucbvi.core.colours import DARK_GREY
 from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
@@ -43,9 +43,6 @@ FAR_BELOW = 0.5
 FEW = 0.1
 """Share of T up to which rounds are significantly fewer than episodes."""
 OWN = "fed-ucbvi"
-
-
-# ------------------------------------------------------------------------------------------------------ figures
 
 
 def grids(scale: RunScale) -> Grids:
@@ -110,7 +107,7 @@ def analyse(table: Traces, scale: RunScale) -> Section:
 
 def _regret_over_episodes(table: Traces, shown: Sequence[float]) -> Figure:
     def curves(part: Traces) -> Iterator[Series]:
-        for dash, eps_p in zip(draw.DASHES, shown, strict=False):
+        for dash, eps_p in zip(DASHES, shown, strict=False):
             for group in part.having(eps_p=eps_p):
                 yield draw.over_episodes(group, dash=dash, variant=eps_text(eps_p))
 
@@ -149,7 +146,7 @@ def _regret_over_eps_p(table: Traces) -> Figure:
 def _against_agents(table: Traces, shown: Sequence[float], measure: Measure, y_label: str) -> list[Panel]:
     def curves(part: Traces) -> Iterator[Series]:
         first = None
-        for dash, eps_p in zip(draw.DASHES, shown, strict=False):
+        for dash, eps_p in zip(DASHES, shown, strict=False):
             for algorithm in ALGORITHMS:
                 cells = part.having(algorithm=algorithm, eps_p=eps_p)
                 curve = draw.over_agents(cells, measure, dash=dash, variant=eps_text(eps_p))
@@ -199,9 +196,6 @@ def inverse_line(like: Series) -> Series:
     x = [float(value) for value in like.x]
     y = [like.y[0] * x[0] / value for value in x]
     return Series("linear speed-up", DARK_GREY, x, y, dash="dotted")
-
-
-# ------------------------------------------------------------------------------------------------------- claims
 
 
 HETEROGENEITY = Claim(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from fed_ucbvi.charts.panels import Dash, Panel, Series
+from fed_ucbvi.charts.panels import DASHES, Dash, Panel, Series
 from fed_ucbvi.core.colours import DARK_GREY
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import Claim, fact, range_text, verdict_of
@@ -36,14 +36,8 @@ FIRST_EPISODES = 1000
 def grids(scale: RunScale) -> Grids:
     """Both bonuses of the theory on GridWorld, identical agents, for a billion episodes."""
     variants = [{"name": OWN, "label": label, "bonus": bonus} for label, bonus in BONUSES.items()]
-    return [
-        scale.grid(
-            variants,
-            environments=[ENVIRONMENT],
-            episodes=[QUICK_EPISODES if scale.quick else EPISODES],
-            agents=QUICK_AGENTS if scale.quick else AGENTS,
-        )
-    ]
+    T, agents = (QUICK_EPISODES, QUICK_AGENTS) if scale.quick else (EPISODES, AGENTS)
+    return [scale.grid(variants, environments=[ENVIRONMENT], episodes=[T], agents=agents)]
 
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
@@ -136,7 +130,7 @@ def _where_the_bound_begins(table: Traces) -> str:
 
 
 def _by_agents(table: Traces) -> list[tuple[Dash, str, Group]]:
-    order = zip(draw.DASHES, table.ordered("agents"), strict=False)
+    order = zip(DASHES, table.ordered("agents"), strict=False)
     return [(dash, f"M = {group['agents']}", group) for dash, group in order]
 
 
@@ -192,7 +186,7 @@ def _speed_up(table: Traces) -> Figure:
     steps = [slope for label in BONUSES for slope in local_slopes(table.having(label=label), regret).values()]
     curves = [
         draw.over_agents(table.having(label=label), regret, dash=dash, variant=label)
-        for dash, label in zip(draw.DASHES, BONUSES, strict=False)
+        for dash, label in zip(DASHES, BONUSES, strict=False)
     ]
     series = [curve for curve in curves if curve is not None]
     series += [inverse_line(curve) for curve in series[:1]]

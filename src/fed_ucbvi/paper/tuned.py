@@ -29,7 +29,7 @@ from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
 from fed_ucbvi.results.statistics import Estimate
-from fed_ucbvi.results.style import colour_of, label_of, marker_of
+from fed_ucbvi.results.style import label_of, marker_of
 
 EPS_P = (0.0, 0.1)
 ALIKE_ONLY = ("concurrent-ucbvi", "fedq-hoeffding")
@@ -49,9 +49,6 @@ PAPER, BEST, UNTUNED = "as in the paper", "tuned", "nothing tuned"
 MARKERS: dict[str, Marker] = {PAPER: "circle", BEST: "cross", UNTUNED: "diamond"}
 TRIAL = "k = "
 RANGE_NAME = "from the least run to the largest"
-
-
-# ------------------------------------------------------------------------------------------------------- what is run
 
 
 def grids(scale: RunScale) -> Grids:
@@ -99,9 +96,6 @@ def tuned_grids(table: Traces, scale: RunScale) -> Grids:
         )
         for (environment, name), (factor, _) in best_factors(table).items()
     ]
-
-
-# ------------------------------------------------------------------------------------------------------------ tuning
 
 
 def _trials(table: Traces, **wanted: str) -> list[Group]:
@@ -169,9 +163,6 @@ def factor_text(factor: float) -> str:
     ('1/4', '2')
     """
     return f"1/{1 / factor:g}" if factor < 1 else f"{factor:g}"
-
-
-# ---------------------------------------------------------------------------------------------------------- verdicts
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
@@ -249,16 +240,13 @@ def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Findin
     return Finding(ratios_at_most(1.0, cells, strictly=True), text, line, NEVER, notes=carried(cells))
 
 
-# ----------------------------------------------------------------------------------------------- figures and table
-
-
 def _tuning_figure(table: Traces) -> Figure:
     def curves(part: Traces) -> Iterator[Series]:
         for name in TUNED:
             if tried := _trials(part, algorithm=name):
                 spreads = [_range(one, regret, np.median) for one in tried]
                 look = {"line": True, "marker": marker_of(name), "band": RANGE_NAME}
-                yield draw.bars(label_of(name), colour_of(name), [*map(factor_of, tried)], spreads, **look)
+                yield draw.bars(name, [*map(factor_of, tried)], spreads, **look)
 
     return Figure(
         "fair_tuning",
@@ -297,15 +285,10 @@ def _range(group: Group, measure: Measure, middle: Callable[..., Any]) -> Estima
 
 def _points(table: Traces, measure: Measure) -> list[Series]:
     return [
-        draw.bars(
-            *(label_of(name), colour_of(name), [label_of(name)], [_range(group, measure, np.mean)]),
-            marker=marker,
-            variant=variant,
-            band=RANGE_NAME,
-        )
+        draw.bars(name, [label_of(name)], [spread], marker=marker, variant=variant, band=RANGE_NAME)
         for variant, marker in MARKERS.items()
         for name in (*TUNED, RECOMMENDED)
-        for group in table.having(label=variant, algorithm=name)
+        for spread in (_range(group, measure, np.mean) for group in table.having(label=variant, algorithm=name))
     ]
 
 

@@ -186,6 +186,13 @@ def mean_value(initial: FloatArray, V: FloatArray) -> float:
     return float(total / m)
 
 
+def evaluate(tables: AgentTables, policy: IndexArray) -> float:
+    """``1/m sum_i V^{i,pi}_1(mu^i)``."""
+    V = np.zeros((len(policy) + 1, *tables.initial.shape))
+    update_values(tables, policy, no_policy(policy), V)
+    return float(mean_value(tables.initial, V))
+
+
 @compiled
 def occupancies(tables: AgentTables, policy: PolicyArray) -> FloatArray:
     """``d^i_h(s)`` of every agent under ``policy``; shape ``(H, S, m)``."""

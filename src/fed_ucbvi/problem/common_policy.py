@@ -35,14 +35,7 @@ import numpy as np
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import FloatArray, IndexArray
-from fed_ucbvi.problem.agent_tables import (
-    AgentTables,
-    action_values,
-    mean_value,
-    no_policy,
-    occupancies,
-    update_values,
-)
+from fed_ucbvi.problem.agent_tables import AgentTables, action_values, evaluate, occupancies
 from fed_ucbvi.problem.dynamic_programming import optimal_values, policy_values
 from fed_ucbvi.problem.sharing_bounds import AllowedArray, own_optima, tighten
 
@@ -104,13 +97,8 @@ def search_common_policy(tables: AgentTables, common: IndexArray, work: int = WO
     search.branch()
     lower = search.lower
     upper = lower if search.closed else min(search.upper, search.own)
-    return CommonOptimum(
-        value=Bracket(lower, upper),
-        policy=search.policy,
-        history_upper=max(search.history_upper, lower),
-        own=max(search.own, lower),
-        nodes=search.nodes,
-    )
+    history_upper, own = max(search.history_upper, lower), max(search.own, lower)
+    return CommonOptimum(Bracket(lower, upper), search.policy, history_upper, own, search.nodes)
 
 
 class _Search:
@@ -185,13 +173,6 @@ class _Search:
                 part[h, s, a] = True
                 self._bound(part, -bound)
         self.upper = max([self.lower, settled, *(-entry[0] for entry in self.open)])
-
-
-def evaluate(tables: AgentTables, policy: IndexArray) -> float:
-    """``1/m sum_i V^{i,pi}_1(mu^i)``."""
-    V = np.zeros((len(policy) + 1, *tables.initial.shape))
-    update_values(tables, policy, no_policy(policy), V)
-    return float(mean_value(tables.initial, V))
 
 
 @compiled

@@ -173,11 +173,8 @@ class Federation:
         """
         if not check_flag(BERNOULLI_REWARDS, wanted):
             return self
-        return replace(
-            self,
-            reward_variances=none_if_zero(self.rewards * (1.0 - self.rewards)),
-            description={**self.description, BERNOULLI_REWARDS: True},
-        )
+        variances = none_if_zero(self.rewards * (1.0 - self.rewards))
+        return replace(self, reward_variances=variances, description={**self.description, BERNOULLI_REWARDS: True})
 
     def __repr__(self) -> str:
         name, sizes = self.description.get("name", "custom"), f"S = {self.states:,}, A = {self.actions:,}"
@@ -189,15 +186,9 @@ class Federation:
         )
 
     def _repr_html_(self) -> str:
-        figures = {
-            "agents": self.agents,
-            "lying": self.agents - len(self.honest),
-            "states": self.states,
-            "actions": self.actions,
-            "horizon": self.horizon,
-            "eps_p": self.eps_p,
-            "eps_r": self.eps_r,
-        }
+        names = ("states", "actions", "horizon", "eps_p", "eps_r")
+        figures = {"agents": self.agents, "lying": self.agents - len(self.honest)}
+        figures |= {name: getattr(self, name) for name in names}
         rows = [(name, number_text(figure)) for name, figure in figures.items()]
         rows += [] if self.reward_variances is None else [("rewards", "random")]
         options = {name: value for name, value in self.description.items() if name not in (*figures, "name", "liars")}

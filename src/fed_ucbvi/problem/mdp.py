@@ -13,7 +13,7 @@ from fed_ucbvi.core.errors import InputError, check_integer, check_positive_inte
 from fed_ucbvi.core.text import html_table
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
-from fed_ucbvi.problem.reward_law import check_variances, none_if_zero
+from fed_ucbvi.problem.reward_law import by_step, check_variances, none_if_zero
 
 
 class Solution(NamedTuple):
@@ -145,9 +145,7 @@ class MDP:
             if sets.shape != shape:
                 raise InputError(f"a policy's sets of actions must have shape (H, S, A) = {shape}, got {sets.shape}.")
             if not sets.any(axis=-1).all() or not (sets >= 0).all() or not np.isfinite(sets).all():
-                raise InputError(
-                    "a policy must have at least one action for each step and state, and no weight below 0."
-                )
+                raise InputError("a policy must have some action for each step and state, and no weight below 0.")
             return np.ascontiguousarray(sets)
         table = whole_numbers("a policy", policy)
         if table.shape != (self.horizon, self.states):
@@ -159,16 +157,7 @@ class MDP:
 
 def check_rewards(rewards: npt.ArrayLike, states: int, actions: int) -> FloatArray:
     """Rewards as a read-only ``(steps, S, A)`` table, or an error."""
-    table = real_numbers("rewards", rewards)
-    if table.ndim == 2:
-        table = table[None]
-    if table.ndim != 3 or table.shape[1:] != (states, actions):
-        raise InputError(
-            f"rewards must have shape (S, A) = ({states}, {actions}), or (H, S, A) if they depend on the "
-            f"step; got {np.shape(rewards)}."
-        )
-    if not np.isfinite(table).all():
-        raise InputError("rewards hold a value that is not a finite number.")
+    table = by_step("rewards", rewards, states, actions)
     if table.min() < 0 or table.max() > 1:
         raise InputError(
             f"rewards must lie in [0, 1]; these span [{table.min():.6g}, {table.max():.6g}]. "

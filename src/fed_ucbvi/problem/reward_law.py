@@ -33,6 +33,20 @@ class Payments(NamedTuple):
     chances: FloatArray
 
 
+def by_step(name: str, given: npt.ArrayLike, states: int, actions: int) -> FloatArray:
+    """A table ``[S,A]`` or ``[H,S,A]`` of finite numbers as ``(steps, S, A)``, or an error."""
+    numbers = real_numbers(name, given)
+    table = numbers[None] if numbers.ndim == 2 else numbers
+    if table.ndim != 3 or table.shape[1:] != (states, actions):
+        raise InputError(
+            f"{name} must have shape (S, A) = ({states}, {actions}), or (H, S, A) if they depend on the step; "
+            f"got {numbers.shape}."
+        )
+    if not np.isfinite(table).all():
+        raise InputError(f"{name} hold a value that is not a finite number.")
+    return table
+
+
 def check_variances(variances: npt.ArrayLike | str, rewards: FloatArray) -> FloatArray:
     """Variances of rewards whose means are ``rewards[steps,S,A]``, as a table.
 
@@ -42,17 +56,9 @@ def check_variances(variances: npt.ArrayLike | str, rewards: FloatArray) -> Floa
         if variances != BERNOULLI:
             raise InputError(f"reward_variances must be a table or '{BERNOULLI}', got '{variances}'.")
         return rewards * (1.0 - rewards)
-    table = real_numbers("reward_variances", variances)
-    table = table[None] if table.ndim == 2 else table
-    states, actions = rewards.shape[1:]
-    steps = {len(rewards), len(table)} if table.ndim == 3 else set()
-    if table.ndim != 3 or table.shape[1:] != (states, actions) or len(steps - {1}) > 1:
-        raise InputError(
-            f"reward_variances must have shape (S, A) = ({states}, {actions}), or (H, S, A) if they depend on the "
-            f"step; got {np.shape(variances)} for rewards of shape {rewards.shape}."
-        )
-    if not np.isfinite(table).all():
-        raise InputError("reward_variances hold a value that is not a finite number.")
+    table = by_step("reward_variances", variances, *rewards.shape[1:])
+    if len({len(rewards), len(table)} - {1}) > 1:
+        raise InputError(f"reward_variances have {len(table)} steps, and rewards {len(rewards)}.")
     most = rewards * (1.0 - rewards)
     outside = (table < -ROUNDING) | (table > most + ROUNDING)
     if outside.any():

@@ -62,17 +62,15 @@ def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]
     return tables, about, common
 
 
-def _check_shapes(
-    path: Path, tables: Mapping[str, npt.NDArray[Any]], kinds: Mapping[str, Kind], horizon: int
-) -> None:
-    sizes: dict[str, int] = {"1": 1, "H": horizon}
+def _check_shapes(path: Path, tables: Mapping[str, npt.NDArray[Any]], kinds: Mapping[str, Kind], H: int) -> None:
+    sizes: dict[str, int] = {"1": 1, "H": H}
     for name, (dtype, shape) in kinds.items():
         table, axes = tables[name], shape.split()
         fits = table.dtype == dtype and table.ndim == len(axes) and 0 not in table.shape
         for axis, length in zip(axes, table.shape, strict=False):
             choices = axis.split("|")
             if choices == ["steps"]:
-                fits &= length in (1, horizon)
+                fits &= length in (1, H)
             fits &= length in [sizes.setdefault(choices[0], length), *(sizes[choice] for choice in choices[1:])]
         if not fits:
             raise InputError(

@@ -22,13 +22,7 @@ Outcome = Literal["holds", "holds partly", "at the limit", "undecided", "does no
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels side by side.
-
-    Attributes:
-        id: name of its files: letters, digits, ``-`` and ``_``.
-        title: the finding, in one sentence; written on the page, not in the pictures.
-        caption: setting, what bands mean, where in the paper.
-    """
+    """Panels side by side; the id names files, the title says the finding, on the page but not in the pictures."""
 
     id: str
     title: str
@@ -55,15 +49,11 @@ class Verdict:
     """A claim, what was measured, and whether it holds by a rule stated beforehand.
 
     Attributes:
-        claim: in the words of the paper.
-        place: where the paper makes it.
-        measured: the figures.
+        claim: in the words of the paper; ``name`` is the same in a few, and ``place`` where it makes it.
         rule: when it would hold, partly hold, not hold or stay undecided.
-        outcome: the result of the rule.
         summary: what was measured in one short line, written beside claim and outcome.
         seeds: how many runs it rests on; of an undecided claim, also how many would decide it.
         detail: what else a reader should know, such as how constants were tuned; none if empty.
-        name: the claim in a few words.
         ours: whether it is a claim of this package, not of the paper.
         open: settings of runs whose further seeds would decide, and which seeds (the next if none are named).
     """
@@ -95,13 +85,7 @@ class Section:
 
 @dataclass(frozen=True)
 class PageContent:
-    """The whole.
-
-    Attributes:
-        text: paragraphs before the first section.
-        sections: in order; the outcomes of all sections' claims are gathered at the top of the page.
-        provenance: exact parameters and versions, ready for JSON.
-    """
+    """The whole: paragraphs, sections, whose outcomes are gathered at the top of the page, and exact parameters."""
 
     title: str
     text: Sequence[str]

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.charts.panels import Dash, Panel, Series
+from fed_ucbvi.charts.panels import DASHES, Panel, Series
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.text import shortened
 from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table
@@ -20,7 +20,6 @@ from fed_ucbvi.results.run_table import ENVIRONMENT_SIZES, apart, key_of, label,
 from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate, mean_interval
 from fed_ucbvi.results.style import colour_of, different_colours, label_of, marker_of
 
-DASHES: tuple[Dash, ...] = get_args(Dash)
 MAX_CARRIED = 3
 """The most groups whose means are said to be carried by a few runs."""
 FAILING_TEXT = f"Failing: with more than {FAILING:g} times the median regret, and the 95 % interval of their share."
@@ -44,10 +43,11 @@ def cell_text(group: Group) -> str:
     return f"M = {group['agents']} and {eps_text(group['eps_p'])}"
 
 
-def bars(name: str, colour: str, x: Sequence[Any], spreads: Iterable[Estimate], **style: Any) -> Series:
-    """Points with bars from the low to the high end of each estimate."""
+def bars(algorithm: str, x: Sequence[Any], spreads: Iterable[Estimate], **style: Any) -> Series:
+    """Points with bars from the low to the high end of each estimate, in an algorithm's colour unless said."""
     y, low, high = zip(*spreads, strict=True)
-    return Series(name, colour, x, y, low, high, **{"line": False, "band": INTERVAL_NAME, **style})
+    look = {"name": label_of(algorithm), "colour": colour_of(algorithm), "line": False, "band": INTERVAL_NAME}
+    return Series(x=x, y=y, low=low, high=high, **{**look, **style})
 
 
 def band_text(table: Iterable[Group]) -> str:

@@ -23,15 +23,10 @@ from fed_ucbvi.results.run_table import LABELS, RunGroup, RunTable
 
 @dataclass(frozen=True)
 class Trace:
-    """A finished run in brief.
+    """A finished run in brief: regret, rounds that ended and their bytes, both ways, at ``points``.
 
-    Attributes:
-        rules_fired: rounds by the rule that triggered them.
-        points: numbers of episodes, from 0 to T, evenly on a logarithmic axis, with T/2 and powers of ten.
-        regret_so_far: the common regret at these points.
-        rounds_so_far: rounds that ended by then.
-        bytes_so_far: bytes of these rounds, both ways.
-        fingerprint: equal for two runs whose rounds agree in length and regret, and different otherwise.
+    These are numbers of episodes from 0 to T, evenly on a logarithmic axis, with T/2 and powers of ten. Fingerprints
+    are equal for two runs whose rounds agree in length and regret, and different otherwise.
     """
 
     about: About

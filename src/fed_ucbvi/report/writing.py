@@ -65,16 +65,10 @@ ON_PAGE: vega.Spec = {
 def write_report(report: PageContent, folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Path]:
     """Write a report and replace an earlier one, if there is one; other files in ``folder`` are not touched.
 
-    All files are first written to a temporary place and moved only when all of them are complete.
-
-    Args:
-        report: what to write; an error is raised before anything is written if it cannot be drawn.
-        folder: where; made if needed.
-        progress: called with the number of figures drawn and of all figures.
-
-    Returns:
-        The files: ``index.html``, ``verdicts.json``, for each figure ``figures/ID.png``, ``.pdf`` and ``.parquet``,
-        for each table ``tables/ID.csv`` and ``.parquet``.
+    All files are first written to a temporary place and moved only when all of them are complete; what cannot be
+    drawn is an error before that. ``progress`` is called with the number of figures drawn and of all. Returned are
+    the files: ``index.html``, ``verdicts.json``, for each figure ``figures/ID.png``, ``.pdf`` and ``.parquet``, for
+    each table ``tables/ID.csv`` and ``.parquet``.
     """
     report = with_printable_texts(report)
     check_report(report)
@@ -147,9 +141,6 @@ def _parquet(frame_of: Callable[[Any], pl.DataFrame], content: Figure | Table) -
     return buffer.getvalue()
 
 
-# ---------------------------------------------------------------------------------------------------------- the data
-
-
 def figure_frame(figure: Figure) -> pl.DataFrame:
     """One row for each point: panel, series, variant, x, y, low, high; exactly the numbers that are drawn.
 
@@ -199,9 +190,6 @@ def _column(name: str, cells: list[str | int | float | None]) -> pl.Series:
 def _as_text(value: str | float) -> str:
     """A text as it is, a number in as many digits as it takes to read it back."""
     return value if isinstance(value, str) else repr(value.item() if hasattr(value, "item") else value)
-
-
-# ---------------------------------------------------------------------------------------------------------- the page
 
 
 def render_page(report: PageContent) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.version import PROGRAM, __version__
-from fed_ucbvi.results.recommendations import are_alike, is_known
+from fed_ucbvi.results.recommendations import is_known
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm, Setting
@@ -95,13 +95,14 @@ class About:
         environment: dict[str, Any] = {"name": "custom"}
         if federation is not None:
             environment, common = dict(federation.description), federation.common
+            mdps_known = is_known(federation)
             known |= {
                 "layout": federation.layout,
                 "eps_r": federation.eps_r,
                 "optimal_value": float(common.initial @ common.solve().V[0]),
                 "best_common_value": federation.best_common_value,
-                "own_optimal_value": federation.common_optimum.own if is_known(federation) else math.nan,
-                "alike": are_alike(federation),
+                "own_optimal_value": federation.common_optimum.own if mdps_known else math.nan,
+                "alike": federation.alike if mdps_known else None,
             }
         return cls(
             algorithm=name,

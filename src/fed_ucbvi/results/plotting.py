@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, compress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.charts.panels import Board, Dash, Panel, Scale, Series, log_scale
+from fed_ucbvi.charts.panels import DASHES, Board, Dash, Panel, Scale, Series, log_scale
 from fed_ucbvi.charts.picture import PIXELS_PER_INCH, Picture
 from fed_ucbvi.charts.vega import MAX_COLUMNS, WIDTH
 from fed_ucbvi.core.colours import DARK_GREY, PALETTE, Marker, check_colour
@@ -40,7 +40,6 @@ MAX_CURVES, MAX_FACETS = 10, 12
 """The most curves that can be told apart in a panel, and the most facets of a picture."""
 REWARD = "Mean reward an episode so far"
 ROUNDS = "Communication rounds so far"
-DASHES: tuple[Dash, ...] = get_args(Dash)
 
 
 def plot_run(run: RunData, path: str | Path | None = None, *, step: int | None = None) -> Picture:

@@ -40,15 +40,11 @@ class LearntPolicy:
 
     Attributes:
         table: the action of every step and state.
-        actions: A.
-        environment: the description of the environment.
         value: what it is worth in the common MDP; NaN where that is unknown.
         run: the run's identifier, where it has one.
-        rounds: after how many rounds it was recommended.
-        episodes: after how many episodes of the agent that had played most.
+        rounds: after how many it was recommended, and after how many ``episodes`` of the agent that had played most.
         final: whether the run was over then.
-        signature: the server's, in base64; empty if nobody has signed it.
-        certificate: that of the server.
+        signature: the server's, in base64, whose ``certificate`` follows; empty if nobody has signed it.
         guarantee: what a run certified of this policy, if it did; it is under the signature.
     """
 

@@ -48,14 +48,9 @@ plan."""
 class RecommendationRow(NamedTuple):
     """What is kept of a recommendation, as it is saved. Unknown numbers are NaN.
 
-    Attributes:
-        round: the number of rounds played.
-        episodes: of the agent that has played most.
-        optimistic: the first value of the gap.
-        estimated: the second.
-        value: the true value of the policy, averaged over agents, each in its own MDP.
-        messages_up: of the recommendation alone, like the next three; the last row of a complete run includes the
-            policy that is sent to all agents at the end.
+    ``episodes`` are those of the agent that has played most, ``optimistic`` and ``estimated`` the values of the gap.
+    ``value`` is the true one of the policy, averaged over agents, each in its own MDP. Messages and bytes are of the
+    recommendation alone; the last row of a complete run includes the policy sent to all agents at the end.
     """
 
     round: int
@@ -74,13 +69,7 @@ COLUMNS = column_types(RecommendationRow)
 
 @dataclass(frozen=True)
 class Recommended:
-    """A recommended policy.
-
-    Attributes:
-        policy: ``(H, S)``.
-        V: the planner's values ``(H+1, S)``; NaN where nothing was planned.
-        kind: one of :data:`KINDS`.
-    """
+    """A policy ``(H, S)``, one of :data:`KINDS`; the planner's values ``(H+1, S)``, NaN if nothing was planned."""
 
     policy: IndexArray
     V: FloatArray
@@ -129,12 +118,9 @@ class Certificate:
         delta: the probability that something here is wrong.
         episodes: of all agents in which the policy itself was played.
         at_least: what it is worth, from these episodes alone.
-        compared_with: see ``kind``.
         model_at_least: what it is worth by the counts of all episodes, if the states are all that matters; NaN where
             nobody has worked it out.
-        rounds: of the run, when it was issued.
-        played: episodes per agent, then.
-        date: then, in UTC.
+        rounds: of the run, when it was issued; likewise ``played``, episodes per agent, and ``date``, in UTC.
         assumed: in words.
     """
 
@@ -212,11 +198,6 @@ def mean_of_known(by_agent: FloatArray) -> float:
 def is_known(federation: Federation) -> bool:
     """Whether the agents' MDPs are known. They are not in a live run without a table."""
     return not bool(np.isnan(federation.common.rewards).any())
-
-
-def are_alike(federation: Federation) -> bool | None:
-    """Whether all honest agents have the same MDP; None if that is unknown."""
-    return federation.alike if is_known(federation) else None
 
 
 def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:

@@ -238,26 +238,20 @@ def episodes_per_agent(records: Columns) -> FloatArray:
 
 
 def replay(
-    records: Columns,
-    recommendations: Columns,
-    *,
-    planned_episodes: int,
-    rules: Sequence[str],
-    units: Units,
-    horizon: int,
+    records: Columns, recommendations: Columns, *, episodes: int, rules: Sequence[str], units: Units, horizon: int
 ) -> Iterator[RoundRecord]:
     """What ``on_round`` was called with, from the tables of a run, but for ``seconds``, which are not saved: NaN.
 
-    ``planned_episodes`` is T; a live run that agents have joined may have more per agent, and then that is given.
+    ``episodes`` is T; a live run that agents have joined may have more per agent, and then that is given.
     """
     recommended = zip(*(recommendations[name].tolist() for name in ("round", "optimistic", "estimated")), strict=True)
     by_round = {int(number): (optimistic, estimated) for number, optimistic, estimated in recommended}
     values, totals = (math.nan, math.nan), Totals()
-    planned_episodes = max([planned_episodes, *episodes_per_agent(records)[-1:].astype(int).tolist()])
+    planned = max([episodes, *episodes_per_agent(records)[-1:].astype(int).tolist()])
     for row in rows_of(records):
         totals.add(RoundRow(*row))
         values = by_round.get(totals.rounds, values)
-        yield totals.record(rules, planned_episodes, values).in_units(units, horizon)
+        yield totals.record(rules, planned, values).in_units(units, horizon)
 
 
 OnRound = Callable[[RoundRecord], None]

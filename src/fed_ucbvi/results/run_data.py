@@ -331,8 +331,6 @@ class RunData(Tabled):
         )
 
 
-# ------------------------------------------------------------------------------------------------------------ curves
-
 Curve = Callable[[RunData, CountArray], FloatArray | CountArray]
 """A quantity of a run, at each of the given numbers of episodes."""
 
@@ -357,12 +355,9 @@ def points_of(played: int, ends: FloatArray | Sequence[float] = ()) -> CountArra
 
 
 class LearningCurve(NamedTuple):
-    """A curve; each point stands for the rounds since the one before.
+    """Each point stands for the rounds since the one before: the mean reward of an episode, in the original units.
 
-    Attributes:
-        episodes: per agent, at the end of these rounds.
-        mean: the reward of an episode, over all their episodes and agents, in the environment's own units.
-        error: the standard error of this mean; NaN where only sums of rewards were observed.
+    Its standard error is NaN where only sums of rewards were observed; ``episodes`` are per agent, at the end.
     """
 
     episodes: FloatArray
@@ -396,9 +391,6 @@ def learning_curve(run: RunData, bins: int = 60) -> LearningCurve:
     error = np.sqrt(np.where(count > 1, variance, math.nan) / count)
     units, H = Units.of(run.about.environment), run.about.horizon
     return LearningCurve(last, H * units.offset + units.scale * mean, units.scale * error)
-
-
-# ------------------------------------------------------------------------------------------------------- subscribers
 
 
 class Subscriber:

@@ -201,9 +201,6 @@ def setting_text(name: str, value: Any) -> str:
     return f"{LETTERS.get(name, name.partition('.')[2] or name)} = {shortened(text, 24)}"
 
 
-# ------------------------------------------------------------------------------------------------------------ tables
-
-
 class Pairs(NamedTuple, Generic[R]):
     """A measure of a group, x, and of another, y, over the seeds that both have, in the order of the first."""
 

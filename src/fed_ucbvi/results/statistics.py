@@ -46,14 +46,9 @@ class Estimate(NamedTuple):
 class Summary(NamedTuple):
     """What :func:`summarise` finds about the runs of a group.
 
-    Attributes:
-        low: lower end of the mean's 95 % interval; the mean itself for a single run.
-        high: upper end.
-        deviation: the standard deviation; NaN for a single run.
-        median: rare runs that fail do not move it.
-        failing: how many runs have more than :data:`FAILING` times the median.
-        failing_low: lower end of the 95 % interval of the share of runs that fail (:func:`share_interval`).
-        failing_high: upper end.
+    ``low`` and ``high`` are the ends of the mean's 95 % interval (the mean itself for a single run), ``deviation``
+    the standard deviation (NaN for a single run). ``failing`` runs have more than :data:`FAILING` times the median,
+    which they do not move; ``failing_low`` and ``failing_high`` are the ends of the 95 % interval of their share.
     """
 
     runs: int
@@ -73,16 +68,10 @@ class Summary(NamedTuple):
 
 
 class PairedDifference(NamedTuple):
-    """What :func:`paired_difference` finds about ``x - y``.
+    """What :func:`paired_difference` finds about ``x - y``: the mean over so many ``seeds``, and its 95 % interval.
 
-    Attributes:
-        estimate: the mean of the differences.
-        low: lower end of its 95 % interval; minus infinity for a single pair.
-        high: upper end; infinity for a single pair.
-        median: the median of the differences, which no single pair decides.
-        lower: in how many pairs x is lower than y.
-        seeds: how many pairs there are.
-        seeds_needed: see :func:`seeds_needed`; None where no number would do.
+    ``low`` and ``high`` are infinite for a single pair. No single pair decides the ``median`` of the differences;
+    ``lower`` says in how many pairs x is lower than y. For ``seeds_needed`` see the function of this name.
     """
 
     estimate: float

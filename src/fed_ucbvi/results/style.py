@@ -15,11 +15,7 @@ def different_colours(wanted: Sequence[str]) -> list[str]:
 
 
 def colour_of(algorithm: str) -> str:
-    """The colour of an algorithm that is drawn beside none without a colour of its own.
-
-    >>> colour_of("fed-ucbvi")
-    '#0072B2'
-    """
+    """The colour of an algorithm that is drawn beside none without a colour of its own."""
     return different_colours([own_colour(algorithm)])[0]
 
 
@@ -34,11 +30,7 @@ def own_colour(algorithm: str) -> str:
 
 
 def marker_of(algorithm: str) -> Marker:
-    """The marker of an algorithm's points, by its recorded name.
-
-    >>> marker_of("fed-ucbvi")
-    'cross'
-    """
+    """The marker of an algorithm's points, by its recorded name."""
     kind = known_class(algorithm)
     return "none" if kind is None else kind.marker
 

@@ -20,17 +20,10 @@ EXECUTORS = ("local", "ray")
 
 @dataclass
 class SweepOutcome:
-    """How a sweep went.
+    """How a sweep went: of its ``runs``, how many were done now, and skipped because they had been made earlier.
 
-    Attributes:
-        name: the sweep's.
-        out: its folder.
-        runs: how many runs it has.
-        done: runs made now.
-        skipped: runs made earlier.
-        failed: the error of each run that failed, by id.
-        damaged: ids of runs that were made again because their files were damaged.
-        seconds: how long it took.
+    ``failed`` has the error of each run that failed, by id; ``damaged`` the ids of runs that were made again because
+    their files were damaged.
     """
 
     name: str

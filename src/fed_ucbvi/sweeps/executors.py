@@ -6,25 +6,72 @@ its Ray node is started again elsewhere. Its file depends only on its parameters
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
+import threading
+import traceback
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
+from dataclasses import replace
+from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NamedTuple
 
+from fed_ucbvi.core.compiling import use_one_thread
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.sweeps.job import Job
-from fed_ucbvi.sweeps.worker import Made, make, one_thread, serve
+
+
+class Made(NamedTuple):
+    """The result of a job: the content of its file and the seconds of the run; or, in one line, why it failed."""
+
+    content: bytes = b""
+    seconds: float = 0.0
+    error: str = ""
+    traceback: str = ""
+
 
 Results = Generator[tuple[Job, Made], None, None]
 """What an executor yields: each job when it ends, with its result. Closing the generator stops running jobs."""
 
 ATTEMPTS = 4
 """How often a run is started if it is lost each time, with its node, its process or its result."""
+
+
+def make(content: Mapping[str, Any]) -> Made:
+    """Make the run that a job's content describes, on one thread, because there is a process for every core.
+
+    The file does not contain how long the run took, so that the same run always gives the same bytes.
+    """
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    use_one_thread()
+    try:
+        run = Job(**content).complete().run()
+        return Made(replace(run, wall_seconds=math.nan).to_bytes(), run.wall_seconds)
+    except Exception as error:
+        return Made(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+
+
+def serve(line: Connection) -> None:
+    """In a process of its own: report that it is ready, then make runs until the parent closes the pipe or dies."""
+    parent = parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    line.send(None)
+    while True:
+        try:
+            content = line.recv()
+        except EOFError:
+            return
+        line.send(make(content))
 
 
 class Worker:
@@ -148,5 +195,4 @@ def _task(content: Mapping[str, Any], place: str) -> Made:
     """Make a run, in the folder where the sweep was started if the node has it, to find files and modules."""
     with suppress(OSError):
         os.chdir(place)
-    one_thread()
     return make(content)

@@ -35,9 +35,9 @@ from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.results.about import versions
 from fed_ucbvi.results.run import Run
+from fed_ucbvi.sweeps.executors import Made
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
-from fed_ucbvi.sweeps.worker import Made
 
 FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 2

@@ -324,50 +324,30 @@ def rounds_bound(
     are at most ``log(M T / nu) / log(9/7)``. With three agents or more this is below ``R_max``. With one or two it is
     not, because ``R_max`` leaves out the first visits. There are never more rounds than episodes.
 
-    ``rule="global"`` means the global rule everywhere, as in Fed-KL-UCBVI: see
-    :func:`kl_rounds_bound`. Only it has ``stationary`` counts and ``min_round_growth``.
+    ``rule="global"`` means the global rule everywhere, as in Fed-KL-UCBVI; only it has ``stationary`` counts and
+    ``min_round_growth``. Theorem 4 of ``docs/kl_regret.md`` bounds its rounds, with the last one, with probability
+    ``1 - delta`` at least. For each (h,s,a) there are ``M + (M + 1/2) log T`` for sure, and
+    ``M + 1 + (M + 1/2) log k + log(T/k) / log(5/4)`` with ``k = 8 log(2 S A H M T / delta)`` with that probability if
+    agents are alike (``eps_p = 0``). If stationary, for each (s,a), with ``T H`` for T, and
+    ``k = 8 H log(2 S A M T / delta)``. With ``min_round_growth`` rho, ``2 + log(T) / log(1 + rho)`` for sure.
     """
     check_choice("rule", rule, RULES)
     check_sizes(S, A, H, M, T, eps_p, 0.0, delta)
+    check_number("min_round_growth", min_round_growth, at_least=0)
     if rule == "global":
-        return kl_rounds_bound(
-            S, A, H, M, T, delta, alike=eps_p == 0, stationary=stationary, min_round_growth=min_round_growth
-        )
+        cells, longest = (S * A, T * H) if stationary else (S * A * H, T)
+        k = 8 * (H if stationary else 1) * math.log(2 * cells * M * T / delta)
+        most = M + (M + 0.5) * math.log(longest)
+        if eps_p == 0:
+            most = min(most, M + 1 + (M + 0.5) * math.log(k) + max(0.0, math.log(longest / k)) / math.log(1.25))
+        rounds = min(float(T), 1 + cells * most)
+        return min(rounds, 2 + math.log(T) / math.log1p(min_round_growth)) if min_round_growth > 0 else rounds
     if stationary or min_round_growth:
         raise InputError('stationary counts and min_round_growth go with rule="global" only.')
     nu = threshold_nu(S, A, H, M, T, eps_p, delta)
     local = M * (1 + math.log2(min(nu / M, T))) + 1
     growth = max(0.0, math.log(T * M / nu)) / math.log(9 / 7)
     return min(float(T), S * A * H * (local + growth))
-
-
-def kl_rounds_bound(
-    S: int,
-    A: int,
-    H: int,
-    M: int,
-    T: int,
-    delta: float,
-    *,
-    alike: bool = True,
-    stationary: bool = False,
-    min_round_growth: float = 0.0,
-) -> float:
-    """Theorem 4 of ``docs/kl_regret.md``: rounds, the last one included, with probability ``1 - delta`` at least.
-
-    For each (h,s,a), ``M + (M + 1/2) log T`` for sure, and ``M + 1 + (M + 1/2) log k + log(T/k) / log(5/4)`` with
-    ``k = 8 log(2 S A H M T / delta)`` with that probability if agents are ``alike``. If stationary, for each (s,a),
-    with ``T H`` for T, and ``k = 8 H log(2 S A M T / delta)``. With ``min_round_growth`` rho,
-    ``2 + log(T) / log(1 + rho)`` for sure.
-    """
-    check_sizes(S, A, H, M, T, 0.0, 0.0, delta)
-    check_number("min_round_growth", min_round_growth, at_least=0)
-    cells, longest = (S * A, T * H) if stationary else (S * A * H, T)
-    k = 8 * (H if stationary else 1) * math.log(2 * cells * M * T / delta)
-    sure = M + (M + 0.5) * math.log(longest)
-    likely = M + 1 + (M + 0.5) * math.log(k) + max(0.0, math.log(longest / k)) / math.log(1.25)
-    rounds = min(float(T), 1 + cells * (min(sure, likely) if alike else sure))
-    return min(rounds, 2 + math.log(T) / math.log1p(min_round_growth)) if min_round_growth > 0 else rounds
 
 
 def first_episode(holds: Callable[[int], bool], start: int = 1) -> int | None:

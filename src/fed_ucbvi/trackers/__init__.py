@@ -25,14 +25,14 @@ FIGURES = (
     *("round", "length", "synchronisations", "requests", "regret", "reward"),
     *("optimistic_value", "recommended_value", "gap", "bytes_up", "bytes_down", "seconds"),
 )
-"""What is kept of a round, by the names of :class:`~fed_ucbvi.results.round_record.RoundRecord`."""
+"""The logged figures of a round, by the names of :class:`~fed_ucbvi.results.round_record.RoundRecord`."""
 RESULTS = ("regret", "average_reward", "value", "simple_regret", "estimated_value", "wall_seconds")
-"""What is kept of a whole run, under ``final_NAME``, by the names of :class:`~fed_ucbvi.results.run.Run`; in the
-environment's own units, as rounds are."""
+"""The logged figures of a whole run, under ``final_NAME``, by the names of :class:`~fed_ucbvi.results.run.Run`; in
+the environment's own units, as rounds are."""
 SECONDS_TO_DISK = 2
-"""How old what TensorBoard has not yet written to disk can be."""
+"""Between two writes of TensorBoard to disk."""
 MAX_WAITING, SECONDS_WAITING = 500, 2.0
-"""MLflow is sent figures together: so many, or those of so many seconds. It takes a thousand at a time."""
+"""Figures are sent to MLflow in batches: of this number, or after these seconds. It accepts a thousand at a time."""
 MAX_ROUNDS_WAITING = 1_000
 """Rounds that may wait for slow trackers."""
 LONGEST_VALUE = 500
@@ -45,7 +45,7 @@ def results_of(run: RunData) -> dict[str, float]:
 
 
 def parameters_of(run: RunData) -> dict[str, Any]:
-    """The settings of a run, its seeds and its driver, by name; a number that nobody knows is ``unknown``."""
+    """The settings of a run, its seeds and its driver, by name; an unknown number is ``unknown``."""
     seeds = {"seed" if name == "run" else f"environment.{name}": seed for name, seed in seeds_of(run.about)}
     named = {**settings_of(run.about), **seeds, "driver": run.about.driver}
     return {name: "unknown" if value != value else value for name, value in named.items()}
@@ -56,7 +56,7 @@ def _known(figures: Mapping[str, float]) -> dict[str, float]:
 
 
 class Tracker(Subscriber, ABC):
-    """A callback for ``on_round`` that hands figures on, against the number of episodes; use it in a ``with`` block.
+    """A callback for ``on_round`` that logs figures against the number of episodes; use it in a ``with`` block.
 
     Args:
         every: log every n-th round, from the first on; the last round is logged in any case.
@@ -252,7 +252,7 @@ TRACKERS = {
 
 
 def make_tracker(text: str, every: int = 1) -> Tracker:
-    """A callback for ``on_round`` that hands figures to an experiment tracker; use it in a ``with`` block.
+    """A callback for ``on_round`` that logs to an experiment tracker; use it in a ``with`` block.
 
     ``with make_tracker("tensorboard:logs/first") as track: track.finish(run(..., on_round=track))``
 
@@ -284,7 +284,7 @@ class Tracking(Subscriber):
     Args:
         texts: as :func:`make_tracker` takes them.
         every: log every n-th round.
-        warn: is told of a tracker that fails. The run continues without it.
+        warn: is called with a message when a tracker fails. The run continues without it.
     """
 
     def __init__(self, texts: Iterable[str], every: int, warn: Callable[[str], None]) -> None:

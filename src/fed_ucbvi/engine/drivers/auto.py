@@ -14,7 +14,7 @@ import numpy as np
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played
 from fed_ucbvi.engine.drivers.counts import CountsDriver
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tied, weight
@@ -32,13 +32,11 @@ class AutoDriver(FleetDriver):
         self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
         self._trial = EPISODES_PER_STATE * fleet.initial.shape[1]
 
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         trial = min(self._trial, most)
         by_cell = limits.reshape((len(limits), -1))
         if most > trial and (
-            not asking or _looks_longer(*self._first_agent, policy, by_cell, len(self.visits), trial)
+            not asking or _looks_longer(self._first_agent, policy, by_cell, len(self.visits), trial)
         ):
             return self._counts.extend(policy, limits, first, most, asking)
         length, asked = self._episodes.extend(policy, limits, first, trial, asking)
@@ -50,9 +48,7 @@ class AutoDriver(FleetDriver):
 
 @compiled
 def _looks_longer(
-    successors: IndexArray,
-    probabilities: FloatArray,
-    initial: FloatArray,
+    first_agent: tuple[IndexArray, FloatArray, FloatArray],
     policy: PolicyArray,
     limits: CountArray,
     agents: int,
@@ -64,7 +60,7 @@ def _looks_longer(
     a Poisson stream whose rate is the sum of their occupancies. Where ``limits`` has one row it is every agent's.
     """
     alike = agents // len(limits)
-    d = _occupancy_by_cell(state_occupancy(successors, probabilities, initial, policy), policy, limits.shape[1])
+    d = _occupancy_by_cell(state_occupancy(*first_agent, policy), policy, limits.shape[1])
     soonest, rate = 1e300, 0.0
     for i in range(len(limits)):
         for cell in range(len(d)):

@@ -26,16 +26,21 @@ class RoundEnd(NamedTuple):
     """How a round ended.
 
     ``requests`` is the number of agents that requested a synchronisation at its last episode (0 where it was cut
-    short). The agent on record is the one with the lowest number, at the first cell where its budget was reached.
-    Where visits are counted over all steps together, ``step`` is -1.
+    short). The agent on record is the one with the lowest number, at the first cell where its budget was reached, by
+    the ``rule`` of that cell. Where visits are counted over all steps together, ``step`` is -1.
     """
 
     length: int
-    requests: int
-    agent: int
-    step: int
-    state: int
-    action: int
+    requests: int = 0
+    agent: int = -1
+    step: int = -1
+    state: int = -1
+    action: int = -1
+    rule: int = -1
+
+
+Played = tuple[int, bool]
+"""How many episodes were played, and whether there was a request after the last of them."""
 
 
 class Buffers(Protocol):
@@ -82,13 +87,8 @@ class Driver(ABC):
         self.clear()
 
     @abstractmethod
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
-        """Continue the round by at most ``most`` episodes, from number ``first`` on, until a request if ``asking``.
-
-        The number of episodes, and whether there was a request.
-        """
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
+        """Continue the round by at most ``most`` episodes from number ``first`` on, until a request if ``asking``."""
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
         """Take back ``count`` episodes from number ``first`` on."""
@@ -100,18 +100,29 @@ class Driver(ABC):
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
         """How the round ended after ``length`` episodes."""
-        requesters, agent, cell = self._requester(budgets.limits, length >= budgets.min_length(first))
-        return stop_at(length, requesters, agent + self.first_agent, cell, policy, self.counting)
+        return self.end(length, self._requester(budgets.limits, length >= budgets.min_length(first)), policy, budgets)
+
+    def end(self, length: int, found: tuple[int, int, int], policy: PolicyArray, budgets: Budgets) -> RoundEnd:
+        """How a round of that length ended, whose ``(requesters, agent, cell)`` are those that were ``found``."""
+        requests, agent, cell = found
+        if not requests:
+            return RoundEnd(length)
+        if self.counting is Counting.POLICY:
+            step, state = divmod(cell, policy.shape[1])
+            action = int(policy[step, state])
+        else:
+            rest, action = divmod(cell, policy.shape[2])
+            step, state = divmod(rest, policy.shape[1])
+        step, rule = -1 if self.counting is Counting.STATIONARY else step, int(budgets.rule.flat[cell])
+        return RoundEnd(length, requests, self.first_agent + agent, step, state, action, rule)
 
     def _requester(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
         """``(requesters, agent, cell)`` as of :func:`find_requester`, if agents may make requests."""
         return find_requester(self.visits, limits) if asking else (0, -1, -1)
 
 
-def play_until(
-    driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, played: int, until: int
-) -> tuple[int, bool]:
-    """Continue a round of which ``played`` episodes are played; how many are now, and whether there is a request.
+def play_until(driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, played: int, until: int) -> Played:
+    """Continue a round of which ``played`` episodes are played; how many are now.
 
     Until a round has its least length (see :class:`~fed_ucbvi.algorithms.base.Budgets`) nobody makes a request. Then
     agents that have reached their budgets make theirs at once.
@@ -241,28 +252,6 @@ def one_if_shared(table: FloatArray) -> FloatArray:
 def starts_in(visits: CountArray) -> CountArray:
     """Where episodes began ``(rows, S)``, from visits by step ``(rows, *cell)``."""
     return visits[:, 0] if visits.ndim == 3 else np.asarray(visits[:, 0].sum(axis=2))
-
-
-def stop_at(length: int, requests: int, agent: int, cell: int, policy: PolicyArray, counting: Counting) -> RoundEnd:
-    """The :class:`RoundEnd` of a round: ``agent`` is the first with a request, at ``cell``, if ``requests > 0``."""
-    if not requests:
-        return RoundEnd(length, 0, -1, -1, -1, -1)
-    if counting is Counting.POLICY:
-        step, state = divmod(cell, policy.shape[1])
-        return RoundEnd(length, requests, agent, step, state, int(policy[step, state]))
-    rest, action = divmod(cell, policy.shape[2])
-    step, state = divmod(rest, policy.shape[1])
-    return RoundEnd(length, requests, agent, -1 if counting is Counting.STATIONARY else step, state, action)
-
-
-def rule_at(stop: RoundEnd, budgets: Budgets) -> int:
-    """The rule by which the agent on record made its request; -1 if none did."""
-    if not stop.requests:
-        return -1
-    rule = budgets.rule
-    if rule.ndim == 2:
-        return int(rule[stop.step, stop.state])
-    return int(rule[max(stop.step, 0), stop.state, stop.action])
 
 
 class FleetDriver(Driver):

@@ -31,7 +31,7 @@ from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, one_if_shared, touch
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, one_if_shared, touch
 from fed_ucbvi.engine.drivers.episodes import listed
 
 
@@ -92,9 +92,7 @@ class CountsDriver(FleetDriver):
         equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
         self._equal = conditional_shares(equal)
 
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         fleet = self.fleet
         return _collect(
             AgentModel(fleet.successors, self._shares, self._initial_shares),
@@ -105,9 +103,7 @@ class CountsDriver(FleetDriver):
             fleet.first_agent,
             first,
             most,
-            *fleet.flat,
-            fleet.counted_starts,
-            fleet.touched,
+            (*fleet.flat, fleet.counted_starts, fleet.touched),
             self._blocks,
         )
 
@@ -122,15 +118,12 @@ def _collect(
     first_agent: int,
     first: int,
     most: int,
-    transitions: CountArray,
-    visits: CountArray,
-    starts: CountArray,
-    touched: VisitedCells,
+    buffers: tuple[CountArray, CountArray, CountArray, VisitedCells],
     blocks: Block,
-) -> tuple[int, bool]:
+) -> Played:
     """Add the counts of the episodes from ``first`` on to the buffers; their number, and if there was a request."""
-    m = len(visits)
-    H, S, W, K = blocks.flows.shape[1:]
+    transitions, visits, starts, touched = buffers
+    m, (H, S, W, K) = len(visits), blocks.flows.shape[1:]
     stationary = len(starts) > 0
     pooled = transitions.shape[0] < m
     length = most

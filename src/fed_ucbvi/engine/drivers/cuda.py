@@ -22,7 +22,7 @@ from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting, Setting
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, RoundEnd, stop_at
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, RoundEnd
 from fed_ucbvi.engine.drivers.episodes import cumulative, listed
 from fed_ucbvi.problem.federation import Federation
 
@@ -161,11 +161,9 @@ class CudaDriver(FleetDriver):
             self._board.copy_to_host(self._now)
         self._read()
         agent, cell = divmod(int(self._now[kernels.FIRST]), self.visits.size)
-        return stop_at(length, int(self._now[kernels.REQUESTERS]), agent, cell, policy, self.counting)
+        return self.end(length, (int(self._now[kernels.REQUESTERS]), agent, cell), policy, budgets)
 
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         """Where agents may make requests, the round is finished in the same go."""
         played, kernels = 0, self._kernels
         while played < most:

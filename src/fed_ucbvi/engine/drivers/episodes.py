@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns
+from fed_ucbvi.algorithms.return_bounds import record_returns
 from fed_ucbvi.core.compiling import compiled, compiled_parallel, embedded, inner, prange, threads
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import EPISODES, TIES, philox, unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Sizes, drop_untouched, one_if_shared
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, Sizes, drop_untouched, one_if_shared
 from fed_ucbvi.engine.drivers.rewards import payments_of
 from fed_ucbvi.problem.dynamic_programming import tied
 from fed_ucbvi.problem.federation import Federation
@@ -65,9 +65,7 @@ class EpisodesDriver(FleetDriver):
         self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // (m * fleet.horizon))
         self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
 
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         who = (*self._world, actions_of(policy), limits.reshape(-1), asking)
         played, chunk, asked = 0, self._alone, False
         while played < most and not asked:
@@ -373,15 +371,11 @@ class SimulatedReturns:
         within: tuple[float, float] | None = None,
     ) -> None:
         """Add the returns of all agents in ``length`` episodes from number ``first`` on, to lie ``within``."""
-        H = self._horizon
-        low, high = within or (0.0, float(H))
         m, chunk = self._agents, max(1, STEPS_PER_CALL // (4 * self._agents * self._horizon))
         for begin in range(first, first + length, chunk):
             returns = np.empty((min(chunk, first + length - begin), m))
             _fill_returns(*self._world, actions_of(policy), self._pays, self._first_paid, begin, returns)
-            if within is not None:
-                check_returns(returns.reshape(-1), within, self._units, H)
-            add_returns(histogram, returns.reshape(-1), high, low)
+            record_returns(histogram, returns.reshape(-1), within, self._units, self._horizon)
 
 
 @compiled

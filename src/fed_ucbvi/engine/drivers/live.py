@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, RewardSums
+from fed_ucbvi.algorithms.base import Array, Counting, FleetTables
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
-from fed_ucbvi.algorithms.return_bounds import add_returns, check_returns, new_histogram
+from fed_ucbvi.algorithms.return_bounds import new_histogram, record_returns
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Driver
+from fed_ucbvi.engine.drivers.base import Driver, Played
 from fed_ucbvi.engine.drivers.episodes import choose_tied, listed
-from fed_ucbvi.engine.drivers.rewards import ObservedRewards, add_reward, updated_mean
+from fed_ucbvi.engine.drivers.rewards import ObservedRewards, RewardTables, add_reward, updated_mean
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -131,37 +131,24 @@ class LiveDriver(Driver):
         self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
         self._pays: FloatArray = np.zeros((m, H))
 
-    def extend(
-        self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True
-    ) -> tuple[int, bool]:
-        tables, rewards, rows = self.tables, self.tables.rewards, self._rows
-        m, H = self._pays.shape
+    def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
+        tables, (m, H) = self.tables, self._pays.shape
         length, asked = 0, False
         while length < most and not asked:
             self._play(*listed(policy), first + length)
-            returns, (low, high) = self._pays.sum(axis=1), tables.within or (0.0, float(H))
-            if tables.within is not None:
-                check_returns(returns, tables.within, self.units, H)
+            returns = self._pays.sum(axis=1)
+            record_returns(tables.returns, returns, tables.within, self.units, H)
             tables.discover(self._states, self._actions)
             asked, paid = _count(
                 policy.ndim == 3,
-                self._states,
-                self._actions,
-                self._pays,
-                tables.successors,
-                tables.known,
+                (self._states, self._actions, self._pays),
+                (tables.successors, tables.known),
                 limits.reshape((len(limits), -1)),
                 asking,
-                self.visits.reshape((m, -1)),
-                self.transitions.reshape((m, -1, tables.width)),
-                self.starts,
-                rewards.means[rows],
-                rewards.times[rows],
-                rewards.sums.of(rows),
-                rewards.bits,
+                (self.visits.reshape((m, -1)), self.transitions.reshape((m, -1, tables.width)), self.starts),
+                tables.rewards.of(self._rows),
             )
             tables.paid += paid, returns @ returns
-            add_returns(tables.returns, returns, high, low)
             length += 1
         return length, asked
 
@@ -269,22 +256,16 @@ def _discover(states: IndexArray, actions: IndexArray, successors: IndexArray, k
 @compiled
 def _count(
     by_action: bool,
-    states: IndexArray,
-    actions: IndexArray,
-    pays: FloatArray,
-    successors: IndexArray,
-    known: IndexArray,
+    episode: tuple[IndexArray, IndexArray, FloatArray],
+    support: tuple[IndexArray, IndexArray],
     limits: CountArray,
     asking: bool,
-    visits: CountArray,
-    transitions: CountArray,
-    starts: CountArray,
-    means: FloatArray,
-    times: CountArray,
-    sums: RewardSums,
-    bits: int,
+    counts: tuple[CountArray, CountArray, CountArray],
+    rewards: RewardTables,
 ) -> tuple[bool, float]:
     """Add one episode of every agent to its counts, means and sums; ``(was there a request, rewards in all)``."""
+    (states, actions, pays), (successors, known), (visits, transitions, starts) = episode, support, counts
+    means, times, sums, bits = rewards
     m, H = pays.shape
     _, steps, S, A = means.shape
     remember, add_up = times.size > 0, len(sums.by_slot) > 0

@@ -25,6 +25,9 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.reward_law import Payments, payments
 
+RewardTables = tuple[FloatArray, CountArray, RewardSums, int]
+"""Means of rewards, the visits behind them, sums and the bits of their grid, for compiled code."""
+
 
 class ObservedRewards:
     """Means of rewards by (h,s,a), the visits behind them and, if there is a grid, sums by next state.
@@ -39,6 +42,9 @@ class ObservedRewards:
         """Visits behind each mean, where they go beyond the round; otherwise empty."""
         self.bits = 0 if grid is None else grid.bits
         self.sums = RewardSums.none() if grid is None else RewardSums.none(*shape, width)
+
+    def of(self, agents: slice) -> RewardTables:
+        return self.means[agents], self.times[agents], self.sums.of(agents), self.bits
 
     def remember_all(self) -> None:
         """From now on average rewards over all visits."""
@@ -125,18 +131,8 @@ class SimulatedRewards(ObservedRewards):
             folded[0, self._written] = 0
             visits, cells = touched.all_visits, touched.all_cells[: touched.number[0]].copy()
             self._written = cells
-        _fold(
-            policy,
-            drawn.reshape((rows, -1, 2 * K)),
-            visits.reshape((rows, -1)),
-            cells,
-            self._amounts,
-            self.bits,
-            folded,
-            self.means,
-            self.times,
-            self.sums,
-        )
+        drawn, visits = drawn.reshape((rows, -1, 2 * K)), visits.reshape((rows, -1))
+        _fold(policy, drawn, visits, cells, self._amounts, folded, self.of(slice(None)))
         return self._folded
 
 
@@ -167,14 +163,11 @@ def _fold(
     visits: CountArray,
     cells: IndexArray,
     amounts: FloatArray,
-    bits: int,
     folded: CountArray,
-    means: FloatArray,
-    behind: CountArray,
-    sums: RewardSums,
+    rewards: RewardTables,
 ) -> None:
     """Counts ``drawn (rows, P, 2K)`` to ``folded (rows, P, K)``, and what was paid to means and sums."""
-    rows, _, K = folded.shape
+    (rows, _, K), (means, behind, sums, bits) = folded.shape, rewards
     S, A = means.shape[2:]
     remember, add_up = behind.size > 0, len(sums.by_slot) > 0
     for i in range(rows):
