@@ -137,6 +137,14 @@ def uniform_value(mdp: Any) -> float:
     return float(mdp.initial @ V)
 
 
+@pytest.mark.full
+def test_two_nodes_learn_the_way_along_the_cliff() -> None:
+    algorithm = FedUCBVI(bonus_scale=0.001)
+    outcome = federate(plan(algorithm, CLIFF, 13, 2, 250), make_nodes(source(CLIFF, 13), [1, 1]))
+    common = from_gymnasium(CLIFF, agents=1, horizon=13).common
+    assert common.evaluate(outcome.run.policy)[0] @ common.initial == common.solve().V[0] @ common.initial
+
+
 def test_agents_are_numbered_as_in_the_federation() -> None:
     made: list[int] = []
 
@@ -325,7 +333,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
     ("place", "name", "calls", "error"),
     [
         (NetworkRound, "_to_answer", (3, 20), CrashError()),
-        pytest.param(state_store, "append_bytes", (5, 6, 12), FULL, marks=pytest.mark.full),
+        pytest.param(state_store, "append_bytes", (5, 6, 7, 12, 13, 17), FULL, marks=pytest.mark.full),
     ],
     ids=["a server that dies", "a full disk"],
 )

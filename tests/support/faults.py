@@ -24,7 +24,7 @@ from fed_ucbvi.network.messages import COUNTS, PROTOCOL, REWARDS, DeltaCache, Do
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
-from fed_ucbvi.network.transport import Connection, Remote
+from fed_ucbvi.network.transport import Connection, RemoteServer
 from network import Problem, Served, TLSByName, make_nodes, tell
 
 WorkT = TypeVar("WorkT")
@@ -86,13 +86,13 @@ class Arriving:
 
 
 @asynccontextmanager
-async def stream_to(server: Remote) -> AsyncIterator[Stream]:
+async def stream_to(server: RemoteServer) -> AsyncIterator[Stream]:
     """Open a stream to a server; a certificate that is not the server's does not matter here."""
     async with server.connect() as connection:
         yield Stream(connection)
 
 
-async def outcome_of(server: Remote, messages: Iterable[Up | bytes]) -> str:
+async def outcome_of(server: RemoteServer, messages: Iterable[Up | bytes]) -> str:
     """Why the server ends a stream on which just this is said; in gRPC's words if it has no say in it."""
     try:
         async with stream_to(server) as stream:
@@ -116,7 +116,7 @@ def hello_of(party: Node, **changes: Any) -> Hello:
     return replace(hello, **changes)
 
 
-async def turning(node: Node, server: Remote, turn: Turn) -> str:
+async def turning(node: Node, server: RemoteServer, turn: Turn) -> str:
     """A node that says ``turn(answer)`` for every answer; why it was dismissed, or an empty text at the end."""
     async with stream_to(server) as stream:
         try:
@@ -198,7 +198,7 @@ class Noting(Fragile):
         return answer
 
 
-async def keep_alive(make: Callable[[], Node], server: Remote) -> None:
+async def keep_alive(make: Callable[[], Node], server: RemoteServer) -> None:
     """Start a node again, from its state folder if it has one, whenever it dies."""
     while True:
         with suppress(CrashError):
