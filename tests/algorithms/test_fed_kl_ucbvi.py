@@ -151,13 +151,9 @@ def random_round(
     rng: np.random.Generator, federation: Federation, *, stationary: bool
 ) -> tuple[CountArray, CountArray]:
     """Transitions ``(M, steps, S, A, K)`` and visits, as a driver hands them over."""
-    f = federation
+    f, P = federation, federation.probabilities
     visits = rng.poisson(0.7, (f.agents, 1 if stationary else f.horizon, f.states, f.actions)).astype(np.int64)
-    transitions = np.zeros((*visits.shape, f.successors.shape[3]), dtype=np.int64)
-    for i, h, s, a in np.ndindex(*visits.shape):
-        row = f.probabilities[i, h if f.probabilities.shape[1] > 1 else 0, s, a]
-        transitions[i, h, s, a] = rng.multinomial(visits[i, h, s, a], row)
-    return transitions, visits
+    return rng.multinomial(visits, np.broadcast_to(P, (*visits.shape, P.shape[-1]))).astype(np.int64), visits
 
 
 def copied(report: Any) -> list[CountArray]:
@@ -217,6 +213,28 @@ def test_rounds_without_a_synchronisation_are_reported_with_the_next_one(station
             assert patient.V.tobytes() == eager.V.tobytes()
     assert patient.estimates.updates[0] == 2
     assert eager.estimates.updates[0] == 9
+
+
+# ----------------------------------------------------------------------------------------------------- warm start
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+def test_a_run_started_from_the_counts_of_another_begins_where_that_one_ended(stationary: bool) -> None:
+    algorithm, federation = FedKLUCBVI(stationary=stationary), gridworld(agents=5, horizon=6, seed=1)
+    earlier = Simulation(algorithm, federation, 200, 1, "episodes")
+    while not earlier.rows or not earlier.rows[-1].requests or earlier.rounds < 12:
+        earlier.advance()
+    counts = algorithm.counts_of(earlier.server, earlier.agents)
+    later = Simulation(algorithm, federation, 150, 2, "episodes", counts=counts)
+    assert np.array_equal(later.server.table.dense(), earlier.server.table.dense())
+    np.testing.assert_allclose(later.server.V, earlier.server.V, rtol=0, atol=1e-9)
+    assert not (later.server.V == Estimates.start(*later.server.estimates.Q.shape, plain=False).V).all()
+    seen = np.array(counts.visits)
+    while not later.done:
+        later.advance()
+        seen += later.driver.visits.sum(axis=0)
+        if later.rows[-1].requests:
+            assert np.array_equal(later.server.table.visits, seen)
 
 
 # ---------------------------------------------------------------------------------------------- rounds and the clock

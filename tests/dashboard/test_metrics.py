@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import signal
 import socket
@@ -25,13 +24,14 @@ from fed_ucbvi.core.version import __version__
 from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
 from fed_ucbvi.dashboard.state import STATES
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
-from fed_ucbvi.network.members import FederationStatus, NodeStatus
+from fed_ucbvi.network.members import FederationStatus
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import WireCount
 from fed_ucbvi.results.run_data import CallbackList
 from federation_processes import SERVER, Processes
 from network import Served, make_nodes, tell
+from rounds import made_up_node
 
 WORLD = synthetic(agents=4, eps_p=0.2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(nu=30)
@@ -122,10 +122,7 @@ def test_nothing_about_single_nodes_is_told_under_secure_sums(tmp_path: Path) ->
 def test_nodes_are_counted_by_state() -> None:
     told = {"present": 2, "away": 3, "excluded": 3, "left": 1, "finished": 0}
     states = [state for state, number in told.items() for _ in range(number)]
-    nodes = tuple(
-        NodeStatus(f"n{number}", number, 1, state == "present", state, 5, math.nan, WireCount())
-        for number, state in enumerate(states)
-    )
+    nodes = tuple(made_up_node(f"n{i}", state, i, episodes=5) for i, state in enumerate(states))
     events = ({"round": 1, "node": "n5", "what": "away", "done": "exclude"},)
     status = FederationStatus("run", False, nodes, WireCount(), 3, events)
     samples = read(Metrics(lambda: status).render().decode())

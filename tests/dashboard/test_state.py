@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import random
 import threading
 import time
@@ -16,20 +15,20 @@ import pytest
 from fed_ucbvi import FedUCBVI, RoundRecord, gridworld, run
 from fed_ucbvi.dashboard.series import MAX_POINTS
 from fed_ucbvi.dashboard.state import BATCH, OVER, RUNNING, STOPPED, WAITING, LiveState, Position, Subject
-from fed_ucbvi.network.members import FederationStatus, NodeStatus
+from fed_ucbvi.network.members import FederationStatus
 from fed_ucbvi.network.transport import WireCount
 from fed_ucbvi.results.grid import policy_arrows
 from page_reader import apply, new_mirror
-from rounds import made_up_rounds
+from rounds import made_up_node, made_up_rounds
 
 SUBJECT = Subject("a run", {"name": "fed-ucbvi"}, {"name": "nowhere"}, 4, 8, 3, 5, nodes=("a", "b", "c"))
 
 
 def status(secure: bool, *names: str) -> FederationStatus:
     nodes = [
-        NodeStatus("a", 0, 1, True, "present", 17, 0.25, WireCount(1, 2, 3, 4)),
-        NodeStatus("b", 1, 2, False, "away", 17, math.nan, WireCount(1, 2, 5, 6)),
-        NodeStatus("d", 3, 1, False, "excluded", 9, 0.5, WireCount()),
+        made_up_node("a", "present", 0, episodes=17, latency=0.25, wire=WireCount(1, 2, 3, 4)),
+        made_up_node("b", "away", 1, 2, episodes=17, wire=WireCount(1, 2, 5, 6)),
+        made_up_node("d", "excluded", 3, episodes=9, latency=0.5),
     ]
     events = ({"round": 3, "node": "d", "what": "stayed away", "done": "excluded"},)
     chosen = tuple(node for node in nodes if not names or node.name in names)
@@ -129,8 +128,8 @@ def test_events_are_changes_of_nodes_and_those_of_the_server_with_the_time_they_
     state, first = LiveState(SUBJECT), status(False)
     began = time.time()
     state.take_status(first)
-    a, b, *others = first.nodes
-    back = first._replace(nodes=(a._replace(state="left"), b._replace(state="present"), *others))
+    *_, d = first.nodes
+    back = first._replace(nodes=(made_up_node("a", "left"), made_up_node("b", "present", 1, 2), d))
     state.take_status(back._replace(events=(*first.events, {**first.events[0], "what": "silent"})))
     events = state.snapshot()["events"]
     assert [(event["node"], event["what"], event["done"]) for event in events] == [
@@ -155,9 +154,7 @@ def test_under_secure_sums_nothing_is_told_of_a_node_but_who_it_is_and_whether_i
 
 def test_of_many_nodes_those_that_are_missing_are_listed() -> None:
     states = {777: "away", 778: "finished"}
-    nodes = tuple(
-        NodeStatus(f"n{i}", i, 1, i != 777, states.get(i, "present"), 0, 0.1, WireCount()) for i in range(1_000)
-    )
+    nodes = tuple(made_up_node(f"n{i}", states.get(i, "present"), i, latency=0.1) for i in range(1_000))
     state = LiveState(SUBJECT._replace(nodes=()))
     state.take_status(FederationStatus("r", False, nodes, WireCount(), 0, ()))
     content = state.snapshot()

@@ -56,8 +56,7 @@ def run_config(**changes: Any) -> dict[str, Any]:
     """The example's configuration for the problem of these tests, as Flower would hand it over."""
     task = {"agents": 4, "episodes": EPISODES, "seed": SEED, "eps-p": 0.2, "sizes": "5,3,4", "option": f"nu={NU}"}
     own = {key.replace("_", "-"): value for key, value in changes.items()}
-    config: dict[str, Any] = app_config() | task | {"listen": "127.0.0.1:0"} | own
-    return config
+    return {**app_config(), **task, "listen": "127.0.0.1:0", **own}
 
 
 def app_config() -> dict[str, Any]:
@@ -284,15 +283,9 @@ def test_a_node_without_a_stream_is_invited_again_once_it_is_there() -> None:
     now = 0.0
     post = FakePost({1: NodeSettings(), 2: NodeSettings()})
     member = SimpleNamespace(stream=object(), status="taking part")
-    registry = SimpleNamespace(members={node_name(1): member, node_name(2): member}, over=False, complete=True)
-    invitation = Invitation("run", "node", "127.0.0.1:1", 0, 1, 60.0, b"")
-    invited_nodes = InvitedNodes(
-        post,
-        registry,  # type: ignore[arg-type]
-        {1: invitation, 2: invitation},
-        lambda request, name: b"",
-        lambda: now,
-    )
+    registry = SimpleNamespace(members={node_name(1): member, node_name(2): member})
+    invitations = dict.fromkeys((1, 2), Invitation("run", "node", "127.0.0.1:1", 0, 1, 60.0, b""))
+    invited_nodes = InvitedNodes(post, registry, invitations, lambda *_: b"", lambda: now)  # type: ignore[arg-type]
 
     async def after(seconds: float) -> list[int]:
         nonlocal now

@@ -1,12 +1,23 @@
-"""Rounds that nobody has played, for what shows rounds."""
+"""Rounds that nobody has played, and nodes that do not exist, for what shows them."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Iterator
+from typing import Any
 
 from fed_ucbvi import RoundRecord
+from fed_ucbvi.network.members import GONE, HERE, LEFT, Member
+
+
+def made_up_node(name: str, state: str, first_agent: int = 0, agents: int = 1, **about: Any) -> Member:
+    """A node in this state."""
+    member = Member(name, first_agent, agents, b"", **about)
+    member.status, member.heard_end = state if state in (GONE, LEFT) else HERE, state == "finished"
+    stream: Any = object() if state == "present" else None
+    member.stream = stream
+    return member
 
 
 def made_up_rounds(seed: int, count: int = 10**9, agents: int = 4, states: int = 8) -> Iterator[RoundRecord]:

@@ -19,15 +19,7 @@ from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
 from fed_ucbvi.algorithms.mvp import MVP, FedMVP
 from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
 from fed_ucbvi.core.errors import InputError, unknown_name
-from fed_ucbvi.core.plugins import (
-    Registry,
-    check_code,
-    is_attribute,
-    load_attribute,
-    loaded_attribute,
-    name_of_class,
-    registered,
-)
+from fed_ucbvi.core.plugins import Registry, check_code, is_attribute, loaded_attribute, name_of_class, registered
 
 GROUP = "fed_ucbvi.algorithms"
 """Entry points by which other packages register classes of parameters."""
@@ -53,7 +45,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
 }
 """Classes of parameters, in the order in which they are listed; each says all there is to know of its algorithm."""
 
-REGISTRY: Mapping[str, Any] = Registry(ALGORITHMS, GROUP)
+REGISTRY = Registry(ALGORITHMS, GROUP)
 """The classes of this package and those that other packages register."""
 
 AlgorithmLike = Algorithm[Any, Any] | type[Algorithm[Any, Any]] | str
@@ -66,12 +58,9 @@ def find_algorithm(name: str) -> type[Any] | Algorithm[Any, Any]:
     >>> find_algorithm("fed-ucbvi") is find_algorithm("fed_ucbvi:FedUCBVI")
     True
     """
-    if not is_attribute(name) and name not in REGISTRY:
-        raise unknown_name("algorithm", name, REGISTRY)
-    found: Any = load_attribute(name) if is_attribute(name) else REGISTRY[name]
+    found: type[Any] | Algorithm[Any, Any] = REGISTRY.find("algorithm", name)
     _check_complete(name, found)
-    algorithm: type[Any] | Algorithm[Any, Any] = found
-    return algorithm
+    return found
 
 
 def _check_complete(name: str, found: object) -> None:
@@ -102,10 +91,7 @@ def known_class(name: str) -> type[Algorithm[Any, Any]] | None:
     >>> known_class("fed-ucbvi").label, known_class("nobody:Knows")
     ('Fed-UCBVI', None)
     """
-    try:
-        found = loaded_attribute(name) if is_attribute(name) else REGISTRY.get(name)
-    except InputError:  # registered by a package that cannot be loaded
-        return None
+    found = REGISTRY.at_hand(name)
     kind = found if isinstance(found, type) else type(found)
     return kind if issubclass(kind, Algorithm) and "name" in vars(kind) else None
 

@@ -185,11 +185,6 @@ class FedUCBVI(StepByStep[Server]):
         return server.policy, server.estimates.N
 
     def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
-        """Visits v in the round after which an agent requests a synchronisation.
-
-        Local rule (``eq:local_doubling_cond``): ``n^i + v >= 2 n^i``, so ``v >= max(1, n^i)``. Global rule
-        (``eq:global_est_doubling_cond``): ``N + M v >= 2 N``, so ``v >= max(1, ceil(N/M))``.
-        """
         policy, N = broadcast
         return agents.budgets(policy, N)
 

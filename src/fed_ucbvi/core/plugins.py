@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from typing import Any
 
-from fed_ucbvi.core.errors import InputError, printable
+from fed_ucbvi.core.errors import InputError, printable, unknown_name
 
 MAIN = ("__main__", "__mp_main__")
 """What the module of a script is called, in its own process and in those it starts."""
@@ -135,6 +135,21 @@ class Registry(Mapping[str, Any]):
             raise InputError(
                 f"'{name}' is registered as {entry.value}, which cannot be loaded: {type(error).__name__}: {error}."
             ) from error
+
+    def find(self, kind: str, name: str) -> Any:
+        """What a name stands for; ``module:attribute`` is loaded."""
+        if is_attribute(name):
+            return load_attribute(name)
+        if name not in self:
+            raise unknown_name(kind, name, self)
+        return self[name]
+
+    def at_hand(self, name: str) -> Any:
+        """The same for a name on record, or None: of ``module:attribute`` what is loaded already."""
+        try:
+            return loaded_attribute(name) if is_attribute(name) else self.get(name)
+        except InputError:  # registered by a package that cannot be loaded
+            return None
 
     def __contains__(self, name: object) -> bool:
         return name in self._own or name in registered(self._group)

@@ -10,7 +10,7 @@ from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.dashboard.server import Access, NotHereError, PageServer
 from fed_ucbvi.dashboard.state import STATES
-from fed_ucbvi.network.members import FederationStatus, NodeStatus
+from fed_ucbvi.network.members import FederationStatus, Member
 from fed_ucbvi.network.transport import WireCount
 from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run_data import Subscriber
@@ -122,7 +122,7 @@ def _of_federation(status: FederationStatus) -> Iterator[Metric]:
     yield from _of_wire("", "Over the wire since this server began.", [((), status.wire)])
 
 
-def _of_nodes(nodes: tuple[NodeStatus, ...]) -> Iterator[Metric]:
+def _of_nodes(nodes: tuple[Member, ...]) -> Iterator[Metric]:
     for kind, figure, name, text in (
         (Gauge, "connected", "node_connected", "Whether a node has a stream."),
         (Counter, "episodes", "node_episodes", "Episodes of each of a node's agents in rounds that count."),

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError, printable, unknown_name
-from fed_ucbvi.core.plugins import Registry, check_code, is_attribute, load_attribute, loaded_attribute
+from fed_ucbvi.core.plugins import Registry, check_code
 from fed_ucbvi.environments.chains import chain, hard_instance, riverswim, six_arms, two_state_chain
 from fed_ucbvi.environments.family import LABEL
 from fed_ucbvi.environments.gridworlds import deep_sea, gridworld, n_room, windy_cliff
@@ -32,7 +32,7 @@ ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
     )
 }
 """Every builder takes ``agents``, ``eps_p``, ``seed`` and its own options, and returns a federation."""
-REGISTRY: Mapping[str, Any] = Registry(ENVIRONMENTS, GROUP)
+REGISTRY = Registry(ENVIRONMENTS, GROUP)
 """The environments of this package and those that other packages register."""
 COMMON = ("agents", "eps_p", "seed")
 """The parameters that every environment may have; all others are its own options."""
@@ -58,12 +58,7 @@ def environment_label(name: str) -> str:
     >>> environment_label("deep_sea"), environment_label("shops:five")
     ('DeepSea', 'shops:five')
     """
-    spelled = current_name(name)
-    try:
-        builder = loaded_attribute(spelled) if is_attribute(spelled) else REGISTRY.get(spelled)
-    except InputError:  # it cannot be loaded
-        builder = None
-    label = getattr(builder, LABEL, None)
+    label = getattr(REGISTRY.at_hand(current_name(name)), LABEL, None)
     return label if isinstance(label, str) else name
 
 
@@ -220,9 +215,7 @@ def find_environment(name: str) -> Environment:
     if name.endswith(SUFFIX):
         return Environment(name, Federation.load(name))
     name = current_name(name)
-    if not is_attribute(name) and name not in REGISTRY:
-        raise unknown_name("environment", name, REGISTRY)
-    found = load_attribute(name) if is_attribute(name) else REGISTRY[name]
+    found = REGISTRY.find("environment", name)
     return Environment(name, found if callable(found) else _federation(f"{name} {MUST_GIVE}", found))
 
 

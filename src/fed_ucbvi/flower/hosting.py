@@ -146,13 +146,8 @@ async def hold(
 ) -> dict[str, Record]:
     """Hold a run called ``run``, unless the checkpoint has a name, from waiting for nodes to their last answers.
 
-    ``done`` takes the outcome as soon as it is there, and what stopped the run if it is not complete.
-
-    Returns:
-        What nodes said when they were done, by name.
-
-    Raises:
-        InputError: if the run cannot begin, or was stopped.
+    ``done`` takes the outcome as soon as it is there, and what stopped the run if it is not complete. Gives what
+    nodes said when they were done, by name; raises if the run cannot begin, or was stopped.
     """
     host, _, port = settings.meeting_point().rpartition(":")
     plan_of(settings.spec)  # what is wrong with it is told before anybody is called

@@ -11,13 +11,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
+from copy import copy
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
 from fed_ucbvi.engine.state_store import SavedState
 from fed_ucbvi.network.failures import FederationStoppedError
-from fed_ucbvi.network.members import LEFT, FederationStatus, Member, NodeStatus
+from fed_ucbvi.network.members import LEFT, FederationStatus, Member
 from fed_ucbvi.network.messages import COUNTS
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.registry import NodeRegistry, OnExchange
@@ -112,7 +113,7 @@ class Coordinator:
 
     def status(self) -> FederationStatus:
         registry, events = self.registry, tuple(self.engine.events)
-        nodes = tuple(NodeStatus.of(member) for member in registry.everyone)
+        nodes = tuple(map(copy, registry.everyone))
         return FederationStatus(
             self.plan.run, self.plan.secure_sums, nodes, registry.wire, registry.violations, events
         )

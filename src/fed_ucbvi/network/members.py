@@ -268,7 +268,10 @@ class Member:
 
     @property
     def state(self) -> str:
-        """In one word, for those who look on: :attr:`NodeStatus.state`."""
+        """In one word: ``present``, ``away``, ``excluded``, ``left`` (for good) or ``finished`` (told of the end).
+
+        Present is who is connected and takes part, or will from the next round on.
+        """
         if self.out:
             return self.status
         if self.heard_end:
@@ -290,34 +293,12 @@ def describe_agents(span: range) -> str:
     return f"agent {span[0]}" if len(span) == 1 else f"agents {span[0]} to {span[-1]}"
 
 
-class NodeStatus(NamedTuple):
-    """What of a :class:`Member` is told on the live page, in metrics, and in a line on a terminal.
-
-    ``connected`` says whether it has an open stream. ``state`` is ``present`` (it takes part, or will from the next
-    round on, and is connected), ``away``, ``excluded``, ``left`` (for good) or ``finished`` (it has heard of the end
-    of the run).
-    """
-
-    name: str
-    first_agent: int
-    agents: int
-    connected: bool
-    state: str
-    episodes: int
-    latency: float
-    wire: WireCount
-
-    @classmethod
-    def of(cls, member: Member) -> NodeStatus:
-        return cls(*(getattr(member, name) for name in cls._fields))
-
-
 class FederationStatus(NamedTuple):
-    """A federation, likewise.
+    """What of a federation is told on the live page, in metrics, and in a line on a terminal.
 
     Attributes:
         secure_sums: whether summands are secret; then nothing about single nodes should be told to others.
-        nodes: in the order of their agents.
+        nodes: copies of what the server knows of them, in the order of their agents.
         wire: what all streams have carried since this server was started.
         violations: how often a node has broken the rules since then.
         events: that were not planned, each with ``round``, ``node``, ``what`` and ``done``.
@@ -325,7 +306,7 @@ class FederationStatus(NamedTuple):
 
     run: str
     secure_sums: bool
-    nodes: tuple[NodeStatus, ...]
+    nodes: tuple[Member, ...]
     wire: WireCount
     violations: int
     events: tuple[Mapping[str, Any], ...]

@@ -137,27 +137,18 @@ class Kernel:
 def _checked_rows(rows: npt.NDArray[np.generic]) -> FloatArray:
     """The rows rescaled to sum to exactly one, or an error naming the first bad row."""
     probabilities = np.asarray(rows, dtype=np.float64)
-    bad = ~np.isfinite(probabilities)
-    if bad.any():
-        raise InputError(f"{_row_name(bad)} of the kernel holds a value that is not a finite number.")
-    bad = probabilities < 0
-    if bad.any():
-        raise InputError(f"{_row_name(bad)} of the kernel holds a negative probability.")
-    totals = probabilities.sum(axis=3, keepdims=True)
-    bad = np.abs(totals - 1.0) > TOLERANCE
-    if bad.any():
-        index = tuple(np.argwhere(bad)[0])
-        raise InputError(
-            f"{_row_name(bad)} of the kernel sums to {totals[index]:.9g}, not to 1; "
-            "divide each row P[h,s,a,:] by its sum."
-        )
+    with np.errstate(invalid="ignore"):
+        totals = probabilities.sum(axis=3, keepdims=True)
+    for bad, what in (
+        (~np.isfinite(probabilities), "holds a value that is not a finite number"),
+        (probabilities < 0, "holds a negative probability"),
+        (np.abs(totals - 1.0) > TOLERANCE, "sums to {:.9g}, not to 1; divide each row P[h,s,a,:] by its sum"),
+    ):
+        if bad.any():
+            h, s, a = (int(i) for i in np.argwhere(bad)[0][:3])
+            raise InputError(f"row (h={h}, s={s}, a={a}) of the kernel {what.format(totals[h, s, a, 0])}.")
     exact = np.abs(totals - 1.0) <= ROUNDING
     return np.asarray(probabilities / np.where(exact, 1.0, totals))
-
-
-def _row_name(bad: npt.NDArray[np.bool_]) -> str:
-    h, s, a = (int(i) for i in np.argwhere(bad)[0][:3])
-    return f"row (h={h}, s={s}, a={a})"
 
 
 def _padded(successors: npt.NDArray[np.integer], used: npt.NDArray[np.bool_]) -> IndexArray:
