@@ -105,7 +105,7 @@ def test_agents_count_exactly_what_their_environments_did_and_average_all_reward
     simulation = finished(Simulation(FedUCBVI(), corridors.live(), 40, 1))
     experience, known = simulation.agents.experience, tables_of(simulation).known
     observed = corridors.observed()
-    assert all(len(env.log) == 40 for env in corridors.made.values())
+    assert [len(corridors.episodes([i])) for i in range(3)] == [40] * 3
     for i, h, s, a in np.ndindex(3, 4, 3, 2):
         seen = observed.get((i, h, s, a), [])
         assert experience.visits[i, h, s, a] == len(seen)
@@ -132,7 +132,7 @@ def test_agents_that_forget_report_the_rewards_of_the_round_and_no_others() -> N
 def test_the_reward_on_record_is_the_one_that_was_paid() -> None:
     corridors = Corridors()
     result = finished(Simulation(FedUCBVI(), corridors.live(), 40, 1)).result()
-    paid = sum(reward for env in corridors.made.values() for episode in env.log for _, _, reward, _, _ in episode)
+    paid = corridors.returns().sum()
     assert result.original_units["average_reward"] == pytest.approx(paid / (3 * 40), abs=1e-12)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import shops
 
-from by_hand import worth
 from commands import call
 from fed_ucbvi import (
     MDP,
@@ -41,6 +40,7 @@ from fed_ucbvi.results.recommendations import GREEDY, PLANNED
 from fed_ucbvi.results.round_record import RoundRecord
 from naive_planner import Model, agents_models, average, best_by_enumeration, evaluate, solve
 from network import assert_same, federate, make_nodes
+from problems import worth
 from runs import finished, without_cautions
 
 pytestmark = without_cautions

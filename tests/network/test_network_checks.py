@@ -13,7 +13,7 @@ from fed_ucbvi.algorithms.base import Counting, Message
 from fed_ucbvi.network.checks import Expected, ReportSchema, check_played
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member, Used
-from fed_ucbvi.network.messages import COUNTS, Played, Query, Report, Request, Start, Stop
+from fed_ucbvi.network.messages import COUNTS, Played, Query, Request, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from network import check_report, first_broadcast, make_nodes
@@ -36,8 +36,7 @@ def started(algorithm: Any, world: Federation = WORLD) -> tuple[RunPlan, Node, M
     node, broadcast = entered(plan, world), first_broadcast(plan)
     if broadcast[0].ndim == 3:
         broadcast[0][:, :, 2] = False  # so that there is something that the policy does not do
-    played = node.answer(Start(1, 0, 0, 100, 5, broadcast))
-    assert isinstance(played, Played)
+    played: Any = node.answer(Start(1, 0, 0, 100, 5, broadcast))
     return plan, node, broadcast, played
 
 
@@ -86,8 +85,7 @@ def reported(algorithm: Any, world: Federation = WORLD) -> tuple[list[Any], int,
     node.answer(Stop(1, played.played))
     server = algorithm.new_server(plan.setting)
     query = tuple(algorithm.query(server, 0))
-    report = node.answer(Query(1, 0, query))
-    assert isinstance(report, Report)
+    report: Any = node.answer(Query(1, 0, query))
     expected = Expected(ReportSchema(plan, server), broadcast[0], query)
     return [array.copy() for array in report.arrays], played.played, expected
 

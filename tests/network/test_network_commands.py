@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import AttributeOID, NameOID
 
 from commands import refusal, told
-from enemies import WORLD
+from faults import WORLD
 from fed_ucbvi import FedUCBVI, InputError
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, read_request
 from fed_ucbvi.network.client import run_node

@@ -26,7 +26,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
-from enemies import SILENCE, SPLIT, WORLD, Arriving, hello_of, long_fault, outcome_of, plan, stream_to, without_usage
+from faults import SILENCE, SPLIT, WORLD, Arriving, hello_of, long_fault, outcome_of, plan, stream_to, without_usage
 from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.network import certificates, server, transport
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke, revoked_names

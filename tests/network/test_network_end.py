@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from commands import refusal
-from enemies import SPLIT, WORLD, plan, simulated
+from faults import SPLIT, WORLD, plan
 from fed_ucbvi import InputError, load_policy
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import ask_policy, run_node
@@ -20,7 +20,7 @@ from fed_ucbvi.network.server_checkpoint import POLICY_FILE
 from fed_ucbvi.network.transport import RemoteServer
 from fed_ucbvi.results.policy import LearntPolicy
 from federation_processes import SERVER, Party, Processes
-from network import LOOPBACK, SECONDS, Served, assert_same, federate, make_nodes, tell
+from network import LOOPBACK, SECONDS, Served, assert_simulation, federate, make_nodes, tell
 
 HOST = "127.0.0.1"
 
@@ -31,7 +31,8 @@ def test_a_node_that_missed_the_end_takes_the_policy_that_the_server_signed(tmp_
     policy = load_policy(file, authority=certs / "ca.crt", server=HOST)
     assert (policy.run, policy.episodes, policy.final) == ("the-run", 120, True)
     assert policy.rounds == len(outcome.run.records["length"])
-    assert np.array_equal(policy.table, simulated().policy)
+    assert_simulation(outcome, plan())
+    assert np.array_equal(policy.table, outcome.run.policy)
     for node in nodes:  # with the end, in the same words
         assert node.policy.to_bytes() == file.read_bytes()
 
@@ -145,8 +146,9 @@ async def test_a_node_may_ask_for_the_policy(tmp_path: Path, certs: Path, monkey
 
     monkeypatch.setattr(served.coordinator, "_advance", advance_and_ask)
     served.join(*make_nodes(WORLD, SPLIT))
-    run = (await served.finish()).run
-    assert_same(run, simulated(), regret=False)
+    outcome = await served.finish()
+    assert_simulation(outcome, plan())
+    run = outcome.run
     rounds = [policy.rounds for policy in asked]
     assert rounds == sorted(rounds)
     assert set(rounds) == set(run.recommendations["round"].tolist())

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from deaths import CrashError
-from enemies import ALGORITHM, SPLIT, WORLD, T, Turn, hello_of, long_fault, plan, turning
+from faults import ALGORITHM, SPLIT, WORLD, CrashError, T, Turn, hello_of, long_fault, plan, turning
 from fed_ucbvi.network.arrays import Changes
 from fed_ucbvi.network.checks import Expected, ReportSchema
 from fed_ucbvi.network.coordinator import Coordinator

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from deaths import CrashError, failing, keep_alive, mortal, with_deaths
-from enemies import SEED, SPLIT, WORLD, T
+from faults import SEED, SPLIT, WORLD, CrashError, T, failing, keep_alive, mortal, with_deaths
 from fed_ucbvi import FedUCBVI, InputError, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from enemies import WORLD, Arriving, hello_of
+from faults import WORLD, Arriving, hello_of
 from fed_ucbvi import FedUCBVI, InputError
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network import client, messages
@@ -98,19 +98,13 @@ def test_the_door_survives_any_bytes_and_seats_nobody_who_has_not_said_the_right
 
 def _round() -> tuple[bytes, list[bytes], np.ndarray[Any, Any], list[Query]]:
     """An honest node's answers in its first round, with what it was asked."""
-    node = Node("node-0", lambda M: WORLD, 0, 1)
+    node: Any = Node("node-0", lambda M: WORLD, 0, 1)
     node.enter(PLAN.welcome())
     server, broadcast = PLAN.algorithm.new_server(PLAN.setting), first_broadcast(PLAN)
-    played = node.answer(Start(1, 0, 0, 120, CHUNK, broadcast))
-    assert isinstance(played, Played)
+    played = encode(node.answer(Start(1, 0, 0, 120, CHUNK, broadcast)))
     node.answer(Stop(1, CHUNK))
     queries = [Query(1, exchange, tuple(PLAN.algorithm.query(server, exchange))) for exchange in range(3)]
-    reports = []
-    for query in queries:
-        report = node.answer(query)
-        assert isinstance(report, Report)
-        reports.append(encode(report))
-    return encode(played), reports, broadcast[0], queries
+    return played, [encode(node.answer(query)) for query in queries], broadcast[0], queries
 
 
 PLAYED, REPORTS, POLICY, QUERIES = _round()

@@ -134,19 +134,35 @@ async def test_nodes_that_stay_connected_come_along_when_their_server_comes_back
 # ---------------------------------------------------------------------------------------------------- who takes part
 
 
-@pytest.mark.parametrize("variant", ["published", "server's counts"])
-def test_new_agents_take_part_from_a_round_on(variant: str, tmp_path: Path) -> None:
-    """Two agents to the end, then a node with two more: as played by hand, with the new M in bonus and budgets."""
-    algorithm, world = VARIANTS[variant]
-    serve(tmp_path, algorithm, part_of(world, 2), SHORT, [2])
-    outcome = serve(tmp_path, algorithm, world, LONG, [2, 2])
-    assert [(event["node"], event["what"]) for event in outcome.events] == [("node-1", "joined with 2 new agents")]
-    assert_played_by_hand(outcome, algorithm, world, (2, [0, 1], SHORT), (4, range(4), LONG))
+@pytest.mark.parametrize("variant", ["published", "server's counts", "secure sums"])
+@pytest.mark.parametrize("change", ["a node joins", "a node leaves"])
+def test_a_run_goes_on_with_those_who_take_part_as_played_by_hand(
+    change: str, variant: str, tmp_path: Path, tls_files: TLSByName
+) -> None:
+    """With the new M in bonus and budgets. The counts of a node that left stay if the server has them."""
+    joins, secure = change == "a node joins", variant == "secure sums"
+    algorithm, world = VARIANTS["server's counts" if secure else variant]
+    rest: dict[str, Any] = {"tls": tls_files, "secure_sums": True} if secure else {}
+    short, long = (20, 40) if secure else (SHORT, LONG)
+    split = [1] * 4 if secure else [2, 2] if joins else [3, 1]
+    others, last = split[:-1], f"node-{len(split) - 1}"
+    before, after = (range(sum(others)), range(4)) if joins else (range(4), range(sum(others)))
+    serve(tmp_path, algorithm, part_of(world, len(before)), short, others if joins else split, **rest)
+    outcome = serve(tmp_path, algorithm, world, long, split, without=() if joins else (last,), **rest)
+    assert_played_by_hand(outcome, algorithm, world, (len(before), before, short), (4, after, long))
+    kept = "kept" if algorithm.server_counts else "dropped"
+    joined = f"joined with {split[-1]} new agents", "takes part from this round on"
+    told = joined if joins else ("left for good", f"its counts are {kept}")
+    assert [(event["node"], event["what"], event["done"]) for event in outcome.events] == [(last, *told)]
     records = outcome.run.records
-    late = records["start"] >= SHORT
-    assert (records["agent_episodes"] == records["length"] * np.where(late, 4, 2)).all()
-    assert outcome.agent_episodes == (2 * SHORT + 4 * (LONG - SHORT),) * 2
+    agents = np.where(records["start"] < short, len(before), len(after))
+    assert (records["agent_episodes"] == records["length"] * agents).all()
+    assert outcome.agent_episodes == (len(before) * short + len(after) * (long - short),) * 2
     assert outcome.run.complete
+    if not joins:
+        leaving, says = ("node-2", "too few nodes would remain") if secure else ("other", "does not take part")
+        with pytest.raises(InputError, match=f"'{leaving}' .*{says}"):
+            serve(tmp_path, algorithm, world, 200, split, without=(leaving,), **rest)
 
 
 async def test_real_environments_go_on_in_one_process_and_new_ones_join_them(tmp_path: Path) -> None:
@@ -194,19 +210,6 @@ def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
     assert (np.diff(agents) >= 0).all()
     assert (agents[records["start"] >= SHORT] == 2).sum() >= 3
     assert outcome.run.complete
-
-
-@pytest.mark.parametrize("variant", ["published", "server's counts"])
-def test_counts_of_a_node_that_left_stay_if_the_server_has_them(variant: str, tmp_path: Path) -> None:
-    algorithm, world = VARIANTS[variant]
-    serve(tmp_path, algorithm, world, SHORT, [3, 1])
-    outcome = serve(tmp_path, algorithm, world, LONG, [3, 1], without=("node-1",))
-    done = f"its counts are {'kept' if algorithm.server_counts else 'dropped'}"
-    assert [(event["what"], event["done"]) for event in outcome.events] == [("left for good", done)]
-    assert_played_by_hand(outcome, algorithm, world, (4, range(4), SHORT), (4, range(3), LONG))
-    assert outcome.run.complete
-    with pytest.raises(InputError, match="'other' does not take part in this run, so it cannot leave"):
-        serve(tmp_path, algorithm, world, 200, [3, 1], without=("other",))
 
 
 async def test_a_node_leaves_in_the_middle_and_cannot_come_back(tmp_path: Path) -> None:
@@ -263,19 +266,6 @@ async def test_a_node_that_leaves_is_shown_as_left_and_the_others_as_finished_at
     assert during[1] == {"present": 2, "finished": 0, "away": 0, "excluded": 0, "left": 1}
     assert after[0] == {"node-0": "finished", "node-1": "left", "node-2": "finished"}
     assert after[1] == {"present": 0, "finished": 2, "away": 0, "excluded": 0, "left": 1}
-
-
-@pytest.mark.parametrize("change", ["a node joins", "a node leaves"])
-def test_secure_sums_go_on_with_those_who_take_part(change: str, tmp_path: Path, tls_files: TLSByName) -> None:
-    algorithm, joins = FedKLUCBVI(), change == "a node joins"
-    before, after = (3, 4) if joins else (4, 3)
-    secure: dict[str, Any] = {"tls": tls_files, "secure_sums": True}
-    serve(tmp_path, algorithm, part_of(WORLD, before), 20, [1] * before, **secure)
-    outcome = serve(tmp_path, algorithm, WORLD, 40, [1] * 4, without=() if joins else ("node-3",), **secure)
-    assert_played_by_hand(outcome, algorithm, WORLD, (before, range(before), 20), (4, range(after), 40))
-    if not joins:
-        with pytest.raises(InputError, match="'node-2' cannot leave: too few nodes would remain"):
-            serve(tmp_path, algorithm, WORLD, 60, [1] * 4, without=("node-2",), **secure)
 
 
 # --------------------------------------------------------------------------------------------------------- warm start

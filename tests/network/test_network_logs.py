@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import federation_processes as processes
-from deaths import CrashError, failing, with_deaths
+from faults import CrashError, failing, with_deaths
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, counts_from_logs, riverswim, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.count_table import CountTable
@@ -124,8 +125,7 @@ async def test_a_server_started_again_takes_no_logs_twice(tmp_path: Path, monkey
 @pytest.mark.parametrize("secure", [False, True])
 def test_logs_of_a_late_node_come_with_its_next_report(secure: bool, tls_files: TLSByName, tmp_path: Path) -> None:
     """It is away while the others report theirs; a quorum of three closes without it."""
-    world = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
-    logs = [write_log(tmp_path / f"{i}.csv", world, 20, i) for i in range(4)]
+    logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(4)]
 
     class Slow(Node):
         """Takes its time, so that the run is not over before the other one is back."""
@@ -145,13 +145,15 @@ def test_logs_of_a_late_node_come_with_its_next_report(secure: bool, tls_files: 
                 return None
             return super().answer(message)
 
-    plan = plan_for(FedKLUCBVI(), world, T, seed=SEED, secure_sums=secure, quorum=3, wait=0.2)
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure, quorum=3, wait=0.2)
     kinds = [Slow, Slow, Slow, Late]
-    nodes = [kind(f"node-{i}", lambda M: world, i, 1, logs=logs[i], most_failures=20) for i, kind in enumerate(kinds)]
+    nodes = [
+        kind(f"node-{i}", lambda M: BY_STEP, i, 1, logs=logs[i], most_failures=20) for i, kind in enumerate(kinds)
+    ]
     outcome = federate(plan, nodes, tls_files if secure else None, tmp_path / "server")
     assert Late.missed
     assert replay(tmp_path / "server").differs == []
-    assert_counted(tmp_path / "server", outcome.run, merged(logs, world, stationary=False))
+    assert_counted(tmp_path / "server", outcome.run, merged(logs, BY_STEP, stationary=False))
 
 
 def test_too_few_contributors_keep_their_logs_until_there_are_more(tls_files: TLSByName, tmp_path: Path) -> None:
@@ -163,11 +165,11 @@ def test_too_few_contributors_keep_their_logs_until_there_are_more(tls_files: TL
     assert replay(tmp_path / "server").differs == []
 
 
-def test_nobody_is_told_logs_again(tls_files: TLSByName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_is_told_logs_again(tls_files: TLSByName, tmp_path: Path, monkeypatch: Any) -> None:
     """The difference of sums with and without them would show a node's logs."""
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True, patience=1.0)
-    start, said = NetworkRound.start, list[str]()
+    start = NetworkRound.start
 
     def forgetful(now: NetworkRound, member: Member, chunk: int) -> ToMany:
         honest = start(now, member, chunk)
@@ -176,21 +178,14 @@ def test_nobody_is_told_logs_again(tls_files: TLSByName, tmp_path: Path, monkeyp
         assert isinstance(honest.message, Start)
         return ToMany(replace(honest.message, confirmed=-1))
 
-    class Watched(Node):
-        def answer(self, message: Down) -> Up | None:
-            try:
-                return super().answer(message)
-            except InputError as error:
-                said.append(str(error))
-                raise
-
     monkeypatch.setattr(NetworkRound, "start", forgetful)
-    spans = zip(NAMES, (0, 1, 3), SPLIT, logs, strict=True)
-    nodes = [Watched(name, lambda M: BY_STEP, first, m, logs=log) for name, first, m, log in spans]
+    served = Served(plan, None, tls_files)
+    joined = served.join(*nodes_with([*logs], BY_STEP), patience=2.0)
     with pytest.raises(FederationStoppedError):
-        federate(plan, nodes, tls_files)
-    assert said
-    assert all("asks for logs again" in text for text in said)
+        await served.start()
+    with pytest.raises(InputError, match="asks for logs again"):
+        await joined[1]
+    await asyncio.gather(*joined, return_exceptions=True)
 
 
 def test_live_nodes_bring_logs_whose_rewards_vary(tmp_path: Path) -> None:

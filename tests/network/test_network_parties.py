@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from enemies import outcome_of, stream_to
+from faults import outcome_of, stream_to
 from fed_ucbvi import FedUCBVI, InputError, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.network import query_guard

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from commands import refusal
-from enemies import outcome_of, without_usage
+from faults import outcome_of, without_usage
 from fed_ucbvi import FedUCBVI, gridworld, run
 from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from deaths import Noting, keep_alive, one_vanishes
+from faults import Noting, keep_alive, one_vanishes
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, evaluate, gridworld, run
 from fed_ucbvi.algorithms.base import Message, Setting
 from fed_ucbvi.core.types import FloatArray, IndexArray

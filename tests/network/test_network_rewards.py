@@ -22,7 +22,7 @@ from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import RefusedError, ViolationError
 from fed_ucbvi.network.members import FederationStatus
-from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Report, Start
+from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Start
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
@@ -32,7 +32,7 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run_data import CallbackList, learning_curve
 from fed_ucbvi.trackers import results_of
-from gymnasium_problems import Shops, TableEnv
+from gymnasium_problems import Corridors, TableEnv
 from network import Served, TLSByName, first_broadcast, make_nodes, tell
 from network import federate as run_to_the_end
 
@@ -42,9 +42,9 @@ SETTING = Setting(4, 2, H, AGENTS, T, 0.0, 0)
 GRID = RewardGrid.of(SETTING)
 
 
-def started_in(shops: Shops) -> np.ndarray[Any, Any]:
+def started_in(corridors: Corridors) -> np.ndarray[Any, Any]:
     """How many episodes of all agents began in each state."""
-    return np.bincount([log[0][0] for log in shops.episodes()], minlength=SETTING.states)
+    return np.bincount([log[0][0] for log in corridors.episodes()], minlength=SETTING.states)
 
 
 def rescaled(returns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -52,14 +52,17 @@ def rescaled(returns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return (returns - H * LOW) / (HIGH - LOW)
 
 
+def source(corridors: Corridors) -> LiveSource:
+    return LiveSource(corridors.make, (LOW, HIGH), H)
+
+
 def federate(
-    shops: Shops, algorithm: Any, silent: Sequence[int] = (), tls_files: TLSByName | None = None
+    corridors: Corridors, algorithm: Any, silent: Sequence[int] = (), tls_files: TLSByName | None = None
 ) -> tuple[Run, list[RoundRecord]]:
     """Three nodes with an agent each; some do not tell what they are paid. With certificates sums are secure."""
     seen: list[RoundRecord] = []
     plan = RunPlan(algorithm, SETTING, collection="live", secure_sums=tls_files is not None)
-    source = LiveSource(shops.make, (LOW, HIGH), H)
-    nodes = [Node(f"node-{i}", source, i, 1, rewards=i not in silent) for i in range(AGENTS)]
+    nodes = [Node(f"node-{i}", source(corridors), i, 1, rewards=i not in silent) for i in range(AGENTS)]
     return run_to_the_end(plan, nodes, tls_files, on_round=seen.append).run, seen
 
 
@@ -69,9 +72,9 @@ def test_the_gap_is_over_the_states_in_which_episodes_began(kind: str, algorithm
     if kind == "secure sums" and not algorithm.server_counts:
         pytest.skip("its reports are not what is new")
     certs = tls_files if kind == "secure sums" else None
-    shops, silent = Shops(initial=(0.5, 0.5, 0.0)), range(AGENTS) if kind == "nobody tells rewards" else ()
-    run, seen = federate(shops, algorithm, silent, certs)
-    starts = started_in(shops)
+    corridors, silent = Corridors(), range(AGENTS) if kind == "nobody tells rewards" else ()
+    run, seen = federate(corridors, algorithm, silent, certs)
+    starts = started_in(corridors)
     assert starts.sum() == AGENTS * T
     assert np.count_nonzero(starts) > 1
     told = starts @ run.V[0] / starts.sum()
@@ -86,10 +89,10 @@ def test_the_gap_is_over_the_states_in_which_episodes_began(kind: str, algorithm
 @pytest.mark.parametrize("kind", ["in the open", "secure sums", "rows"])
 def test_the_server_has_mean_and_spread_of_what_environments_paid(kind: str, tls_files: TLSByName) -> None:
     certs = tls_files if kind == "secure sums" else None
-    shops = Shops(initial=(0.5, 0.5, 0.0))
+    corridors = Corridors()
     algorithms = {"rows": FedQHoeffding(), "in the open": FedUCBVI(), "secure sums": FedKLUCBVI()}
-    run, seen = federate(shops, algorithms[kind], tls_files=certs)
-    paid = shops.returns(range(AGENTS))
+    run, seen = federate(corridors, algorithms[kind], tls_files=certs)
+    paid = corridors.returns(range(AGENTS))
     assert len(paid) == AGENTS * T
     if kind == "secure sums":  # of the last episodes fewer than three nodes may have something new to tell
         told = run.records["agent_episodes"][~np.isnan(run.records["reward"])].sum()
@@ -117,15 +120,15 @@ def test_those_who_do_not_tell_are_not_in_the_mean(monkeypatch: pytest.MonkeyPat
         return heard[-1]
 
     monkeypatch.setattr(RewardGrid, "read", note)
-    shops = Shops(initial=(0.5, 0.5, 0.0))
-    _, seen = federate(shops, FedUCBVI(), silent=[1])
-    told = rescaled(shops.returns([0, 2]))
+    corridors = Corridors()
+    _, seen = federate(corridors, FedUCBVI(), silent=[1])
+    told = rescaled(corridors.returns([0, 2]))
     assert sum(paid.episodes for paid in heard) == len(told) == 2 * T
     assert sum(paid.total for paid in heard) == pytest.approx(told.sum(), rel=1e-9)
-    assert np.array_equal(sum(paid.starts for paid in heard), started_in(shops))
+    assert np.array_equal(sum(paid.starts for paid in heard), started_in(corridors))
     means = [H * LOW + (HIGH - LOW) * paid.total / paid.episodes if paid.episodes else math.nan for paid in heard]
     assert [record.reward for record in seen] == pytest.approx(means, nan_ok=True)
-    run, seen = federate(Shops(initial=(0.5, 0.5, 0.0)), FedUCBVI(), silent=range(AGENTS))
+    run, seen = federate(Corridors(), FedUCBVI(), silent=range(AGENTS))
     assert np.isnan(run.records["reward"]).all()
     assert all(math.isnan(record.reward) for record in seen)
 
@@ -133,22 +136,21 @@ def test_those_who_do_not_tell_are_not_in_the_mean(monkeypatch: pytest.MonkeyPat
 def test_a_live_node_that_is_started_again_says_the_same(tmp_path: Path) -> None:
     task = RunPlan(FedUCBVI(), SETTING, collection="live")
     start = Start(1, 0, 0, T, T, first_broadcast(task))
-    shops, found = Shops(initial=(0.5, 0.5, 0.0)), []
+    corridors, found = Corridors(), []
     for _ in range(2):
-        node = Node("a", LiveSource(shops.make, (LOW, HIGH), H), 0, 2, tmp_path)
+        node = Node("a", source(corridors), 0, 2, tmp_path)
         node.enter(task.welcome())
         node.answer(start)
         while node.playing:
             node.play_on()
-        answer = node.answer(Query(1, REWARDS_ALONE, (), rewards=True))
-        assert isinstance(answer, Report)
+        answer: Any = node.answer(Query(1, REWARDS_ALONE, (), rewards=True))
         found.append(answer.arrays[0].tolist())
-    paid = rescaled(shops.returns([0, 1]))
+    paid = rescaled(corridors.returns([0, 1]))
     assert found[0] == found[1]
     assert found[0][0][0] == len(paid)
     read = GRID.read(np.array(found[0]))
     assert (read.total, read.squares) == pytest.approx((paid.sum(), (paid**2).sum()), rel=1e-9)
-    assert np.array_equal(read.starts, started_in(shops))
+    assert np.array_equal(read.starts, started_in(corridors))
 
 
 def paid_by(returns: Any, *starts: int) -> Paid:
@@ -225,8 +227,8 @@ def serve(plan: RunPlan, nodes: Sequence[Node], folder: Path | None = None) -> t
 
 
 def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None:
-    shops = Shops()
-    nodes = [Node(name, LiveSource(shops.make, (LOW, HIGH), H), i, 1, tmp_path / name) for i, name in enumerate("ab")]
+    corridors = Corridors(initial=(1.0, 0.0, 0.0))
+    nodes = [Node(name, source(corridors), i, 1, tmp_path / name) for i, name in enumerate("ab")]
     run, state, metrics = serve(PLAN, nodes, tmp_path / "kept")
 
     run.save(tmp_path / "result")
@@ -236,7 +238,7 @@ def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None
         assert policy is not None
         assert policy.units == UNITS
 
-    own, mean = run.original_units, shops.returns().mean()
+    own, mean = run.original_units, corridors.returns().mean()
     assert own["average_reward"] == pytest.approx(mean, rel=1e-9)
     rows = summary_rows(run)[1]
     said = " ".join(text for name, text in rows if name == "in its own units")
@@ -261,8 +263,8 @@ def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None
 
 
 def test_a_run_over_the_network_has_the_figures_of_one_in_one_process() -> None:
-    shops = Shops()
-    node = Node("a", LiveSource(shops.make, (LOW, HIGH), H), 0, 2)
+    corridors = Corridors(initial=(1.0, 0.0, 0.0))
+    node = Node("a", source(corridors), 0, 2)
     served, _, _ = serve(PLAN, [node])
     live = LiveFederation(lambda i: TableEnv(noise=0.5), 2, H, (LOW, HIGH))
     alone = run(PLAN.algorithm, live, 40, seed=0, progress=False)
@@ -270,12 +272,12 @@ def test_a_run_over_the_network_has_the_figures_of_one_in_one_process() -> None:
 
 
 async def test_nodes_whose_rewards_have_other_units_are_refused() -> None:
-    served, shops = Served(PLAN), Shops()
-    served.join(Node("a", LiveSource(shops.make, (LOW, HIGH), H), 0, 1))
+    served, corridors = Served(PLAN), Corridors(initial=(1.0, 0.0, 0.0))
+    served.join(Node("a", source(corridors), 0, 1))
     await served.meet()
     with pytest.raises(RefusedError) as refused:
-        await run_node(Node("b", LiveSource(shops.make, (-1.5, 4.0), H), 1, 1), served.remote())
-    served.join(Node("b", LiveSource(shops.make, (LOW, HIGH), H), 1, 1))
+        await run_node(Node("b", LiveSource(corridors.make, (-1.5, 4.0), H), 1, 1), served.remote())
+    served.join(Node("b", source(corridors), 1, 1))
     assert (await served.finish()).run.complete
     says = str(refused.value)
     assert "a step of 'b' pays -1.5 to 4, one of this run -1.5 to 3.5" in says

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec.structs import replace
 from scipy import stats
 
-from deaths import Fragile, Noting, one_vanishes, with_deaths
+from faults import Fragile, Noting, one_vanishes, with_deaths
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, synthetic
 from fed_ucbvi.algorithms import exact_sums, make_algorithm
 from fed_ucbvi.algorithms.base import Setting
@@ -502,10 +502,9 @@ def test_a_live_node_whose_line_breaks_in_a_round_signs_anew(tls_files: TLSByNam
         if node.welcome is None:
             node.identify(tls_files(node.name), "127.0.0.1")
         node.enter(task.welcome())
-        played = node.answer(start)
+        played: Any = node.answer(start)
         while played is None:
             played = node.play_on()
-        assert isinstance(played, Played)
         assert played.ready is not None
         certificate = der_of(tls_files(node.name).read()[1])
         entries.append(RosterEntry(node.name, node.first_agent, node.agents, certificate, played.ready))

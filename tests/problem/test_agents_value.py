@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import shops
 
-from by_hand import worth
 from fed_ucbvi import MDP, Federation, FedUCBVI, Run, gridworld, riverswim, run
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.network.run_plan import plan_for
 from network import federate, make_nodes
+from problems import worth
 
 
 def optimum(P: FloatArray, r: FloatArray, start: int, horizon: int) -> float:

@@ -63,24 +63,33 @@ class TableEnv(gymnasium.Env[Any, Any]):
 
 
 class Corridors:
-    """Corridors with noisy rewards, one for each agent, that remember what happened in them."""
+    """Corridors with noisy rewards, of several agents, that remember what happened in them and what they paid."""
 
-    def __init__(self, agents: int = 3, noise: float = 0.5, **options: Any) -> None:
-        self.made: dict[int, TableEnv] = {}
-        self.agents, self.noise, self.options = agents, noise, options
+    def __init__(self, agents: int = 3, **options: Any) -> None:
+        self.made: dict[int, list[TableEnv]] = defaultdict(list)
+        self.agents, self.options = agents, {"noise": 0.5, "initial": (0.5, 0.5, 0.0), **options}
 
     def make(self, i: int) -> TableEnv:
-        self.made[i] = TableEnv(noise=self.noise, initial=(0.5, 0.5, 0.0), **self.options)
-        return self.made[i]
+        self.made[i].append(TableEnv(**self.options))
+        return self.made[i][-1]
 
     def live(self, **options: Any) -> LiveFederation:
         return LiveFederation(self.make, self.agents, **{"horizon": 4, "reward_range": (-2.0, 4.0), **options})
 
+    def episodes(self, agents: Iterable[int] | None = None) -> list[Any]:
+        """Every episode of these agents, or of all, step by step."""
+        chosen = self.made if agents is None else agents
+        return [log for agent in chosen for env in self.made[agent] for log in env.log if log]
+
+    def returns(self, agents: Iterable[int] | None = None) -> np.ndarray[Any, Any]:
+        """Of these episodes, as they were paid."""
+        return np.array([sum(step[2] for step in log) for log in self.episodes(agents)])
+
     def observed(self) -> dict[tuple[int, int, int, int], list[tuple[float, int]]]:
         """Rewards (rescaled) and next states by agent, step, state and action, with the absorbing state 3."""
         found: dict[tuple[int, int, int, int], list[tuple[float, int]]] = defaultdict(list)
-        for i, env in self.made.items():
-            for episode in env.log:
+        for i in self.made:
+            for episode in self.episodes([i]):
                 for h, (s, a, reward, y, over) in enumerate(episode[:4]):
                     found[i, h, s, a].append(((reward + 2.0) / 6.0, 3 if over else y))
         return found
@@ -125,24 +134,3 @@ class ExpectedReward(gymnasium.Wrapper[Any, Any, Any, Any]):
         reward = sum(p * paid for p, _, paid, _ in table.P[int(self.state)][int(action)])
         self.state, _, terminated, truncated, info = self.env.step(action)
         return self.state, reward, terminated, truncated, info
-
-
-class Shops:
-    """Table environments of several agents that remember what they paid."""
-
-    def __init__(self, **options: Any) -> None:
-        self._options: dict[str, Any] = {"noise": 0.5, **options}
-        self.made: dict[int, list[TableEnv]] = defaultdict(list)
-
-    def make(self, agent: int) -> Any:
-        self.made[agent].append(TableEnv(**self._options))
-        return self.made[agent][-1]
-
-    def episodes(self, agents: Iterable[int] | None = None) -> list[Any]:
-        """Every episode of these agents, or of all, step by step."""
-        chosen = self.made if agents is None else agents
-        return [log for agent in chosen for env in self.made[agent] for log in env.log if log]
-
-    def returns(self, agents: Iterable[int] | None = None) -> np.ndarray[Any, Any]:
-        """Of these episodes, as they were paid."""
-        return np.array([sum(step[2] for step in log) for log in self.episodes(agents)])

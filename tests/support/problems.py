@@ -236,3 +236,12 @@ def law_of_a_share(x: FloatArray) -> FloatArray:
     low = np.minimum(x, 1 - x)
     below = low / (2 * (1 - low))
     return np.asarray(np.where(x <= 0.5, below, 1 - below))
+
+
+def worth(P: FloatArray, r: FloatArray, policy: IndexArray, start: int) -> float:
+    """``V^pi_1(start)`` by backward induction with dense arrays; P is ``[S,A,S]``, r ``[S,A]``."""
+    states = np.arange(len(P))
+    V = np.zeros(len(P))
+    for actions in policy[::-1]:
+        V = r[states, actions] + P[states, actions] @ V
+    return float(V[start])
