@@ -109,12 +109,16 @@ class Square(NamedTuple):
     arrow: tuple[int, int] | None = None
 
 
+Shades = Sequence[Sequence[float]]
+"""A figure for each square, by rows."""
+
+
 @dataclass(frozen=True)
 class Board:
     """Squares in rows and columns, the first row on top; filled, shaded by a figure, with texts, rings and arrows.
 
     Attributes:
-        shades: a figure for each square, by rows, from dark (least) to light (most); NaN is left blank.
+        shades: from dark (least) to light (most); NaN is left blank.
         x_ticks: columns to name below, and how; likewise ``y_ticks`` rows at the left.
         even: whether squares are as high as wide; else the board fills its place.
         lines: rows and columns from one line to the next; (0, 0) for none but the outer ones.
@@ -125,7 +129,7 @@ class Board:
     y_label: str
     rows: int
     columns: int
-    shades: Sequence[Sequence[float]] = ()
+    shades: Shades = ()
     squares: Sequence[Square] = ()
     x_ticks: Sequence[tuple[float, str]] = ()
     y_ticks: Sequence[tuple[float, str]] = ()
