@@ -97,8 +97,8 @@ def analyse(table: Traces, scale: RunScale) -> Section:
             (3, "rounds", rounds, draw.ROUNDS_LABEL, "Fewer is better; T is the most there can be."),
         )
     ]
-    bytes_too = bytes_figure(base.having(eps_p=scale.eps_p[0]), "regret_and_bytes")
-    figures = (_regret_over_episodes(base, shown), _regret_over_eps_p(base), *against_agents, bytes_too)
+    over_bytes = bytes_figure(base.having(eps_p=scale.eps_p[0]), "regret_and_bytes")
+    figures = (_regret_over_episodes(base, shown), _regret_over_eps_p(base), *against_agents, over_bytes)
     tables = [draw.cells_table(table, "figures", "Every cell of the figures")]
     return Section("figures", "The paper's figures", (text,), figures=figures, tables=tables)
 

@@ -278,12 +278,12 @@ def _range(group: Group, measure: Measure, middle: Callable[..., Any]) -> Estima
 
 
 def _points(table: Traces, measure: Measure) -> list[Series]:
-    return [
-        draw.bars(name, [label_of(name)], [spread], marker=marker, variant=variant, band=RANGE_NAME)
-        for variant, marker in MARKERS.items()
-        for name in (*TUNED, RECOMMENDED)
-        for spread in (_range(group, measure, np.mean) for group in table.having(label=variant, algorithm=name))
-    ]
+    series: list[Series] = []
+    for (variant, marker), name in product(MARKERS.items(), (*TUNED, RECOMMENDED)):
+        look = {"marker": marker, "variant": variant, "band": RANGE_NAME}
+        spreads = [_range(group, measure, np.mean) for group in table.having(label=variant, algorithm=name)]
+        series += [draw.bars(name, [label_of(name)], [spread], **look) for spread in spreads]
+    return series
 
 
 def _table(table: Traces) -> Table:

@@ -375,8 +375,8 @@ class RunTable(Generic[R]):
         user gives must be that of an algorithm, of a part or of a rest.
         """
         both = parted(self.settings, by)
-        either = zip(both, alone, strict=True)
-        names, rest_names = (names_of(parts, other, write, self.own_labels) for parts, other in either)
+        sides = zip(both, alone, strict=True)
+        names, rest_names = (names_of(parts, other, write, self.own_labels) for parts, other in sides)
         found = {*names.values(), *rest_names.values(), *(group["label"] for group in self.groups)}
         for key, text in self.own_labels.items():
             if text not in found:
