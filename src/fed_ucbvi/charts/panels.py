@@ -37,10 +37,8 @@ class Series:
     Attributes:
         name: in the legend; the same name in two panels is toggled together. May be empty for the only series of a
             panel, which then has no entry in the legend.
-        colour: ``#RRGGBB``.
         x: texts for a panel with categories.
         low: lower end of the interval at each x; given together with ``high``.
-        line: whether points are joined.
         steps: whether the line keeps the height of a point until the next one.
         variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
         band: what ``low`` and ``high`` are, such as ``95 % interval of the mean``; written in the legend.
