@@ -126,9 +126,7 @@ def test_an_environment_may_have_a_grid_of_its_own_and_only_the_algorithms_that_
     assert (board.why_not("fed-ucbvi", "chain"), board.why_not("mine:Mine", "chain")) == ("slow", "slow")
 
 
-def test_an_environment_whose_package_is_missing_is_left_out_with_a_note(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_environment_without_its_package_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def missing() -> Path:
         raise missing_package("it needs", "icu-sepsis", "icu-sepsis")
 

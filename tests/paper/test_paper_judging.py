@@ -130,9 +130,7 @@ def test_about_so_many_seeds_decide_as_are_said_to_be_needed() -> None:
         (["undecided", "undecided"], "undecided"),
     ],
 )
-def test_environments_are_combined_and_an_open_one_counts_only_where_the_others_leave_it_room(
-    outcomes: list[Outcome], expected: str
-) -> None:
+def test_an_open_environment_counts_where_the_others_leave_it_room(outcomes: list[Outcome], expected: str) -> None:
     assert combine(outcomes) == expected
 
 
@@ -191,9 +189,7 @@ def test_comparisons_pair_runs_by_seed() -> None:
     assert found.outcome == "holds"
 
 
-def test_further_seeds_go_to_open_claims_alone_look_by_look_until_they_are_decided_or_runs_are_spent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_further_seeds_go_to_open_claims_look_by_look_until_decided_or_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim on the synthetic MDP that four of five seeds meet, and one on GridWorld that all meet."""
     worlds = ("gridworld", "synthetic")
 

@@ -209,7 +209,7 @@ def test_tuned_runs_have_the_factor_that_was_best_in_tuning(report: PageContent,
 
 
 @pytest.mark.full
-def test_regret_with_the_theorys_constants_is_linear_at_first_and_its_rounds_are_within_their_bound(
+def test_with_the_theorys_constants_regret_is_linear_first_and_rounds_bounded(
     made: Made, report: PageContent
 ) -> None:
     verdicts = theory.EXPERIMENT.judge(first_runs(made[0], "theory"))

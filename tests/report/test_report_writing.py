@@ -91,9 +91,7 @@ def test_an_earlier_report_is_replaced_and_other_files_are_let_alone(tmp_path: P
         ("file", "", "file", "not a folder"),
     ],
 )
-def test_what_is_not_an_earlier_report_is_not_overwritten(
-    tmp_path: Path, file: str, text: str, folder: str, message: str
-) -> None:
+def test_only_reports_are_overwritten(tmp_path: Path, file: str, text: str, folder: str, message: str) -> None:
     (tmp_path / file).write_text(text)
     with pytest.raises(InputError, match=message):
         write_report(small("a"), tmp_path / folder)
@@ -113,9 +111,7 @@ def test_a_manifest_cannot_make_files_elsewhere_vanish(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails", ["render_page", "Picture", "figure_frame"])
-def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
-) -> None:
+def test_a_report_that_fails_leaves_the_earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     def fail(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -127,9 +123,7 @@ def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(
     assert contents(tmp_path) == before
 
 
-def test_a_report_cut_off_while_files_are_moved_is_made_whole_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_cut_off_while_moved_is_mended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_report(small("old"), tmp_path)
     move = Path.replace
 
@@ -163,9 +157,7 @@ def test_a_report_cut_off_while_files_are_moved_is_made_whole_by_the_next(
         (replace(small("a"), provenance={"x": object()}), "provenance"),
     ],
 )
-def test_a_report_that_cannot_be_written_is_refused_before_anything_is(
-    tmp_path: Path, report: PageContent, message: str
-) -> None:
+def test_a_report_that_cannot_be_written_is_refused_before(tmp_path: Path, report: PageContent, message: str) -> None:
     with pytest.raises(InputError, match=message):
         write_report(report, tmp_path / "report")
     assert list(tmp_path.iterdir()) == []

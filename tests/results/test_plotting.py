@@ -100,9 +100,7 @@ def test_every_round_is_drawn_with_its_length_under_the_rule_that_ended_it(grid_
     assert sum(len(places) for places in dots.values()) == len(records["length"])
 
 
-def test_of_very_many_rounds_those_that_would_cover_each_other_are_drawn_once(
-    grid_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_rounds_those_in_one_pixel_are_drawn_once(grid_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     every = panel(plot_run(grid_run), "Round lengths").series[0]
     monkeypatch.setattr(plotting, "MAX_POINTS", 50)
     some = panel(plot_run(grid_run), "Round lengths").series[0]
@@ -188,9 +186,7 @@ def test_an_interrupted_run_says_so_even_before_its_first_round(grid_run: Run) -
         plot_runs([empty])
 
 
-def test_no_texts_overlap_and_every_specification_keeps_to_the_schema_of_vega_lite(
-    grid_run: Run, plain_run: Run, several: list[Run]
-) -> None:
+def test_no_texts_overlap_and_every_specification_is_sound(grid_run: Run, plain_run: Run, several: list[Run]) -> None:
     for picture in (plot_run(grid_run), plot_run(plain_run), plot_runs(several), plot_runs([grid_run])):
         assert overlapping(picture.svg) == []
         check_schema(picture.specification(interactive=True))
@@ -244,9 +240,7 @@ def test_one_run_has_no_band_and_no_run_is_refused(plain_run: Run) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_every_format_is_written_and_is_the_same_for_the_same_run(
-    plain_run: Run, tmp_path: Path, format_: str
-) -> None:
+def test_every_format_is_written_and_the_same_for_the_same_run(plain_run: Run, tmp_path: Path, format_: str) -> None:
     first, second = tmp_path / "new" / f"a.{format_}", tmp_path / "new" / f"b.{format_}"
     plain_run.plot(first)
     plain_run.plot(str(second))
@@ -390,9 +384,7 @@ def test_own_labels_and_colours_are_drawn(several: list[Run]) -> None:
         ({"size": (0.0, 3.0)}, "inches"),
     ],
 )
-def test_labels_colours_facets_and_sizes_that_make_no_sense_are_refused(
-    several: list[Run], options: dict[str, Any], message: str
-) -> None:
+def test_options_that_make_no_sense_are_refused(several: list[Run], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         plot_runs(several, **options)
 

@@ -277,9 +277,7 @@ def test_a_file_replaces_what_is_there(result: Run, tmp_path: Path) -> None:
     assert Run.read_file(path) == result
 
 
-def test_a_full_disk_leaves_no_half_file_and_keeps_the_old_one(
-    result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_files_as_they_were(result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result.write_file(tmp_path / "old")
 
     def half(path: Path, content: bytes) -> None:
@@ -338,9 +336,7 @@ NONSENSE: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("key", NONSENSE)
-def test_a_sealed_file_with_nonsense_inside_is_refused(
-    key: str, result: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sealed_file_with_nonsense_in_it_is_refused(key: str, result: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     content = manifest_of(result)
     less, about = {name: part for name, part in content.items() if name != key}, content["about"]
     fewer = {name: part for name, part in about.items() if name != "agents"}
@@ -377,9 +373,7 @@ def told_again(result: Run) -> list[RoundRecord]:
 
 
 @pytest.mark.parametrize(("algorithm", "world", "episodes"), WORLDS.values(), ids=WORLDS.keys())
-def test_the_rounds_of_a_finished_run_are_those_it_told(
-    algorithm: Algorithm[Any, Any], world: Federation, episodes: int
-) -> None:
+def test_a_run_tells_its_rounds_again(algorithm: Algorithm[Any, Any], world: Federation, episodes: int) -> None:
     told: list[RoundRecord] = []
     result = run(algorithm, world, episodes, on_round=told.append)
     again = told_again(result)

@@ -411,9 +411,7 @@ def test_a_finished_sweep_is_left_as_it_is_and_resumed_only_on_request(made: Pat
         ({"seeds": [1, 0]}, "combined in another way or order"),
     ],
 )
-def test_another_sweeps_folder_is_un_touched(
-    changes: dict[str, Any], difference: str, resume: bool, made: Path
-) -> None:
+def test_another_sweeps_folder_is_kept(changes: dict[str, Any], difference: str, resume: bool, made: Path) -> None:
     before = everything_in(made)
     other = Sweep(name="tiny", grids=[grid(**{"seeds": 2, **changes})])
     with pytest.raises(InputError, match=f"holds another sweep, 'tiny': .*{difference}.*choose another folder"):

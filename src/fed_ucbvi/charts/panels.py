@@ -37,10 +37,8 @@ class Series:
     Attributes:
         name: in the legend; the same name in two panels is toggled together. May be empty for the only series of a
             panel, which then has no entry in the legend.
-        colour: ``#RRGGBB``.
         x: texts for a panel with categories.
         low: lower end of the interval at each x; given together with ``high``.
-        line: whether points are joined.
         steps: whether the line keeps the height of a point until the next one.
         variant: what sets this curve apart from others of its name, such as ``εₚ = 0.1``.
         band: what ``low`` and ``high`` are, such as ``95 % interval of the mean``; written in the legend.
@@ -109,12 +107,16 @@ class Square(NamedTuple):
     arrow: tuple[int, int] | None = None
 
 
+Shades = Sequence[Sequence[float]]
+"""A figure for each square, by rows."""
+
+
 @dataclass(frozen=True)
 class Board:
     """Squares in rows and columns, the first row on top; filled, shaded by a figure, with texts, rings and arrows.
 
     Attributes:
-        shades: a figure for each square, by rows, from dark (least) to light (most); NaN is left blank.
+        shades: from dark (least) to light (most); NaN is left blank.
         x_ticks: columns to name below, and how; likewise ``y_ticks`` rows at the left.
         even: whether squares are as high as wide; else the board fills its place.
         lines: rows and columns from one line to the next; (0, 0) for none but the outer ones.
@@ -125,7 +127,7 @@ class Board:
     y_label: str
     rows: int
     columns: int
-    shades: Sequence[Sequence[float]] = ()
+    shades: Shades = ()
     squares: Sequence[Square] = ()
     x_ticks: Sequence[tuple[float, str]] = ()
     y_ticks: Sequence[tuple[float, str]] = ()

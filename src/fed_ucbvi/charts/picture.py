@@ -103,10 +103,8 @@ class Picture:
         specification = json.dumps(self.specification(interactive=True), separators=(",", ":"), allow_nan=False)
         for sign in "<>&":
             specification = specification.replace(sign, f"\\u{ord(sign):04x}")
-        title = html.escape(self.title.splitlines()[0] if self.title else "Picture")
-        return PAGE.format(
-            policy=html.escape(POLICY), title=title, specification=specification, library=javascript_library()
-        )
+        title, policy = html.escape(self.title.splitlines()[0] if self.title else "Picture"), html.escape(POLICY)
+        return PAGE.format(policy=policy, title=title, specification=specification, library=javascript_library())
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """An interactive page in a frame, and a PNG for programs that show no pages."""

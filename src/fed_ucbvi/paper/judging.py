@@ -130,9 +130,7 @@ class Condition(NamedTuple):
 
 def ratios_at_most(limit: float, cells: Cells, *, strictly: bool = False) -> list[Condition]:
     """For each cell whether a measure of a group is at most ``limit`` times the other's, or below."""
-    return [
-        Condition(where, pairs.ratios, limit, (pairs.group, pairs.other), strictly) for where, pairs in cells.items()
-    ]
+    return [Condition(where, one.ratios, limit, (one.group, one.other), strictly) for where, one in cells.items()]
 
 
 class Judged(NamedTuple):
@@ -182,10 +180,8 @@ class Finding(NamedTuple):
         every = dict.fromkeys(seeds for one in self.asked for seeds in one.figures)
         least, most = ([self.rank(seeds, missing=missing) for seeds in every] for missing in (False, True))
         for rank in (1, 2):
-            answers = [
-                low >= rank if (low >= rank) == (high >= rank) else None
-                for low, high in zip(least, most, strict=True)
-            ]
+            both = [(low >= rank, high >= rank) for low, high in zip(least, most, strict=True)]
+            answers = [low if low == high else None for low, high in both]
             found = majority(answers)
             if found.answer is None:
                 unknown = tuple(seeds for seeds, answer in zip(every, answers, strict=True) if answer is None)

@@ -207,10 +207,8 @@ def _no_failing_seed(table: Traces) -> Verdict | None:
         f"It holds in an environment if it is so among {WORST_SEEDS} seeds of one instance, by step and, where that "
         "is possible, stationary.",
     )
-    runs = (
-        f"{seeds} seeds; none of {seeds} failing excludes shares above {most:.1%} of all seeds, and no smaller ones"
-    )
-    return judging.fact(claim, found, runs)
+    excluded = f"none of {seeds} failing excludes shares above {most:.1%} of all seeds, and no smaller ones"
+    return judging.fact(claim, found, f"{seeds} seeds; {excluded}")
 
 
 def _style(label: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import ALGORITHMS, class_of
-from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.charts.panels import Panel
 from fed_ucbvi.core.defaults import ALGORITHM
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
@@ -126,10 +126,8 @@ class LeaderboardPlan:
         return cls(**tomllib.loads((files(__package__) / DEFINITION).read_text(encoding="utf-8")))
 
     def quick(self) -> LeaderboardPlan:
-        shorter = {
-            name: {**grid, "episodes": [max(1, T // QUICK) for T in grid["episodes"]]}
-            for name, grid in self.environments.items()
-        }
+        grids = self.environments.items()
+        shorter = {name: {**grid, "episodes": [max(1, T // QUICK) for T in grid["episodes"]]} for name, grid in grids}
         return replace(self, seeds=2, environments=shorter, notes=())
 
     def without(self, environments: Mapping[str, str]) -> LeaderboardPlan:
@@ -267,10 +265,9 @@ def summary(rows: Rows) -> dict[str, Any]:
     """All that the tables say, ready for JSON."""
 
     def plain(place: Place, count: str = "agents") -> dict[str, Any]:
-        return {
-            count if name == "agents" else name: cell._asdict() if isinstance(cell, Estimate) else cell
-            for name, cell in place._asdict().items()
-        }
+        cells = [cell._asdict() if isinstance(cell, Estimate) else cell for cell in place]
+        names = [count if name == "agents" else name for name in place._fields]
+        return dict(zip(names, cells, strict=True))
 
     return {
         "runs": len(rows),
@@ -379,13 +376,11 @@ def share_text(cell: Estimate) -> str:
 
 
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
-    def point(place: Place) -> Series:
-        return bars(place.algorithm, [place.megabytes.mean], [place.regret], marker="circle")
-
-    panels = [
-        Panel(label_of(name), BYTES_LABEL, REGRET_LABEL, [*map(point, places(rows, name))], x_log=True, y_log=True)
-        for name in environments_of(rows)
-    ]
+    panels = []
+    for name in environments_of(rows):
+        here = places(rows, name)
+        points = [bars(one.algorithm, [one.megabytes.mean], [one.regret], marker="circle") for one in here]
+        panels.append(Panel(label_of(name), BYTES_LABEL, REGRET_LABEL, points, x_log=True, y_log=True))
     figure = Figure(
         "regret_and_bytes",
         "Regret against bytes: the lower and the further left, the better",

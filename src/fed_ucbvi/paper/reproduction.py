@@ -83,13 +83,8 @@ class ReproductionPlan:
     experiments: tuple[str, ...]
 
     def manifest(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "scale": asdict(self.scale),
-            "experiments": list(self.experiments),
-            "versions": versions(),
-        }
+        content = {"format": FORMAT, "format_version": FORMAT_VERSION, "scale": asdict(self.scale)}
+        return {**content, "experiments": list(self.experiments), "versions": versions()}
 
     @classmethod
     def read(cls, folder: Path) -> ReproductionPlan:
@@ -202,11 +197,7 @@ def _grid_of(jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 def run_experiments(
-    runs: Runs,
-    plan: ReproductionPlan,
-    *,
-    jobs: int | None = None,
-    report: Callable[[int, int, int], None] | None = None,
+    runs: Runs, plan: ReproductionPlan, jobs: int | None, report: Callable[[int, int, int], None]
 ) -> dict[str, str]:
     """Make every run that is missing, stage by stage; returns the errors of failed runs, by id."""
     failed: dict[str, str] = {}

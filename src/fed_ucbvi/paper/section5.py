@@ -24,7 +24,7 @@ from fed_ucbvi.paper.judging import Claim, Condition, Find, Finding, Pairs, rang
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Verdict
 from fed_ucbvi.report.run_figures import cell_text, eps_text
-from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
+from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, regret, rounds
 from fed_ucbvi.results.run_table import Seeds
 from fed_ucbvi.results.style import label_of
 
@@ -97,10 +97,8 @@ def analyse(table: Traces, scale: RunScale) -> Section:
             (3, "rounds", rounds, draw.ROUNDS_LABEL, "Fewer is better; T is the most there can be."),
         )
     ]
-    figures = (
-        *(_regret_over_episodes(base, shown), _regret_over_eps_p(base), *against_agents),
-        bytes_figure(base.having(eps_p=scale.eps_p[0]), "regret_and_bytes"),
-    )
+    over_bytes = bytes_figure(base.having(eps_p=scale.eps_p[0]), "regret_and_bytes")
+    figures = (_regret_over_episodes(base, shown), _regret_over_eps_p(base), *against_agents, over_bytes)
     tables = [draw.cells_table(table, "figures", "Every cell of the figures")]
     return Section("figures", "The paper's figures", (text,), figures=figures, tables=tables)
 
@@ -245,9 +243,8 @@ def slopes_in_agents(table: Traces, measure: Measure) -> dict[Seeds, float]:
 def local_slopes(table: Traces, measure: Measure) -> dict[tuple[int, int], float]:
     """Slope of log mean measure against log M between neighbouring M, by the pair of M."""
     means = {group["agents"]: max(group.mean(measure), 1e-12) for group in table.ordered("agents")}
-    return {
-        (few, many): float(np.log(means[many] / means[few]) / np.log(many / few)) for few, many in pairwise(means)
-    }
+    steps = pairwise(means)
+    return {(few, many): float(np.log(means[many] / means[few]) / np.log(many / few)) for few, many in steps}
 
 
 SPEED_UP = Claim(
@@ -305,12 +302,10 @@ def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Findin
 
 
 def _few_rounds(table: Traces) -> Finding:
-    asked = [
-        Condition(
-            f"share of T at {cell_text(one)}", one.by_seed(lambda run: run.rounds / run.about.episodes), FEW, [one]
-        )
-        for one in table
-    ]
+    def share(run: Trace) -> float:
+        return run.rounds / run.about.episodes
+
+    asked = [Condition(f"share of T at {cell_text(one)}", one.by_seed(share), FEW, [one]) for one in table]
     shares = [one.middle for one in asked]
     line = f"{min(shares):.2%} to {max(shares):.2%} of T"
     return Finding(asked, f"{line} in {len(shares)} cells", line)

@@ -118,16 +118,11 @@ def megabytes_down(run: Trace) -> float:
 
 def tabulate(table: Traces) -> dict[str, Any]:
     """The tables and orderings as plain values, ready for JSON."""
-    tables = {
-        environment: [_plain(group) for group in in_order(part)]
-        for environment, part in table.parts("environment").items()
-    }
-    verdicts = [
-        {"claim": verdict.claim, "measured": verdict.measured, "outcome": verdict.outcome, "seeds": verdict.seeds}
-        for verdict in EXPERIMENT.judge(table)
-    ]
+    parts, told = table.parts("environment").items(), ("claim", "measured", "outcome", "seeds")
+    tables = {environment: [_plain(group) for group in in_order(part)] for environment, part in parts}
+    claims = [{name: getattr(verdict, name) for name in told} for verdict in EXPERIMENT.judge(table)]
     levels = sorted({run.about.eps_p for run in table.runs})
-    return {"tables": tables, "claims": verdicts, "spread": band_text(table), "eps_p": levels}
+    return {"tables": tables, "claims": claims, "spread": band_text(table), "eps_p": levels}
 
 
 def _plain(group: Group) -> dict[str, Any]:

@@ -141,10 +141,8 @@ def _panel(title: str, x_label: str, y_label: str, series: list[Series]) -> Pane
 def _regret(table: Traces) -> Figure:
     panels = []
     for label in BONUSES:
-        series = [
-            draw.over_episodes(group, dash=dash, variant=name, marker="none")
-            for dash, name, group in _by_agents(table.having(label=label))
-        ]
+        order = _by_agents(table.having(label=label))
+        series = [draw.over_episodes(one, dash=dash, variant=name, marker="none") for dash, name, one in order]
         if series:
             points = [float(x) for x in series[0].x]
             worst = [table.runs[0].about.optimal_value * T for T in points]
@@ -184,10 +182,8 @@ def _rounds(table: Traces) -> Figure:
 
 def _speed_up(table: Traces) -> Figure:
     steps = [slope for label in BONUSES for slope in local_slopes(table.having(label=label), regret).values()]
-    curves = [
-        draw.over_agents(table.having(label=label), regret, dash=dash, variant=label)
-        for dash, label in zip(DASHES, BONUSES, strict=False)
-    ]
+    looks = [{"dash": dash, "variant": label} for dash, label in zip(DASHES, BONUSES, strict=False)]
+    curves = [draw.over_agents(table.having(label=look["variant"]), regret, **look) for look in looks]
     series = [curve for curve in curves if curve is not None]
     series += [inverse_line(curve) for curve in series[:1]]
     return Figure(

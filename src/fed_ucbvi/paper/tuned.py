@@ -65,11 +65,8 @@ def _levels(algorithm: str) -> tuple[float, ...]:
 
 def _tuning_grid(scale: RunScale, names: Sequence[str], factors: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Each algorithm with each of its factors on the tuning instances."""
-    tried = [
-        {"name": name, "label": f"{TRIAL}{factor:g}", **TUNED[name].parameters(factor)}
-        for name, several in factors.items()
-        for factor in several
-    ]
+    pairs = [(name, factor) for name, several in factors.items() for factor in several]
+    tried = [{"name": name, "label": f"{TRIAL}{k:g}", **TUNED[name].parameters(k)} for name, k in pairs]
     shorter = {name: min(scale.episodes[name], TUNING_EPISODES) for name in names}
     seeds = TUNING_SEEDS[: 2 if scale.quick else None]
     return scale.grid(tried, seeds=seeds, environments=names, episodes=shorter)
@@ -201,11 +198,8 @@ KL_IS_LOWEST = Claim(
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
     tuned, everybody = table.having(label=BEST), tuning_text(table, tuple(TUNED))
-    for other, place in (
-        (RIVAL, "Section 5, Impact of Heterogeneity"),
-        ("fedq-hoeffding", "Table 1"),
-        ("fedq-advantage", "Table 1"),
-    ):
+    places = {RIVAL: "Section 5, Impact of Heterogeneity", "fedq-hoeffding": "Table 1", "fedq-advantage": "Table 1"}
+    for other, place in places.items():
         claim = BELOW._replace(
             name=f"far less regret than {label_of(other)}, both tuned",
             text=f"Fed-UCBVI's regret is significantly lower than {label_of(other)}'s, with both tuned.",
@@ -284,21 +278,20 @@ def _range(group: Group, measure: Measure, middle: Callable[..., Any]) -> Estima
 
 
 def _points(table: Traces, measure: Measure) -> list[Series]:
-    return [
-        draw.bars(name, [label_of(name)], [spread], marker=marker, variant=variant, band=RANGE_NAME)
-        for variant, marker in MARKERS.items()
-        for name in (*TUNED, RECOMMENDED)
-        for spread in (_range(group, measure, np.mean) for group in table.having(label=variant, algorithm=name))
-    ]
+    series: list[Series] = []
+    for (variant, marker), name in product(MARKERS.items(), (*TUNED, RECOMMENDED)):
+        look = {"marker": marker, "variant": variant, "band": RANGE_NAME}
+        spreads = [_range(group, measure, np.mean) for group in table.having(label=variant, algorithm=name)]
+        series += [draw.bars(name, [label_of(name)], [spread], **look) for spread in spreads]
+    return series
 
 
 def _table(table: Traces) -> Table:
     best, tuned = best_factors(table), table.having(label=BEST)
 
     def of_best(cell: Callable[[Best], Cell]) -> Callable[[Group], Cell]:
-        return lambda group: (
-            cell(best[where]) if (where := (group["environment"], group["algorithm"])) in best else None
-        )
+        known = {where: cell(found) for where, found in best.items()}
+        return lambda group: known.get((group["environment"], group["algorithm"]))
 
     def of_tuned(cell: Callable[[Group], Cell]) -> Callable[[Group], Cell]:
         def found(group: Group) -> Cell:

@@ -164,10 +164,8 @@ def cells_table(table: Traces, id_: str, title: str) -> Table:
 
 def _order(group: Group) -> tuple[Any, ...]:
     """By environment, algorithm and label, then by parameters, options and sizes."""
-    owned = [
-        {name: value for name, value in group.settings.items() if name.startswith(owner)}
-        for owner in ("algorithm.", "environment.")
-    ]
+    known, owners = group.settings.items(), ("algorithm.", "environment.")
+    owned = [{name: value for name, value in known if name.startswith(owner)} for owner in owners]
     names, sizes = ("environment", "algorithm", "label"), ("agents", "eps_p", "episodes")
     return (*(group[name] for name in names), *map(key_of, owned), *(group[name] for name in sizes))
 
@@ -226,9 +224,8 @@ def _problems(table: Traces) -> dict[str, Traces]:
     firsts = [settings_of(groups[0].runs[0].about) for groups in parts.values()]
     owned = ("environment", *ENVIRONMENT_SIZES)
     options = apart([{name: one[name] for name in one if name.startswith(owned)} for one in firsts])
-    titles = [
-        label({**some, **{name: one[name] for name in named}}) for one, some in zip(firsts, options, strict=True)
-    ]
+    problems = zip(firsts, options, strict=True)
+    titles = [label({**own, **{name: one[name] for name in named}}) for one, own in problems]
     if len(set(titles)) < len(titles):
         titles = [f"{title} ({number})" for number, title in enumerate(titles, 1)]
     return {title: Traces(groups) for title, groups in zip(titles, parts.values(), strict=True)}

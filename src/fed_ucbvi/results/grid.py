@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fed_ucbvi.charts.panels import Board, Square
+from fed_ucbvi.charts.panels import Board, Shades, Square
 from fed_ucbvi.charts.vega import FINE
 from fed_ucbvi.core.colours import DARK_GREY, GREEN, ORANGE, WHITE, lighter
 from fed_ucbvi.core.errors import InputError
@@ -74,11 +74,7 @@ def policy_arrows(
 
 
 def grid_board(
-    layout: Mapping[str, Any],
-    title: str,
-    caption: Sequence[str],
-    squares: Sequence[Square],
-    shades: Sequence[Sequence[float]] = (),
+    layout: Mapping[str, Any], title: str, caption: Sequence[str], squares: Sequence[Square], shades: Shades = ()
 ) -> Board:
     rows, columns = int(layout["rows"]), int(layout["columns"])
     fine = max(rows, columns) >= FINE

@@ -276,10 +276,8 @@ def _looks(
             raise unknown_name("algorithm or group", name, known)
         found |= dict.fromkeys(mine, colour)
     drawn = list(found.values())
-    return {
-        key: (colour, DASHES[drawn[:place].count(colour) % len(DASHES)])
-        for place, (key, colour) in enumerate(found.items())
-    }
+    before = [drawn[:place].count(colour) for place, colour in enumerate(drawn)]
+    return {key: (found[key], DASHES[turn % len(DASHES)]) for key, turn in zip(found, before, strict=True)}
 
 
 def _positive(series: Series) -> Series:

@@ -104,7 +104,6 @@ def table_of(rows: Sequence[tuple[float, ...]]) -> dict[str, Any]:
 
 GAP, PROMOTION, VALUE = "gap", "promotion", "value"
 """Whether the policy is nearly the best there is, or better than the incumbent; or just what it is worth."""
-NUMBERS = ("at_least", "compared_with", "model_at_least")
 
 
 @dataclass(frozen=True)
@@ -154,8 +153,8 @@ class Certificate:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Certificate:
-        values: dict[str, Any] = {**data, **{name: nan_for_none(data[name]) for name in NUMBERS}}
-        return cls(**values)
+        numbers = ("at_least", "compared_with", "model_at_least")
+        return cls(**{**data, **{name: nan_for_none(data[name]) for name in numbers}})
 
 
 def policy_digest(table: IndexArray) -> str:

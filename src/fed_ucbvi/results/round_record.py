@@ -113,8 +113,7 @@ class RoundRecord(NamedTuple):
         bytes_down: the other way.
         seconds: since the run began.
         playing: one of :data:`PLAYING`.
-        cost: what exploring has cost an episode at most so far, against the incumbent; NaN without one.
-        allowed: what it may have cost.
+        cost: what exploring has cost an episode at most so far; ``allowed``, what it may have. NaN without incumbent.
         certificate: that was issued in this round, in words.
     """
 

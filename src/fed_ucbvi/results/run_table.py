@@ -65,11 +65,8 @@ def settings_of(about: About) -> dict[str, Any]:
         settings["eps_p"] = about.eps_p
     if "liars" in environment:
         environment["liars"] = len(environment["liars"])
-    settings |= {
-        f"environment.{name}": value
-        for name, value in environment.items()
-        if not is_seed(name) and value != settings.get(name)
-    }
+    options = {name: value for name, value in environment.items() if not is_seed(name)}
+    settings |= {f"environment.{name}": value for name, value in options.items() if value != settings.get(name)}
     return settings | {f"algorithm.{name}": value for name, value in about.parameters.items()}
 
 
@@ -90,11 +87,9 @@ def shared(groups: Sequence[Settings]) -> dict[str, Any]:
     >>> shared([{"algorithm": "ucbvi", "agents": 2}, {"algorithm": "ucbvi", "agents": 5}])
     {'algorithm': 'ucbvi'}
     """
-    return {
-        name: value
-        for name, value in groups[0].items()
-        if all(name in group and key_of(group[name]) == key_of(value) for group in groups)
-    }
+    first, *others = groups
+    everywhere = [name for name in first if all(name in group for group in others)]
+    return {name: first[name] for name in everywhere if len({key_of(group[name]) for group in groups}) == 1}
 
 
 def apart(groups: Sequence[Settings]) -> list[dict[str, Any]]:
@@ -166,9 +161,8 @@ def names_of(
     count = Counter(texts)
     texts = [f"{text} ({place})" if count[text] > 1 else text for place, text in enumerate(texts, 1)]
     plain = [label(one) for one in differing]
-    return {
-        key: given.get(text, given.get(other, text)) for key, text, other in zip(distinct, texts, plain, strict=True)
-    }
+    written = zip(distinct, texts, plain, strict=True)
+    return {key: given.get(text, given.get(other, text)) for key, text, other in written}
 
 
 def label(settings: Settings, write: Write | None = None) -> str:
@@ -381,18 +375,15 @@ class RunTable(Generic[R]):
         user gives must be that of an algorithm, of a part or of a rest.
         """
         both = parted(self.settings, by)
-        names, rest_names = (
-            names_of(parts, other, write, self.own_labels) for parts, other in zip(both, alone, strict=True)
-        )
+        sides = zip(both, alone, strict=True)
+        names, rest_names = (names_of(parts, other, write, self.own_labels) for parts, other in sides)
         found = {*names.values(), *rest_names.values(), *(group["label"] for group in self.groups)}
         for key, text in self.own_labels.items():
             if text not in found:
                 algorithms = {group["algorithm"] for group in self.groups}
                 raise unknown_name("algorithm or group", key, algorithms | found)
-        return [
-            Division(part, names[key_of(part)], rest, rest_names[key_of(rest)])
-            for part, rest in zip(*both, strict=True)
-        ]
+        pairs = zip(*both, strict=True)
+        return [Division(part, names[key_of(part)], rest, rest_names[key_of(rest)]) for part, rest in pairs]
 
 
 def checked_runs(runs: Iterable[Any]) -> list[RunData]:

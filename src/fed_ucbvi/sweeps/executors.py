@@ -18,11 +18,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from fed_ucbvi.core.compiling import use_one_thread
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.sweeps.job import Job
+
+if TYPE_CHECKING:
+    from fed_ucbvi.sweeps.job import Job
 
 
 class Made(NamedTuple):
@@ -34,7 +35,7 @@ class Made(NamedTuple):
     traceback: str = ""
 
 
-Results = Generator[tuple[Job, Made], None, None]
+Results: TypeAlias = "Generator[tuple[Job, Made], None, None]"
 """What an executor yields: each job when it ends, with its result. Closing the generator stops running jobs."""
 
 ATTEMPTS = 4
@@ -44,9 +45,13 @@ ATTEMPTS = 4
 def make(content: Mapping[str, Any]) -> Made:
     """Make the run that a job's content describes, on one thread, because there is a process for every core.
 
-    The file does not contain how long the run took, so that the same run always gives the same bytes.
+    The file does not contain how long the run took, so that the same run always gives the same bytes. Imports wait
+    until a process is at work.
     """
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    from fed_ucbvi.core.compiling import use_one_thread
+    from fed_ucbvi.sweeps.job import Job
+
     use_one_thread()
     try:
         run = Job(**content).complete().run()
@@ -167,8 +172,8 @@ def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) ->
     with connected_to_ray(address, at_once or usable_cores()) as ray:
         task = ray.remote(num_cpus=1, max_retries=0)(_task)
         lost = (ray.exceptions.NodeDiedError, ray.exceptions.WorkerCrashedError, ray.exceptions.ObjectLostError)
-        place, begun = os.getcwd(), Counter[str]()
-        waiting, running = deque(jobs), dict[Any, Job]()
+        place, begun, waiting = os.getcwd(), Counter[str](), deque(jobs)
+        running: dict[Any, Job] = {}
         try:
             while waiting or running:
                 while waiting and (at_once is None or len(running) < at_once):

@@ -53,11 +53,10 @@ class Job(RunSpec):
         from fed_ucbvi.engine.simulation import Caution
 
         federation = make_environment(str(self.environment), **self.of_environment)
+        how: dict[str, Any] = {"seed": self.seed, "driver": self.driver, "progress": False}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Caution)
-            made = run(
-                self.make_algorithm(), federation, self.episodes, seed=self.seed, driver=self.driver, progress=False
-            )
+            made = run(self.make_algorithm(), federation, self.episodes, **how)
         return replace(made, about=replace(made.about, algorithm=self.algorithm))
 
     def check_possible(self) -> None:

@@ -222,9 +222,8 @@ class Sweep:
 
     def _jobs_of(self, grid: Mapping[str, Any], where: str) -> Iterator[Job]:
         """All runs of a grid; if an algorithm rejects a combination, the error names ``where`` and the keys."""
-        for (e, environment), (a, algorithm) in product(
-            enumerate(grid["environments"]), enumerate(grid["algorithms"])
-        ):
+        numbered = [list(enumerate(grid[key])) for key in ("environments", "algorithms")]
+        for (e, environment), (a, algorithm) in product(*numbered):
             (place, options), (name, parameters) = _named(environment), _named(algorithm)
             case = {"algorithm": name, "label": parameters.pop("label"), "parameters": parameters}
             case |= {"environment": place, "environment_options": options, "driver": grid["driver"]}
@@ -233,10 +232,8 @@ class Sweep:
             for eps_p, (m, agents), episodes in product(grid["eps_p"], enumerate(grid["agents"]), lengths):
                 case |= {"eps_p": eps_p, "agents": agents, "episodes": episodes}
                 with _at(f"{where}.agents[{m}] with algorithms[{a}] and environments[{e}]"):
-                    jobs = [
-                        Job(**case, seed=seed, env_seed=seed if grid["env_seed"] == "seed" else grid["env_seed"])
-                        for seed in grid["seeds"]
-                    ]
+                    own, env_seed = grid["env_seed"] == "seed", grid["env_seed"]
+                    jobs = [Job(**case, seed=seed, env_seed=seed if own else env_seed) for seed in grid["seeds"]]
                     if not self._recorded:
                         jobs = [job.complete() for job in jobs]
                         jobs[0].check_possible()  # seeds make no difference to that
