@@ -145,7 +145,7 @@ class MDP:
             if sets.shape != shape:
                 raise InputError(f"a policy's sets of actions must have shape (H, S, A) = {shape}, got {sets.shape}.")
             if not sets.any(axis=-1).all() or not (sets >= 0).all() or not np.isfinite(sets).all():
-                raise InputError("a policy must have some action for each step and state, and no weight below 0.")
+                raise InputError("a policy needs at least one action for each step and state, and no weight below 0.")
             return np.ascontiguousarray(sets)
         table = whole_numbers("a policy", policy)
         if table.shape != (self.horizon, self.states):
