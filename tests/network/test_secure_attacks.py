@@ -1,155 +1,147 @@
-"""Attacks on secure sums, carried out with real processes: what a server tried to read stays unread.
+"""Attacks on secure sums, carried out on real nodes: what a server tried to read stays unread.
 
-A malicious server (``tests/support/malicious_server.py``) or an honest but curious one, and ``fed-ucbvi join`` over
-TLS. Every attack is carried out twice: against nodes as they are, and against nodes in which exactly one check is
-taken out. Then the server reads the victim's numbers, so the check is what keeps them secret.
+A malicious server (``tests/support/malicious_server.py``), or an honest but curious one. Every attack is carried out
+twice: against nodes as they are, and against nodes in which exactly one check is taken out. Then the server reads the
+victim's numbers, so the check is what keeps them secret.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fed_ucbvi import FedKLUCBVI, InputError, synthetic
+from fed_ucbvi.algorithms.base import Message, Setting
+from fed_ucbvi.network import client
 from fed_ucbvi.network.certificates import make_certificates
-from federation_processes import PROBLEM as MANY_CELLS
-from federation_processes import SERVER, Parties
-from malicious_server import ALL, ATTACKS, EPISODES, GHOSTS, NAMES, PROBLEM, SIZES, VICTIM, carry_out
-from matrices import first_of
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.secure_sums import masked, summed
+from fed_ucbvi.network.sources import LiveSource
+from gymnasium_problems import clinic
+from malicious_server import ATTACKS, EPISODES, GHOSTS, NAMES, SWITCHES, VICTIM, WORLD, carry_out
+from network import Served, TLSByName, federate
 
-AS_IT_IS = "nothing"
-Arrays = list[np.ndarray[Any, Any]]
-
-
-with_and_without = pytest.mark.parametrize(
-    "cured", [True, pytest.param(False, marks=pytest.mark.full)], ids=["as it is", "without it"]
-)
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("authority") / "certs"
-    make_certificates(path, server="server", nodes=[*NAMES, *GHOSTS])
-    return path
+with_and_without = pytest.mark.parametrize("cured", [True, False], ids=["as it is", "without it"])
 
 
 @pytest.fixture
-def parties(certs: Path, tmp_path: Path) -> Iterator[Parties]:
-    (tmp_path / "certs").symlink_to(certs)
-    with Parties(tmp_path) as parties:
-        yield parties
+def authority(tmp_path: Path) -> Path:
+    make_certificates(tmp_path / "certs", server="server", nodes=[*NAMES, *GHOSTS])
+    return tmp_path / "certs"
 
 
-def joining(parties: Parties, name: str, *options: str, problem: Sequence[str] = PROBLEM) -> tuple[str, ...]:
-    own = ("--certs", str(parties.folder / "certs"), "--name", name, "--first-agent", name[-1], *problem)
-    return ("join", parties.address, *own, "--patience", "60", *options)
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Message]]:
+    """What nodes send, by name and in order, before it is masked; and the sums that an honest server makes of it."""
+    noted = defaultdict[str, list[Message]](list)
 
+    def note(own: Message, name: str, *rest: Any) -> Message:
+        noted[name].append(own)
+        return masked(own, name, *rest)
 
-def noting(check: str, folder: Path, command: Sequence[str], seconds: float = 0.0) -> tuple[str, ...]:
-    """The command, without one check; it notes what it sends."""
-    return ("@malicious_server:take_part", check, str(folder), str(seconds), *command)
+    def add_up(reports: Iterable[Message]) -> Message:
+        noted["sum"].append(summed(reports))
+        return noted["sum"][-1]
 
-
-def sent(folder: Path, name: str) -> list[Arrays]:
-    """What a node has noted, in order."""
-    files = sorted(folder.glob(f"{name}.*.npz"), key=lambda file: int(file.name.split(".")[1]))
-    return [list(np.load(file).values()) for file in files]
+    monkeypatch.setattr("fed_ucbvi.network.node.masked", note)
+    monkeypatch.setattr("fed_ucbvi.network.rounds.summed", add_up)
+    monkeypatch.setattr(client, "FAREWELL_SECONDS", 0.01)
+    return noted
 
 
 @with_and_without
-@pytest.mark.parametrize("name", first_of(list(ATTACKS)))
+@pytest.mark.parametrize("name", ATTACKS)
 async def test_a_node_is_read_only_if_a_check_is_missing(
-    name: str, cured: bool, parties: Parties, tmp_path: Path
+    name: str, cured: bool, authority: Path, sent: dict[str, list[Message]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = ATTACKS[name]
-    (tmp_path / "members.txt").write_text("\n".join(NAMES), encoding="utf-8")
-
-    def begin(port: int) -> None:
-        parties.port = port
-        for node in case.nodes:
-            options = [*case.options.get(ALL, ()), *case.options.get(node, ())]
-            if not cured and not case.check:  # the option is the cure
-                options = []
-            command = [option.replace("members.txt", str(tmp_path / "members.txt")) for option in options]
-            whole = joining(parties, node, *command)
-            parties.begin(node, *(whole if cured else noting(case.check or AS_IT_IS, tmp_path, whole)))
-
-    read, said = await carry_out(case, tmp_path, begin)
+    if not cured and case.check:
+        SWITCHES[case.check](monkeypatch)
+    elif not cured:  # the option is the cure
+        case = case._replace(options={})
+    read, heard, words = await carry_out(case, authority)
     if cured:
         assert read is None
-        *_, (_, _, answer) = said
-        if case.says:
-            assert answer != "a report"
-            while case.says not in answer + parties.words():
-                await asyncio.sleep(0.01)
+        assert case.says in f"{heard} {words}"
+        assert heard != "a report" or not case.says
         return
-    assert read is not None, said
-    truth = sent(tmp_path, VICTIM)[0]
+    assert read is not None, (heard, words)
+    truth = sent.get(VICTIM, [read])[0]  # in the open it is not masked
     if "rewards" in name:
-        truth = [truth[-1][:, :4]]
+        truth = (truth[-1][:, :4],)
         assert truth[0][0, 0] == EPISODES
-    if "began" in name:
-        truth = [truth[-1][:, 4:]]
+    elif "began" in name:
+        truth = (truth[-1][:, 4:],)
         assert truth[0].sum() == EPISODES
+    else:
+        assert truth[0].sum() == EPISODES * WORLD.horizon
     for numbers, true in zip(read, truth[:1] if case.up_to else truth, strict=False):
-        assert np.abs(numbers - true).sum() <= case.up_to * SIZES["horizon"]
-    if "rewards" not in name and "began" not in name:
-        assert truth[0].sum() == EPISODES * SIZES["horizon"]
+        assert np.abs(numbers - true).sum() <= case.up_to * WORLD.horizon
 
 
-def serving(folder: Path, *options: str) -> tuple[str, ...]:
-    return (
-        *("serve", "--listen", "127.0.0.1:0", "--port-file", str(folder / "port"), "--certs", str(folder / "certs")),
-        *("--algorithm", "fed-kl-ucbvi", "--collection", "live", "--secure-sums", "--agents", "4"),
-        *("--checkpoint", str(folder / "server"), "--json", *options),
-    )
+class Paced(Node):
+    """Plays one episode in ``pace`` turns."""
+
+    pace = turns = 1
+
+    def play_on(self) -> Any:
+        self.turns += 1
+        return None if self.turns % self.pace else super().play_on()
 
 
 @with_and_without
-@pytest.mark.full
-def test_slower_nodes_stay_unread_by_server_and_nodes(cured: bool, parties: Parties, tmp_path: Path) -> None:
+def test_slower_nodes_stay_unread_by_server_and_nodes(
+    cured: bool, tls_files: TLSByName, sent: dict[str, list[Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server remembers every sum. Nodes are told N, which grows by the sum, and know their own part of it.
 
     Sums would be of the two fast nodes while the others take their time, and of the slowest in the end.
     """
-    (reader, victim), (episodes, pace) = NAMES[2:], (24, 0.1) if cured else (12, 0.5)
-    paces = {reader: pace, victim: 2 * pace}
-    command = serving(tmp_path, "--episodes", str(episodes), *MANY_CELLS)
-    parties.begin(SERVER, *noting(AS_IT_IS if cured else "a server's rule of three", tmp_path, command))
-    check = AS_IT_IS if cured else "three contributors"
-    for name in NAMES:
-        whole = joining(parties, name, problem=MANY_CELLS)
-        parties.begin(name, *noting(check, tmp_path, whole, paces.get(name, 0.0)))
-    parties.end()
-    sums = [total[0] for total in sent(tmp_path, "sum")]
+    if not cured:
+        SWITCHES["a server's rule of three"](monkeypatch)
+        SWITCHES["three contributors"](monkeypatch)
+    world = synthetic(agents=4, eps_p=0.2, seed=2, states=8, actions=5, horizon=3)
+    nodes = [Paced(name, lambda M: world, i, 1) for i, name in enumerate(NAMES)]
+    reader, victim = nodes[2:]
+    reader.pace, victim.pace = 20, 40
+    plan = plan_for(FedKLUCBVI(), world, 24, collection="live", secure_sums=True)
+    assert federate(plan, nodes, tls_files).run.complete
+    sums = [total[0] for total in sent["sum"] if len(total) > 1]
     assert len(sums) > 5
-    told = {name: [report[0] for report in sent(tmp_path, name) if report[0].any()] for name in NAMES}
+    told = {name: [report[0] for report in sent[name] if len(report) > 1 and report[0].any()] for name in NAMES}
     single = {name: {report.tobytes() for report in reports} for name, reports in told.items()}
-    by_server = sum(total.tobytes() in single[victim] for total in sums)
+    by_server = sum(total.tobytes() in single[VICTIM] for total in sums)
     by_node = sum(
         (total - own).tobytes() in single[other]
-        for one, other in (NAMES[:2], (reader, victim))
+        for one, other in (NAMES[:2], NAMES[2:])
         for total, own in itertools.product(sums, told[one])
     )
     assert (by_server > 0, by_node > 0) == (not cured, not cured), (by_server, by_node)
 
 
 @with_and_without
-@pytest.mark.full
-def test_an_environments_error_reaches_the_server_by_kind_only(cured: bool, parties: Parties, tmp_path: Path) -> None:
-    parties.begin(SERVER, *serving(tmp_path, "--episodes", "9", "--sizes", "4,2,3"))
-    live = ("--horizon", "3", "--reward-range", "-1,3", "--live", "gymnasium_problems:clinic")
-    check = AS_IT_IS if cured else "the kind of errors alone"
-    for name in NAMES:
-        parties.begin(name, *noting(check, tmp_path, joining(parties, name, *live, problem=())))
-    server, victim = parties.server, parties.parties[VICTIM]
-    parties.wait(lambda: "the node cannot continue" in server.words(), "a node to say why it ends")
-    assert victim.end() == 2
-    assert "patient 4711" in victim.words(), "its owner may know"
-    assert ("4711" in server.words()) is not cured
-    assert "the node cannot continue: ValueError" in server.words() or not cured
+async def test_an_environments_error_reaches_the_server_by_kind_only(
+    cured: bool, tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not cured:
+        SWITCHES["the kind of errors alone"](monkeypatch)
+    plan = RunPlan(FedKLUCBVI(), Setting(4, 2, 3, 4, 9, 0.0, 0), collection="live", secure_sums=True)
+    nodes = [Node(name, LiveSource(clinic, (-1, 3), 3), i, 1) for i, name in enumerate(NAMES)]
+    async with Served(plan, None, tls_files) as served:
+        *_, victim = served.join(*nodes)
+        with pytest.raises(InputError, match="patient 4711"):  # its owner may know
+            await victim
+        heard = ""
+        while "the node cannot continue" not in heard:
+            await asyncio.sleep(0.01)
+            heard = " ".join(caplog.messages)
+    assert ("4711" in heard) is not cured
+    assert "the node cannot continue: ValueError" in heard or not cured

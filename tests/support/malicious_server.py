@@ -1,7 +1,4 @@
-"""A server that does what it likes with real nodes; and nodes, as processes, without exactly one check.
-
-``tests/support/warm_start.py`` starts them. They leave in files what they sent before it was masked; tests compare.
-"""
+"""A server that does what it likes with real nodes; and nodes without exactly one check."""
 
 from __future__ import annotations
 
@@ -11,9 +8,6 @@ import importlib
 import inspect
 import itertools
 import shutil
-import sys
-import time
-import types
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,33 +15,36 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec.structs import replace
 
 from fed_ucbvi import FedKLUCBVI, synthetic
 from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.network import sent_sums
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionLostError
 from fed_ucbvi.network.members import NodeStream
 from fed_ucbvi.network.messages import Decline, Denial, Hello, Query, Ready, Report, Roster, RosterEntry, Start
-from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, make_roster
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.roster import Authority, Company, Credentials, der_of, fingerprint, make_roster
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import masked, pair_key, summed
-from fed_ucbvi.network.transport import Listener, WireCount
-from network import first_broadcast
+from fed_ucbvi.network.sent_sums import SentSums
+from fed_ucbvi.network.transport import WireCount
+from network import InMemoryServer, first_broadcast
 
 NAMES = ("node-0", "node-1", "node-2", "node-3")
 VICTIM = "node-3"
 GHOSTS = ("ghost-1", "ghost-2")
 """They have certificates and no process: whoever is the server, is they."""
-SIZES: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
-PROBLEM = ("--env", "synthetic", *(part for name in SIZES for part in ("--env-option", f"{name}={SIZES[name]}")))
+WORLD = synthetic(agents=6, eps_p=0.0, seed=0, states=3, actions=2, horizon=3)
 T, EPISODES = 200, 20
 """In a run, and in the round that the server is after."""
-Said = tuple[str, int, str]
-"""A node, a round, and what the node has answered to a roster."""
 Answer = Report | Decline | None
 CarryOut = Callable[["Attacker"], Awaitable[Message | None]]
+Options = Mapping[str, Mapping[str, Any]]
 
 
 class Attack(NamedTuple):
@@ -65,7 +62,7 @@ class Attack(NamedTuple):
     carry_out: CarryOut
     check: str
     says: str
-    options: Mapping[str, Sequence[str]] = MappingProxyType({})
+    options: Options = MappingProxyType({})
     up_to: int = 0
     nodes: Sequence[str] = NAMES
 
@@ -82,29 +79,25 @@ def attack(*about: Any, **more: Any) -> Callable[[CarryOut], CarryOut]:
 
 
 ALL = ""
-STRICT = {ALL: ("--most-failures", "0")}
-PINNED = {VICTIM: ("--members", "members.txt")}
-SILENT: dict[str, Sequence[str]] = dict.fromkeys(("node-1", "node-2"), ("--no-rewards",))
+STRICT: Options = {ALL: {"most_failures": 0}}
+PINNED: Options = {VICTIM: {"members": frozenset(NAMES)}}
+SILENT: Options = {"node-1": {"rewards": False}, "node-2": {"rewards": False}}
 STAND_OUT = "and 3 are needed, so that no node's numbers stand out"
 
 
 class Attacker:
-    """The server.
+    """The server; in the folder ``certs`` are certificates, the authority's key included."""
 
-    Args:
-        folder: with certificates, the authority's key included, in ``certs``.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.certs = folder, folder / "certs"
-        world = synthetic(agents=6, eps_p=0.0, seed=0, **SIZES)
-        self.plan = plan_for(FedKLUCBVI(), world, T, collection="live", secure_sums=True, run="the-run")
+    def __init__(self, certs: Path) -> None:
+        self.certs = certs
+        self.plan = plan_for(FedKLUCBVI(), WORLD, T, collection="live", secure_sums=True, run="the-run")
         self.streams: dict[str, NodeStream] = {}
         self.agents: dict[str, tuple[int, int]] = {}
         self.certificates: dict[str, bytes] = {}
         self.signed: dict[str, RosterEntry] = {}
         self.base, self.played = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0)
-        self.said: list[Said] = []
+        self.said: list[str] = []
+        """What nodes have answered to rosters."""
         self.broadcast = first_broadcast(self.plan)
         self.broadcast[1][...] = 10**6  # so many visits that nobody asks for a synchronisation
 
@@ -144,9 +137,11 @@ class Attacker:
         for name in names:
             await self.play(name, number, episodes, **rest)
 
-    def invent(self, name: str, first_agent: int, binding: bytes, number: int = 1, folder: str = "certs") -> Ghost:
+    def invent(
+        self, name: str, first_agent: int, binding: bytes, number: int = 1, certs: Path | None = None
+    ) -> Ghost:
         """Be a member oneself: with a certificate, new episodes and rewards that nobody has."""
-        ghost = Ghost(self, name, first_agent, TLSFiles.of(self.folder / folder, name))
+        ghost = Ghost(self, name, first_agent, TLSFiles.of(certs or self.certs, name))
         ready = ghost.own.ready(number, binding, (EPISODES, EPISODES), (0, 0), rewards=True)
         ghost.entry = self.signed[name] = RosterEntry(name, first_agent, 1, ghost.certificate, ready)
         return ghost
@@ -159,9 +154,9 @@ class Attacker:
         try:
             answer: Any = await self.streams[name].ask([message])
         except ConnectionLostError as lost:
-            self.said.append((name, message.round, str(lost)))
+            self.said.append(str(lost))
             return None
-        self.said.append((name, message.round, getattr(answer, "reason", "a report")))
+        self.said.append(getattr(answer, "reason", "a report"))
         return answer  # type: ignore[no-any-return]
 
     async def sum(self, roster: Roster, *ghosts: Ghost) -> Message | None:
@@ -299,7 +294,7 @@ async def a_confirmation_that_is_taken_back(server: Attacker) -> Message | None:
     try:
         await server.everyone(3, 0, NAMES[:3], base=1)
     except ConnectionLostError as lost:
-        server.said.append((NAMES[0], 3, str(lost)))
+        server.said.append(str(lost))
         return None
     return less(first, await server.sum(server.roster(3, NAMES[:3])))
 
@@ -350,58 +345,61 @@ async def invented_members(server: Attacker) -> Message | None:
 @attack("certificates in the company", "only after new episodes", STRICT)
 async def another_certificate_for_the_victims_name(server: Attacker) -> Message | None:
     _, first = await server.honest_sum()
-    twin = server.folder / "twin"
+    twin = server.certs.with_name("twin")
     twin.mkdir()
     for file in ("ca.crt", "ca.key"):
         shutil.copy(server.certs / file, twin)
     make_certificates(twin, nodes=[VICTIM])
-    ghost = server.invent(VICTIM, 3, server.signed[VICTIM].ready.binding, folder="twin")
+    ghost = server.invent(VICTIM, 3, server.signed[VICTIM].ready.binding, certs=twin)
     return less(first, await server.sum(server.roster(1, NAMES), ghost))
 
 
-async def carry_out(attack: Attack, folder: Path, begin: Callable[[int], None]) -> tuple[Message | None, list[Said]]:
-    """What the server reads of the nodes that ``begin(port)`` starts, and what they say to rosters."""
-    server = Attacker(folder)
-    listener = Listener(server, "127.0.0.1:0", TLSFiles.of(server.certs, "server"))
-    await listener.start()
-    begin(listener.port)
-    while len(server.streams) < len(attack.nodes):
-        await asyncio.sleep(0.01)
+async def carry_out(attack: Attack, certs: Path) -> tuple[Message | None, str, str]:
+    """What the server reads of the nodes, what it has heard last, and in which words nodes have ended."""
+    server = Attacker(certs)
+    options = attack.options
+    nodes = [
+        Node(name, lambda M: WORLD, int(name[-1]), 1, **{**options.get(ALL, {}), **options.get(name, {})})
+        for name in attack.nodes
+    ]
+    joined = [
+        asyncio.ensure_future(run_node(node, InMemoryServer(server, TLSFiles.of(certs, node.name)))) for node in nodes
+    ]
+    while len(server.streams) < len(nodes):
+        await asyncio.sleep(0)
     read = await attack.carry_out(server)
     for stream in server.streams.values():
         stream.close()
-    await listener.stop()
-    return read, server.said
+    await asyncio.sleep(0.1)
+    words = " ".join(str(ended.exception()) for ended in joined if ended.done())
+    for ended in joined:
+        ended.cancel()
+    await asyncio.gather(*joined, return_exceptions=True)
+    return read, server.said[-1], words
 
 
 # ------------------------------------------------------------------------------------------- nodes without a check
 
+Patch = pytest.MonkeyPatch
 
-def without(module: str, text: str) -> None:
+
+def without(module: str, text: str, patch: Patch) -> None:
     """Take out the one statement ``if`` of a module whose source has this text, and nothing else."""
     place = importlib.import_module(f"fed_ucbvi.network.{module}")
-    source = inspect.getsource(place)
-    tree = ast.parse(source)
+    tree = ast.parse(inspect.getsource(place))
     found = [node for node in ast.walk(tree) if isinstance(node, ast.If) and text in ast.unparse(node)]
     (check,) = [node for node in found if not any(other in ast.walk(node) for other in found if other is not node)]
     check.test, check.body = ast.Constant(value=False), [ast.Pass()]
-    ast.fix_missing_locations(tree)
-    changed = dict(vars(place))
-    exec(compile(tree, str(place.__file__), "exec"), changed)
-    for own in (node.name for node in tree.body if isinstance(node, ast.ClassDef) and check in ast.walk(node)):
-        for name, value in vars(changed[own]).items():
-            if isinstance(value, types.FunctionType) and value.__globals__ is changed:
-                about = value.__name__, value.__defaults__, value.__closure__
-                method = types.FunctionType(value.__code__, vars(place), *about)
-                method.__kwdefaults__ = value.__kwdefaults__
-                setattr(getattr(place, own), name, method)
+    owners = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    ((owner, method),) = [(one, each) for one in owners for each in one.body if check in ast.walk(each)]
+    assert isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+    made: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(ast.Module([method], [])), "<without>", "exec"), vars(place), made)
+    patch.setattr(getattr(place, owner.name), method.name, made[method.name])
 
 
-def replaced(module: str, name: str, value: Any) -> None:
-    """Put something else in the place of what a module calls by this name; ``Class.method`` is possible."""
-    place: Any = importlib.import_module(f"fed_ucbvi.network.{module}")
-    *owner, last = name.split(".")
-    setattr(getattr(place, owner[0]) if owner else place, last, value)
+def replaced(place: Any, name: str, value: Any, patch: Patch) -> None:
+    patch.setattr(place, name, value, raising=False)
 
 
 def _tells_without_pins(company: Company, roster: Roster) -> bool:
@@ -409,68 +407,20 @@ def _tells_without_pins(company: Company, roster: Roster) -> bool:
 
 
 _TELLS_REWARDS = Company.tells_rewards
-SWITCHES: dict[str, Callable[[], None]] = {
-    "nothing": lambda: None,
+SWITCHES: dict[str, Callable[[Patch], None]] = {
     "three contributors": partial(without, "roster", "so that no node's numbers stand out"),
     "one broadcast for all": partial(without, "roster", "different broadcasts"),
-    "signatures": partial(replaced, "roster", "Authority.check", lambda *_: None),
+    "signatures": partial(replaced, Authority, "check", lambda *_: None),
     "one answer a round": partial(without, "sent_sums", "only after new episodes"),
-    "three that tell rewards": partial(replaced, "roster", "Company.tells_rewards", lambda *_: True),
-    "pins for rewards": partial(replaced, "roster", "Company.tells_rewards", _tells_without_pins),
+    "three that tell rewards": partial(replaced, Company, "tells_rewards", lambda *_: True),
+    "pins for rewards": partial(replaced, Company, "tells_rewards", _tells_without_pins),
     "no question in the open": partial(without, "node", "in the open"),
     "the limit of failures": partial(without, "sent_sums", "--most-failures"),
     "what is confirmed stays so": partial(without, "sent_sums", "takes back"),
-    "no denial after an answer": partial(replaced, "sent_sums", "SentSums.may_deny", lambda *_: True),
-    "no harm by false denials": partial(replaced, "sent_sums", "SentSums._denied", lambda *_: True),
-    "counts of what was credited": partial(replaced, "sent_sums", "SentSums._is_of_the_same", lambda *_: True),
-    "certificates in the company": partial(replaced, "sent_sums", "certificate_fingerprint", lambda _: ""),
-    "the kind of errors alone": partial(replaced, "node", "Node.secret", property(lambda _: False, lambda *_: None)),
+    "no denial after an answer": partial(replaced, SentSums, "may_deny", lambda *_: True),
+    "no harm by false denials": partial(replaced, SentSums, "_denied", lambda *_: True),
+    "counts of what was credited": partial(replaced, SentSums, "_is_of_the_same", lambda *_: True),
+    "certificates in the company": partial(replaced, sent_sums, "certificate_fingerprint", lambda _: ""),
+    "the kind of errors alone": partial(replaced, Node, "secret", property(lambda _: False, lambda *_: None)),
     "a server's rule of three": partial(without, "rounds", "plan.least_episodes"),
 }
-
-
-def take_part(arguments: Sequence[str]) -> None:
-    """The process of a node, or of an honest server, without one check.
-
-    It is told which, where to note what it sends or adds up, how long an episode takes, and then the command.
-    """
-    from fed_ucbvi.command_line import main
-    from fed_ucbvi.network import node
-
-    switch, folder, seconds, *command = arguments
-    SWITCHES[switch]()
-    numbers, play_on, report = itertools.count(), node.Node.play_on, node.Node._report
-
-    def note(name: str, arrays: Message) -> None:
-        np.savez(Path(folder) / f"{name}.{next(numbers)}.npz", *arrays)
-
-    def noted(own: Message, name: str, *rest: Any) -> Message:
-        note(name, own)
-        return masked(own, name, *rest)
-
-    due = time.monotonic()
-
-    def slow(self: node.Node) -> Any:
-        nonlocal due
-        if time.monotonic() < due:
-            time.sleep(0.005)
-            return None
-        due = time.monotonic() + float(seconds)
-        return play_on(self)
-
-    def told(self: node.Node, query: Any) -> Any:
-        answer = report(self, query)
-        note(self.name, answer.arrays)
-        return answer
-
-    def remembered(reports: Iterable[Message]) -> Message:
-        total = summed(reports)
-        note("sum", total)
-        return total
-
-    replaced("node", "masked", noted)
-    replaced("rounds", "summed", remembered)
-    replaced("node", "Node.play_on", slow)
-    replaced("node", "Node._report", told)
-    sys.argv = ["fed-ucbvi", *command]
-    main()
