@@ -106,7 +106,7 @@ def test_one_node_with_all_agents_learns_what_they_learn_without_a_network(name:
 
 
 def test_two_nodes_learn_frozen_lake() -> None:
-    """The value of the learnt policy, in the table that nobody saw, is near the optimum, the uniform policy's is not.
+    """The value of the learnt policy, in the table that nobody saw, is near the optimum; that of action 0 is not.
 
     The run depends on timing, hence the margin: 20 runs with this seed all reached the optimum, 20 with others 0.85
     to 1 of it; in 21 to 34 of their rounds the nodes played different numbers of episodes.
@@ -117,7 +117,7 @@ def test_two_nodes_learn_frozen_lake() -> None:
     common = from_gymnasium(LAKE, agents=1, horizon=8, kwargs=slip).common
     optimum = float(common.initial @ common.solve().V[0])
     assert common.initial @ common.evaluate(outcome.run.policy)[0] > 0.8 * optimum
-    assert uniform_value(common) < 0.05 * optimum
+    assert common.initial @ common.evaluate(np.zeros_like(outcome.run.policy))[0] < 0.05 * optimum
     records = outcome.run.records
     assert outcome.run.complete
     assert outcome.events == []
@@ -126,23 +126,6 @@ def test_two_nodes_learn_frozen_lake() -> None:
     assert (records["agent_episodes"] < 4 * records["length"]).any()
     for node in nodes:
         assert (visits_of(node).sum(axis=(2, 3)) == T).all()
-
-
-def uniform_value(mdp: Any) -> float:
-    """The value of the policy that takes any action with equal probability."""
-    P, r = mdp.kernel.dense().mean(axis=2), mdp.rewards.mean(axis=2)
-    V = np.zeros(mdp.states)
-    for h in reversed(range(mdp.horizon)):
-        V = r[min(h, len(r) - 1)] + P[min(h, len(P) - 1)] @ V
-    return float(mdp.initial @ V)
-
-
-@pytest.mark.full
-def test_two_nodes_learn_the_way_along_the_cliff() -> None:
-    algorithm = FedUCBVI(bonus_scale=0.001)
-    outcome = federate(plan(algorithm, CLIFF, 13, 2, 250), make_nodes(source(CLIFF, 13), [1, 1]))
-    common = from_gymnasium(CLIFF, agents=1, horizon=13).common
-    assert common.evaluate(outcome.run.policy)[0] @ common.initial == common.solve().V[0] @ common.initial
 
 
 def test_agents_are_numbered_as_in_the_federation() -> None:
@@ -202,32 +185,23 @@ GLOBAL = FedUCBVI(synchronisation="global")
 
 
 def test_a_stop_reaches_a_node_between_two_episodes_and_it_keeps_what_it_has_seen() -> None:
+    """A connection that breaks in the middle, or after the answer, costs nothing: the start comes again."""
     task = plan(GLOBAL, LAKE, 6, 4, 50)
     (node,) = make_nodes(source(LAKE, 6), [2])
-    assert node.answer(begin(node, task)) is None
-    assert play(node, 7) is None
+    start = begin(node, task)
+    assert node.answer(start) is None
+    assert play(node, 3) is None
+    assert node.answer(start) is None
+    assert play(node, 4) is None
     told = node.answer(Continue(1, 0))
     assert told == Played(1, 7, ())
     assert not node.playing
-    assert node.answer(Continue(1, 0)) == told
+    assert node.answer(Continue(1, 0)) == node.answer(start) == told
     assert node.answer(Stop(1, 7)) is None
     assert (visits_of(node).sum(axis=(2, 3)) == 7).all()
     assert all(n.sum() == 2 * 7 for n, *_ in reports(node, task)), "one row for both agents"
     with pytest.raises(InputError, match="stopped after 7 episodes, not 8"):
         node.answer(Stop(1, 8))
-
-
-def test_a_connection_that_breaks_in_the_middle_of_a_round_costs_nothing() -> None:
-    task = plan(GLOBAL, LAKE, 6, 2, 50)
-    (node,) = make_nodes(source(LAKE, 6), [2])
-    start = begin(node, task)
-    node.answer(start)
-    play(node, 3)
-    assert node.answer(start) is None
-    play(node, 2)
-    assert node.answer(Continue(1, 0)) == Played(1, 5, ())
-    assert node.answer(start) == Played(1, 5, ())
-    assert (visits_of(node).sum(axis=(2, 3)) == 5).all()
 
 
 @narrow

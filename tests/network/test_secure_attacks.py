@@ -26,7 +26,17 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.secure_sums import masked, summed
 from fed_ucbvi.network.sources import LiveSource
 from gymnasium_problems import clinic
-from malicious_server import ATTACKS, EPISODES, GHOSTS, NAMES, SWITCHES, VICTIM, WORLD, carry_out
+from malicious_server import (
+    ATTACKS,
+    EPISODES,
+    GHOSTS,
+    NAMES,
+    RULE_OF_THREE,
+    THREE_CONTRIBUTORS,
+    VICTIM,
+    WORLD,
+    carry_out,
+)
 from network import Served, TLSByName, federate
 
 with_and_without = pytest.mark.parametrize("cured", [True, False], ids=["as it is", "without it"])
@@ -63,9 +73,9 @@ async def test_a_node_is_read_only_if_a_check_is_missing(
     name: str, cured: bool, authority: Path, sent: dict[str, list[Message]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = ATTACKS[name]
-    if not cured and case.check:
-        SWITCHES[case.check](monkeypatch)
-    elif not cured:  # the option is the cure
+    if not cured and case.take_out:
+        case.take_out(monkeypatch)
+    elif not cured:
         case = case._replace(options={})
     read, heard, words = await carry_out(case, authority)
     if cured:
@@ -106,8 +116,8 @@ def test_slower_nodes_stay_unread_by_server_and_nodes(
     Sums would be of the two fast nodes while the others take their time, and of the slowest in the end.
     """
     if not cured:
-        SWITCHES["a server's rule of three"](monkeypatch)
-        SWITCHES["three contributors"](monkeypatch)
+        RULE_OF_THREE(monkeypatch)
+        THREE_CONTRIBUTORS(monkeypatch)
     world = synthetic(agents=4, eps_p=0.2, seed=2, states=8, actions=5, horizon=3)
     nodes = [Paced(name, lambda M: world, i, 1) for i, name in enumerate(NAMES)]
     reader, victim = nodes[2:]
@@ -132,7 +142,7 @@ async def test_an_environments_error_reaches_the_server_by_kind_only(
     cured: bool, tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     if not cured:
-        SWITCHES["the kind of errors alone"](monkeypatch)
+        monkeypatch.setattr(Node, "secret", property(lambda _: False, lambda *_: None), raising=False)
     plan = RunPlan(FedKLUCBVI(), Setting(4, 2, 3, 4, 9, 0.0, 0), collection="live", secure_sums=True)
     nodes = [Node(name, LiveSource(clinic, (-1, 3), 3), i, 1) for i, name in enumerate(NAMES)]
     async with Served(plan, None, tls_files) as served:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec.structs import replace
 from scipy import stats
 
+from commands import refusal
 from faults import Fragile, Noting, one_vanishes, with_deaths
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, synthetic
 from fed_ucbvi.algorithms import exact_sums, make_algorithm
@@ -628,3 +629,20 @@ def test_nodes_refuse_what_they_have_not_agreed_to(certs: Path) -> None:
         node.identify(TLSFiles.of(certs, "node-0"), "127.0.0.1")
         with pytest.raises(InputError, match=r"this node wants . or more; serve it with --least-"):
             node.enter(plan(FedKLUCBVI()).welcome())
+
+
+def test_join_says_in_which_company_a_node_takes_part(certs: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    made: list[Node] = []
+
+    async def join(node: Node, *_: Any, **options: Any) -> None:
+        made.append(node)
+        raise InputError("enough")
+
+    monkeypatch.setattr("fed_ucbvi.network.client.run_node", join)
+    (tmp_path / "members.txt").write_text("node-1\n" + ":".join(["AB"] * 32), encoding="utf-8")
+    company = ("--members", tmp_path / "members.txt", "--least-members", "4", "--least-episodes", "2")
+    own = ("--name", "node-0", "--certs", certs, "--most-failures", "0", "--no-rewards")
+    assert "enough" in refusal("join", "127.0.0.1:1", *own, *company)
+    (node,) = made
+    assert node.members == {"node-1", "ab" * 32}
+    assert (node.least_members, node.least_episodes, node.most_failures, node.rewards) == (4, 2, 0, False)

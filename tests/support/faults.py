@@ -139,9 +139,8 @@ def without_usage(folder: Path, name: str, common_name: str) -> TLSFiles:
     request = SigningRequest(common_name, key.public_key())
     host = x509.SubjectAlternativeName([x509.DNSName("localhost")])
     made = certificates._signed(request, authority.certificate.subject, authority.key, 1, host)
-    own = TLSFiles.of(folder, name)
-    certificates._write(own.certificate, made.public_bytes(PEM), own.key, certificates._private(key))
-    return own
+    certificates._write(folder, name, "crt", made.public_bytes(PEM), certificates._private(key))
+    return TLSFiles.of(folder, name)
 
 
 class CrashError(Exception):

@@ -9,7 +9,6 @@ import inspect
 import itertools
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -47,12 +46,35 @@ CarryOut = Callable[["Attacker"], Awaitable[Message | None]]
 Options = Mapping[str, Mapping[str, Any]]
 
 
+Patch = pytest.MonkeyPatch
+TakeOut = Callable[[Patch], None]
+
+
+def replaced(place: Any, name: str, value: Any) -> TakeOut:
+    return lambda patch: patch.setattr(place, name, value)
+
+
+def without(module: str, text: str) -> TakeOut:
+    """Take out the one statement ``if`` of a module whose source has this text, and nothing else."""
+    place = importlib.import_module(f"fed_ucbvi.network.{module}")
+    tree = ast.parse(inspect.getsource(place))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.If) and text in ast.unparse(node)]
+    (check,) = [node for node in found if not any(other in ast.walk(node) for other in found if other is not node)]
+    check.test, check.body = ast.Constant(value=False), [ast.Pass()]
+    owners = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    ((owner, method),) = [(one, each) for one in owners for each in one.body if check in ast.walk(each)]
+    assert isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+    made: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(ast.Module([method], [])), "<without>", "exec"), vars(place), made)
+    return replaced(getattr(place, owner.name), method.name, made[method.name])
+
+
 class Attack(NamedTuple):
     """An attack.
 
     Attributes:
         carry_out: what the server does; gives what it has read.
-        check: without which it succeeds.
+        take_out: removes the check without which it succeeds; without one, an option is the cure.
         says: what a node then says that has the check, or the server hears.
         options: of all nodes, or of one.
         up_to: of the numbers that it reads so many episodes are of others.
@@ -60,7 +82,7 @@ class Attack(NamedTuple):
     """
 
     carry_out: CarryOut
-    check: str
+    take_out: TakeOut | None
     says: str
     options: Options = MappingProxyType({})
     up_to: int = 0
@@ -83,6 +105,16 @@ STRICT: Options = {ALL: {"most_failures": 0}}
 PINNED: Options = {VICTIM: {"members": frozenset(NAMES)}}
 SILENT: Options = {"node-1": {"rewards": False}, "node-2": {"rewards": False}}
 STAND_OUT = "and 3 are needed, so that no node's numbers stand out"
+THREE_CONTRIBUTORS = without("roster", "so that no node's numbers stand out")
+RULE_OF_THREE = without("rounds", "plan.least_episodes")
+"""An honest server's."""
+
+
+def _tells_without_pins(company: Company, roster: Roster) -> bool:
+    return _TELLS_REWARDS(company._replace(members=None), roster)
+
+
+_TELLS_REWARDS = Company.tells_rewards
 
 
 class Attacker:
@@ -202,7 +234,7 @@ def less(one: Message | None, other: Message | None) -> Message | None:
 # ------------------------------------------------------------------------------------------------------- attacks
 
 
-@attack("three contributors", STAND_OUT)
+@attack(THREE_CONTRIBUTORS, STAND_OUT)
 async def a_node_that_joins_late_or_plays_alone(server: Attacker) -> Message | None:
     digest, _ = await server.honest_sum(NAMES[:3])
     await server.everyone(2, 0, NAMES[:3], confirmed=(1, digest))
@@ -210,7 +242,7 @@ async def a_node_that_joins_late_or_plays_alone(server: Attacker) -> Message | N
     return await server.sum(server.roster(2, NAMES))
 
 
-@attack("one broadcast for all", "has sent different broadcasts to different nodes")
+@attack(without("roster", "different broadcasts"), "has sent different broadcasts to different nodes")
 async def another_policy_for_the_victim(server: Attacker) -> Message | None:
     policy = server.broadcast[0].copy()
     policy[...] = False
@@ -228,7 +260,7 @@ async def another_policy_for_the_victim(server: Attacker) -> Message | None:
     return total[:1]
 
 
-@attack("signatures", "of 'node-0' what it has not signed for this round")
+@attack(replaced(Authority, "check", lambda *_: None), "of 'node-0' what it has not signed for this round")
 async def keys_of_its_own_in_the_place_of_others(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES)
     keys = {name: X25519PrivateKey.generate() for name in NAMES[:3]}
@@ -248,7 +280,7 @@ async def keys_of_its_own_in_the_place_of_others(server: Attacker) -> Message | 
     return summed([answer.arrays, *masks])
 
 
-@attack("one answer a round", "sent in other company only after new episodes")
+@attack(without("sent_sums", "only after new episodes"), "sent in other company only after new episodes")
 async def rosters_of_three_out_of_four(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES)
     sums = [await server.sum(server.roster(1, three)) for three in itertools.combinations(NAMES, 3)]
@@ -262,32 +294,32 @@ def rewards_in(total: Message | None) -> Message | None:
     return None if total is None or not total[-1][0, 0] else (total[-1][:, :4],)
 
 
-@attack("three that tell rewards", "", SILENT, nodes=NAMES[1:])
+@attack(replaced(Company, "tells_rewards", lambda *_: True), "", SILENT, nodes=NAMES[1:])
 async def rewards_that_the_others_keep_back(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES, NAMES[1:])
     return rewards_in(await server.sum(server.roster(1, NAMES[1:])))
 
 
-@attack("pins for rewards", "", {**SILENT, **PINNED}, nodes=NAMES[1:])
+@attack(replaced(Company, "tells_rewards", _tells_without_pins), "", {**SILENT, **PINNED}, nodes=NAMES[1:])
 async def rewards_in_invented_company(server: Attacker) -> Message | None:
     return rewards_in(await server.sum_with_ghosts(*NAMES[1:]))
 
 
-@attack("no question in the open", "numbers in the open", nodes=(VICTIM,))
+@attack(without("node", "in the open"), "numbers in the open", nodes=(VICTIM,))
 async def a_question_in_the_open(server: Attacker) -> Message | None:
     await server.play(VICTIM, 1, EPISODES)
     answer = await server.ask(Query(1, 0, (np.zeros(1, dtype=np.int64),)), VICTIM)
     return answer.arrays if isinstance(answer, Report) else None
 
 
-@attack("the limit of failures", "have failed after this node had answered", STRICT, 3)
+@attack(without("sent_sums", "--most-failures"), "have failed after this node had answered", STRICT, 3)
 async def a_feigned_failure(server: Attacker) -> Message | None:
     _, first = await server.honest_sum()
     await server.everyone(2, 1)
     return less(first, await server.sum(server.roster(2, NAMES[:3])))
 
 
-@attack("what is confirmed stays so", "takes back that it has used", STRICT)
+@attack(without("sent_sums", "takes back"), "takes back that it has used", STRICT)
 async def a_confirmation_that_is_taken_back(server: Attacker) -> Message | None:
     digest, first = await server.honest_sum()
     await server.everyone(2, 0, NAMES[:3], confirmed=(1, digest))
@@ -299,7 +331,7 @@ async def a_confirmation_that_is_taken_back(server: Attacker) -> Message | None:
     return less(first, await server.sum(server.roster(3, NAMES[:3])))
 
 
-@attack("no denial after an answer", "only after new episodes", STRICT)
+@attack(replaced(SentSums, "may_deny", lambda *_: True), "only after new episodes", STRICT)
 async def a_denial_by_one_who_has_answered(server: Attacker) -> Message | None:
     digest, first = await server.honest_sum()
     signature = (await server.play(VICTIM, 2, 0, missed=1, missed_roster=digest)).denial
@@ -308,7 +340,7 @@ async def a_denial_by_one_who_has_answered(server: Attacker) -> Message | None:
     return less(first, await server.sum(server.roster(2, NAMES[:3], [denial] if signature else [])))
 
 
-@attack("no harm by false denials", "only after new episodes", STRICT)
+@attack(replaced(SentSums, "_denied", lambda *_: True), "only after new episodes", STRICT)
 async def a_false_denial_by_one_that_colludes(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES)
     ghost = server.invent(GHOSTS[0], 4, server.signed[VICTIM].ready.binding)
@@ -322,7 +354,7 @@ async def a_false_denial_by_one_that_colludes(server: Attacker) -> Message | Non
     return less(first, await server.sum(server.roster(2, [*NAMES[:3], ghost.name], [denial]), ghost))
 
 
-@attack("counts of what was credited", "have failed after this node had answered", STRICT)
+@attack(replaced(SentSums, "_is_of_the_same", lambda *_: True), "have failed after this node had answered", STRICT)
 async def where_a_node_began_from_counts_without_it(server: Attacker) -> Message | None:
     """Rewards of all, and then counts of all others: the initial states that are in one sum only are the victim's."""
     digest, rewards = await server.honest_sum(counts=False)
@@ -337,12 +369,12 @@ async def where_a_node_began_from_counts_without_it(server: Attacker) -> Message
     return (began,)
 
 
-@attack("", STAND_OUT, PINNED, nodes=(VICTIM,))
+@attack(None, STAND_OUT, PINNED, nodes=(VICTIM,))
 async def invented_members(server: Attacker) -> Message | None:
     return await server.sum_with_ghosts(VICTIM)
 
 
-@attack("certificates in the company", "only after new episodes", STRICT)
+@attack(replaced(sent_sums, "certificate_fingerprint", lambda _: ""), "only after new episodes", STRICT)
 async def another_certificate_for_the_victims_name(server: Attacker) -> Message | None:
     _, first = await server.honest_sum()
     twin = server.certs.with_name("twin")
@@ -376,51 +408,3 @@ async def carry_out(attack: Attack, certs: Path) -> tuple[Message | None, str, s
         ended.cancel()
     await asyncio.gather(*joined, return_exceptions=True)
     return read, server.said[-1], words
-
-
-# ------------------------------------------------------------------------------------------- nodes without a check
-
-Patch = pytest.MonkeyPatch
-
-
-def without(module: str, text: str, patch: Patch) -> None:
-    """Take out the one statement ``if`` of a module whose source has this text, and nothing else."""
-    place = importlib.import_module(f"fed_ucbvi.network.{module}")
-    tree = ast.parse(inspect.getsource(place))
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.If) and text in ast.unparse(node)]
-    (check,) = [node for node in found if not any(other in ast.walk(node) for other in found if other is not node)]
-    check.test, check.body = ast.Constant(value=False), [ast.Pass()]
-    owners = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    ((owner, method),) = [(one, each) for one in owners for each in one.body if check in ast.walk(each)]
-    assert isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
-    made: dict[str, Any] = {}
-    exec(compile(ast.fix_missing_locations(ast.Module([method], [])), "<without>", "exec"), vars(place), made)
-    patch.setattr(getattr(place, owner.name), method.name, made[method.name])
-
-
-def replaced(place: Any, name: str, value: Any, patch: Patch) -> None:
-    patch.setattr(place, name, value, raising=False)
-
-
-def _tells_without_pins(company: Company, roster: Roster) -> bool:
-    return _TELLS_REWARDS(company._replace(members=None), roster)
-
-
-_TELLS_REWARDS = Company.tells_rewards
-SWITCHES: dict[str, Callable[[Patch], None]] = {
-    "three contributors": partial(without, "roster", "so that no node's numbers stand out"),
-    "one broadcast for all": partial(without, "roster", "different broadcasts"),
-    "signatures": partial(replaced, Authority, "check", lambda *_: None),
-    "one answer a round": partial(without, "sent_sums", "only after new episodes"),
-    "three that tell rewards": partial(replaced, Company, "tells_rewards", lambda *_: True),
-    "pins for rewards": partial(replaced, Company, "tells_rewards", _tells_without_pins),
-    "no question in the open": partial(without, "node", "in the open"),
-    "the limit of failures": partial(without, "sent_sums", "--most-failures"),
-    "what is confirmed stays so": partial(without, "sent_sums", "takes back"),
-    "no denial after an answer": partial(replaced, SentSums, "may_deny", lambda *_: True),
-    "no harm by false denials": partial(replaced, SentSums, "_denied", lambda *_: True),
-    "counts of what was credited": partial(replaced, SentSums, "_is_of_the_same", lambda *_: True),
-    "certificates in the company": partial(replaced, sent_sums, "certificate_fingerprint", lambda _: ""),
-    "the kind of errors alone": partial(replaced, Node, "secret", property(lambda _: False, lambda *_: None)),
-    "a server's rule of three": partial(without, "rounds", "plan.least_episodes"),
-}

@@ -53,9 +53,6 @@ def check_name(name: str) -> str:
     return name
 
 
-# ------------------------------------------------------------------------------------------------- what parties hold
-
-
 @dataclass(frozen=True)
 class TLSFiles:
     """Files of a party: the authority's certificate, its own, and its key."""
@@ -161,13 +158,11 @@ def make_certificates(
             raise InputError(f"there is a certificate '{name}' already; choose another name.")
     authority, written = _authority(folder, days)
     for name in names:
-        key, request = new_request(name)
-        own = sign(authority, read_request(request), days=days, server=name == server, hosts=hosts)
-        written += _write(folder / f"{name}.crt", own, folder / f"{name}.key", key)
+        key = ec.generate_private_key(ec.SECP256R1())
+        own = SigningRequest(name, key.public_key())
+        signed = sign(authority, own, days=days, server=name == server, hosts=hosts)
+        written += _write(folder, name, "crt", signed, _private(key))
     return written
-
-
-# ------------------------------------------------------------------------------------------------- by signing request
 
 
 def new_request(name: str, private: bytes | None = None) -> tuple[bytes, bytes]:
@@ -180,20 +175,18 @@ def new_request(name: str, private: bytes | None = None) -> tuple[bytes, bytes]:
 
 def write_request(folder: Path, name: str) -> list[Path]:
     """Write ``NAME.key``, which stays here, and ``NAME.csr``, which goes to the authority."""
-    check_name(name)
-    key, request = folder / f"{name}.key", folder / f"{name}.csr"
-    if name == AUTHORITY or key.exists():
+    private, request = new_request(name)
+    if name == AUTHORITY or (folder / f"{name}.key").exists():
         raise InputError(
             f"there is a key '{name}' in {folder} already. Its request can be signed again; for a new key take "
             "another folder, and put key and certificate in the place of the old ones."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    private, content = new_request(name)
-    return _write(request, content, key, private)
+    return _write(folder, name, "csr", request, private)
 
 
 def read_request(data: bytes) -> SigningRequest:
-    """What a signing request asks for; raise unless it is one of :func:`new_request`'s kind."""
+    """Raise unless it is a request of :func:`new_request`'s kind."""
     wrong = "this is no signing request that 'fed-ucbvi certs request' made"
     if len(data) > MAX_REQUEST_BYTES:
         raise InputError(f"{wrong}: it has more than {MAX_REQUEST_BYTES} bytes.")
@@ -256,19 +249,14 @@ def sign(
     return _signed(request, authority.certificate.subject, authority.key, days, *extensions).public_bytes(PEM)
 
 
-# ------------------------------------------------------------------------------------------------- revocation
-
-
 def revoke(folder: Path, names: Sequence[str], *, replaced: bool = False) -> None:
     """Reject names whatever certificate they present, or only those of their certificates that were ``replaced``."""
     known = {path.stem for path in folder.glob("*.crt")}
     for name in names:
         if name not in known:
             raise InputError(f"{folder} holds no certificate '{name}'.")
-    lines = list(names)
-    if replaced:
-        old = [path.stem.rpartition(".") for path in sorted((folder / REPLACED).glob("*.crt"))]
-        lines = [f"{name} {serial}" for name, _, serial in old if name in names]
+    old = [path.stem.rpartition(".") for path in sorted((folder / REPLACED).glob("*.crt"))]
+    lines = [f"{name} {serial}" for name, _, serial in old if name in names] if replaced else names
     new = [line for line in lines if line not in revoked_names(folder)]
     with (folder / REVOKED).open("a", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in new)
@@ -292,8 +280,7 @@ def _authority(folder: Path, days: float) -> tuple[Issued, list[Path]]:
     key, name = ec.generate_private_key(ec.SECP256R1()), "fed-ucbvi federation"
     own = SigningRequest(name, key.public_key())
     certificate = _signed(own, _subject(name), key, max(days, DAYS), authority=True)
-    files = folder / f"{AUTHORITY}.crt", certificate.public_bytes(PEM), folder / f"{AUTHORITY}.key", _private(key)
-    return Issued(certificate, key), _write(*files)
+    return Issued(certificate, key), _write(folder, AUTHORITY, "crt", certificate.public_bytes(PEM), _private(key))
 
 
 def _signed(
@@ -330,8 +317,9 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
-def _write(path: Path, content: bytes, key: Path, private: bytes) -> list[Path]:
+def _write(folder: Path, name: str, kind: str, content: bytes, private: bytes) -> list[Path]:
     """Write a key that only its owner can read, and then what was made with it."""
+    path, key = folder / f"{name}.{kind}", folder / f"{name}.key"
     with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private)
     path.write_bytes(content)

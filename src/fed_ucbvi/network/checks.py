@@ -35,7 +35,7 @@ MEANS_OF_AGENTS = (Meaning.GRID_MEAN, Meaning.GRID_SQUARE, Meaning.GRID_REWARD)
 
 
 class ReportField(NamedTuple):
-    """One array of a report: name, shape without the leading axis of agents, type, and what it means."""
+    """One array of a report; its shape is without the leading axis of agents."""
 
     name: str
     shape: tuple[int, ...]
@@ -185,21 +185,19 @@ class Expected:
         agents = np.array([member.agents for member in owners])
         played = np.array([member.episodes + member.before for member in owners]) + length
         new = played - np.array([member.used[COUNTS].episodes for member in owners])
-        names, spans = list(reports), [member.span for member in owners]
+        about = [(member.name, member.span) for member in owners]
         logged = np.array([member.new_logs for member in owners])
         if self.schema.grid is None:  # a row for each agent
-            names = [member.name for member in owners for _ in member.span]
-            spans = [range(agent, agent + 1) for member in owners for agent in member.span]
+            about = [(name, range(agent, agent + 1)) for name, span in about for agent in span]
             played, length, new = (np.repeat(column, agents) for column in (played, length, new))
             agents, logged = np.ones_like(played), np.zeros_like(played)
-        rows = _Rows(self, names, spans, agents, agents * played, length, agents * new, logged)
+        rows = _Rows(self, about, agents, agents * played, length, agents * new, logged)
         rows.check(assembled(list(reports.values())), before)
 
     def check_sum(self, report: Message, agents: int, episodes: int, logged: int) -> None:
         """Raise unless the sum of reports over so many agents, that played so many new episodes, can be true."""
-        new = np.array([episodes])
-        none = np.zeros(1, dtype=np.int64)
-        rows = _Rows(self, [""], [range(agents)], np.array([agents]), new, none, new, np.array([logged]))
+        new, none = np.array([episodes]), np.zeros(1, dtype=np.int64)
+        rows = _Rows(self, [("", range(agents))], np.array([agents]), new, none, new, np.array([logged]))
         rows.check(report, [report])
 
 
@@ -218,9 +216,7 @@ class _Rows:
     """Rows of reports, and what they are about.
 
     Attributes:
-        expected: of the reports.
-        owners: the name of each row's node; empty for the sum over all of them.
-        spans: the agents that it is about.
+        about: by row the name of its node, empty for the sum over all of them, and the agents that it is about.
         agents: how many these are.
         episodes: how many they have played, added up, this round included.
         lengths: episodes of the round.
@@ -229,8 +225,7 @@ class _Rows:
     """
 
     expected: Expected
-    owners: Sequence[str]
-    spans: Sequence[range]
+    about: Sequence[tuple[str, range]]
     agents: CountArray
     episodes: CountArray
     lengths: CountArray
@@ -241,14 +236,15 @@ class _Rows:
         """Raise unless every row can be true; ``before`` has what was reported before, by node."""
         ranges, n = self._ranges(), report[0]
         if self.expected.forms[0].meaning is Meaning.NEW_TRANSITIONS:
-            n = self._by_cell(n)
+            n = self.expected.schema.plan.support.by_cell(n)
         for place, (form, array) in enumerate(zip(self.expected.forms, report, strict=True)):
             if array.dtype.kind == "f":
                 self._refuse(~np.isfinite(array), form.name, "not finite", array)
-            self._check_counts(form, array, [one[place] for one in before])
+            else:
+                self._refuse(array < 0, form.name, "negative", array)
+            self._check_counts(place, report, n, [one[place] for one in before])
             if form.meaning in ranges and array.size:
                 self._check_range(form, array, report[0], n, *ranges[form.meaning])
-        self._check_sums_of_round(report)
         self._check_spread(report)
 
     def _refuse(self, wrong: MaskArray, name: str, why: str | Callable[[int], str], array: Array) -> None:
@@ -256,23 +252,26 @@ class _Rows:
         if not wrong.any():
             return
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        owner, plan = self.owners[at[0]], self.expected.schema.plan
-        who = describe_agents(self.spans[at[0]]) if owner else "all agents together"
+        (owner, span), plan = self.about[at[0]], self.expected.schema.plan
+        who = describe_agents(span) if owner else "all agents together"
         reason = why if isinstance(why, str) else why(at[0])
         listed = plan.algorithm.server_counts and array.shape[1:2] == (plan.support.numbers,)
         where = plan.support.place(at[1]) if listed else at[1:]
         said = f"{name} at {where} is {array[at]}: " if len(at) > 1 else f"{name} ({array[at]}) "
         raise ViolationError(f"{who}: {said}{reason}", node=owner)
 
-    def _by_cell(self, transitions: CountArray) -> CountArray:
-        return self.expected.schema.plan.support.by_cell(transitions)
-
     # ----------------------------------------------------------------------------------------------- counts and flags
 
-    def _check_counts(self, form: ReportField, array: Array, before: Sequence[Array]) -> None:
-        name, visits = form.name, self.expected.schema.visits_an_episode
+    def _check_counts(self, place: int, report: Message, n: Array, before: Sequence[Array]) -> None:
+        """Raise unless an array of counts, or of what a round paid, fits what was played.
+
+        Of the round visits come first, then rewards, which lie in [0,1], and then their squares; so
+        ``0 <= sum of r <= n``, and ``0 <= sum of r^2 <= sum of r``.
+        """
+        (name, _, _, meaning), array = self.expected.forms[place], report[place]
+        visits = self.expected.schema.visits_an_episode
         unit = "episodes" if visits == 1 else "steps"
-        match form.meaning:
+        match meaning:
             case Meaning.VISITS_SO_FAR:
                 self._check_total(name, visits * self.episodes, f"{unit} played", 2, array)
                 earlier = np.concatenate(before)
@@ -280,7 +279,7 @@ class _Rows:
                 astray = (array != earlier) & ~self._went(by_step=False)
                 self._refuse(astray, name, "changed where the policy did not go", array)
             case Meaning.NEW_TRANSITIONS:
-                n, what = self._by_cell(array), f"{unit} that were not reported yet"
+                what = f"{unit} that were not reported yet"
                 self._check_total(name, visits * self.unreported, what, 2, array, n)
                 of_round = _column((self.unreported == self.agents * self.lengths) & (self.logged == 0), n)
                 astray = (n > 0) & ~self._went(by_step=True) & of_round.astype(np.bool_)
@@ -288,11 +287,21 @@ class _Rows:
             case Meaning.VISITS_OF_ROUND:
                 self._check_total(name, self.lengths, "episodes of the round", 1, array)
             case Meaning.FLAG if array.size:
-                asked = np.array([[span[0] in self.expected.requesters] for span in self.spans])
+                asked = np.array([[span[0] in self.expected.requesters] for _, span in self.about])
                 self._refuse(array != asked, name, "not what the agent's request said", array)
+            case Meaning.REWARDS_OF_ROUND | Meaning.SQUARED_REWARDS_OF_ROUND:
+                rewards_precede = self.expected.forms[place - 1].meaning is Meaning.REWARDS_OF_ROUND
+                most = report[place - 1] if rewards_precede else n
+                self._refuse(array < 0, name, "negative", array)
+                much = array > most + ROUNDING * (1.0 + most)
+                self._refuse(much, name, "more than the visits can have paid", array)
+            case Meaning.TRANSITIONS_OF_ROUND:
+                self._refuse(array > n[..., None], name, "more than the visits of the round", array)
+                sums = array.sum(axis=-1)
+                self._refuse(sums != n, name, "does not add up to the visits of the round", sums)
 
     def _check_total(self, name: str, totals: CountArray, what: str, axes: int, *both: Array) -> None:
-        """Raise unless counts are not negative and add up over the last axes.
+        """Raise unless counts, which are not negative, add up over the last axes.
 
         None may be above the total, for sums of 64 bits wrap around. Episodes of logs may be shorter than H, so of
         their steps only the sum over all steps is known.
@@ -304,7 +313,6 @@ class _Rows:
             return f"does not add up to the {totals[row]} {what}{of_logs}"
 
         for counts in both:
-            self._refuse(counts < 0, name, "negative", counts)
             self._refuse(counts > _column(totals + more, counts), name, unequal, counts)
         sums = both[-1].sum(axis=tuple(range(-axes, 0)))
         by_row = sums.reshape((len(sums), -1))
@@ -358,7 +366,6 @@ class _Rows:
             times = counts if array.shape[:-1] == counts.shape else n
             if form.meaning in MEANS_OF_AGENTS:
                 times = np.broadcast_to(_column(self.agents, n), n.shape)
-            self._refuse(array < 0, form.name, "negative", array)
             if array.shape[-1] > 1:
                 words = array[..., 0]
                 largest = _column(self.agents, words) * 2**grid.base
@@ -367,25 +374,6 @@ class _Rows:
             said = f"outside n times [{least / one:g}, {most / one:g}]"
         slack = ROUNDING * (1.0 + times * max(abs(least), abs(most)))
         self._refuse((value < times * least - slack) | (value > times * most + slack), form.name, said, value)
-
-    def _check_sums_of_round(self, report: Message) -> None:
-        """Raise unless what a round paid, and where it led, fits its n visits, which come first in the report.
-
-        Rewards lie in [0,1], so ``0 <= sum of r <= n``, and ``0 <= sum of r^2 <= sum of r``.
-        """
-        visits = most = report[0]
-        for form, array in zip(self.expected.forms, report, strict=True):
-            match form.meaning:
-                case Meaning.REWARDS_OF_ROUND | Meaning.SQUARED_REWARDS_OF_ROUND:
-                    self._refuse(array < 0, form.name, "negative", array)
-                    much = array > most + ROUNDING * (1.0 + most)
-                    self._refuse(much, form.name, "more than the visits can have paid", array)
-                    most = array
-                case Meaning.TRANSITIONS_OF_ROUND:
-                    self._refuse(array < 0, form.name, "negative", array)
-                    self._refuse(array > visits[..., None], form.name, "more than the visits of the round", array)
-                    sums = array.sum(axis=-1)
-                    self._refuse(sums != visits, form.name, "does not add up to the visits of the round", sums)
 
     def _check_spread(self, report: Message) -> None:
         """Raise if a second moment is below the first one squared: ``N Y >= X^2``, and ``P V^2 >= (P V)^2``."""

@@ -338,10 +338,13 @@ class Node:
         party.play(min(party.played + 1, now.most))
         return self._end(now) if party.asked or party.played >= now.most else None
 
-    def _in_play(self, number: int) -> RoundInPlay:
-        if self._round is None or self._round.start.round != number:
+    def _in_play(self, number: int, *, stopped: bool = False) -> RoundInPlay:
+        now = self._round
+        if now is None or now.start.round != number:
             raise InputError(f"the server names round {number}, which it has not started.")
-        return self._round
+        if stopped and now.length is None:
+            raise InputError(f"the server asks about round {number}, which it has not stopped.")
+        return now
 
     def _start(self, start: messages.Start) -> messages.Played | None:
         """Begin a round from the state after round ``base``; in a live collection, continue it if it has begun."""
@@ -457,7 +460,7 @@ class Node:
 
     def _report(self, query: messages.Query) -> messages.Report:
         """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
-        now = self._stopped(query.round)
+        now = self._in_play(query.round, stopped=True)
         if self._plan.secure_sums:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
         rewards = (self._told(now, tell=self.rewards),) if query.rewards else ()
@@ -471,12 +474,6 @@ class Node:
         grid = RewardGrid.of(self._plan.setting)._replace(judged=now.start.judged)
         return grid.report(now.owed_by_now, tell=tell)
 
-    def _stopped(self, number: int) -> RoundInPlay:
-        now = self._in_play(number)
-        if now.length is None:
-            raise InputError(f"the server asks about round {number}, which it has not stopped.")
-        return now
-
     def _own_report(self, query: Message, exchange: int) -> Message:
         if self._algorithm.server_counts:
             new = self._plan.listed(self._algorithm.new_counts(self.state, query))
@@ -487,7 +484,7 @@ class Node:
 
     def _contribute(self, roster: messages.Roster) -> messages.Report | messages.Decline:
         """What is new, masked between the nodes of a roster, if the roster is right and it may be sent."""
-        now = self._stopped(roster.round)
+        now = self._in_play(roster.round, stopped=True)
         if self._credentials is None or roster.length != (0 if self._plan.live else now.length):
             raise InputError("the server sent a roster that does not belong to the run, or to this round.")
         if roster.counts and now.start.playing == EVALUATING:
