@@ -125,10 +125,8 @@ class NetworkRound:
         where = member.base, first, self.left_after(first), chunk
         what = confirmed, bytes.fromhex(counts.roster), member.missed, bytes.fromhex(member.missed_roster)
         told = self.playing, self.grid.judged, rewards.round, bytes.fromhex(rewards.roster)
-        key = where, what, told
-        if key not in self._starts:
-            self._starts[key] = messages.ToMany(messages.Start(self.number, *where, self.broadcast, *what, *told))
-        return self._starts[key]
+        start = messages.ToMany(messages.Start(self.number, *where, self.broadcast, *what, *told))
+        return self._starts.setdefault((where, what, told), start)
 
     def _take_ready(self, member: Member, played: Played) -> None:
         """Note what a node has signed for this round; raise unless it is right."""
