@@ -81,9 +81,6 @@ class Arriving:
     async def write(self, data: bytes) -> None:
         self.sent.append(data)
 
-    async def finish(self) -> None:
-        pass
-
 
 @asynccontextmanager
 async def stream_to(server: RemoteServer) -> AsyncIterator[Stream]:

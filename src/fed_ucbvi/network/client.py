@@ -193,21 +193,26 @@ class _Session:
         """
         node = self._node
         who = node.name, incarnation, node.first_agent, node.agents, node.run
-        await self._say(messages.Hello(messages.PROTOCOL, __version__, *who, stream=number))
-        in_round = False  # a round begun on an earlier stream goes on once the server asks for it again
+        try:
+            await self._say(messages.Hello(messages.PROTOCOL, __version__, *who, stream=number))
+            await self._answer_all(met)
+        except RefusedError:
+            raise
+        except CONNECTION_ERRORS as error:
+            await self._tell(error)
+
+    async def _answer_all(self, met: asyncio.Event) -> None:
+        node, in_round = self._node, False  # what began on another stream goes on once the server asks
         while not node.finished:
             try:
                 async with asyncio.timeout(None if met.is_set() else WELCOME_SECONDS):
                     data = await (self._read_playing() if in_round and node.playing else self._connection.read())
             except TimeoutError:
                 raise ConnectionLostError("the server does not answer") from None
-            try:
-                message = self._heard(data)
-                in_round = in_round or isinstance(message, messages.Start)
-                answer: Any = node.enter(message) if isinstance(message, messages.Welcome) else node.answer(message)
-                self._taken.keep(message)
-            except CONNECTION_ERRORS as error:
-                await self._tell(error)
+            message = self._heard(data)
+            in_round = in_round or isinstance(message, messages.Start)
+            answer: Any = node.enter(message) if isinstance(message, messages.Welcome) else node.answer(message)
+            self._taken.keep(message)
             met.set()
             if answer is not None:
                 await self._say(answer, masked=isinstance(message, messages.Roster))
@@ -233,10 +238,7 @@ class _Session:
         reading = asyncio.ensure_future(self._connection.read())
         try:
             while self._node.playing and not reading.done():
-                try:
-                    played = self._node.play_on()
-                except CONNECTION_ERRORS as error:
-                    await self._tell(error)
+                played = self._node.play_on()
                 if played is not None:
                     await self._say(played)
                 await asyncio.sleep(0)
@@ -251,10 +253,7 @@ class _Session:
         """
         data = messages.encode(message, None if masked else self._sent)
         self._conversation.sent(message, data)
-        try:
-            self._node.transcript.flush()
-        except OSError as error:
-            await self._tell(error)
+        self._node.transcript.flush()
         try:
             for part in messages.in_parts(data):
                 await self._connection.write(part)
@@ -273,15 +272,14 @@ class _Session:
 
         Under secure sums only the kind of the error is told: what an environment says may be about the data.
         """
-        if isinstance(error, RefusedError):
-            raise error
         kind = type(error.__cause__ or error).__name__ if self._node.secret else str(error)
         fault = messages.Fault(f"cannot keep its state: {kind}" if isinstance(error, OSError) else kind)
         with suppress(ConnectionLostError, TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 self._conversation.sent(fault, messages.encode(fault))
                 await self._connection.write(messages.encode(fault))
-                await self._connection.finish()
+                while True:  # until the server has heard it
+                    await self._connection.read()
         if isinstance(error, OSError):
             await asyncio.sleep(DISK_PAUSE)
             raise ConnectionLostError(f"cannot keep the state: {error}") from error

@@ -81,10 +81,6 @@ class Connection(Protocol):
 
     async def write(self, data: bytes) -> None: ...
 
-    async def finish(self) -> None:
-        """Write no more, and wait until the other side has ended the stream."""
-        return  # at a server: gRPC ends it when the session is over
-
 
 class StreamHandler(Protocol):
     """What a transport brings streams to."""
@@ -151,11 +147,6 @@ class _NodeEnd(Connection):
             await self._stream.write(data)
         except BROKEN as error:
             raise ConnectionLostError(_reason(error)) from error
-
-    async def finish(self) -> None:
-        with suppress(*BROKEN):
-            await self._stream.done_writing()
-            await self._stream.code()
 
 
 def _reason(error: BaseException) -> str:
