@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from fed_ucbvi.network.checks import ReportSchema
@@ -93,19 +94,19 @@ class NodeRegistry:
             return False
         return True
 
-    async def give_up(self, member: Member, stream: NodeStream, reason: str) -> None:
-        stream.close(reason)
-        if member.stream is stream:
-            member.stream = None
-            log.warning("%s: stream closed: %s", member.name, reason, extra=member.about)
-            await self.notify()
+    async def give_up(self, member: Member, stream: NodeStream | None, reason: str) -> None:
+        """End a stream, if there is one; the node may open another."""
+        if stream is not None:
+            stream.close(reason)
+            if member.stream is stream:
+                member.stream = None
+                log.warning("%s: stream closed: %s", member.name, reason, extra=member.about)
+        await self.notify()
 
     async def part_with(self, member: Member, status: str, reason: str) -> None:
         """Continue without a node for good: it is excluded, or has left."""
         member.status = status
-        if member.stream is not None:
-            await self.give_up(member, member.stream, reason)
-        await self.notify()
+        await self.give_up(member, member.stream, reason)
 
     async def keep(self) -> None:
         """What has become of the members is on disk."""
@@ -138,7 +139,7 @@ class NodeRegistry:
         tasks = {asyncio.create_task(self._ask(member, question, halt, halted)): member for member in self.present}
         try:
             if self.plan.quorum is not None:
-                tasks = await self._in_time(tasks, self.plan.quorum)
+                await self._in_time(tasks, self.plan.quorum)
             answers = await asyncio.gather(*tasks)
         finally:
             for task in tasks:
@@ -149,26 +150,21 @@ class NodeRegistry:
             self._on_exchange(max(self.members[name].latency for name in answered))
         return answered
 
-    async def _in_time(self, tasks: Tasks[AnswerT], quorum: int) -> Tasks[AnswerT]:
+    async def _in_time(self, tasks: Tasks[AnswerT], quorum: int) -> None:
         """Wait for all answers, or for those of a quorum and a while longer; who is late is away for this round."""
-        pending, loop = set(tasks), asyncio.get_running_loop()
-        end: float | None = None
-        while pending:
-            left = None if end is None else max(0.0, end - loop.time())
-            done, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if any(task.exception() is not None for task in done) or (end is not None and not done):
-                break
-            if end is None and sum(task not in pending and task.result() is not None for task in tasks) >= quorum:
-                end = loop.time() + self.plan.wait
-        late = pending if end is not None else set()
-        for task in late:
+        heard = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                for answer in asyncio.as_completed(tasks):
+                    heard += await answer is not None
+                    if heard >= quorum and limit.when() is None:
+                        limit.reschedule(asyncio.get_running_loop().time() + self.plan.wait)
+        for task in [task for task in tasks if not task.done()]:
             task.cancel()
-            member = tasks[task]
+            member = tasks.pop(task)
             member.status = AWAY
             self.note(member, "has not answered", "the round closes without it")
-            if member.stream is not None:
-                await self.give_up(member, member.stream, "the round has closed without it")
-        return {task: member for task, member in tasks.items() if task not in late}
+            await self.give_up(member, member.stream, "the round has closed without it")
 
     def _check_present(self) -> None:
         if not self.present:

@@ -38,10 +38,8 @@ log = logging.getLogger("fed_ucbvi.federation")
 
 HELLO_SECONDS, HANDSHAKE_SECONDS = 10.0, 120.0
 """Time until the hello, and until a node has joined; it may have to build a large problem and compile first."""
-MAX_HANDSHAKES, MAX_STREAMS = 64, 8
-"""Streams at one time: in the handshake, besides one for each node that is expected, and of one name."""
-MAX_NODES_AT_ONCE = 1024
-"""Nodes for which there is room in the handshake at one time."""
+MAX_HANDSHAKES, MAX_NODES_AT_ONCE, MAX_STREAMS = 64, 1024, 8
+"""Streams at one time: in the handshake, besides one for each node that is expected, so many at most; of one name."""
 MAX_ATTEMPTS, ATTEMPTS_SECONDS = 120, 60.0
 """Streams that one name may open in this time; an honest node pauses too long between attempts to reach it."""
 REVOKED_SECONDS = 1.0
@@ -202,8 +200,7 @@ class FederationServer:
                 log.warning("the policy cannot be kept in %s: %s", self._kept.folder, error)
         self._end = self._end_with(policy)
         for member in registry.active:
-            if member.stream is not None:
-                await self._tell_end(member, member.stream, self._end)
+            await self._tell_end(member, self._end)
         present = registry.present
         await registry.wait_until(
             lambda: all(member.heard_end for member in present) and registry.connected == 0, FAREWELL_SECONDS
@@ -212,9 +209,11 @@ class FederationServer:
             if not member.heard_end:
                 log.warning("%s: was not notified of the end", member.name, extra=member.about)
 
-    async def _tell_end(self, member: Member, stream: NodeStream, end: messages.End) -> None:
+    async def _tell_end(self, member: Member, end: messages.End) -> None:
+        if member.stream is None:
+            return
         try:
-            await stream.send(end)
+            await member.stream.send(end)
         except ConnectionLostError as lost:
             log.warning("%s: was not notified of the end: %s", member.name, lost, extra=member.about)
         else:
@@ -239,7 +238,7 @@ class FederationServer:
             agents = describe_agents(member.span)
             log.info("%s: joined from %s with %s", member.name, peer, agents, extra=member.about)
             if self._end is not None:
-                await self._tell_end(member, stream, self._end)
+                await self._tell_end(member, self._end)
             await self.registry.notify()
             await stream.closed.wait()
             if stream.farewell:
@@ -332,7 +331,7 @@ class FederationServer:
             for past in self.coordinator.past(member, held) or ():
                 await stream.ask(played_again(past, self.plan))
         if self.plan.secure_sums:
-            member.certificate = der_of(stream.certificate)
+            member.certificate = der_of(stream.connection.certificate)
         old, member.stream, member.incarnation = member.stream, stream, hello.incarnation
         if old is not None:
             old.close("the node has opened another stream")
