@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.network import messages
@@ -17,8 +18,6 @@ from fed_ucbvi.network.failures import ConnectionLostError, ViolationError
 from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.network.transport import Connection, WireCount
 from fed_ucbvi.problem.units import Units
-
-log = logging.getLogger("fed_ucbvi.federation")
 
 HERE, AWAY, GONE, NEW, LEFT = "taking part", "away", "excluded", "joining", "left"
 FRAME = 5
@@ -42,7 +41,7 @@ class NodeStream:
     """
 
     def __init__(self, connection: Connection, count: WireCount, transcript: Transcript = NOBODY) -> None:
-        self._connection, self.most_bytes = connection, messages.PART_BYTES
+        self.connection, self.most_bytes = connection, messages.PART_BYTES
         self.conversation = Conversation(transcript)
         self.counts = [count]
         self.certified: Certified | None = None
@@ -50,10 +49,6 @@ class NodeStream:
         self.prepared, self.stopped = -1, False
         self._sent, self._taken = messages.DeltaCache(), messages.DeltaCache()
         self._sending = asyncio.Lock()
-
-    @property
-    def certificate(self) -> bytes:
-        return self._connection.certificate
 
     def close(self, reason: str = "") -> None:
         self.farewell = self.farewell or reason
@@ -79,7 +74,7 @@ class NodeStream:
     async def write(self, data: bytes) -> None:
         """Put bytes on the line, also if the stream is closed."""
         try:
-            await self._connection.write(data)
+            await self.connection.write(data)
         except BaseException:
             self.conversation.doubt(data)
             raise
@@ -118,7 +113,7 @@ class NodeStream:
     async def _read(self) -> bytes:
         """What comes next on the line; nothing that a stream brings after it was closed counts."""
         self._check_open()
-        data = await self._connection.read()
+        data = await self.connection.read()
         self._check_open()
         for count in self.counts:
             count.bytes_up += len(data) + FRAME
@@ -191,10 +186,10 @@ class Used(NamedTuple):
 
 
 RECORDED = (
-    *("name", "first_agent", "agents", "base", "episodes", "status", "used"),
+    *("name", "first_agent", "agents", "digest", "units", "base", "episodes", "status", "used"),
     *("missed", "missed_roster", "logged_episodes", "logged_steps"),
 )
-"""What a checkpoint keeps of a member as it is."""
+"""What a checkpoint keeps of a member."""
 
 
 @dataclass
@@ -278,15 +273,9 @@ class Member:
             return "finished"
         return "present" if self.connected and self.status != AWAY else "away"
 
-    def record(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in RECORDED}
-        return {**plain, "digest": self.digest.hex(), "units": asdict(self.units)}
-
-    @classmethod
-    def of(cls, record: dict[str, Any]) -> Member:
-        used = {part: Used(*one) for part, one in record["used"].items()}
-        digest, units = bytes.fromhex(record["digest"]), Units(**record["units"])
-        return cls(**{**record, "used": used, "digest": digest, "units": units})
+    def record(self) -> Any:
+        """As JSON has it; msgspec makes it a member again."""
+        return msgspec.to_builtins({name: getattr(self, name) for name in RECORDED})
 
 
 def describe_agents(span: range) -> str:

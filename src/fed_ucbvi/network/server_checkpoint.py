@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
@@ -46,7 +47,7 @@ from fed_ucbvi.results.round_record import columns_of
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 REPORT = "report."
 HISTORY = "history"
 NOTHING_YET: dict[str, Any] = {"new": True}
@@ -208,7 +209,7 @@ class ServerCheckpoint:
                 registry.engine.restore(saved)
                 registry.engine.events = list(saved.about["events"])
                 registry.wire = WireCount(**saved.about["wire"])
-                members = map(Member.of, saved.about["members"])
+                members = msgspec.convert(saved.about["members"], list[Member])
                 registry.members.update({member.name: member for member in members})
                 for name, array in named(REPORT, saved.arrays).items():  # in the order of their places
                     node, exchange, _ = name.rsplit(".", 2)
