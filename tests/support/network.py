@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -110,9 +109,6 @@ class _MemoryEnd:
         if self.closed.is_set() or self.other.closed.is_set():
             raise ConnectionLostError("the stream is closed")
         self.other._arriving.put_nowait(data)
-
-    async def finish(self) -> None:
-        await self.closed.wait()
 
     def end(self) -> None:
         """End the stream; the other side still reads what has been written."""
@@ -379,26 +375,16 @@ class Tap:
         self.up: list[tuple[int, bytes]] = []
         """Number of the stream, and bytes."""
         self.down: list[tuple[int, bytes]] = []
-        numbers, opened = itertools.count(), InMemoryServer.connect
+        write, streams = _MemoryEnd.write, list[_MemoryEnd]()
 
-        @asynccontextmanager
-        async def connect(server: InMemoryServer) -> AsyncIterator[Any]:
-            async with opened(server) as connection:
-                end: Any = connection
-                number, read, write = next(numbers), end.read, end.write
+        async def said(end: _MemoryEnd, data: bytes) -> None:
+            number = next((i for i, own in enumerate(streams) if own in (end, end.other)), len(streams))
+            if number == len(streams):
+                streams.append(end)  # a node speaks first
+            (self.up if end is streams[number] else self.down).append((number, data))
+            await write(end, data)
 
-                async def heard() -> bytes:
-                    self.down.append((number, await read()))
-                    return self.down[-1][1]
-
-                async def said(data: bytes) -> None:
-                    self.up.append((number, data))
-                    await write(data)
-
-                end.read, end.write = heard, said
-                yield end
-
-        monkeypatch.setattr(InMemoryServer, "connect", connect)
+        monkeypatch.setattr(_MemoryEnd, "write", said)
 
     def messages(self, *, up: bool = True) -> Iterator[tuple[int, Any, bytes]]:
         """What went up, or what came down: the number of the stream, the message and its bytes."""
