@@ -187,23 +187,19 @@ async def test_real_environments_go_on_in_one_process_and_new_ones_join_them(tmp
     assert [event["node"] for event in outcome.events] == ["node-1"]
 
 
-def with_a_late_node(plan: RunPlan, folder: Path, rounds: int) -> Outcome:
+async def with_a_late_node(plan: RunPlan, folder: Path, rounds: int) -> Outcome:
     """Two nodes with two agents each, of which the second comes when the first has played so many rounds."""
-
-    async def story() -> Outcome:
-        served = Served(plan, folder / "server")
-        first, late = make_nodes(WORLD, [2, 2], folder)
-        served.join(first)
-        await served.reach(served.coordinator.round + rounds)
-        served.join(late)
-        return await served.finish()
-
-    return tell(story())
+    served = Served(plan, folder / "server")
+    first, late = make_nodes(WORLD, [2, 2], folder)
+    served.join(first)
+    await served.reach(served.coordinator.round + rounds)
+    served.join(late)
+    return await served.finish()
 
 
 def test_the_others_go_on_while_a_new_node_has_not_come(tmp_path: Path) -> None:
     serve(tmp_path, ALGORITHM, part_of(WORLD, 2), SHORT, [2])
-    outcome = with_a_late_node(plan_for(ALGORITHM, WORLD, 4000, seed=SEED), tmp_path, 3)
+    outcome = tell(with_a_late_node(plan_for(ALGORITHM, WORLD, 4000, seed=SEED), tmp_path, 3))
     records = outcome.run.records
     agents = records["agent_episodes"] // records["length"]
     assert sorted(set(agents.tolist())) == [2, 4]
@@ -302,7 +298,7 @@ def test_what_a_node_had_not_reported_goes_with_its_next_report_whenever_that_is
     synchronised = int(counts_in(tmp_path / "server").visits[0].sum())
 
     plan = plan_for(FedKLUCBVI(), WORLD, 3000, seed=SEED, patience=0.2, on_away="last")
-    outcome = with_a_late_node(plan, tmp_path, 2)
+    outcome = tell(with_a_late_node(plan, tmp_path, 2))
     records = outcome.run.records
     both = records["agent_episodes"] // records["length"]
     late = records["start"] >= SHORT

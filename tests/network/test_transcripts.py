@@ -405,16 +405,13 @@ def test_a_full_disk_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [line.kind for line in read_transcript(tmp_path)] == ["opened"]
 
 
-def test_a_node_that_leaves_by_a_command_has_no_transcript_of_that(tmp_path: Path) -> None:
-    async def story() -> None:
-        served = Served(plan_for(FedKLUCBVI(), WORLD, T, seed=SEED), tmp_path / "server")
-        served.join(*make_nodes(WORLD, [1] * 5, tmp_path))
-        await served.reach(3)
-        await leave_run("node-3", served.remote())
-        await served.start()
-        await asyncio.gather(*served.joined, return_exceptions=True)
-
-    tell(story(), 100)
+async def test_a_node_that_leaves_by_a_command_has_no_transcript_of_that(tmp_path: Path) -> None:
+    served = Served(plan_for(FedKLUCBVI(), WORLD, T, seed=SEED), tmp_path / "server")
+    served.join(*make_nodes(WORLD, [1] * 5, tmp_path))
+    await served.reach(3)
+    await leave_run("node-3", served.remote())
+    await served.start()
+    await asyncio.gather(*served.joined, return_exceptions=True)
     lines: list[Line] = read_transcript(tmp_path / "server")
     assert [line.note for line in lines if line.kind == "Hello" and line.note] == ["leaves for good"]
     for name in NAMES:
