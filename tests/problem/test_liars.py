@@ -28,7 +28,7 @@ def report(seed: int = 0) -> tuple[FloatArray, CountArray]:
 
 def tampered(attack: str, seed: int = 0, round_number: int = 0, exchange: int = 0) -> tuple[FloatArray, CountArray]:
     x, n = report(seed)
-    Liars(LYING, attack).tamper_report((x, n), H, round_number, exchange)
+    Liars(LYING, attack).tamper_report(round_number, H, (x, n), exchange)
     return x, n
 
 
@@ -38,7 +38,7 @@ def test_reports_stay_possible_and_honest_rows_and_other_kinds_of_arrays_as_they
     x, n = report(seed)
     flags = np.ones((6, 1), dtype=np.int8)
     states = np.arange(6, dtype=np.int32)[:, None]
-    Liars(LYING, attack).tamper_report((x, n, flags, states), H, 0, 0)
+    Liars(LYING, attack).tamper_report(0, H, (x, n, flags, states), 0)
     before = report(seed)
     np.testing.assert_array_equal(x[HONEST], before[0][HONEST])
     np.testing.assert_array_equal(n[HONEST], before[1][HONEST])
@@ -70,7 +70,7 @@ def test_false_counts_are_a_thousand_times_too_large_and_claim_visits_everywhere
     np.testing.assert_array_equal(n[[1, 4]], (before[1][[1, 4]] + 1) * FALSE_COUNT_FACTOR)
     np.testing.assert_array_equal(x, before[0])
     large = np.full((6, 1), MAX_FALSE // 6, dtype=np.int64)
-    Liars(LYING, "counts").tamper_report((large,), H, 0, 0)
+    Liars(LYING, "counts").tamper_report(0, H, (large,), 0)
     assert 0 < large[1, 0] + large[4, 0] <= MAX_FALSE, "sums are exact"
 
 
@@ -107,7 +107,7 @@ def test_a_mimic_repeats_the_honest_report_that_misleads_most() -> None:
 def test_attacks_on_the_ranking_work_on_reports_without_counts() -> None:
     for attack in ("collude", "mimic"):
         x, _ = report()
-        Liars(LYING, attack).tamper_report((x,), H, 0, 0)
+        Liars(LYING, attack).tamper_report(0, H, (x,), 0)
         assert not np.array_equal(x[1], report()[0][1])
 
 

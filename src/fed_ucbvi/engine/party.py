@@ -18,7 +18,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -42,15 +42,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.drivers import make_driver
-from fed_ucbvi.engine.drivers.base import (
-    Driver,
-    Fleet,
-    RoundEnd,
-    collect,
-    find_requester,
-    play_until,
-    starts_in,
-)
+from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, collect, find_requester, play_until, starts_in
 from fed_ucbvi.engine.drivers.cuda import CUDA, on_gpu
 from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
@@ -72,10 +64,7 @@ MAX_STEPS = 1 << 25
 
 
 class StartRound(NamedTuple):
-    """Begin a round, whose first episode has number ``first``, and play up to ``until`` episodes of it.
-
-    The answer is a :class:`Reached`.
-    """
+    """Begin a round, whose first episode has number ``first``, and go on as :class:`PlayUntil` says."""
 
     broadcast: Message
     first: int
@@ -89,10 +78,7 @@ class PlayUntil(NamedTuple):
 
 
 class StopRound(NamedTuple):
-    """The round has ``length`` episodes, which are to be counted.
-
-    The answer is a :class:`~fed_ucbvi.engine.rounds.PlayedRound`.
-    """
+    """The round has ``length`` episodes, to be counted; answer: a :class:`~fed_ucbvi.engine.rounds.PlayedRound`."""
 
     length: int
 
@@ -404,15 +390,12 @@ class SimulatedParty(Party):
 
     def exchange(self, server: Any, synchronisations: int) -> None:
         """The same, message by message if some of them are lies."""
-        liars = self.federation.liars
+        liars, setting = self.federation.liars, self.setting
         if liars is None:
             super().exchange(server, synchronisations)
-            return
-
-        def tamper(report: Message, exchange: int) -> None:
-            liars.tamper_report(report, self.setting.horizon, synchronisations, exchange)
-
-        exchange_messages(self.algorithm, server, self.agents, self.setting, tamper)
+        else:
+            tamper = partial(liars.tamper_report, synchronisations, setting.horizon)
+            exchange_messages(self.algorithm, server, self.agents, setting, tamper)
 
     def starts(self, agent: int) -> tuple[FloatArray, bool]:
         """The law of its initial state."""

@@ -9,7 +9,6 @@ import numpy as np
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.problem.dynamic_programming import may_play, tied, weight
 
 
 class AgentTables(NamedTuple):
@@ -53,6 +52,32 @@ def reachable_states(successors: IndexArray, possible: MaskArray, starts: MaskAr
         step = h if len(possible) > 1 else 0
         reachable[h + 1, successors[step][possible[step] & reachable[h, :, None, None]]] = True
     return reachable
+
+
+@inner
+def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
+    """Whether ``policy``, in either form, ever takes action a at (h,s); the form is known when compiling."""
+    if policy.ndim == 2:
+        return bool(policy[h, s] == a)
+    return bool(policy[h, s, a])
+
+
+@inner
+def weight(policy: PolicyArray, h: int, s: int, a: int) -> float:
+    """In which proportion ``policy`` takes action a at (h,s)."""
+    if policy.ndim == 2:
+        return 1.0 if policy[h, s] == a else 0.0
+    share: float = 0.0 + policy[h, s, a]
+    return share
+
+
+@inner
+def tied(policy: PolicyArray, h: int, s: int, actions: int) -> float:
+    """How many actions the policy's set at (h,s) has, or the sum of their weights."""
+    total = 0.0
+    for a in range(actions):
+        total += weight(policy, h, s, a)
+    return total
 
 
 @inner
@@ -194,9 +219,10 @@ def evaluate(tables: AgentTables, policy: IndexArray) -> float:
 
 
 @compiled
-def occupancies(tables: AgentTables, policy: PolicyArray) -> FloatArray:
-    """``d^i_h(s)`` of every agent under ``policy``; shape ``(H, S, m)``."""
-    successors, probabilities, _, initial, _, _, _ = tables
+def occupancies(
+    successors: IndexArray, probabilities: FloatArray, initial: FloatArray, policy: PolicyArray
+) -> FloatArray:
+    """``d^i_h(s)``, the probability that agent i is in ``s`` at step ``h`` under ``policy``; shape ``(H, S, m)``."""
     steps, S, A, K, m = probabilities.shape
     H = policy.shape[0]
     d = np.zeros((H, S, m))
@@ -206,6 +232,8 @@ def occupancies(tables: AgentTables, policy: PolicyArray) -> FloatArray:
     for h in range(H - 1):
         hk = shared(h, steps)
         for s in range(S):
+            if m == 1 and d[h, s, 0] == 0.0:
+                continue
             here, ties = d[h, s], tied(policy, h, s, A)
             for a in range(A):
                 if may_play(policy, h, s, a):

@@ -215,7 +215,7 @@ def ascend(tables: AgentTables, policy: IndexArray, most: int) -> tuple[float, i
     value = 0.0
     for sweeps in range(1, most + 1):
         before = value
-        value = sweep(tables, occupancies(tables, policy), policy)
+        value = sweep(tables, occupancies(tables.successors, tables.probabilities, tables.initial, policy), policy)
         if sweeps > 1 and value <= before + ROUNDING * H * m:
             return value / m, sweeps
     return value / m, most

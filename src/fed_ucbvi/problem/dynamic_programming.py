@@ -1,4 +1,4 @@
-"""Backward induction and, compiled, forward occupancy on support-compressed tables.
+"""Backward induction on support-compressed tables.
 
 Tables of a single MDP: ``successors`` and ``probabilities`` ``(steps, S, A, K)``, ``rewards`` ``(steps, S, A)``;
 the step axis has length one where the table is stationary. A policy is ``(H, S)``, one action for each step and
@@ -10,38 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi.core.compiling import compiled, inner
-from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 
 WEIGHTS = 120
 """Into how many parts probabilities of actions are divided: halves, thirds, quarters, fifths and tenths are exact."""
-
-
-@inner
-def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
-    """Whether ``policy``, in either form, ever takes action a at (h,s); the form is known when compiling."""
-    if policy.ndim == 2:
-        return bool(policy[h, s] == a)
-    return bool(policy[h, s, a])
-
-
-@inner
-def weight(policy: PolicyArray, h: int, s: int, a: int) -> float:
-    """In which proportion ``policy`` takes action a at (h,s)."""
-    if policy.ndim == 2:
-        return 1.0 if policy[h, s] == a else 0.0
-    share: float = 0.0 + policy[h, s, a]
-    return share
-
-
-@inner
-def tied(policy: PolicyArray, h: int, s: int, actions: int) -> float:
-    """How many actions the policy's set at (h,s) has, or the sum of their weights."""
-    total = 0.0
-    for a in range(actions):
-        total += weight(policy, h, s, a)
-    return total
 
 
 def optimal_values(
@@ -79,26 +51,3 @@ def policy_values(
             values += terms[:, k]
         V[h] = np.bincount(pairs[0], values * played[h][pairs], S) / played[h].sum(axis=1)
     return V
-
-
-@compiled
-def state_occupancy(
-    successors: IndexArray, probabilities: FloatArray, initial: FloatArray, policy: PolicyArray
-) -> FloatArray:
-    """``d_h(s)``, the probability of being in ``s`` at step ``h`` under ``policy``; shape ``(H, S)``."""
-    kernel_steps, S, A, K = successors.shape
-    horizon = policy.shape[0]
-    d = np.zeros((horizon, S))
-    for s in range(S):  # not d[0] = initial, which takes Numba seconds to compile
-        d[0, s] = initial[s]
-    for h in range(horizon - 1):
-        hk = shared(h, kernel_steps)
-        for s in range(S):
-            if d[h, s] > 0.0:
-                share = d[h, s] / tied(policy, h, s, A)
-                for a in range(A):
-                    if may_play(policy, h, s, a):
-                        own = share * weight(policy, h, s, a)
-                        for k in range(K):
-                            d[h + 1, successors[hk, s, a, k]] += own * probabilities[hk, s, a, k]
-    return d

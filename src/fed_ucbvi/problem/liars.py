@@ -65,31 +65,28 @@ class Liars:
                     budgets[i] = 1
 
     def tamper_report(
-        self, report: tuple[npt.NDArray[Any], ...], horizon: int, round_number: int, exchange: int
+        self, round_number: int, horizon: int, report: tuple[npt.NDArray[Any], ...], exchange: int
     ) -> None:
         """Replace the liars' rows of a report, in place; arrays have a leading agent axis."""
         rows = list(self.agents)
         values = [array for array in report if array.dtype == np.float64]
         counts = [array for array in report if array.dtype == np.int64]
-        if self.attack == "random":
-            rng = np.random.default_rng([self.seed, round_number, exchange])
-            for array in values:
-                array[rows] = rng.uniform(0.0, horizon, array[rows].shape)
-        elif self.attack == "flip":
-            for array in values:
-                array[rows] = -array[rows]
-        elif self.attack == "inflate":
-            for array in values:
-                array[rows] = float(horizon)
-        elif self.attack == "counts":
-            most = MAX_FALSE // max(1, len(rows))
-            for array in counts:
-                array[rows] = np.minimum(array[rows] + 1, most // FALSE_COUNT_FACTOR) * FALSE_COUNT_FACTOR
-        elif self.attack == "silent":
-            for array in counts:
-                array[rows] = 0
-        elif self.attack in ("collude", "mimic") and values:
+        if self.attack in ("collude", "mimic") and values:
             self._mislead(values, counts, horizon)
+        rng = np.random.default_rng([self.seed, round_number, exchange])
+        for array in values:
+            if self.attack == "random":
+                array[rows] = rng.uniform(0.0, horizon, array[rows].shape)
+            elif self.attack == "flip":
+                array[rows] *= -1.0
+            elif self.attack == "inflate":
+                array[rows] = horizon
+        most = MAX_FALSE // max(1, len(rows)) // FALSE_COUNT_FACTOR
+        for array in counts:
+            if self.attack == "counts":
+                array[rows] = np.minimum(array[rows] + 1, most) * FALSE_COUNT_FACTOR
+            elif self.attack == "silent":
+                array[rows] = 0
 
     def _mislead(self, values: list[FloatArray], counts: list[CountArray], horizon: int) -> None:
         """``collude`` and ``mimic``, for the arrays that have the shape of the last array of values.

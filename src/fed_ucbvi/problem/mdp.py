@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.text import html_table
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.problem.dynamic_programming import optimal_values, policy_values
 from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
 from fed_ucbvi.problem.reward_law import by_step, check_variances, none_if_zero
 
@@ -99,8 +100,6 @@ class MDP:
 
     @cached_property
     def _solution(self) -> Solution:
-        from fed_ucbvi.problem.dynamic_programming import optimal_values
-
         kernel = self.kernel
         return Solution(*optimal_values(kernel.successors, kernel.probabilities, self.rewards, self.horizon))
 
@@ -110,17 +109,16 @@ class MDP:
         ``policy`` is one action for each step and state, ``[H,S]``, or a set of actions, a mask ``[H,S,A]``, of which
         one is drawn uniformly at every visit.
         """
-        from fed_ucbvi.problem.dynamic_programming import policy_values
-
         kernel = self.kernel
         return policy_values(kernel.successors, kernel.probabilities, self.rewards, self._checked_policy(policy))
 
     def occupancy(self, policy: npt.ArrayLike) -> FloatArray:
         """``d_h(s)``, the probability of state ``s`` at step ``h`` under ``policy``; shape ``(H, S)``."""
-        from fed_ucbvi.problem.dynamic_programming import state_occupancy
+        from fed_ucbvi.problem.agent_tables import occupancies  # compiled
 
         kernel = self.kernel
-        return state_occupancy(kernel.successors, kernel.probabilities, self.initial, self._checked_policy(policy))
+        mu, P = self.initial[:, None], kernel.probabilities[..., None]
+        return occupancies(kernel.successors, P, mu, self._checked_policy(policy))[..., 0]
 
     def __repr__(self) -> str:
         return f"<MDP: S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}>"

@@ -17,7 +17,7 @@ from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played
 from fed_ucbvi.engine.drivers.counts import CountsDriver
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
-from fed_ucbvi.problem.dynamic_programming import may_play, state_occupancy, tied, weight
+from fed_ucbvi.problem.agent_tables import may_play, occupancies, tied, weight
 
 EPISODES_PER_STATE = 16
 """Episodes that cost about as much as drawing one block of counts, per state (see docs/performance.md)."""
@@ -29,7 +29,7 @@ class AutoDriver(FleetDriver):
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
         self._episodes, self._counts = EpisodesDriver(fleet), CountsDriver(fleet)
-        self._first_agent = (fleet.successors, fleet.probabilities[0], fleet.initial[0])
+        self._first_agent = (fleet.successors, fleet.probabilities[0, ..., None], fleet.initial[0, :, None])
         self._trial = EPISODES_PER_STATE * fleet.initial.shape[1]
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
@@ -60,7 +60,7 @@ def _looks_longer(
     a Poisson stream whose rate is the sum of their occupancies. Where ``limits`` has one row it is every agent's.
     """
     alike = agents // len(limits)
-    d = _occupancy_by_cell(state_occupancy(*first_agent, policy), policy, limits.shape[1])
+    d = _occupancy_by_cell(occupancies(*first_agent, policy), policy, limits.shape[1])
     soonest, rate = 1e300, 0.0
     for i in range(len(limits)):
         for cell in range(len(d)):
@@ -76,8 +76,8 @@ def _looks_longer(
 
 @inner
 def _occupancy_by_cell(d: FloatArray, policy: PolicyArray, cells: int) -> FloatArray:
-    """Expected visits to every cell in one episode, from those to states ``(H, S)``."""
-    H, S = d.shape
+    """Expected visits to every cell in one episode, from those to states ``(H, S, 1)``."""
+    H, S, _ = d.shape
     if policy.ndim == 2:
         return d.reshape(cells)
     A = policy.shape[2]
@@ -85,8 +85,8 @@ def _occupancy_by_cell(d: FloatArray, policy: PolicyArray, cells: int) -> FloatA
     pairs = np.zeros((steps, S, A))
     for h in range(H):
         for s in range(S):
-            if d[h, s] > 0.0:
-                share = d[h, s] / tied(policy, h, s, A)
+            if d[h, s, 0] > 0.0:
+                share = d[h, s, 0] / tied(policy, h, s, A)
                 for a in range(A):
                     if may_play(policy, h, s, a):
                         pairs[shared(h, steps), s, a] += share * weight(policy, h, s, a)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Budgets, Counting, VisitedCells
-from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
 from fed_ucbvi.problem.federation import Federation
@@ -269,13 +269,6 @@ class FleetDriver(Driver):
     def _requester(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
         fleet, by_cell = self.fleet, limits.reshape((len(limits), -1))
         return _end_round(fleet.flat[1], by_cell, asking, *fleet.touched, fleet.pooled)
-
-
-@inner
-def touch(i: int, cell: int | np.int64, touched: VisitedCells) -> None:
-    """Note that agent i has come to a cell where it had not been in this round."""
-    touched.cells[i, touched.numbers[i]] = cell
-    touched.numbers[i] += 1
 
 
 @compiled

@@ -31,7 +31,7 @@ from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
-from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, one_if_shared, touch
+from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, one_if_shared
 from fed_ucbvi.engine.drivers.episodes import listed
 
 
@@ -167,7 +167,8 @@ def _collect(
                     n = seen[h, s, w]
                     if n > 0:
                         if visits[i, cell] == 0:
-                            touch(i, cell, touched)
+                            touched.cells[i, touched.numbers[i]] = cell
+                            touched.numbers[i] += 1
                         visits[i, cell] += n
                         for k in range(K):
                             transitions[row, cell, k] += flows[h, s, w, k]

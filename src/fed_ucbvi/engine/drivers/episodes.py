@@ -25,7 +25,7 @@ from fed_ucbvi.core.sampling.philox import EPISODES, TIES, philox, unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, Sizes, drop_untouched, one_if_shared
 from fed_ucbvi.engine.drivers.rewards import payments_of
-from fed_ucbvi.problem.dynamic_programming import tied
+from fed_ucbvi.problem.agent_tables import tied
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
@@ -349,9 +349,7 @@ def _play_ahead(
 class SimulatedReturns:
     """The returns of a fleet's episodes under a policy, whose actions are sets.
 
-    Args:
-        fleet: of the agents, on doubled supports if rewards are random.
-        federation: with what they are paid.
+    The fleet is on doubled supports if rewards are random.
     """
 
     def __init__(self, fleet: Fleet, federation: Federation) -> None:

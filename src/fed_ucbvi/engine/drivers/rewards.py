@@ -97,11 +97,8 @@ def payments_of(federation: Federation) -> Payments:
 class SimulatedRewards(ObservedRewards):
     """Rewards that drivers draw together with transitions, on a doubled support.
 
-    Args:
-        federation: of the agents that are simulated.
-        counting: by what visits are counted.
-        touched: where a round went, if agents are counted in one table; they must pay alike then.
-        grid: of the sums, if the algorithm wants them.
+    ``touched`` says where a round went, if agents are counted in one table; they must be paid alike then. ``grid`` is
+    that of sums, if the algorithm wants them.
     """
 
     def __init__(
