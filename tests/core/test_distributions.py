@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,21 +180,19 @@ def test_ratios_of_any_factorials_have_a_small_relative_error(start: int, end: i
     assert errors_of_ratio(start, end)[1] < 1e-12
 
 
-@pytest.mark.parametrize("exponent", range(10))
-def test_ratios_a_few_standard_deviations_apart_are_exact_to_a_billionth_up_to_a_billion(exponent: int) -> None:
-    rng = np.random.default_rng([1, exponent])
-    for start in rng.integers(10**exponent // 10, 10**exponent, size=100, endpoint=True).tolist():
-        step = round(3 * math.sqrt(start) * rng.uniform(-1, 1))
-        assert errors_of_ratio(start, max(0, start + step))[0] < 1e-9
+BILLIONTHS = [(10**k // 10, 10**k, 100, 0, 1e-9) for k in range(10)]
+ROUNDINGS = [(2 ** (k - 1), 2**k - 1, 40, 1, 4 * 2.0**-53) for k in range(12, 54)]
 
 
-@pytest.mark.parametrize("exponent", range(12, 54))
-def test_large_ratios_are_as_exact_as_a_float_can_hold(exponent: int) -> None:
-    """The error stays within four units of rounding of the value: 3e-6 in all at 2^53, where the value is 1e10."""
-    rng = np.random.default_rng([2, exponent])
-    for start in rng.integers(2 ** (exponent - 1), 2**exponent, size=40).tolist():
+@pytest.mark.parametrize(("low", "high", "number", "kind", "limit"), BILLIONTHS + ROUNDINGS)
+def test_ratios_a_few_deviations_apart_are_as_exact_as_a_float_can_hold(
+    low: int, high: int, number: int, kind: int, limit: float
+) -> None:
+    """Up to a billion to a billionth; and to four units of rounding: 3e-6 in all at 2^53, where the value is 1e10."""
+    rng = np.random.default_rng([1, high])
+    for start in rng.integers(low, high, size=number, endpoint=True).tolist():
         step = round(3 * math.sqrt(start) * rng.uniform(-1, 1))
-        assert errors_of_ratio(start, min(MAX_COUNT, start + step))[1] < 4 * 2.0**-53
+        assert errors_of_ratio(start, min(MAX_COUNT, max(0, start + step)))[kind] < limit
 
 
 # Binomial --------------------------------------------------------------------------------------------------------
@@ -219,18 +218,6 @@ def test_binomial_draws_have_the_binomial_law(case: int) -> None:
 
 SIZES, SHARES = (10**9, 10**10, 10**12, 2**52, MAX_COUNT), (0.5, 0.3, 0.011, 0.75, 1 - 2.0**-7)
 LARGE_BINOMIAL_CASES = [(n, p) for n in SIZES for p in SHARES]
-
-
-@pytest.mark.parametrize(
-    "case", every_third(len(LARGE_BINOMIAL_CASES)), ids=[f"{n}-{p:.7g}" for n, p in LARGE_BINOMIAL_CASES]
-)
-def test_huge_binomial_draws_are_normal_to_the_last_bit(case: int) -> None:
-    """Hypothesis: standardised draws are normal; with deviations above 2500 the law differs by less than 1e-4."""
-    n, p = LARGE_BINOMIAL_CASES[case]
-    variance = n * p * (1 - p)
-    assert variance > 2500**2
-    draws = drawn(fill_binomial, stream_for(1, 100 + case), LARGE_DRAWS, n, p)
-    assert_normal(draws, n * Fraction(p), variance, FALSE_ALARM / len(LARGE_BINOMIAL_CASES))
 
 
 @given(n=st.integers(0, MAX_COUNT), p=st.floats(0, 1), seed=st.integers(0, 2**32))
@@ -294,19 +281,27 @@ LARGE_HYPERGEOMETRIC_CASES = [
 ]
 
 
+LARGE_CASES: list[tuple[int, tuple[Any, ...], Fraction, float]] = [
+    *[(1, (n, p), n * Fraction(p), n * p * (1 - p)) for n, p in LARGE_BINOMIAL_CASES],
+    *[
+        (2, (g, b, n), Fraction(n * g, g + b), float(Fraction(n * g * b * (g + b - n), (g + b) ** 2 * (g + b - 1))))
+        for g, b, n in LARGE_HYPERGEOMETRIC_CASES
+    ],
+]
+"""Law, its arguments, mean and variance."""
+
+
 @pytest.mark.parametrize(
-    "case",
-    every_third(len(LARGE_HYPERGEOMETRIC_CASES)),
-    ids=["-".join(map(str, case)) for case in LARGE_HYPERGEOMETRIC_CASES],
+    "case", every_third(len(LARGE_CASES)), ids=["-".join(f"{x:.17g}" for x in case[1]) for case in LARGE_CASES]
 )
-def test_huge_hypergeometric_draws_are_normal_to_the_last_bit(case: int) -> None:
+def test_huge_binomial_and_hypergeometric_draws_are_normal_to_the_last_bit(case: int) -> None:
     """Hypothesis: standardised draws are normal; with deviations above 2500 the law differs by less than 1e-4."""
-    good, bad, sample = LARGE_HYPERGEOMETRIC_CASES[case]
-    total = good + bad
-    variance = float(Fraction(sample * good * bad * (total - sample), total**2 * (total - 1)))
+    law, arguments, mean, variance = LARGE_CASES[case]
     assert variance > 2500**2
-    draws = drawn(fill_hypergeometric, stream_for(2, 100 + case), LARGE_DRAWS, good, bad, sample)
-    assert_normal(draws, Fraction(sample * good, total), variance, FALSE_ALARM / len(LARGE_HYPERGEOMETRIC_CASES))
+    draws = drawn(
+        {1: fill_binomial, 2: fill_hypergeometric}[law], stream_for(law, 100 + case), LARGE_DRAWS, *arguments
+    )
+    assert_normal(draws, mean, variance, FALSE_ALARM / len(LARGE_CASES))
 
 
 @given(data=st.data(), seed=st.integers(0, 2**32))

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fed_ucbvi import Federation, FedUCBVI, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi import Federation, FedQAdvantage, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.engine import party, ray_fleets
@@ -222,6 +222,8 @@ def test_a_history_gives_back_its_rounds(rounds: list[tuple[int, int, int]]) -> 
         ({"fleets": "ray", "fleet_count": 6}, "5 agents make at most 5 fleets, not 6"),
         ({"fleets": "ray", "fleet_count": 0}, "fleet_count"),
         ({"fleets": "ray", "checkpoint": "x"}, "has no checkpoint"),
+        ({"fleets": "ray", "federation": SAME.with_liars(0.2, "flip", 0)}, "agents that lie"),
+        ({"fleets": "ray", "algorithm": FedQAdvantage(forced_synchronisation=False)}, "fleets stop together"),
         pytest.param(
             {"fleets": "ray", "address": "127.0.0.1:9"},
             "no Ray cluster answers at 127.0.0.1:9",
@@ -231,14 +233,7 @@ def test_a_history_gives_back_its_rounds(rounds: list[tuple[int, int, int]]) -> 
 )
 def test_what_fleets_cannot_do_is_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        run(FedUCBVI(), SAME, 10, **options)
-
-
-def test_liars_and_agents_that_stop_apart_are_refused() -> None:
-    with pytest.raises(InputError, match="agents that lie"):
-        run(FedUCBVI(), SAME.with_liars(0.2, "flip", 0), 10, fleets="ray")
-    with pytest.raises(InputError, match="fleets stop together"):
-        run(make_algorithm("fedq-advantage", {"forced_synchronisation": False}), SAME, 10, fleets="ray")
+        run(**{"algorithm": FedUCBVI(), "federation": SAME, "episodes": 10, **options})
 
 
 def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -118,6 +119,8 @@ def test_agents_count_exactly_what_their_environments_did_and_average_all_reward
     assert (experience.visits[:, :, 3].sum() > 0).all()
     ended = experience.visits[:, :, 3] > 0
     assert np.allclose(experience.rewards[:, :, 3][ended], 2.0 / 6.0, rtol=1e-15)
+    paid = corridors.returns().sum()
+    assert simulation.result().original_units["average_reward"] == pytest.approx(paid / (3 * 40), abs=1e-12)
 
 
 def test_agents_that_forget_report_the_rewards_of_the_round_and_no_others() -> None:
@@ -127,13 +130,6 @@ def test_agents_that_forget_report_the_rewards_of_the_round_and_no_others() -> N
     for h, s, a in np.ndindex(4, 3, 2):
         rewards = [reward for i in range(3) for reward, _ in observed.get((i, h, s, a), [])]
         assert simulation.server.estimates.reward_sums[h, s, a] == pytest.approx(sum(rewards), abs=1e-12)
-
-
-def test_the_reward_on_record_is_the_one_that_was_paid() -> None:
-    corridors = Corridors()
-    result = finished(Simulation(FedUCBVI(), corridors.live(), 40, 1)).result()
-    paid = corridors.returns().sum()
-    assert result.original_units["average_reward"] == pytest.approx(paid / (3 * 40), abs=1e-12)
 
 
 def test_the_same_seed_gives_the_same_run_and_processes_change_nothing() -> None:
@@ -255,8 +251,9 @@ def test_an_environment_that_breaks_its_word_is_found_out(
 
 
 @pytest.mark.filterwarnings("ignore:.*(Worker|Traceback|last exception):UserWarning")
-@pytest.mark.parametrize("vectorisation", ["sync", "async"])
-@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize(
+    ("where", "vectorisation"), [*itertools.product(["reset", "step"], ["sync", "async"]), ("close", "sync")]
+)
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
@@ -274,12 +271,6 @@ def test_whatever_ends_a_call_of_an_environment_is_an_error_that_names_agent_and
 
     live = LiveFederation(make, 3, 4, (-1, 3), vectorisation=vectorisation)
     with pytest.raises(InputError, match=rf"^the environment of agent 1 failed in {where}: {cause}\.$"):
-        run(FedUCBVI(), live, 50, progress=False)
-
-
-def test_an_environment_that_cannot_be_closed_is_named() -> None:
-    live = LiveFederation(lambda i: Failing("close", SystemExit(0)), 1, 4, (-1, 3))
-    with pytest.raises(InputError, match="of agent 0 failed in close: SystemExit: 0"):
         run(FedUCBVI(), live, 50, progress=False)
 
 
@@ -301,9 +292,6 @@ def test_a_reward_outside_its_range_by_rounding_counts_as_the_end_of_the_range(
 ) -> None:
     result = run(FedUCBVI(), LiveFederation(paying(reward), 1, 4, bounds), 5, progress=False)
     assert result.average_reward == (4.0 if reward > 1 else 0.0)
-
-
-def test_a_reward_outside_its_range_is_printed_with_the_digits_that_show_it() -> None:
     with pytest.raises(InputError, match=r"was paid 1\.00000001 at step 0, outside reward_range \(0, 1\)"):
         run(FedUCBVI(), LiveFederation(paying(1 + 1e-8), 1, 4, (0, 1)), 5, progress=False)
 
@@ -374,7 +362,7 @@ def test_an_unknown_eps_p_is_unknown_everywhere_and_nu_says_what_it_assumes(make
 
 
 @pytest.mark.parametrize("make", [lake, network])
-def test_an_eps_p_that_is_given_is_used_and_printed(make: Make) -> None:
+def test_an_eps_p_that_is_given_is_used_and_printed_and_a_nu_that_is_given_assumes_nothing(make: Make) -> None:
     result = make(0.25)
     about = result.about
     assert about.facts["nu"] == threshold_nu(about.states, about.actions, about.horizon, 3, 20, 0.25, 0.05)
@@ -382,13 +370,10 @@ def test_an_eps_p_that_is_given_is_used_and_printed(make: Make) -> None:
     texts = dict(summary_rows(result)[1])
     assert "eps_p = 0.25" in texts["setting"]
     assert "alike" not in texts["nu"]
-
-
-def test_a_nu_that_is_given_assumes_nothing() -> None:
-    result = lake(nu=7.0)
-    summary = result.summary()
-    assert (summary["eps_p"], summary["eps_p_assumed"], result.about.facts["nu"]) == (None, None, 7.0)
-    assert dict(summary_rows(result)[1])["nu"] == "7"
+    given = lake(nu=7.0)
+    summary = given.summary()
+    assert (summary["eps_p"], summary["eps_p_assumed"], given.about.facts["nu"]) == (None, None, 7.0)
+    assert dict(summary_rows(given)[1])["nu"] == "7"
 
 
 def test_a_server_that_knows_the_environment_knows_its_eps_p() -> None:

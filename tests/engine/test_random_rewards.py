@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, chi2, chisquare
+from scipy.stats import binomtest, chi2
 from shops import HIGH, LOW, shops, variance_of_money
 
 import fed_ucbvi.gymnasium_environments  # noqa: F401 (registers)
@@ -149,26 +149,20 @@ def test_agents_and_federations_of_agents_keep_their_variances() -> None:
     assert by_step.rewards.shape == (3, 3, 2)
 
 
-def test_every_environment_can_pay_1_or_0_with_the_same_means() -> None:
-    for name in ("riverswim", "synthetic", "garnet"):
-        plain, random = (make_environment(name, agents=2, **more) for more in ({}, {"bernoulli_rewards": True}))
-        assert random.payments is not None
-        assert (random.payments.amounts[random.payments.chances > 0] == 1).all() or name == "riverswim"
-        assert np.allclose(random.payments.amounts * random.payments.chances, plain.rewards, atol=1e-15)
-        assert make_environment(name, agents=2, bernoulli_rewards=False).digest == plain.digest
-        assert random.description["bernoulli_rewards"] is True
-        assert "random rewards" in repr(random)
-    with pytest.raises(InputError, match="true or false"):
-        make_environment("synthetic", bernoulli_rewards="yes")
-
-
 @pytest.mark.parametrize("name", sorted(set(ENVIRONMENTS) - {"icu_sepsis"}))  # it needs a package and a second
-def test_its_function_takes_the_option_too(name: str) -> None:
-    made = ENVIRONMENTS[name](agents=2, bernoulli_rewards=True)
-    assert made.description["bernoulli_rewards"] is True
-    assert made.digest == ENVIRONMENTS[name](agents=2).with_bernoulli_rewards().digest
-    with pytest.raises(InputError, match="true or false"):
-        ENVIRONMENTS[name](agents=2, bernoulli_rewards="yes")
+def test_every_environment_can_pay_1_or_0_with_the_same_means(name: str) -> None:
+    plain, random = ENVIRONMENTS[name](agents=2), ENVIRONMENTS[name](agents=2, bernoulli_rewards=True)
+    assert random.digest == plain.with_bernoulli_rewards().digest
+    assert random.description["bernoulli_rewards"] is True
+    assert ("random rewards" in repr(random)) == (random.payments is not None)
+    if random.payments is not None:
+        y, q = random.payments
+        assert np.allclose(y * q, plain.rewards, rtol=0, atol=1e-15)
+        assert (y[q > 0] == 1).all() or name == "riverswim"
+    assert make_environment(name, agents=2, bernoulli_rewards=False).digest == plain.digest
+    for make in (ENVIRONMENTS[name], partial(make_environment, name)):
+        with pytest.raises(InputError, match="true or false"):
+            make(agents=2, bernoulli_rewards="yes")
 
 
 def test_a_sweep_can_ask_for_random_rewards_and_knows_its_runs_again() -> None:
@@ -195,43 +189,16 @@ def never(shape: tuple[int, ...]) -> Budgets:
     return Budgets(np.full((1, *shape), 2**62, dtype=np.int64), np.zeros(shape, dtype=np.int8))
 
 
-@pytest.mark.parametrize("driver", ["episodes", "counts"])
-def test_an_episode_brings_what_enumeration_says(driver: str) -> None:
-    """Every trajectory with every pattern of payments, by its probability.
-
-    Hypothesis: 4 000 episodes follow that law, by chi-square; the false-alarm rate is 1e-4 a driver.
-    """
-    rng = np.random.default_rng(5)
-    world = random_world(4, agents=1)
-    mdp, policy = world.agent(0), rng.integers(2, size=(3, 3)).astype(np.int32)
+@pytest.mark.parametrize("own", [False, True])
+def test_every_next_state_has_a_slot_without_and_one_with_payment(own: bool) -> None:
+    """What is drawn from these rows has their law (test_drivers), so a payment tells nothing of the next state."""
+    world = random_world(4, own=own, stationary=own)
+    fleet, K = Fleet.of(world, 9, random_rewards=True), world.successors.shape[-1]
     assert world.payments is not None
-    P, (y, q) = mdp.kernel.dense(), (table[0] for table in world.payments)
-    law: Counter[tuple[Any, ...]] = Counter()
-    for states in itertools.product(range(3), repeat=4):
-        for paid in itertools.product((False, True), repeat=3):
-            chance = mdp.initial[states[0]]
-            for h in range(3):
-                s, a = states[h], policy[h, states[h]]
-                chance *= P[h, s, a, states[h + 1]] * (q[h, s, a] if paid[h] else 1 - q[h, s, a])
-            law[states, paid] += chance
-    fleet = Fleet.of(world, 9, random_rewards=True)
-    player, K = make_driver(driver, fleet), world.successors.shape[-1]
-    seen: Counter[tuple[Any, ...]] = Counter()
-    for episode in range(4_000):
-        collect(player, policy, never((3, 3)), episode, 1)
-        steps = [tuple(int(i) for i in np.argwhere(player.transitions[0, h])[0]) for h in range(3)]
-        s, slot = steps[-1]
-        last = int(world.successors[2, s, policy[2, s], slot % K])
-        seen[(*(s for s, _ in steps), last), tuple(slot >= K for _, slot in steps)] += 1
-    assert sum(law.values()) == pytest.approx(1)
-    assert all(law[key] > 0 for key in seen)
-    likely = [key for key, chance in law.items() if chance * 4_000 >= 5]
-    observed, expected = ([table[key] * scale for key in likely] for table, scale in ((seen, 1), (law, 4_000)))
-    observed.append(4_000 - sum(observed))
-    expected.append(4_000 - sum(expected))
-    assert len(likely) > 10
-    assert chisquare(observed, expected).pvalue > 1e-4
-    assert y.max() <= 1
+    assert np.array_equal(fleet.successors, np.tile(world.successors, 2))
+    unpaid, paid = fleet.probabilities[..., :K], fleet.probabilities[..., K:]
+    assert np.allclose(unpaid + paid, world.probabilities, rtol=0, atol=1e-15)
+    assert np.allclose(paid, world.probabilities * world.payments.chances[..., None], rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("driver", ["episodes", "counts", "auto"])
@@ -549,12 +516,9 @@ def test_a_live_server_knows_what_a_naive_one_does_that_sees_every_visit() -> No
     expected.assert_equals(simulation.server.estimates, 1e-8)
     assert simulation.result().about.random_rewards
     assert (simulation.agents.experience.sums.by_slot > 0).any()
-
-
-def test_without_the_option_rewards_are_replaced_by_means_as_before() -> None:
-    simulation = finished(Simulation(FedUCBVI(), Corridors().live(random_rewards=False), 30, 1))
-    assert simulation.agents.experience.sums.by_slot.size == 0
-    assert not simulation.result().about.random_rewards
+    plain = finished(Simulation(FedUCBVI(), Corridors().live(random_rewards=False), 30, 1))
+    assert plain.agents.experience.sums.by_slot.size == 0, "without the option rewards are replaced by means"
+    assert not plain.result().about.random_rewards
 
 
 def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path) -> None:

@@ -59,16 +59,14 @@ def test_a_mixture_is_the_weighted_sum(
     np.testing.assert_allclose(
         federation.common.kernel.dense(), np.broadcast_to(common, expected.shape[1:]), rtol=1e-15, atol=0
     )
-
-
-def test_kernels_and_dense_tables_give_the_same_mixture() -> None:
-    rng = np.random.default_rng(2)
-    tables = [random_dense_kernel(rng, 3, 2, steps=2, zeros=0.5) for _ in range(3)]
-    dense = Federation.mixture(tables[0], tables[1:], 0.3, rewards=np.ones((3, 2)), initial=1)
-    kernels = [Kernel.from_dense(table) for table in tables]
-    by_support = Federation.mixture(kernels[0], kernels[1:], 0.3, rewards=np.ones((3, 2)), initial=1)
-    np.testing.assert_array_equal(dense.successors, by_support.successors)
-    np.testing.assert_allclose(dense.probabilities, by_support.probabilities, rtol=0, atol=1e-15)
+    kernel, *own = (Kernel.from_dense(table) for table in (common, *individual))
+    by_support = Federation.mixture(kernel, own, eps_p, rewards=np.zeros((4, 2)), initial=0, horizon=3)
+    np.testing.assert_array_equal(federation.successors, by_support.successors)
+    np.testing.assert_allclose(federation.probabilities, by_support.probabilities, rtol=0, atol=1e-15)
+    for i, table in enumerate(federation.probabilities):
+        np.testing.assert_array_equal(federation.agent(i).kernel.probabilities, table, "to the last bit")
+    for table in (federation.successors, federation.probabilities, federation.rewards, federation.initial):
+        assert not table.flags.writeable
 
 
 @pytest.mark.parametrize("own_rewards", [False, True])
@@ -92,34 +90,14 @@ def test_agents_have_own_rewards_and_starts_and_the_common_mdp_the_means(own_rew
     assert (federation.eps_r, federation.eps_r > 0) == (largest, own_rewards)
 
 
-def test_rewards_of_agents_may_be_stationary_each() -> None:
+def test_rewards_of_agents_may_be_stationary_each_and_description_and_layout_are_kept() -> None:
     rewards = np.random.default_rng(4).random((2, 1, 3, 2))
-    table = np.full((3, 2, 3), 1 / 3)
-    federation = Federation.mixture(table, [table, table], 0.1, rewards=rewards, initial=0, horizon=5)
-    assert federation.horizon == 5
-    np.testing.assert_array_equal(federation.agent(1).rewards, rewards[1])
-
-
-def test_description_and_layout_are_kept() -> None:
-    table = np.full((2, 1, 2), 0.5)
-    plain = Federation.mixture(table, [table], 0.1, rewards=np.ones((2, 1)), initial=0, horizon=2)
-    assert plain.description == {"name": "custom"}
-    assert plain.layout is None
-    more: dict[str, Any] = {"description": {"name": "coin"}, "layout": {"rows": 1}}
-    named = Federation.mixture(table, [table], 0.1, rewards=np.ones((2, 1)), initial=0, horizon=2, **more)
-    assert (named.description, named.layout) == ({"name": "coin"}, {"rows": 1})
-
-
-def test_the_tables_of_a_federation_cannot_be_written() -> None:
-    federation = random_federation(np.random.default_rng(6))
-    for table in (federation.successors, federation.probabilities, federation.rewards, federation.initial):
-        assert not table.flags.writeable
-
-
-def test_the_mdp_of_an_agent_holds_the_numbers_of_the_federation_to_the_last_bit() -> None:
-    federation = random_federation(np.random.default_rng(7), agents=5, states=5, zeros=0.0)
-    for i in range(5):
-        np.testing.assert_array_equal(federation.agent(i).kernel.probabilities, federation.probabilities[i])
+    table, more = np.full((3, 2, 3), 1 / 3), {"description": {"name": "coin"}, "layout": {"rows": 1}}
+    for told, kept in (({}, ({"name": "custom"}, None)), (more, tuple(more.values()))):
+        given: dict[str, Any] = {"rewards": rewards, "initial": 0, "horizon": 5, **told}
+        federation = Federation.mixture(table, [table, table], 0.1, **given)
+        assert (federation.horizon, (federation.description, federation.layout)) == (5, kept)
+        np.testing.assert_array_equal(federation.agent(1).rewards, rewards[1])
 
 
 HALVES = np.full((2, 1, 2), 0.5)
@@ -212,19 +190,14 @@ def two_agents_apart() -> list[MDP]:
     return [MDP(kernel, [[0.0], [1.0]], 0) for kernel in kernels]
 
 
-def test_agents_with_nothing_in_common_may_be_compared_with_their_mean() -> None:
-    federation = Federation.from_mdps(two_agents_apart(), reference="mean")
-    assert federation.eps_p == 1.0
-    np.testing.assert_array_equal(federation.common.kernel.dense(), np.full((2, 2, 1, 2), 0.5))
-
-
 def test_the_mean_reference_is_the_mean_of_the_dense_kernels_with_the_same_eps_p() -> None:
     rng = np.random.default_rng(13)
-    mdps = [random_mdp(rng, 4, 2, 3, zeros=0.0) for _ in range(3)]
-    federation = Federation.from_mdps(mdps, reference="mean")
-    mean = np.mean([mdp.kernel.dense() for mdp in mdps], axis=0)
-    np.testing.assert_allclose(federation.common.kernel.dense(), mean, rtol=0, atol=1e-15)
-    assert federation.eps_p == Federation.from_mdps(mdps).eps_p
+    some = [random_mdp(rng, 4, 2, 3, zeros=0.0) for _ in range(3)]
+    for mdps, eps_p in ((some, Federation.from_mdps(some).eps_p), (two_agents_apart(), 1.0)):
+        federation = Federation.from_mdps(mdps, reference="mean")
+        mean = np.mean([mdp.kernel.dense() for mdp in mdps], axis=0)
+        np.testing.assert_allclose(federation.common.kernel.dense(), mean, rtol=0, atol=1e-15)
+        assert federation.eps_p == eps_p
 
 
 def test_agents_keep_their_own_rewards_and_starts_also_where_only_some_depend_on_the_step() -> None:

@@ -71,16 +71,12 @@ def test_the_lowest_of_equally_good_actions_is_played() -> None:
     np.testing.assert_array_equal(mdp.solve().policy, [[1, 0], [1, 0]])
 
 
-def test_a_kernel_by_support_and_its_dense_table_give_the_same_mdp() -> None:
-    mdp = random_mdp(np.random.default_rng(5), 4, 2, 4, zeros=0.6)
-    dense = MDP(mdp.kernel.dense(), mdp.rewards, mdp.initial)
-    assert dense.horizon == 4
-    np.testing.assert_allclose(dense.solve().V, mdp.solve().V, rtol=0, atol=CLOSE)
-
-
-def test_a_first_state_is_the_distribution_that_always_starts_there() -> None:
-    np.testing.assert_array_equal(MDP(TWO_STATES, TWO_REWARDS, 1, 2).initial, [0.0, 1.0])
-    np.testing.assert_array_equal(MDP(TWO_STATES, TWO_REWARDS, np.int64(0), 2).initial, [1.0, 0.0])
+def test_a_first_state_is_the_distribution_that_always_starts_there_and_tables_cannot_be_written() -> None:
+    for start, expected in ((1, [0.0, 1.0]), (np.int64(0), [1.0, 0.0])):
+        mdp = MDP(Kernel.from_dense(TWO_STATES), TWO_REWARDS, start, 2)
+        np.testing.assert_array_equal(mdp.initial, expected)
+        for table in (mdp.kernel.probabilities, mdp.rewards, mdp.initial):
+            assert not table.flags.writeable
 
 
 @pytest.mark.parametrize(
@@ -149,9 +145,3 @@ def test_a_bad_policy_is_refused_with_the_reason(policy: Any, message: str) -> N
     for use in (mdp.evaluate, mdp.occupancy):
         with pytest.raises(InputError, match=re.escape(message)):
             use(policy)
-
-
-def test_the_tables_of_an_mdp_cannot_be_written() -> None:
-    mdp = MDP(Kernel.from_dense(TWO_STATES), TWO_REWARDS, 0, 2)
-    for table in (mdp.kernel.probabilities, mdp.rewards, mdp.initial):
-        assert not table.flags.writeable
