@@ -93,23 +93,24 @@ def assert_near(mine: FloatArray, mean: float, deviation: float, runs: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("agents", "eps_p", "bonus", "regret", "rounds"),
+    ("agents", "eps_p", "algorithm", "regret", "rounds"),
     first_of(
         [
-            (20, 0.1, "practical", (245.7, 6.1), (483.4, 10.9)),
-            (20, 0.0, "practical", (311.5, 6.5), (574.1, 12.8)),
-            (5, 0.0, "practical", (808.1, 16.0), (367.7, 7.1)),
-            (5, 0.1, "practical", (773.1, 15.9), (342.2, 6.1)),
-            (20, 0.0, "theory", (55_810, 379), (2568, 31)),
+            (20, 0.1, FedUCBVI(), (245.7, 6.1), (483.4, 10.9)),
+            (20, 0.0, FedUCBVI(), (311.5, 6.5), (574.1, 12.8)),
+            (5, 0.0, FedUCBVI(), (808.1, 16.0), (367.7, 7.1)),
+            (5, 0.1, FedUCBVI(), (773.1, 15.9), (342.2, 6.1)),
+            (20, 0.0, FedUCBVI(bonus="theory"), (55_810, 379), (2568, 31)),
         ]
     ),
 )
 def test_gridworld_has_the_regret_and_rounds_of_the_independent_trial(
-    agents: int, eps_p: float, bonus: str, regret: MeanAndSpread, rounds: MeanAndSpread
+    agents: int, eps_p: float, algorithm: FedUCBVI, regret: MeanAndSpread, rounds: MeanAndSpread
 ) -> None:
     """T = 30 000, individual kernels redrawn for each of 20 seeds."""
-    federations = [gridworld(agents=agents, eps_p=eps_p, seed=k) for k in range(20 if bonus == "practical" else 8)]
-    mine = figures(FedUCBVI(bonus=bonus), federations, 30_000, driver="auto", first_seed=0)
+    seeds = range(20 if algorithm == FedUCBVI() else 8)
+    federations = [gridworld(agents=agents, eps_p=eps_p, seed=k) for k in seeds]
+    mine = figures(algorithm, federations, 30_000, driver="auto", first_seed=0)
     assert_near(mine.regret, *regret, REFERENCE_SEEDS)
     assert_near(mine.rounds, *rounds, REFERENCE_SEEDS)
 
