@@ -298,9 +298,8 @@ def test_huge_binomial_and_hypergeometric_draws_are_normal_to_the_last_bit(case:
     """Hypothesis: standardised draws are normal; with deviations above 2500 the law differs by less than 1e-4."""
     law, arguments, mean, variance = LARGE_CASES[case]
     assert variance > 2500**2
-    draws = drawn(
-        {1: fill_binomial, 2: fill_hypergeometric}[law], stream_for(law, 100 + case), LARGE_DRAWS, *arguments
-    )
+    fill: Any = fill_binomial if law == 1 else fill_hypergeometric
+    draws = drawn(fill, stream_for(law, 100 + case), LARGE_DRAWS, *arguments)
     assert_normal(draws, mean, variance, FALSE_ALARM / len(LARGE_CASES))
 
 
