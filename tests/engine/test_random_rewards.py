@@ -487,7 +487,7 @@ def test_the_grid_leaves_room_for_sums_of_rewards() -> None:
 def test_folding_gives_back_the_buffer_empty_where_the_next_round_did_not_go() -> None:
     world = random_world(15)
     fleet = Fleet.of(world, 1, pooled=True, random_rewards=True)
-    rewards = SimulatedRewards(world, Counting.POLICY, fleet.touched, None)
+    rewards = SimulatedRewards(world, Counting.POLICY, fleet.touched, None, ever=False)
     player = make_driver("episodes", fleet)
     policy = np.zeros((3, 3), dtype=np.int32)
     for episode in range(20):

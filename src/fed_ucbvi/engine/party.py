@@ -349,10 +349,9 @@ class SimulatedParty(Party):
         rewards: SimulatedRewards | None = None
         tables = FleetTables(agents, federation.successors, federation.rewards, first_agent, touched)
         if random:
-            rewards = SimulatedRewards(federation, counting, touched, algorithm.reward_grid(setting))
+            kept = algorithm.reward_grid(setting), algorithm.keeps_experience
+            rewards = SimulatedRewards(federation, counting, touched, *kept)
             tables = rewards.for_agents(agents, federation.successors, first_agent, touched)
-            if algorithm.keeps_experience:
-                rewards.remember_all()
         each = [] if algorithm.stops_jointly else [fleet.agent(i) for i in range(federation.agents)]
         apart = [make_driver(driver, one) for one in each]
         super().__init__(algorithm, setting, made, tables, apart)
@@ -427,10 +426,8 @@ class LiveParty(Party):
         vectorisation: str = "sync",
     ) -> None:
         m, H, S, A = len(agents), setting.horizon, setting.states, setting.actions
-        grid = algorithm.reward_grid(setting)
-        tables = self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, grid)
-        if algorithm.keeps_experience:
-            tables.rewards.remember_all()
+        kept = algorithm.reward_grid(setting), algorithm.keeps_experience
+        tables = self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, *kept)
         each = [] if algorithm.stops_jointly else [range(i, i + 1) for i in agents]
         everyone, *apart = self._drivers = [
             LiveDriver(tables, who, make, vectorisation, units, setting.seed) for who in (agents, *each)

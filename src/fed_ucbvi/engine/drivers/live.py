@@ -41,7 +41,7 @@ FIRST_WIDTH = 2
 class LiveTables:
     """What the agents of a run, or of one node, have seen: supports, rewards, and the round's buffers.
 
-    ``grid`` is that of sums of random rewards, if they are kept.
+    ``grid`` is that of sums of random rewards, if they are kept; ``ever`` as in :class:`ObservedRewards`.
     """
 
     def __init__(
@@ -53,13 +53,14 @@ class LiveTables:
         first_agent: int = 0,
         counting: Counting = Counting.POLICY,
         grid: Grid | None = None,
+        ever: bool = False,
     ) -> None:
         shape = counting.shape(horizon, states, actions)
         self.horizon, self.counting, self.first_agent = horizon, counting, first_agent
         self.known = np.zeros((states, actions), dtype=np.int32)
         """How many next states of (s,a) have been seen."""
         self.successors: IndexArray = np.zeros((1, states, actions, FIRST_WIDTH), dtype=np.int32)
-        self.rewards = ObservedRewards((agents, shape[0], states, actions), FIRST_WIDTH, grid)
+        self.rewards = ObservedRewards((agents, shape[0], states, actions), FIRST_WIDTH, grid, ever)
         self.visits: CountArray = np.zeros((agents, *shape), dtype=np.int64)
         self.transitions: CountArray = np.zeros((agents, *shape, FIRST_WIDTH), dtype=np.int64)
         self.starts: CountArray = np.zeros((agents, states), dtype=np.int64)

@@ -33,22 +33,18 @@ class ObservedRewards:
     """Means of rewards by (h,s,a), the visits behind them and, if there is a grid, sums by next state.
 
     The first axis is the agent's, or has length one where agents are counted in one table. The step axis has length
-    one where steps are counted together.
+    one where steps are counted together. Means are over all visits, if they are those ``ever`` made, or the round's.
     """
 
-    def __init__(self, shape: tuple[int, int, int, int], width: int, grid: Grid | None) -> None:
+    def __init__(self, shape: tuple[int, int, int, int], width: int, grid: Grid | None, ever: bool) -> None:
         self.means: FloatArray = np.zeros(shape)
-        self.times: CountArray = np.zeros((0, 0, 0, 0), dtype=np.int64)
+        self.times: CountArray = np.zeros(shape if ever else (0, 0, 0, 0), dtype=np.int64)
         """Visits behind each mean, where they go beyond the round; otherwise empty."""
         self.bits = 0 if grid is None else grid.bits
         self.sums = RewardSums.none() if grid is None else RewardSums.none(*shape, width)
 
     def of(self, agents: slice) -> RewardTables:
         return self.means[agents], self.times[agents], self.sums.of(agents), self.bits
-
-    def remember_all(self) -> None:
-        """From now on average rewards over all visits."""
-        self.times = np.zeros(self.means.shape, dtype=np.int64)
 
     def for_agents(
         self, agents: int, successors: IndexArray, first_agent: int = 0, touched: VisitedCells | None = None
@@ -102,7 +98,7 @@ class SimulatedRewards(ObservedRewards):
     """
 
     def __init__(
-        self, federation: Federation, counting: Counting, touched: VisitedCells | None, grid: Grid | None
+        self, federation: Federation, counting: Counting, touched: VisitedCells | None, grid: Grid | None, ever: bool
     ) -> None:
         H, S, A = federation.horizon, federation.states, federation.actions
         amounts = payments_of(federation).amounts
@@ -110,7 +106,7 @@ class SimulatedRewards(ObservedRewards):
         self._amounts = amounts if touched is None else amounts.max(axis=0, keepdims=True)
         cells, K = counting.shape(H, S, A), federation.successors.shape[-1]
         steps = max(cells[0], amounts.shape[1])  # by step, where rewards are, so that everyone sees it
-        super().__init__((rows, steps, S, A), K, grid)
+        super().__init__((rows, steps, S, A), K, grid, ever)
         self._touched = touched
         self._folded: CountArray = np.zeros((rows, *cells, K), dtype=np.int64)
         self._everywhere: IndexArray = np.arange(int(np.prod(cells)), dtype=np.int32)
