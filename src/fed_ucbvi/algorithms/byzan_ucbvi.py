@@ -197,8 +197,7 @@ class ByzanUCBVI(StepByStep[Server]):
             ]
         found = []
         rule = self.update_rule(setting)
-        everywhere = np.zeros(M), np.full(M, T, dtype=np.int64)
-        _, error = pert_cow(*everywhere, 1.0, rule, workspace(M))
+        _, error = pert_cow(np.zeros(M), np.full(M, float(T)), 1.0, rule, np.empty((5, M)))
         if error >= 1.0:
             found.append(
                 f"nothing can be learnt: even after T = {T:,} visits by every agent the robust mean's error is "
@@ -317,15 +316,13 @@ def _aggregate(h: int, x: FloatArray, n: CountArray, rule: UpdateRule, estimates
     """``Q``, ``V`` and the policy of step h; an absurd report counts as none."""
     Q, V, policy, _, updates = estimates
     m, S, A = n.shape
-    work = workspace(m)
-    means, counts = np.zeros(m), np.zeros(m, dtype=np.int64)
+    work, means, counts = np.empty((5, m)), np.empty(m), np.empty(m)
     sigma = float(policy.shape[0] - h)
     for s in range(S):
         for a in range(A):
             for i in range(m):
                 usable = n[i, s, a] > 0 and abs(x[i, s, a]) <= ABSURD
-                means[i] = x[i, s, a] if usable else 0.0
-                counts[i] = n[i, s, a] if usable else 0
+                means[i], counts[i] = (x[i, s, a], float(n[i, s, a])) if usable else (0.0, 0.0)
             mean, error = pert_cow(means, counts, sigma, rule, work)
             error = 0.0 if rule.plain else min(sigma, error + rule.epsilon)
             Q[h, s, a] = max(0.0, min(mean + error, sigma))
@@ -344,24 +341,6 @@ def _synchronise(experience: Experience, out: ByzanReport, rule: UpdateRule, est
 # ------------------------------------------------------------------------------------------- robust means
 
 
-class Workspace(NamedTuple):
-    """Room for m agents, so that nothing is allocated per mean."""
-
-    trimmed: CountArray
-    sorted_counts: CountArray
-    low: FloatArray
-    high: FloatArray
-    sorted_low: FloatArray
-    sorted_high: FloatArray
-    members: MaskArray
-
-
-@compiled
-def workspace(agents: int) -> Workspace:
-    counts, ends = np.zeros((2, agents), dtype=np.int64), np.zeros((4, agents))
-    return Workspace(counts[0], counts[1], ends[0], ends[1], ends[2], ends[3], np.zeros(agents, dtype=np.bool_))
-
-
 @compiled
 def liars_at_most(alpha: float, agents: int) -> int:
     """``f = ceil(alpha m)``.
@@ -373,7 +352,7 @@ def liars_at_most(alpha: float, agents: int) -> int:
 
 
 @compiled
-def _sort(array: Array) -> None:
+def _sort(array: FloatArray) -> None:
     """In place; few numbers by insertion, which is several times faster than the general sort."""
     if len(array) > FEW:
         array.sort()
@@ -387,28 +366,24 @@ def _sort(array: Array) -> None:
 
 
 @compiled
-def trim(counts: CountArray, liars: int, trimmed: CountArray, scratch: CountArray) -> int:
+def trim(counts: FloatArray, liars: int, trimmed: FloatArray, scratch: FloatArray) -> float:
     """``n_cut``, the ``(2 f + 1)``-th largest count (0 if there are fewer); writes ``trimmed = min(n_j, n_cut)``."""
     m = len(counts)
-    n_cut = 0
+    n_cut = 0.0
     if 2 * liars < m:
         scratch[:] = counts
         _sort(scratch)
-        n_cut = max(0, scratch[m - 1 - 2 * liars])
+        n_cut = max(0.0, scratch[m - 1 - 2 * liars])
     for j in range(m):
-        trimmed[j] = max(0, min(counts[j], n_cut))
+        trimmed[j] = max(0.0, min(counts[j], n_cut))
     return n_cut
 
 
 @compiled
 def largest_clique(
-    low: FloatArray,
-    high: FloatArray,
-    sorted_low: FloatArray,
-    sorted_high: FloatArray,
-    members: MaskArray,
-) -> int:
-    """The size of a largest set of closed intervals with a common point; ``members`` says which.
+    low: FloatArray, high: FloatArray, sorted_low: FloatArray, sorted_high: FloatArray
+) -> tuple[float, int]:
+    """A point common to a largest set of closed intervals that have one, and the size of the set.
 
     A sweep over the sorted ends, opening before closing where they are equal, in ``O(m log m)``; among points in
     equally many intervals the lowest is taken. Where all have a point in common no sorting is needed.
@@ -418,45 +393,42 @@ def largest_clique(
     for j in range(m):
         last_open = max(last_open, low[j])
         first_close = min(first_close, high[j])
-    point, size = last_open, m
-    if last_open > first_close:
-        sorted_low[:] = low
-        sorted_high[:] = high
-        _sort(sorted_low)
-        _sort(sorted_high)
-        size, closed = 0, 0
-        for opened in range(m):
-            while sorted_high[closed] < sorted_low[opened]:
-                closed += 1
-            if opened + 1 - closed > size:
-                point, size = sorted_low[opened], opened + 1 - closed
-    for j in range(m):
-        members[j] = low[j] <= point <= high[j]
-    return size
+    if last_open <= first_close:
+        return last_open, m
+    sorted_low[:] = low
+    sorted_high[:] = high
+    _sort(sorted_low)
+    _sort(sorted_high)
+    point, size, closed = last_open, 0, 0
+    for opened in range(m):
+        while sorted_high[closed] < sorted_low[opened]:
+            closed += 1
+        if opened + 1 - closed > size:
+            point, size = sorted_low[opened], opened + 1 - closed
+    return point, size
 
 
 @compiled
 def pert_cow(
-    means: FloatArray, counts: CountArray, sigma: float, rule: UpdateRule, work: Workspace
+    means: FloatArray, counts: FloatArray, sigma: float, rule: UpdateRule, work: FloatArray
 ) -> tuple[float, float]:
-    """``(mean, error)`` by PERT-COW; see the module's text."""
-    trimmed, sorted_counts, low, high, sorted_low, sorted_high, members = work
-    alpha, epsilon, log_each, log_all = rule.alpha, rule.epsilon, rule.log_each, rule.log_all
-    m = len(counts)
-    n_cut = trim(counts, liars_at_most(alpha, m), trimmed, sorted_counts)
+    """``(mean, error)`` by PERT-COW; see the module's text. ``work`` has five rows, so that nothing is allocated."""
+    trimmed, low, high, scratch = work[0], work[1], work[2], work[3]
+    m, log_each = len(counts), rule.log_each
+    n_cut = trim(counts, liars_at_most(rule.alpha, m), trimmed, scratch)
     if n_cut <= 0:
         return 0.0, math.inf
     each = sigma * math.sqrt(2.0 * log_each)
     for j in range(m):
-        w = each / math.sqrt(trimmed[j]) + epsilon if trimmed[j] > 0 else math.inf
+        w = each / math.sqrt(trimmed[j]) + rule.epsilon if trimmed[j] > 0 else math.inf
         low[j], high[j] = means[j] - w, means[j] + w
-    largest_clique(low, high, sorted_low, sorted_high, members)
+    point, _ = largest_clique(low, high, scratch, work[4])
     total, believed, weight = 0.0, 0.0, 0.0
     for j in range(m):
         weight += trimmed[j]
-        if members[j] and trimmed[j] > 0:
+        if low[j] <= point <= high[j] and trimmed[j] > 0:
             total += trimmed[j] * means[j]
             believed += trimmed[j]
-    chance = 2.0 * sigma * math.sqrt(2.0 * log_all) / math.sqrt(weight)
-    lies = 8.0 * alpha * m * math.sqrt(n_cut) * sigma * math.sqrt(2.0 * log_each) / weight
-    return total / believed, chance + lies + 5.0 * epsilon
+    chance = 2.0 * sigma * math.sqrt(2.0 * rule.log_all) / math.sqrt(weight)
+    lies = 8.0 * rule.alpha * m * math.sqrt(n_cut) * sigma * math.sqrt(2.0 * log_each) / weight
+    return total / believed, chance + lies + 5.0 * rule.epsilon

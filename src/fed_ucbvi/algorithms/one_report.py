@@ -8,7 +8,6 @@ for those that synchronise after every episode and report the trajectory.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -202,25 +201,15 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
         return agents.out
 
 
-def fill_means(counts: RoundCounts, tables: FleetTables, functions: Sequence[FloatArray], report: Message) -> None:
+@compiled
+def fill_means(counts: RoundCounts, tables: FleetTables, functions: FloatArray, report: Message) -> None:
     """Fill visits, rewards, and for each function ``f[H+1,S]`` of the next state its mean over the visits.
 
-    ``report`` holds visits, rewards and as many means as there are functions, each ``(m, H, S)``.
+    ``report`` holds visits, rewards and as many means as there are functions, each ``(m, H, S)``. A mean is
+    ``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` with f at the next step; 0 where ``n = 0``.
     """
-    visits, rewards, *means = report
-    _fill_means(counts, tables.successors, tables.rewards, np.stack(functions), (visits, rewards, tuple(means)))
-
-
-Means = tuple[CountArray, FloatArray, tuple[FloatArray, ...]]
-"""Visits, rewards and means."""
-
-
-@compiled
-def _fill_means(
-    counts: RoundCounts, successors: IndexArray, rewards: FloatArray, functions: FloatArray, out: Means
-) -> None:
-    """``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` at the next step for every f; 0 where ``n = 0``."""
-    (policy, transitions, visits), (n, r, means) = counts, out
+    (policy, transitions, visits), successors, rewards = counts, tables.successors, tables.rewards
+    n, r, means = report[0], report[1], report[2:]
     m, H, S, K = transitions.shape
     for i in range(m):
         for h in range(H):

@@ -9,8 +9,6 @@ With ``alpha_t = (H+1)/(H+t)`` the weight of visit i after n visits is
 
 Both are products of about H quotients near one, which loses no digits however large the counts; differences of
 ``lgamma`` would.
-
-A round lasts until some agent has visited some ``(h, s, pi_h(s))`` ``max(1, floor(N/(M H (H+1))))`` times.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ def step_size(n0: int, n1: int, H: int) -> tuple[float, float]:
 
 @inlined
 def _decayed(t: float, q: float) -> float:
-    """``t^(-q)``."""
     if q == 0.0:
         return 1.0
     if q == 0.5:
@@ -63,21 +60,14 @@ def _decayed(t: float, q: float) -> float:
 
 
 @inlined
-def _term(t: float, b: float, H: int, p: int, q: float) -> float:
-    """``(theta_b^t)^p t^(-q)`` for real t."""
-    theta = (H + 1.0) / (b + H)
+def _term(t: float, b: float, H: int, p: int, q: float) -> tuple[float, float]:
+    """``f(t) = (theta_b^t)^p t^(-q)`` for real t, and ``f'(t)``."""
+    theta, slope = (H + 1.0) / (b + H), 0.0
     for i in range(H):
         theta *= (t + i) / (b + i)
-    return (theta * theta if p == 2 else theta) * _decayed(t, q)
-
-
-@inlined
-def _logarithmic_derivative(t: float, H: int, p: int, q: float) -> float:
-    """Of :func:`_term` with respect to t."""
-    slope = 0.0
-    for i in range(H):
         slope += 1.0 / (t + i)
-    return p * slope - q / t
+    value = (theta * theta if p == 2 else theta) * _decayed(t, q)
+    return value, value * (p * slope - q / t)
 
 
 @compiled
@@ -92,11 +82,8 @@ def _smooth_sum(n0: int, n1: int, H: int, p: int, q: float) -> float:
     half = 0.5 * (n1 - n0)
     total = 0.0
     for k in range(len(NODES)):
-        total += WEIGHTS[k] * _term(low + half * (1.0 + NODES[k]), b, H, p, q)
-    slopes = _term(high, b, H, p, q) * _logarithmic_derivative(high, H, p, q) - _term(
-        low, b, H, p, q
-    ) * _logarithmic_derivative(low, H, p, q)
-    return half * total - slopes / 24.0
+        total += WEIGHTS[k] * _term(low + half * (1.0 + NODES[k]), b, H, p, q)[0]
+    return half * total - (_term(high, b, H, p, q)[1] - _term(low, b, H, p, q)[1]) / 24.0
 
 
 @compiled
@@ -128,7 +115,10 @@ def advance_sum(x: float, n0: int, n1: int, H: int, p: int, q: float) -> float:
 
 
 class QLearning(OneReport[EstimatesT, RuleT, ReportT], Generic[EstimatesT, RuleT, ReportT]):
-    """An algorithm with FedQ's trigger; its broadcast has the visits N."""
+    """An algorithm with FedQ's trigger; its broadcast has the visits N.
+
+    A round lasts until some agent has visited some ``(h, s, pi_h(s))`` ``max(1, floor(N/(M H (H+1))))`` times.
+    """
 
     rules: ClassVar[tuple[str, ...]] = ("first-visit", "growth")
     """The two regimes of the one rule: budget 1 (``N < i_0``), and a share of N."""
