@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from fed_ucbvi import ByzanUCBVI, FedUCBVI, gridworld, run
+from fed_ucbvi import ByzanUCBVI, FedUCBVI, gridworld
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.byzan_ucbvi import (
     FEW,
@@ -65,41 +65,6 @@ def test_values_counts_and_requests_equal_the_pseudocode_round_by_round(alpha: f
             compare(naive, simulation)
 
 
-def test_a_billion_episodes_take_no_longer_than_their_rounds() -> None:
-    f = random_federation(np.random.default_rng(6), agents=4)
-    result = run(ByzanUCBVI(log_term=1.0), f, 10**9, driver="counts", progress=False)
-    assert result.episodes_played == 10**9
-    S, A, H, M = f.states, f.actions, f.horizon, f.agents
-    assert result.rounds <= M * (S * A * H * math.log2(10**9) + 1)
-    assert result.value == pytest.approx(float(f.common.initial @ f.common.solve().V[0]), abs=0.2)
-
-
-def test_the_logarithms_are_those_of_the_theory_unless_given() -> None:
-    setting = Setting(2, 2, 3, 4, 50, 0.0, 0)
-    size = 2 * 2 * 3 * 50 * 4
-    facts = ByzanUCBVI(delta=0.1).facts(setting)
-    assert facts["log_each"] == pytest.approx(math.log(2 * 4 / (0.1 / size**6)))
-    assert facts["log_all"] == pytest.approx(math.log(2 / (0.1 / size**6)))
-    assert facts["epsilon"] == 1 / size
-    assert facts["served_at_most"] == math.floor(12 * math.log2(50)) + 1
-    given = ByzanUCBVI(log_term=0.25).facts(setting)
-    assert (given["log_each"], given["log_all"]) == (0.25, 0.25)
-
-
-@pytest.mark.parametrize("attack", [None, "flip", "mimic", "counts", "silent"])
-def test_values_stay_optimistic_and_within_bounds_even_with_liars(attack: str | None) -> None:
-    f = random_federation(np.random.default_rng(8), agents=10, eps_p=0.0)
-    best = f.common.solve().V
-    lied_to = f if attack is None else f.with_liars(0.2, attack)
-    simulation = Simulation(ByzanUCBVI(alpha=0.2, log_term=1.0), lied_to, 20_000, 1, "auto")
-    remaining = np.arange(f.horizon, -1, -1)[:, None]
-    while not simulation.done:
-        simulation.advance()
-        assert (best - 1e-12 <= simulation.server.V).all()
-        assert (remaining >= simulation.server.V).all()
-    assert simulation.server.V[0].max() < f.horizon - 0.1
-
-
 # -------------------------------------------------------------------------------------- requests and the cap
 
 
@@ -149,15 +114,6 @@ def test_a_fleet_finds_its_own_agents_among_those_the_server_ignores() -> None:
     budgets = algorithm.budgets(fleet, algorithm.broadcast(server)).limits
     assert (budgets[0] == 1).all()
     assert (budgets[1] > 10**9).all()
-
-
-def test_cautions_name_what_cannot_work() -> None:
-    setting = Setting(8, 4, 10, 20, 3000, 0.0, 0)
-    assert ByzanUCBVI(log_term=0.01).cautions(setting) == []
-    assert "nothing can be learnt" in ByzanUCBVI().cautions(Setting(8, 4, 10, 20, 300, 0.0, 0))[0]
-    assert "no theorem covers" in ByzanUCBVI(alpha=0.4, log_term=0.01).cautions(setting)[0]
-    pair = Setting(8, 4, 10, 2, 3000, 0.0, 0)
-    assert "never learn" in ByzanUCBVI(log_term=0.01).cautions(pair)[0]
 
 
 # ----------------------------------------------------------------------------------------- who withstands what

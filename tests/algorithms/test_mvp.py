@@ -7,7 +7,7 @@ import pytest
 
 from fed_ucbvi import MVP, FedMVP, gridworld, run, synthetic
 from fed_ucbvi.algorithms.mvp import MODEL, TOTAL, _next_target
-from fed_ucbvi.engine.simulation import Caution, Simulation
+from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.results.round_record import COLUMNS
 from model_free import played_rounds, reward_of
 from naive_mvp import NaiveMVP
@@ -83,8 +83,3 @@ def test_random_rewards_enlarge_the_bonus_by_their_spread() -> None:
     N, paid, squares = (table[MODEL] for table in certain.server.estimates[:3])
     spread = squares - paid**2 / np.maximum(N, 1)
     assert np.abs(spread).max() < 1e-6
-
-
-def test_the_published_constants_learn_nothing_in_short_runs_and_say_so() -> None:
-    with pytest.warns(Caution, match="nothing can be learnt"):
-        run(MVP(), gridworld(agents=1), 1_000, progress=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 
 import numpy as np
@@ -13,7 +12,6 @@ from scipy import stats
 import rlberry_reference
 from fed_ucbvi import UCBVI, Caution, ConcurrentUCBVI, gridworld, run
 from fed_ucbvi.algorithms import ucbvi
-from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
@@ -64,13 +62,6 @@ def test_every_variant_equals_the_pseudocode_episode_by_episode(
             np.testing.assert_array_equal(estimates.Q[at_actions(estimates.policy)], estimates.Q.max(axis=2))
 
 
-def test_a_single_agent_is_the_same_with_either_name() -> None:
-    f = random_federation(np.random.default_rng(7), agents=1)
-    alone, pooled = (run(kind(), f, 60, seed=3, progress=False) for kind in (UCBVI, ConcurrentUCBVI))
-    np.testing.assert_array_equal(alone.V, pooled.V)
-    np.testing.assert_array_equal(alone.records["regret"], pooled.records["regret"])
-
-
 def test_a_caution_says_that_the_papers_bonus_is_hopeless_at_this_length() -> None:
     f = gridworld(agents=2)
     with pytest.warns(Caution, match="nothing can be learnt"):
@@ -78,34 +69,11 @@ def test_a_caution_says_that_the_papers_bonus_is_hopeless_at_this_length() -> No
     np.testing.assert_array_equal(result.V[:-1], float(f.horizon))
 
 
-@pytest.mark.parametrize(("bonus", "scale"), [("chernoff-hoeffding", 0.02), ("bernstein-freedman", 0.1)])
-@pytest.mark.parametrize("clip", ["horizon", "remaining"])
-def test_values_stay_optimistic_and_within_bounds(bonus: ucbvi.Bonus, scale: float, clip: ucbvi.Clip) -> None:
-    rng = np.random.default_rng(10)
-    for seed in range(5):
-        f = random_federation(rng, agents=3, eps_p=0.0)
-        best = f.common.solve()
-        simulation = Simulation(ConcurrentUCBVI(bonus=bonus, scale=scale, clip=clip), f, 300, seed, "episodes")
-        before = simulation.server.estimates.Q.copy()
-        while not simulation.done:
-            simulation.advance()
-            Q, V = simulation.server.estimates.Q, simulation.server.estimates.V
-            assert (before >= Q).all()
-            assert (best.V - 1e-12 <= V).all()
-            before = Q.copy()
-        assert simulation.server.estimates.Q.min() < f.horizon
-
-
 def test_every_bonus_gives_finite_values_however_long_the_run() -> None:
     f = random_federation(np.random.default_rng(11), agents=2)
     for bonus, clip in itertools.product(ucbvi.BONUSES, ucbvi.CLIPS):
         result = run(ConcurrentUCBVI(bonus=bonus, clip=clip, scale=1e-3), f, 2000, progress=False)
         assert np.isfinite(result.V).all()
-
-
-def test_the_logarithm_is_that_of_the_stage_dependent_analysis() -> None:
-    facts = ConcurrentUCBVI(delta=0.1).facts(Setting(3, 2, 4, 5, 100, 0.0, 0))
-    assert facts["L"] == pytest.approx(math.log(5 * 3 * 2 * 4 * 5 * 100 * 4 / 0.1))
 
 
 # ------------------------------------------------------------------------------------------- rlberry-scool
