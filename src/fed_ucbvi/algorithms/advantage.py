@@ -93,15 +93,9 @@ class Rule(NamedTuple):
 class Estimates(NamedTuple):
     """What the server knows.
 
-    Attributes:
-        N: visits in completed stages.
-        y: visits in the current stage.
-        y_previous: visits in the stage before it; 0 in the first.
-        stage: sums over the current stage of r, ``V``, ``V - V^R`` and ``(V - V^R)^2``.
-        overall: sums over all visits of ``V^R`` and ``(V^R)^2``.
-        V_ref: the reference function.
-        settled: whether the reference has been set.
-        updates: how many synchronisations there were.
+    ``N``, ``y`` and ``y_previous`` are the visits in completed stages, in the current one and in the one before it (0
+    in the first). ``stage`` has the sums over the current stage of r, ``V``, ``V - V^R`` and ``(V - V^R)^2``,
+    ``overall`` those over all visits of ``V^R`` and ``(V^R)^2``. ``settled`` says where the reference has been set.
     """
 
     N: fields.PairCounts
@@ -235,9 +229,6 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
         forced_synchronisation: one agent's request stops all agents; otherwise each plays until its own request.
         clip: Q, V and the reference start at H-h+1 (``remaining``, as in the experiments of the Fed-UCBVI paper) or
             at H (``horizon``, the published algorithm), and only ever fall.
-
-    >>> FedQAdvantage(forced_synchronisation=False).stops_jointly
-    False
     """
 
     name: ClassVar[str] = "fedq-advantage"
@@ -350,9 +341,6 @@ class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rul
             term, and ``N_0 = c4 S A H^5 iota / beta^2``.
         c4: the universal constant in the published ``N_0``, which the paper leaves open.
         beta: accuracy of the reference function in the published ``N_0``; by default ``1/sqrt(H)``.
-
-    >>> UCBAdvantage(reference_after=50).constants
-    'practical'
     """
 
     name: ClassVar[str] = "ucb-advantage"
@@ -397,9 +385,6 @@ class ConcurrentUCBAdvantage(UCBAdvantage):
     Args:
         discard: discard the rest of a round's trajectories once one has changed Q, as the paper does; otherwise all
             are used.
-
-    >>> ConcurrentUCBAdvantage(discard=False).reference_after is None
-    True
     """
 
     name: ClassVar[str] = "concurrent-ucb-advantage"

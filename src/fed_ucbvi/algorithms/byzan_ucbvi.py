@@ -136,9 +136,6 @@ class ByzanUCBVI(StepByStep[Server]):
             practice (sigma = H-h is itself far above the real deviation).
         initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
         ties: among actions of equal Q use the ``first`` or a ``random`` one, drawn from the run's seed.
-
-    >>> ByzanUCBVI(alpha=0.2, log_term=0.1).delta
-    0.05
     """
 
     name: ClassVar[str] = "byzan-ucbvi"

@@ -102,9 +102,6 @@ class FedQHoeffding(QLearning[Estimates, UpdateRule, Any]):
         c: the factor in it. The experiments used 2; the FedQ paper leaves it open, and 1 is enough for the
             inequality of Azuma and Hoeffding behind it, so 2 has room for averaging over a round.
         delta: failure probability, in ``iota`` (``published`` only).
-
-    >>> FedQHoeffding(bonus="published").c
-    2.0
     """
 
     name: ClassVar[str] = "fedq-hoeffding"
@@ -171,9 +168,6 @@ class FedQBernstein(FedQHoeffding):
         c: factor of the practical bonus before there is a variance.
         c_bernstein: factor on the variance; the paper's c' (left open there) for ``published``.
         bernstein_after: see ``bonus``; ``practical`` only.
-
-    >>> FedQBernstein(c=1, c_bernstein=1, bernstein_after=10).bonus
-    'practical'
     """
 
     name: ClassVar[str] = "fedq-bernstein"

@@ -109,9 +109,6 @@ class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
         c_b: the factor on every bonus; a universal constant in the papers.
         iota: the logarithm; by default ``ln(S A H M T / delta)``. Experiments of this family often use 1.
         delta: failure probability, in ``iota``.
-
-    >>> FedQEarlySettled(iota=1).c_b
-    1.0
     """
 
     name: ClassVar[str] = "fedq-early-settled-lowcost"

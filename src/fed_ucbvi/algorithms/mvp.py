@@ -108,9 +108,6 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
     Args:
         scale: factor on the bonus; 1 is the published one.
         delta: failure probability.
-
-    >>> FedMVP(scale=0.01).name
-    'fed-mvp'
     """
 
     name: ClassVar[str] = "fed-mvp"
@@ -222,11 +219,7 @@ class FedMVP(OneReport[Estimates, UpdateRule, MVPReport]):
 
 @dataclass(frozen=True)
 class MVP(FedMVP):
-    """MVP for a single agent, as published; the parameters are those of :class:`FedMVP`.
-
-    >>> MVP().single_agent
-    True
-    """
+    """MVP for a single agent, as published; the parameters are those of :class:`FedMVP`."""
 
     name: ClassVar[str] = "mvp"
     label: ClassVar[str] = "MVP"

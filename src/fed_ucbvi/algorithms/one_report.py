@@ -70,12 +70,7 @@ class RoundCounts(NamedTuple):
 class RoundAgents(Generic[ReportT]):
     """A fleet of m agents that remember nothing beyond a round.
 
-    Attributes:
-        tables: their sizes, supports and rewards.
-        values: ``(k, H+1, S)``, the k value functions of the broadcast.
-        out: what they will report.
-        budgets: when they request a synchronisation.
-        federation_size: M.
+    ``values`` are the k value functions of the broadcast, ``(k, H+1, S)``; ``out`` is what they will report.
     """
 
     tables: FleetTables

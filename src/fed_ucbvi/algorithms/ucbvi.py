@@ -87,9 +87,6 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
         monotone: Q never rises, as in the paper.
         clip: Q is at most H (``horizon``, the paper) or H-h (``remaining``); or only V is clipped, at H
             (``values``), and a pair never visited has the uniform kernel, reward 0 and the bonus H-h, as in rlberry.
-
-    >>> ConcurrentUCBVI(bonus="bernstein-freedman", third_term="off").monotone
-    True
     """
 
     name: ClassVar[str] = "concurrent-ucbvi"
@@ -170,11 +167,7 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
 
 @dataclass(frozen=True)
 class UCBVI(ConcurrentUCBVI):
-    """Parameters of UCBVI for a single agent; as :class:`ConcurrentUCBVI`.
-
-    >>> UCBVI(bonus="chernoff-hoeffding", scale=0.01).name
-    'ucbvi'
-    """
+    """Parameters of UCBVI for a single agent; as :class:`ConcurrentUCBVI`."""
 
     name: ClassVar[str] = "ucbvi"
     label: ClassVar[str] = "UCBVI"

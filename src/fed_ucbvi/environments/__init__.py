@@ -64,12 +64,7 @@ def environment_label(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """What a name stands for: a function that returns a federation, or a federation.
-
-    Args:
-        name: as it was given.
-        made: the function, or the federation.
-    """
+    """What a name stands for: a function that returns a federation, or a federation."""
 
     name: str
     made: Callable[..., Any] | Federation
@@ -80,8 +75,8 @@ class Environment:
 
     def accepts(self, key: str) -> bool:
         """Whether it has the parameter ``key``; every environment has ``bernoulli_rewards`` (:meth:`build`)."""
-        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values())
-        return key in self._parameters or takes_any or key == BERNOULLI_REWARDS
+        kinds = {parameter.kind for parameter in self._parameters.values()}
+        return key in self._parameters or key == BERNOULLI_REWARDS or inspect.Parameter.VAR_KEYWORD in kinds
 
     def defaults(self) -> dict[str, Any]:
         """Its own options with their defaults, where JSON can hold these; for a federation, its digest."""

@@ -197,26 +197,24 @@ def shifted(probability: float, x: npt.ArrayLike) -> float:
     return min(1.0, float(probability * np.exp(x) / (1.0 + probability * np.expm1(x))))
 
 
-def kernel_of(*steps: Rows) -> Kernel:
+def kernel_of(*steps: Rows, common_support: bool = True) -> Kernel:
     """The kernel with ``P_h(s'|s,a) = steps[h][s][a][s']``; a single table is stationary.
 
-    All actions of a state list the same next states: every state that one of the actions lists, even with probability
-    zero.
+    By default all actions of a state list the same next states: every state that one of the actions lists, even with
+    probability zero.
 
     >>> kernel_of([[{0: 0.5, 1: 0.5}, {0: 1.0}], [{1: 1.0}, {1: 1.0}]]).successors[0, 0].tolist()
     [[0, 1], [0, 1]]
     """
-    reachable = [[sorted({s for row in rows for s in row}) for rows in table] for table in steps]
-    K = max(len(states) for table in reachable for states in table)
+    K = max(len(set().union(*rows) if common_support else max(rows, key=len)) for table in steps for rows in table)
     shape = (len(steps), len(steps[0]), len(steps[0][0]), K)
     successors, probabilities = np.zeros(shape, dtype=np.int32), np.zeros(shape)
     for h, table in enumerate(steps):
         for s, rows in enumerate(table):
-            states = reachable[h][s]
-            successors[h, s] = states + states[-1:] * (K - len(states))
             for a, row in enumerate(rows):
-                for next_state, probability in row.items():
-                    probabilities[h, s, a, states.index(next_state)] = probability
+                states = sorted(set().union(*rows) if common_support else row)
+                successors[h, s, a] = states + states[-1:] * (K - len(states))
+                probabilities[h, s, a, : len(states)] = [row.get(state, 0.0) for state in states]
     return Kernel(successors, probabilities)
 
 

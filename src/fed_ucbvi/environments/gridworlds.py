@@ -166,10 +166,6 @@ def n_room(
         success: probability of moving as intended.
         horizon: H; the walk to the last room takes ``(rooms - 1 - rooms // 2) * (room_size + 1)`` moves; with
             the other options as they are, the last room is worth more than the first up to H = 40.
-
-    >>> rooms = n_room(agents=2)
-    >>> rooms.states, round(float(rooms.common.solve().V[0] @ rooms.common.initial), 4)
-    (182, 0.9925)
     """
     free, middles = _floor_plan(rooms, room_size)
     first, start, goal = middles[0], middles[rooms // 2], middles[-1]
@@ -236,10 +232,6 @@ def windy_cliff(
         rows: height of the grid, at least 2.
         columns: width of the grid, at least 3.
         wind: between 0 and 1.
-
-    >>> cliff = windy_cliff(agents=2)
-    >>> cliff.states, round(float(cliff.common.solve().V[0] @ cliff.common.initial), 4)
-    (16, 10.7557)
     """
     R, C = rows, columns
     cells = [(r, c) for r in range(R) for c in range(C)]

@@ -18,7 +18,7 @@ import numpy as np
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import gymnasium_making as making
-from fed_ucbvi.environments.family import known_as
+from fed_ucbvi.environments.family import kernel_of, known_as
 from fed_ucbvi.problem.federation import Federation, check_eps_p
 from fed_ucbvi.problem.kernel import TOLERANCE, Kernel
 from fed_ucbvi.problem.mdp import MDP, check_initial
@@ -143,18 +143,12 @@ def read_table(env: gymnasium.Env[Any, Any], name: str) -> TransitionTable:
     paid = [entry[2] for row in rows.values() for entry in row]
     if any(entry[3] for row in rows.values() for entry in row) or not paid:
         paid.append(0.0)
-    supports = {pair: _support(row, S) for pair, row in rows.items()}
-    width = max(len(support) for support in supports.values())
-    successors = np.full((1, S + 1, A, width), S, dtype=np.int32)
-    probabilities = np.zeros((1, S + 1, A, width))
-    probabilities[0, S, :, 0] = 1.0
+    supports = [[_support(rows[s, a], S) for a in range(A)] for s in range(S)]
     rewards = np.zeros((S + 1, A))
-    for (s, a), support in supports.items():
-        states = sorted(support)
-        successors[0, s, a] = states + states[-1:] * (width - len(states))
-        probabilities[0, s, a, : len(states)] = [support[state] for state in states]
-        rewards[s, a] = sum(p * reward for p, _, reward, _ in rows[s, a])
-    return TransitionTable(Kernel(successors, probabilities), rewards, np.append(initial, 0.0), min(paid), max(paid))
+    for (s, a), row in rows.items():
+        rewards[s, a] = sum(p * reward for p, _, reward, _ in row)
+    kernel = kernel_of([*supports, [{S: 1.0}] * A], common_support=False)
+    return TransitionTable(kernel, rewards, np.append(initial, 0.0), min(paid), max(paid))
 
 
 def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
