@@ -19,7 +19,7 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
 from fed_ucbvi.command_line.problems import describe
 from fed_ucbvi.environments import ENVIRONMENTS, current_name, find_environment, make_environment
-from fed_ucbvi.results.style import label_of
+from fed_ucbvi.results.about import label_of
 
 PACKAGE = Path(fed_ucbvi.__file__).parent
 REGISTRIES = {

@@ -8,7 +8,7 @@ import pytest
 
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.colours import BLUE, PALETTE, distinct_colours, rgb
-from fed_ucbvi.results.style import different_colours
+from fed_ucbvi.results.about import different_colours
 
 
 def apart(one: str, other: str) -> int:

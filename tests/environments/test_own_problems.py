@@ -26,7 +26,7 @@ from fed_ucbvi.environments.chains import riverswim
 from fed_ucbvi.environments.random_problems import synthetic
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.results.style import label_of, marker_of, own_colour
+from fed_ucbvi.results.about import label_of, marker_of, own_colour
 from fed_ucbvi.run_spec import complete_options
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from commands import call, refusal
+from commands import call, refusal, told
 from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.command_line.sweeping import report_on_sweep
@@ -21,8 +21,8 @@ from fed_ucbvi.paper.reproduction import EXPERIMENTS, ReproductionPlan, Runs, re
 from fed_ucbvi.report.content import PageContent, Section, check_report
 from fed_ucbvi.report.run_figures import without_gaps
 from fed_ucbvi.report.traces import Traces
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.run import Run
-from fed_ucbvi.results.style import label_of
 from fed_ucbvi.sweeps.execution import SweepInterrupted, SweepOutcome
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
@@ -43,9 +43,7 @@ FEW = {ablations.PAPER: ablations.VARIANTS[ablations.PAPER], ablations.LOCAL: ab
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     out = tmp_path_factory.mktemp("reproduction") / "results"
-    result = call("reproduce", "--quick", "--out", out, "--jobs", "2", "--json")
-    assert result.exit_code == 0, result.output
-    return out, json.loads(result.stdout)
+    return out, told("reproduce", "--quick", "--out", out, "--jobs", "2")
 
 
 @pytest.fixture(scope="module")
@@ -256,8 +254,7 @@ def test_every_run_of_a_reproduction_is_read_once(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Store, "read", counted)
     monkeypatch.setattr(ablations, "VARIANTS", FEW)
     asked = ["--only", "ablations", "--only", "fair", "--only", "figures"]
-    done = call("reproduce", "--quick", *asked, "--seeds", 1, "--out", tmp_path / "out")
-    assert done.exit_code == 0, done.output
+    told("reproduce", "--quick", *asked, "--seeds", 1, "--out", tmp_path / "out")
     files = list((tmp_path / "out/sweeps").rglob("*.parquet"))
     assert sorted(reads) == sorted(path.stem for path in files)
 
@@ -287,7 +284,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("small") / "small"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ablations, "VARIANTS", FEW)
-        assert call("reproduce", "--quick", "--only", "ablations", "--seeds", 1, "--out", out).exit_code == 0
+        told("reproduce", "--quick", "--only", "ablations", "--seeds", 1, "--out", out)
     return out
 
 
@@ -304,8 +301,7 @@ def small(whole: Path, tmp_path: Path, few: None) -> Path:
 
 @pytest.mark.full
 def test_the_report_can_be_made_again_and_is_the_same(whole: Path, tmp_path: Path, few: None) -> None:
-    again = call("report", whole, "--out", tmp_path / "again", "--json")
-    assert again.exit_code == 0, again.output
+    told("report", whole, "--out", tmp_path / "again")
     written = [path for path in sorted((whole / "report").rglob("*")) if path.is_file()]
     assert len(written) >= 8
     for path in written:
@@ -314,16 +310,14 @@ def test_the_report_can_be_made_again_and_is_the_same(whole: Path, tmp_path: Pat
 
 @pytest.mark.full
 def test_an_incomplete_reproduction_is_reported_on_and_completed_by_resuming(small: Path) -> None:
-    told = call("report", small, "--json")
-    assert told.exit_code == 0, told.output
-    missing = json.loads(told.stdout)["missing"]
+    printed = call("report", small, "--json")
+    missing = json.loads(printed.stdout)["missing"]
     assert len(missing) == 4
     assert all(text.startswith(f"fed-ucbvi ({ablations.LOCAL}) on ") and text.endswith("seeds 0") for text in missing)
-    assert "INCOMPLETE: runs of 4 cells are missing" in told.stderr
+    assert "INCOMPLETE: runs of 4 cells are missing" in printed.stderr
     assert "INCOMPLETE" in (small / "report/index.html").read_text(encoding="utf-8")
-    resumed = call("reproduce", "--out", small, "--resume", "--json")
-    assert resumed.exit_code == 0, resumed.output
-    assert [json.loads(resumed.stdout)[name] for name in ("missing", "verdicts")] == [[], []]
+    resumed = told("reproduce", "--out", small, "--resume")
+    assert (resumed["missing"], resumed["verdicts"]) == ([], [])
 
 
 def test_a_reproduction_without_a_single_run_is_refused(small: Path) -> None:
@@ -353,25 +347,6 @@ def test_failed_runs_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "run abc failed: MemoryError: too large" in result.stderr
 
 
-@pytest.mark.full
-def test_any_sweep_can_be_reported_on(tmp_path: Path) -> None:
-    half = {"name": "fed-ucbvi", "bonus_scale": 0.5, "label": "half"}
-    grid = {"algorithms": ["fed-ucbvi", half], "environments": ["synthetic"], "eps_p": [0.0, 0.2]}
-    grid |= {"agents": [2, 4], "episodes": [200], "seeds": 2, "env_seed": "seed"}
-    sweep = Sweep(name="two bonuses", grids=[grid])
-    folder = made_sweep(tmp_path / "sweep", sweep)
-    printed = json.loads(call("report", folder, "--json").stdout)
-    assert (printed["figures"], printed["verdicts"]) == (["regret_1", "bytes_1", "agents_1"], [])
-    made = report_on_sweep(folder)
-    curves = made.sections[0].figures[0].panels[0].series
-    assert {series.name for series in curves} == {"Fed-UCBVI", "half"}
-    assert len({series.colour for series in curves}) == 2
-    assert len(made.sections[0].tables[0].rows) == 8
-    (folder / "runs" / f"{sweep.jobs()[0].id}.parquet").unlink()
-    missing = json.loads(call("report", folder, "--json").stdout)["missing"]
-    assert missing == ["fed-ucbvi on synthetic, M = 2, εₚ = 0, T = 200: seeds 0"]
-
-
 @pytest.fixture(scope="module")
 def variants(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep whose problems differ by an option and whose algorithms differ by parameters, some without a label."""
@@ -379,29 +354,38 @@ def variants(tmp_path_factory: pytest.TempPathFactory) -> Path:
     changes: list[dict[str, object]] = [{}, {"bonus_scale": 0.5}, {"bonus": "theory", "label": "theory"}]
     algorithms = [{"name": "fed-ucbvi", **changed} for changed in changes]
     worlds = [{"name": "synthetic", "states": states} for states in (3, 4)]
-    grid = {"algorithms": algorithms, "environments": worlds, "agents": [2], "episodes": [60], "seeds": 2}
+    grid = {"algorithms": algorithms, "environments": worlds, "agents": [2, 4], "episodes": [60], "seeds": 2}
     return made_sweep(folder, Sweep(name="variants", grids=[grid]))
 
 
-def test_titles_say_what_sets_problems_and_curves_apart(variants: Path) -> None:
+def test_any_sweep_can_be_reported_on(variants: Path) -> None:
+    """Titles say what sets problems and curves apart."""
     (part,) = report_on_sweep(variants).sections
-    titles = [figure.title for figure in part.figures]
-    assert "synthetic MDP, S = 3, T = 60: common regret against episodes" in titles
-    assert "synthetic MDP, S = 4, T = 60: common regret against episodes" in titles
-    assert not any("options 1" in title for title in titles)
-    axes = {label for figure in part.figures for panel in figure.panels for label in (panel.x_label, panel.y_label)}
-    assert max(map(len, axes)) <= 24, "short enough for three panels side by side"
-    names = {series.name for figure in part.figures for panel in figure.panels for series in panel.series}
-    assert names == {"Fed-UCBVI, bonus_scale = 1", "Fed-UCBVI, bonus_scale = 0.5", "theory"}
+    assert [figure.id for figure in part.figures] == [
+        f"{id_}_{k}" for k in (1, 2) for id_ in ("regret", "bytes", "agents")
+    ]
+    titles = {f"synthetic MDP, S = {states}, T = 60: common regret against episodes" for states in (3, 4)}
+    assert titles <= {figure.title for figure in part.figures}
+    panels = [panel for figure in part.figures for panel in figure.panels]
+    assert max(len(text) for panel in panels for text in (panel.x_label, panel.y_label)) <= 24, "short enough"
+    names = {(series.name, series.colour) for panel in panels for series in panel.series}
+    assert len({colour for _, colour in names}) == 3
+    assert {name for name, _ in names} == {"Fed-UCBVI, bonus_scale = 1", "Fed-UCBVI, bonus_scale = 0.5", "theory"}
 
 
-def test_rows_of_a_sweeps_table_can_be_told_apart(variants: Path, tmp_path: Path) -> None:
-    assert call("report", variants, "--out", tmp_path / "report").exit_code == 0
+@pytest.mark.full
+def test_rows_of_a_sweeps_table_can_be_told_apart_and_runs_that_are_missing_are_named(
+    variants: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(variants, tmp_path / "sweep")
+    lost = Store.open(variants).sweep.jobs()[0]
+    (tmp_path / "sweep/runs" / f"{lost.id}.parquet").unlink()
+    printed = told("report", tmp_path / "sweep", "--out", tmp_path / "report")
+    assert printed["missing"] == ["fed-ucbvi on synthetic, M = 2, εₚ = 0, T = 60: seeds 0"]
+    assert printed["verdicts"] == []
     table = pl.read_csv(tmp_path / "report/tables/sweep.csv")
-    names = ["environment", "states", "algorithm", "label", "bonus", "bonus_scale"]
-    assert set(names) <= set(table.columns)
-    assert table.select(names).unique().height == table.height == 6
-    assert set(table["states"]) == {3, 4}
+    names = ["environment", "states", "algorithm", "label", "bonus", "bonus_scale", "M"]
+    assert table.select(names).unique().height == table.height == 12
 
 
 @pytest.mark.parametrize(

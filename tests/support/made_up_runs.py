@@ -12,8 +12,7 @@ from fed_ucbvi.paper import section5
 from fed_ucbvi.paper.judging import Claim, judge
 from fed_ucbvi.report.content import Verdict
 from fed_ucbvi.report.traces import Group, Trace, Traces
-from fed_ucbvi.results.about import About
-from fed_ucbvi.results.style import label_of
+from fed_ucbvi.results.about import About, label_of
 
 T = 1000
 

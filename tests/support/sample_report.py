@@ -9,8 +9,8 @@ from typing import Any
 from fed_ucbvi.charts.panels import Dash, Panel, Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table, Verdict
+from fed_ucbvi.results.about import colour_of, label_of
 from fed_ucbvi.results.statistics import Estimate
-from fed_ucbvi.results.style import colour_of, label_of
 
 NASTY = "<b>&\"'</script><script>window.broken = 1</script> $x$ %{y}"
 ALGORITHMS = ("fed-ucbvi", "fedq-bernstein", "fedq-advantage")

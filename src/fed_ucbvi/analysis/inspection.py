@@ -20,9 +20,9 @@ from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.problem.common_policy import TOLERANCE, WORK, CommonOptimum, search_common_policy
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.heterogeneity import Distances, distances, overlap
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.grid import grid_board, grid_squares
 from fed_ucbvi.results.plotting import WIDE, saved
-from fed_ucbvi.results.style import label_of
 
 UNSHARED = "Shade: mass not shared, 1 \u2212 \u03a3\u209b\u2032 min\u1d62 P\u2071(s\u2032)"
 MAX_LABELS = 12

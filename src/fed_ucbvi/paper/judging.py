@@ -22,8 +22,9 @@ import numpy as np
 from fed_ucbvi.report.content import Outcome, Verdict
 from fed_ucbvi.report.traces import Group, Measure, Trace, Traces
 from fed_ucbvi.results import run_table
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.run_table import Seeds, Settings
-from fed_ucbvi.results.style import label_of
+from fed_ucbvi.results.statistics import POWER
 
 LOOKS = (5, 10, 20, 40)
 """Numbers of seeds at which a claim is judged."""
@@ -35,7 +36,6 @@ BOUNDS = (5, 9, 16, 28)
 Each is the least that spends at most 5/8, 6/8, 7/8 and all of the error up to its look; together they spend 4.49 %.
 The probability of ever reaching a bound is largest where half of all seeds say yes; tests compute it exactly.
 """
-POWER = 0.8
 ANY, NEVER = 1e-6, 2.0
 """Shares of conditions from which on a claim holds partly: if any is met; and not at all."""
 RANKS: tuple[Outcome, ...] = ("does not hold", "holds partly", "holds")

@@ -16,8 +16,8 @@ from fed_ucbvi.paper.judging import OURS, Claim, Finding, Pairs, against, range_
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Verdict
 from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.statistics import share_interval
-from fed_ucbvi.results.style import label_of
 
 PUBLISHED, KL, STATIONARY, FAST = "published", "KL", "KL, stationary", "KL fast"
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -28,11 +28,11 @@ from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table
 from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, bars
 from fed_ucbvi.report.traces import megabytes, regret, rounds
 from fed_ucbvi.report.writing import cell_text
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.run_table import RunTable
 from fed_ucbvi.results.statistics import INTERVAL_NAME, Estimate, student_interval
 from fed_ucbvi.results.statistics import share_text as failing_share
-from fed_ucbvi.results.style import label_of
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fed_ucbvi.core.errors import InputError, unknown_name
-from fed_ucbvi.core.files import new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.core.errors import unknown_name
+from fed_ucbvi.core.files import check_version, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.paper import ablations, kl, section5, table1, theory, tuned
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import LOOKS
@@ -89,11 +89,7 @@ class ReproductionPlan:
     @classmethod
     def read(cls, folder: Path) -> ReproductionPlan:
         manifest = read_manifest(folder, FORMAT)
-        if manifest.get("format_version") != FORMAT_VERSION:
-            raise InputError(
-                f"{folder} has format version {manifest.get('format_version')}; this program reads {FORMAT_VERSION}. "
-                "Reproduce anew with --overwrite."
-            )
+        check_version(folder, manifest, FORMAT_VERSION)
         with reading(folder):
             scale = RunScale(**manifest["scale"])
             return cls(scale, check_names(manifest["experiments"], scale))

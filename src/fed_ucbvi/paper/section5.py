@@ -25,8 +25,8 @@ from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Verdict
 from fed_ucbvi.report.run_figures import cell_text, eps_text
 from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, regret, rounds
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.run_table import Seeds
-from fed_ucbvi.results.style import label_of
 
 ALGORITHMS = ("fed-ucbvi", "fedq-bernstein", "fedq-advantage")
 MARKERS = "Crosses: Fed-UCBVI, circles: FedQ-Bernstein, squares: FedQ-Advantage."

@@ -23,8 +23,8 @@ from fed_ucbvi.report.content import Section, Table, Verdict
 from fed_ucbvi.report.run_figures import FAILING_TEXT, Column, band_text, table_of_groups
 from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, megabytes, regret, rounds
 from fed_ucbvi.report.writing import cell_text
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.statistics import Estimate
-from fed_ucbvi.results.style import label_of
 
 
 class Ordering(NamedTuple):

@@ -20,7 +20,7 @@ from fed_ucbvi.paper.section5 import OWN, SPEED_UP, inverse_line, linear, local_
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Trace, Traces, regret
-from fed_ucbvi.results.style import label_of
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.theory.bounds import most_rounds, regret_bound
 
 ENVIRONMENT = "gridworld"

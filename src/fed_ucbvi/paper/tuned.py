@@ -28,8 +28,8 @@ from fed_ucbvi.paper.section5 import BELOW, OWN, below, ratios_to
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
+from fed_ucbvi.results.about import label_of, marker_of
 from fed_ucbvi.results.statistics import Estimate
-from fed_ucbvi.results.style import label_of, marker_of
 
 EPS_P = (0.0, 0.1)
 ALIKE_ONLY = ("concurrent-ucbvi", "fedq-hoeffding")

@@ -16,9 +16,10 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.text import shortened
 from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table
 from fed_ucbvi.report.traces import Group, Measure, Traces, megabytes, regret, rounds
+from fed_ucbvi.results.about import colour_of, different_colours, label_of, marker_of
+from fed_ucbvi.results.plotting import mean_series
 from fed_ucbvi.results.run_table import ENVIRONMENT_SIZES, apart, key_of, label, settings_of
-from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate, mean_interval
-from fed_ucbvi.results.style import colour_of, different_colours, label_of, marker_of
+from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate
 
 MAX_CARRIED = 3
 """The most groups whose means are said to be carried by a few runs."""
@@ -75,12 +76,10 @@ def episodes_grid(group: Group) -> npt.NDArray[np.int64]:
     return np.unique(np.geomspace(min(10, last), last, 33).round().astype(np.int64))
 
 
-def banded(algorithm: str, x: Sequence[float] | Sequence[str], samples: npt.ArrayLike, **style: Any) -> Series:
+def banded(algorithm: str, x: Sequence[Any], samples: Any, **style: Any) -> Series:
     """Means of ``samples[run, x]`` with bands for a logarithmic axis, in an algorithm's colour and marker."""
-    middle, low, high = mean_interval(samples)
     look = {"name": label_of(algorithm), "colour": colour_of(algorithm), "marker": marker_of(algorithm)}
-    look["band"] = INTERVAL_NAME if len(np.asarray(samples)) > 1 else ""
-    return Series(x=x, y=middle.tolist(), low=low.tolist(), high=high.tolist(), **{**look, **style})
+    return mean_series(x=x, samples=samples, **{**look, **style})
 
 
 def over_episodes(group: Group, **style: Any) -> Series:

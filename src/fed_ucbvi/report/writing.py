@@ -124,20 +124,18 @@ def _contents(report: PageContent) -> dict[str, Callable[[], bytes]]:
     for figure in report.figures:
         picture = Picture(figure.panels)  # without a title: a paper has captions
         contents |= {f"figures/{figure.id}.{kind}": partial(picture.content, kind) for kind in PICTURES}
-        contents[f"figures/{figure.id}.parquet"] = partial(_parquet, figure_frame, figure)
+        contents[f"figures/{figure.id}.parquet"] = partial(_data, figure_frame, figure, "parquet")
     for table in report.tables:
-        contents[f"tables/{table.id}.csv"] = partial(_csv, table)
-        contents[f"tables/{table.id}.parquet"] = partial(_parquet, table_frame, table)
+        contents |= {f"tables/{table.id}.{kind}": partial(_data, table_frame, table, kind) for kind in TABLE_FILES}
     return contents
 
 
-def _csv(table: Table) -> bytes:
-    return table_frame(table).write_csv().encode()
-
-
-def _parquet(frame_of: Callable[[Any], pl.DataFrame], content: Figure | Table) -> bytes:
-    buffer = io.BytesIO()
-    frame_of(content).write_parquet(buffer)
+def _data(frame_of: Callable[[Any], pl.DataFrame], content: Figure | Table, kind: str) -> bytes:
+    frame, buffer = frame_of(content), io.BytesIO()
+    if kind == "csv":
+        frame.write_csv(buffer)
+    else:
+        frame.write_parquet(buffer)
     return buffer.getvalue()
 
 
@@ -152,11 +150,12 @@ def figure_frame(figure: Figure) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     for panel in figure.panels:
         for series in panel.series:
-            ends = [[None] * len(series.x) if end is None else map(float, end) for end in (series.low, series.high)]
-            points = zip(map(_as_text if text else float, series.x), map(float, series.y), *ends, strict=True)
+            ends = [[None] * len(series.x) if end is None else end for end in (series.low, series.high)]
+            points = zip(series.x, series.y, *ends, strict=True)
             rows += [(panel.title, series.name, series.variant or None, *point) for point in points]
     schema = dict.fromkeys(("panel", "series", "variant"), pl.String) | {"x": pl.String if text else pl.Float64}
-    return pl.DataFrame(rows, schema=schema | dict.fromkeys(("y", "low", "high"), pl.Float64), orient="row")
+    schema |= dict.fromkeys(("y", "low", "high"), pl.Float64)
+    return pl.DataFrame(rows, schema=schema, orient="row", strict=False)
 
 
 def table_frame(table: Table) -> pl.DataFrame:
@@ -166,30 +165,14 @@ def table_frame(table: Table) -> pl.DataFrame:
     """
     import polars as pl
 
-    columns = {}
+    columns: dict[str, list[Any]] = {}
     for place, name in enumerate(table.columns):
         cells = [row[place] for row in table.rows]
-        columns[name] = _column(name, [cell.mean if isinstance(cell, Estimate) else cell for cell in cells])
+        columns[name] = [cell.mean if isinstance(cell, Estimate) else cell for cell in cells]
         if any(isinstance(cell, Estimate) for cell in cells):
-            for end in ("low", "high"):
-                ends = [float(getattr(cell, end)) if isinstance(cell, Estimate) else None for cell in cells]
-                columns[f"{name} {end}"] = pl.Series(f"{name} {end}", ends, dtype=pl.Float64)
-    return pl.DataFrame(columns)
-
-
-def _column(name: str, cells: list[str | int | float | None]) -> pl.Series:
-    import polars as pl
-
-    if any(isinstance(cell, str) for cell in cells):
-        return pl.Series(name, [None if cell is None else _as_text(cell) for cell in cells], dtype=pl.String)
-    if all(cell is None or hasattr(cell, "__index__") for cell in cells):
-        return pl.Series(name, [None if cell is None else int(cell) for cell in cells], dtype=pl.Int64)
-    return pl.Series(name, [None if cell is None else float(cell) for cell in cells], dtype=pl.Float64)
-
-
-def _as_text(value: str | float) -> str:
-    """A text as it is, a number in as many digits as it takes to read it back."""
-    return value if isinstance(value, str) else repr(value.item() if hasattr(value, "item") else value)
+            columns[f"{name} low"] = [cell.low if isinstance(cell, Estimate) else None for cell in cells]
+            columns[f"{name} high"] = [cell.high if isinstance(cell, Estimate) else None for cell in cells]
+    return pl.DataFrame([pl.Series(name, cells, strict=False) for name, cells in columns.items()])
 
 
 def render_page(report: PageContent) -> str:
@@ -283,10 +266,7 @@ def cell_text(cell: Cell) -> str:
     if hasattr(cell, "__index__"):
         return f"{int(cell):,}"
     value = float(cell)
-    if value and not 1e-4 <= abs(value) < 1e15:
-        return f"{value:.4g}"
-    text = f"{value:,.{_decimals(abs(value), 4)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _decimals(size: float, digits: int) -> int:

@@ -1,18 +1,21 @@
-"""Everything about a run but its numbers."""
+"""Everything about a run but its numbers, and how its algorithm and environment are written and drawn."""
 
 from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, known_class, parameters_of
+from fed_ucbvi.core.colours import Marker, distinct_colours
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.version import PROGRAM, __version__
+from fed_ucbvi.environments import environment_label
 from fed_ucbvi.results.recommendations import is_known
 
 if TYPE_CHECKING:
@@ -84,9 +87,6 @@ class About:
         cls, algorithm: Algorithm[Any, Any], setting: Setting, federation: Federation | None, driver: str
     ) -> About:
         """The description of a run on ``federation``; if that is None, only the setting is known."""
-        from fed_ucbvi.algorithms import algorithm_name, parameters_of
-        from fed_ucbvi.results.style import label_of, own_colour
-
         known, name = asdict(setting), algorithm_name(algorithm)
         if not known.pop("eps_p_known"):
             known["eps_p"] = math.nan
@@ -117,3 +117,39 @@ class About:
             environment_label=label_of(str(environment.get("name", "custom"))),
             **known,
         )
+
+
+def different_colours(wanted: Sequence[str]) -> list[str]:
+    """A different colour for each entry; an empty one gets a colour that no algorithm of this package has."""
+    return distinct_colours(wanted, avoid=(kind.colour for kind in ALGORITHMS.values()))
+
+
+def colour_of(algorithm: str) -> str:
+    """The colour of an algorithm that is drawn beside none without a colour of its own."""
+    return different_colours([own_colour(algorithm)])[0]
+
+
+def own_colour(algorithm: str) -> str:
+    """The colour that an algorithm gives itself; empty if none, or if its class is not at hand.
+
+    >>> own_colour("fed-ucbvi"), own_colour("something new")
+    ('#0072B2', '')
+    """
+    kind = known_class(algorithm)
+    return "" if kind is None else kind.colour
+
+
+def marker_of(algorithm: str) -> Marker:
+    """The marker of an algorithm's points, by its recorded name."""
+    kind = known_class(algorithm)
+    return "none" if kind is None else kind.marker
+
+
+def label_of(name: str) -> str:
+    """The label of an algorithm or environment; its name if it has no label.
+
+    >>> label_of("fed-ucbvi"), label_of("deep_sea"), label_of("something new")
+    ('Fed-UCBVI', 'DeepSea', 'something new')
+    """
+    kind = known_class(name)
+    return environment_label(name) if kind is None else kind.label

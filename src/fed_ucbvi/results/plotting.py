@@ -20,11 +20,11 @@ from fed_ucbvi.core.numbers import byte_count, number
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results import run_table
+from fed_ucbvi.results.about import different_colours
 from fed_ucbvi.results.grid import policy_board
 from fed_ucbvi.results.run_data import CURVES, Curve, RunData, learning_curve, points_of
 from fed_ucbvi.results.run_table import LABELS, Division, RunGroup, RunTable, apart, key_of, label, parted
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
-from fed_ucbvi.results.style import different_colours
 
 WIDE = 1260.0
 """Width of three panels side by side."""
@@ -289,6 +289,11 @@ def _positive(series: Series) -> Series:
 
 def _mean(group: RunGroup[RunData], name: str, colour: str, dash: Dash, curve: Curve) -> Series:
     points = points_of(min(run.episodes_played for run in group.runs))
-    mean, low, high = mean_interval([curve(run, points) for run in group.runs])
-    band = _band(low, high) if len(group) > 1 else {}
-    return Series(name, colour, points.tolist(), mean.tolist(), dash=dash, **band)
+    return mean_series(name, colour, points.tolist(), [curve(run, points) for run in group.runs], dash=dash)
+
+
+def mean_series(name: str, colour: str, x: Sequence[Any], samples: Sequence[Any], **style: Any) -> Series:
+    """Means of ``samples[run][x]``, with their interval if there is more than one run."""
+    mean, low, high = mean_interval(samples)
+    band = _band(low, high) if len(samples) > 1 else {}
+    return Series(name, colour, x, mean.tolist(), **band, **style)

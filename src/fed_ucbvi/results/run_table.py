@@ -20,10 +20,9 @@ from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.text import shortened
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import current_name
-from fed_ucbvi.results.about import About
+from fed_ucbvi.results.about import About, label_of
 from fed_ucbvi.results.run_data import RunData
 from fed_ucbvi.results.statistics import Estimate, Summary, mean_interval, summarise
-from fed_ucbvi.results.style import label_of
 
 R = TypeVar("R")
 By = str | Sequence[str]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.environments import current_name, make_environment
 from fed_ucbvi.problem.federation import BERNOULLI_REWARDS
-from fed_ucbvi.results.style import label_of
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.run_spec import SIMULATED, RunSpec
 
 if TYPE_CHECKING:
