@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from commands import call, refusal
+from commands import call, refusal, told
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.errors import missing_package
 from fed_ucbvi.environments import ENVIRONMENTS, sepsis
@@ -174,29 +173,25 @@ def small(monkeypatch: pytest.MonkeyPatch) -> LeaderboardPlan:
 @pytest.mark.slow
 def test_an_algorithm_of_ones_own_is_run_and_shown_among_the_others(small: LeaderboardPlan, tmp_path: Path) -> None:
     own = "examples.epsilon_greedy:EpsilonGreedy"
-    words = ["leaderboard", "--algorithm", own, "--store", tmp_path / "runs", "--jobs", 1, "--json"]
-    result = call(*words, "--out", tmp_path / "board")
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert (told["made"], told["runs"]) == (4, 10)
-    assert {one["algorithm"]: one["environments"] for one in told["overall"]} == {"fed-ucbvi": 2, "ucbvi": 1, own: 2}
-    assert [place["agents"] for place in told["environments"]["chain"]] == [2, 2]
+    words = ["leaderboard", "--algorithm", own, "--store", tmp_path / "runs", "--jobs", 1]
+    board = told(*words, "--out", tmp_path / "board")
+    assert (board["made"], board["runs"]) == (4, 10)
+    assert {one["algorithm"]: one["environments"] for one in board["overall"]} == {"fed-ucbvi": 2, "ucbvi": 1, own: 2}
+    assert [place["agents"] for place in board["environments"]["chain"]] == [2, 2]
     rows = read_rows(tmp_path / "board" / "leaderboard.csv")
     assert [row.algorithm for row in rows[:6]] == ["fed-ucbvi"] * 2 + ["ucbvi"] * 2 + [own] * 2
     for name, text in documents(small, rows).items():
         assert (tmp_path / "board" / name).read_text(encoding="utf-8") == text
     assert "- ucbvi on chain: a test." in documents(small, rows)["leaderboard.md"]
     assert (tmp_path / "board" / "index.html").stat().st_size > 1000
-    assert json.loads(call(*words).stdout)["overall"] == told["overall"], "from the runs that are kept"
+    assert told(*words)["overall"] == board["overall"], "from the runs that are kept"
 
 
 @pytest.mark.slow
 def test_an_environment_can_be_left_out(small: LeaderboardPlan, tmp_path: Path) -> None:
-    words = ("--algorithm", "fedq-hoeffding", "--leave-out", "synthetic", "--jobs", 1, "--json", "--out", tmp_path)
-    result = call("leaderboard", *words)
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert (told["made"], told["runs"], list(told["environments"])) == (2, 4, ["chain"])
+    words = ("--algorithm", "fedq-hoeffding", "--leave-out", "synthetic", "--jobs", 1, "--out", tmp_path)
+    board = told("leaderboard", *words)
+    assert (board["made"], board["runs"], list(board["environments"])) == (2, 4, ["chain"])
     assert "- synthetic: by request." in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
     assert list(small.environments) == ["synthetic", "chain"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from commands import call, refusal
+from commands import refusal, told
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper import ablations, experiment, section5, table1, theory, tuned
@@ -265,10 +264,8 @@ def test_every_ordering_is_judged_and_names_algorithms_that_exist(pairs: list[Pa
 @pytest.mark.slow
 def test_the_command_writes_markdown_and_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "EPISODES", {"synthetic": 30})
-    words = ("--algorithm", "fed-ucbvi", "--algorithm", "fedq-bernstein", "--seeds", 2, "--json")
-    printed = call("compare", *words, "--out", tmp_path / "table.md")
-    assert printed.exit_code == 0, printed.output
-    rows = json.loads(printed.stdout)["tables"]["synthetic"]
+    words = ("--algorithm", "fed-ucbvi", "--algorithm", "fedq-bernstein", "--seeds", 2)
+    rows = told("compare", *words, "--out", tmp_path / "table.md")["tables"]["synthetic"]
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert [row["algorithm"] for row in rows] == ["fed-ucbvi", "fedq-bernstein"]
     for row in rows:
@@ -285,7 +282,7 @@ def test_names_that_cannot_be_compared_are_refused(names: list[str], message: st
 
 
 def test_liars_can_be_asked_for_on_the_command_line() -> None:
-    words = ("run", "--episodes", "60", "--agents", "4", "--option", "nu=10", "--json", "--liars", "0.25", "--attack")
-    environment = json.loads(call(*words, "counts").stdout)["environment"]
+    words = ("run", "--episodes", "60", "--agents", "4", "--option", "nu=10", "--liars", "0.25", "--attack")
+    environment = told(*words, "counts")["environment"]
     assert (environment["attack"], len(environment["liars"])) == ("counts", 1)
     assert "did you mean 'counts'?" in refusal(*words, "conts")

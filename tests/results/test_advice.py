@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import shops
 
-from commands import call
+from commands import call, told
 from fed_ucbvi import (
     UCBVI,
     Federation,
@@ -120,9 +119,9 @@ def test_the_last_tenth_is_cut_out_of_a_round_in_proportion(little: Run) -> None
 
 
 def test_advice_is_printed_by_run_and_show_and_in_json(little: Run, tmp_path: Path) -> None:
-    run_words = ("run", "--env", "n_room", "--agents", "3", "--episodes", "50", "--out", str(tmp_path / "run"))
+    run_words = ("run", "--env", "n_room", "--agents", 3, "--episodes", 50, "--out", tmp_path / "run")
     assert "has learnt little" in " ".join(call(*run_words).stdout.split())
-    assert "has learnt little" in " ".join(call("show", str(tmp_path / "run")).stdout.split())
-    assert json.loads(call("show", str(tmp_path / "run"), "--json").stdout)["advice"] == little.advice
-    fine = json.loads(call("run", "--agents", "20", "--episodes", "30000", "--json").stdout)
+    assert "has learnt little" in " ".join(call("show", tmp_path / "run").stdout.split())
+    assert told("show", tmp_path / "run")["advice"] == little.advice
+    fine = told("run", "--agents", 20, "--episodes", 30_000)
     assert (fine["advice"], fine["warnings"]) == (None, [])

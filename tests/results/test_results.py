@@ -9,18 +9,18 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from fed_ucbvi import FedQAdvantage, FedQHoeffding, FedUCBVI, InputError, Interrupted, Run, gridworld, run, synthetic
+from fed_ucbvi import FedQAdvantage, FedQHoeffding, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import CountArray
-from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.round_record import COLUMNS, RoundRecord, episodes_per_agent, replay
@@ -106,62 +106,49 @@ def test_numbers_of_any_type_run_and_save(given: dict[str, Any], tmp_path: Path)
     assert Run.load(tmp_path / "run").same_outcome(made())
 
 
-def test_an_existing_result_is_kept_unless_overwriting_is_said(result: Run, tmp_path: Path) -> None:
-    result.save(tmp_path / "run")
-    kept = contents(tmp_path / "run")
-    other = replace(result, value=0.25)
+def test_runs_are_written_whole_or_not_at_all(result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a run in a folder only if that is said; over one in a file always."""
+    folder, file, other = tmp_path / "folder", tmp_path / "file", replace(result, value=0.25)
+    result.save(folder)
+    result.write_file(file)
     with pytest.raises(InputError, match="exists"):
-        other.save(tmp_path / "run")
-    assert contents(tmp_path / "run") == kept
-    other.save(tmp_path / "run", overwrite=True)
-    assert Run.load(tmp_path / "run") == other
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+        other.save(folder)
+
+    def half(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", half)
+        for write, path in ((partial(other.save, overwrite=True), folder), (other.write_file, file)):
+            for target in (path, tmp_path / "new"):
+                with pytest.raises(OSError, match="No space left"):
+                    write(target)
+    assert {path.name for path in tmp_path.iterdir()} == {"folder", "file"}
+    assert Run.load(folder) == Run.read_file(file) == result
+    other.save(folder, overwrite=True)
+    other.write_file(file)
+    assert Run.load(folder) == Run.read_file(file) == other
+    assert {path.name for path in tmp_path.iterdir()} == {"folder", "file"}
 
 
-def test_what_somebody_else_wrote_is_never_overwritten(result: Run, tmp_path: Path) -> None:
-    mine = tmp_path / "thesis"
-    mine.mkdir()
-    (mine / "chapter.tex").write_text("all my work")
-    for target in (mine, mine / "chapter.tex"):
-        with pytest.raises(InputError):
-            result.save(target, overwrite=True)
-    assert (mine / "chapter.tex").read_text() == "all my work"
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_a_save_that_fails_leaves_nothing_behind_and_keeps_the_old_result(
-    error: type[BaseException], result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result.save(tmp_path / "old")
-
-    def fail(*arguments: object) -> NoReturn:
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr("fed_ucbvi.results.run.write_manifest", fail)
-        for target, overwrite in (("new", False), ("old", True)):
-            with pytest.raises(error):
-                replace(result, value=0.25).save(tmp_path / target, overwrite=overwrite)
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
-    assert Run.load(tmp_path / "old") == result
-
-
-def test_folders_that_hold_no_run_are_refused(result: Run, tmp_path: Path) -> None:
-    def refused(path: Path, why: str) -> None:
-        with pytest.raises(InputError, match=why):
-            Run.load(path)
-
-    refused(tmp_path / "absent", "not a folder")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    refused(folder, "holds no manifest.json")
-    for text in ("", "{", "[]", "3", '"fed-ucbvi/run"', "{}", '{"format": 3}', '{"format": "other/run"}'):
-        (folder / "manifest.json").write_text(text)
-        refused(folder, "damaged|another program")
-    (folder / "manifest.json").write_bytes(b"\xff\xfe\x00")
-    refused(folder, "damaged")
-    (folder / "manifest.json").write_text('{"format": "fed-ucbvi/checkpoint", "format_version": 2}')
-    refused(folder, "holds a fed-ucbvi/checkpoint")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "folder holds no manifest.json"),
+        ("{", "damaged"),
+        ('{"format": "fed-ucbvi/checkpoint", "format_version": 2}', "holds a fed-ucbvi/checkpoint"),
+    ],
+)
+def test_folders_that_hold_no_run_are_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a folder"):
+        Run.load(tmp_path / "folder")
+    (tmp_path / "folder").mkdir()
+    if text is not None:
+        (tmp_path / "folder" / "manifest.json").write_text(text)
+    with pytest.raises(InputError, match=message):
+        Run.load(tmp_path / "folder")
 
 
 @pytest.mark.parametrize("name", ["run.parquet", "manifest.json"])
@@ -245,21 +232,6 @@ def test_the_summary_is_the_run_in_figures(result: Run) -> None:
     assert "3 agents" in repr(result)
 
 
-def test_an_interrupted_run_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def interrupt(progress: RoundRecord) -> NoReturn:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(simulation_module, "SECONDS_BETWEEN_REPORTS", 0.0)
-    with pytest.raises(Interrupted) as caught:
-        run(ALGORITHM, gridworld(agents=3), 1500, progress=interrupt)
-    partial = caught.value.partial
-    assert "interrupted after 1" in repr(partial)
-    assert partial.summary()["complete"] is False
-    assert partial.summary()["episodes_played"] == partial.episodes_played == 1
-    with pytest.raises(InputError):
-        partial.regret_at(2)
-
-
 def test_any_reader_of_parquet_sees_the_records(result: Run) -> None:
     content = io.BytesIO(result.to_bytes())
     frame = pl.read_parquet(content)
@@ -267,30 +239,6 @@ def test_any_reader_of_parquet_sees_the_records(result: Run) -> None:
     assert frame["regret"].sum() == pytest.approx(result.regret)
     manifest = json.loads(pl.read_parquet_metadata(content)[MANIFEST_KEY])
     assert manifest["summary"] == json.loads(json.dumps(result.summary()))
-
-
-def test_a_file_replaces_what_is_there(result: Run, tmp_path: Path) -> None:
-    path = tmp_path / "run.parquet"
-    path.write_bytes(b"earlier")
-    result.write_file(path)
-    assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
-    assert Run.read_file(path) == result
-
-
-def test_a_full_disk_leaves_files_as_they_were(result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result.write_file(tmp_path / "old")
-
-    def half(path: Path, content: bytes) -> None:
-        with path.open("wb") as file:
-            file.write(content[: len(content) // 2])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", half)
-    for name in ("old", "new"):
-        with pytest.raises(OSError, match="No space left"):
-            replace(result, value=0.25).write_file(tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
-    assert Run.read_file(tmp_path / "old") == result
 
 
 def test_every_flipped_bit_is_noticed(result: Run) -> None:
@@ -349,11 +297,10 @@ def test_a_sealed_file_with_nonsense_in_it_is_refused(key: str, result: Run, mon
             Run.from_bytes(sealed, "theirs")
 
 
-@pytest.mark.parametrize("columns", [{"length": None}, {"length": "many"}])
-def test_a_sealed_file_with_other_records_is_refused(columns: dict[str, Any], result: Run) -> None:
-    records: dict[str, Any] = {name: column for name, column in result.records.items() if name != "length"}
-    rows = len(result.records["length"])
-    records |= {name: [text] * rows for name, text in columns.items() if text is not None}
+@pytest.mark.parametrize("column", [None, "many"])
+def test_a_sealed_file_with_other_records_is_refused(column: str | None, result: Run) -> None:
+    records: dict[str, Any] = {name: known for name, known in result.records.items() if name != "length"}
+    records |= {} if column is None else {"length": [column] * len(result.records["length"])}
     with pytest.raises(InputError, match="theirs is damaged"):
         Run.from_bytes(replace(result, records=records).to_bytes(), "theirs")
 
@@ -435,4 +382,8 @@ def test_a_run_says_in_which_way_it_is_not_complete() -> None:
     assert missed.unfinished == "agents have missed episodes"
     first = replace(missed, records={name: column[:3] for name, column in whole.records.items()})
     assert first.unfinished == f"interrupted after {first.episodes_played} episodes"
-    assert f"{first.episodes_played} episodes" in repr(first)
+    assert first.unfinished in repr(first)
+    summary = first.summary()
+    assert (summary["complete"], summary["episodes_played"]) == (False, first.episodes_played)
+    with pytest.raises(InputError, match=f"regret is known after 0..{first.episodes_played} episodes only"):
+        first.regret_at(first.episodes_played + 1)

@@ -25,7 +25,6 @@ class Text(NamedTuple):
     """A line of text and the corners of the room it takes."""
 
     text: str
-    colour: str
     corners: Matrix
 
 
@@ -72,7 +71,7 @@ def _walk(element: ElementTree.Element, matrix: Matrix) -> Iterator[Text]:
         right, top, bottom = left + width, down - ASCENT * size, down + DESCENT * size
         box = [(left, top, 1.0), (right, top, 1.0), (right, bottom, 1.0), (left, bottom, 1.0)]
         if text.strip() and element.get("opacity") != "0":
-            yield Text(text, element.get("fill", ""), (matrix @ np.array(box).T).T[:, :2])
+            yield Text(text, (matrix @ np.array(box).T).T[:, :2])
 
 
 def overlapping(svg: str) -> list[tuple[str, str]]:
