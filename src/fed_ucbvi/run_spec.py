@@ -23,7 +23,7 @@ from fed_ucbvi.core.parameters import (
     NonNegative,
     Positive,
     Size,
-    check_value,
+    check_parameters,
     converted,
     declared,
     json_or_text,
@@ -225,6 +225,39 @@ class FederationRules:
     @property
     def rules(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(FederationRules)}
+
+
+@dataclass(kw_only=True)
+class NodeTerms:
+    """The terms on which a node takes part in a run: part of a node, and flags of ``join``."""
+
+    algorithm: str | None = flag(
+        None,
+        "NAME|MODULE:ATTRIBUTE",
+        "Take part in runs of this algorithm only; one that is not registered must be named.",
+        ALGORITHM,
+        default="any that is registered",
+        names=algorithm_names,
+    )
+    send_trajectories: bool = flag(False, "", "Agree to algorithms that send trajectories.", OUTPUT)
+    require_secure_sums: bool = flag(False, "", "Take part only where the server learns sums over nodes.", OUTPUT)
+    least_episodes: Size = flag(
+        1, "N", "With secure sums: only if nodes with fewer new episodes do not count as contributors.", OUTPUT
+    )
+    least_members: Annotated[int, Bounds(MIN_NODES)] = flag(
+        *(MIN_NODES, "N"),
+        "With secure sums: only in sums of so many contributors; 3 and those that may be the server's.",
+        OUTPUT,
+    )
+    most_failures: Count = flag(
+        3, "N", "How often to send again what was not confirmed, in other company; 0 is strict.", OUTPUT
+    )
+    no_rewards: bool = flag(
+        False, "", "Do not report the rewards of every round; where its episodes began is reported.", OUTPUT
+    )
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -486,10 +519,7 @@ def field_value(name: str, given: Any) -> Any:
         return given
     if (read := one.metadata["flag"].read) is not None:
         return read(given)
-    hint = declared(RunSpec)[name]
-    value = converted(name, given, hint)
-    check_value(name, value, hint)
-    return value
+    return converted(name, given, declared(RunSpec)[name])
 
 
 def _plain(value: Any) -> Any:
@@ -547,7 +577,7 @@ def complete_parameters(algorithm: str, given: Mapping[str, object]) -> dict[str
 def typed_parameters(kind: type[Any], given: Mapping[str, object]) -> dict[str, Any]:
     """Parameters of an algorithm in the types of their fields; names that it does not have are left as they are."""
     hints = declared(kind)  # type: ignore[arg-type]
-    return {name: converted(f"{name} of {kind.name}", value, hints.get(name)) for name, value in given.items()}
+    return {name: converted(name, value, hints.get(name)) for name, value in given.items()}
 
 
 def complete_options(environment: str, given: Mapping[str, object]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +11,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from scipy.stats import binom
-from typer.testing import CliRunner
 
+from commands import call, refusal, told
 from fed_ucbvi import Federation, FedKLUCBVI, InputError, alone_or_together, garnet, random_mdps, synthetic
 from fed_ucbvi.analysis.advise import choose_parameters
 from fed_ucbvi.analysis.dependence import Transitions, check_agent_dependence, check_step_dependence
 from fed_ucbvi.analysis.inspection import price_of_sharing
-from fed_ucbvi.command_line import app
 
 
 class Walk(gymnasium.Env[Any, Any]):
@@ -218,25 +216,19 @@ def test_an_agent_learns_from_its_own_counts_that_rewards_differ() -> None:
 def test_what_is_missing_or_too_much_is_said() -> None:
     with pytest.raises(InputError, match="needs states, actions and horizon"):
         choose_parameters(states=5, actions=2)
-    with pytest.raises(InputError, match="give nothing else with it"):
+    with pytest.raises(InputError, match="leave out states, actions and horizon"):
         choose_parameters(garnet(agents=2), states=5)
     with pytest.raises(InputError, match="leave out states and actions"):
         choose_parameters(Walk(), states=5, horizon=3)
 
 
 def test_the_command_gives_advice_in_words_and_as_json() -> None:
-    def invoke(*words: str) -> Any:
-        return CliRunner().invoke(app, ["advise", *words], prog_name="fed-ucbvi")
-
-    told = invoke("--live", "FrozenLake-v1", "--agents", "5", "--sample", "20", "--json")
-    content = json.loads(told.stdout)
+    content = told("advise", "--live", "FrozenLake-v1", "--agents", 5, "--sample", 20)
     assert (content["algorithm"], content["options"]) == ("fed-kl-ucbvi", {"stationary": True})
     assert content["problem"]["states"] == 17
     assert content["problem"]["step_dependence"]["found"] is False
     assert content["problem"]["agent_dependence"]["found"] is False
-    words = invoke("--states", "21", "--actions", "6", "--horizon", "30", "--agents", "5")
-    assert "1,008 for each agent" in words.stdout
-    assert "federate  yes" in words.stdout
-    refused = invoke("--env", "gridworld", "--live", "FrozenLake-v1")
-    assert refused.exit_code == 2
-    assert "either --env" in refused.stderr
+    words = call("advise", *["--states", "21", "--actions", "6", "--horizon", "30", "--agents", "5"]).stdout
+    assert "1,008 for each agent" in words
+    assert "federate  yes" in words
+    assert "either --env" in refusal("advise", "--env", "gridworld", "--live", "FrozenLake-v1")

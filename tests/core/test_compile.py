@@ -47,16 +47,23 @@ def execute(code: str, *arguments: str, **settings: str | None) -> subprocess.Co
 
 
 @pytest.mark.parametrize(
-    ("before", "home"),
-    first_of([("", "/dev/null"), (NO_PASSWORD_ENTRY, None)]),
-    ids=["home that cannot be written", "no home at all"],
+    ("before", "settings"),
+    first_of(
+        [
+            ("", {"HOME": "/dev/null"}),
+            (NO_PASSWORD_ENTRY, {"HOME": None}),
+            ("", {"NUMBA_CACHE_DIR": "/dev/null/here"}),
+        ]
+    ),
+    ids=["home that cannot be written", "no home at all", "a folder of one's own that cannot be written"],
 )
-def test_without_a_usual_place_code_is_kept_in_a_temporary_one(sealed: Path, before: str, home: str | None) -> None:
+def test_without_a_usual_place_code_is_kept_in_a_temporary_one(
+    sealed: Path, before: str, settings: dict[str, str | None]
+) -> None:
     temporary = sealed.parent / "temporary"
-    ended = execute(before + VISITS, PYTHONPATH=str(sealed), HOME=home, TMPDIR=str(temporary))
-    assert (ended.returncode, ended.stdout) == (0, "1.25\n")
+    ended = execute(before + VISITS, PYTHONPATH=str(sealed), TMPDIR=str(temporary), **settings)
     folder = temporary / f"fed-ucbvi-{os.getuid()}"
-    assert len(ended.stderr.splitlines()) == 1
+    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (0, "1.25\n", 1)
     assert f"is kept in {folder}" in ended.stderr
     assert folder.stat().st_mode & 0o077 == 0
     assert list(folder.rglob("*.nbc"))
@@ -75,13 +82,6 @@ def test_without_a_place_to_trust_one_line_says_that_nothing_is_kept(sealed: Pat
     assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (0, "1.25\n", 1)
     assert "compiled anew in every process" in ended.stderr
     assert not list(folder.glob("*"))
-
-
-@pytest.mark.full
-def test_a_cache_folder_of_ones_own_that_cannot_be_written_is_replaced_with_a_line(sealed: Path) -> None:
-    settings = {"NUMBA_CACHE_DIR": "/dev/null/here", "TMPDIR": str(sealed.parent / "temporary")}
-    ended = execute(VISITS, PYTHONPATH=str(sealed), **settings)
-    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (0, "1.25\n", 1)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,6 @@ print(gc.get_threshold() == GC)
 def test_importing_the_package_changes_nothing_in_numba_or_in_the_process() -> None:
     ended = execute(f"import gc; GC = gc.get_threshold(){UNTOUCHED}")
     assert (ended.stdout, ended.stderr) == ("True\n", "")
-
-
-def test_a_function_of_ones_own_is_cached_where_numba_would_cache_it(tmp_path: Path) -> None:
-    (tmp_path / "theirs.py").write_text("import numba\n\n@numba.njit(cache=True)\ndef double(x):\n    return 2 * x\n")
-    code = "import fed_ucbvi.core.sampling.philox, theirs; print(theirs.double(4))"
-    ended = execute(code, PYTHONPATH=str(tmp_path))
-    assert (ended.stdout, ended.stderr) == ("8\n", "")
-    assert list((tmp_path / "__pycache__").glob("theirs.double-*.nbi"))
 
 
 @pytest.mark.full

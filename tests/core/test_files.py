@@ -164,18 +164,13 @@ def test_a_manifest_that_json_cannot_hold_is_not_written(tmp_path: Path, value: 
         *((raw, "is damaged: ") for raw in (b"", b"{", b'{"format": "fed-ucbvi/run/1"', b"\xff\xfe\x00")),
         *((raw, "is another program's file") for raw in (b"[]", b"null", b"3", b'"fed-ucbvi/run/1"', b"{}")),
         *((raw, "is another program's file") for raw in (b'{"format": 3}', b'{"format": "x/1"}')),
+        (b'{"format": "fed-ucbvi/log/1"}', "holds a fed-ucbvi/log/1, but a fed-ucbvi/run/1 is needed"),
     ],
 )
 def test_what_is_no_manifest_of_ours_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / MANIFEST).write_bytes(content)
     with pytest.raises(InputError, match=message):
-        read_manifest(tmp_path)
-
-
-def test_a_manifest_of_another_kind_is_refused_with_both_kinds(tmp_path: Path) -> None:
-    write_manifest(tmp_path, {"format": "fed-ucbvi/checkpoint/1"})
-    with pytest.raises(InputError, match="holds a fed-ucbvi/checkpoint/1, but a fed-ucbvi/run/1 is needed"):
         read_manifest(tmp_path, RUN)
 
 

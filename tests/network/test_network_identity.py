@@ -132,7 +132,7 @@ def test_agents_that_each_stop_by_themselves_are_refused() -> None:
 
 
 def test_trajectories_leave_a_node_only_with_its_consent() -> None:
-    nodes = make_nodes(SMALL, [8], trajectories=False)
+    nodes = make_nodes(SMALL, [8], send_trajectories=False)
     with pytest.raises(InputError, match="sends trajectories"):
         nodes[0].enter(plan_for(make_algorithm("concurrent-ucbvi", {}), SMALL, 10).welcome())
     nodes[0].enter(plan_for(make_algorithm("fed-ucbvi", {}), SMALL, 10).welcome())

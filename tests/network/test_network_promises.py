@@ -265,6 +265,6 @@ def test_what_cannot_be_promised_over_the_network_is_refused() -> None:
         plan_for(FedUCBVI(), WORLD, 10, promises=promises)
     with pytest.raises(InputError, match="leave out --quorum"):
         plan_for(ALGORITHM, WORLD, 10, promises=promises, quorum=2)
-    nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, rewards=i == 0) for i in range(2)]
+    nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, no_rewards=i > 0) for i in range(2)]
     with pytest.raises(InputError, match="some agents do not say"):
         federate(plan_for(ALGORITHM, WORLD, 10, promises=promises), nodes)

@@ -62,7 +62,7 @@ def federate(
     """Three nodes with an agent each; some do not tell what they are paid. With certificates sums are secure."""
     seen: list[RoundRecord] = []
     plan = RunPlan(algorithm, SETTING, collection="live", secure_sums=tls_files is not None)
-    nodes = [Node(f"node-{i}", source(corridors), i, 1, rewards=i not in silent) for i in range(AGENTS)]
+    nodes = [Node(f"node-{i}", source(corridors), i, 1, no_rewards=i in silent) for i in range(AGENTS)]
     return run_to_the_end(plan, nodes, tls_files, on_round=seen.append).run, seen
 
 

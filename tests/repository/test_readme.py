@@ -39,7 +39,7 @@ def execute(example: str) -> dict[str, Any]:
     return names
 
 
-def test_the_first_example_runs_and_leaves_what_it_says(
+def test_the_first_example_leaves_what_it_says_and_the_first_commands_run_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -47,6 +47,10 @@ def test_the_first_example_runs_and_leaves_what_it_says(
     assert Run.load("my-run") == names["result"]
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
     assert "20 agents, 30,000 episodes" in capsys.readouterr().out
+    assert [command.split()[0] for command in COMMANDS[:2]] == ["run", "show"]
+    for command in COMMANDS[:2]:
+        result = call(*shlex.split(command))
+        assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -59,20 +63,6 @@ def test_what_a_print_is_said_to_print_it_prints(
     printed = capsys.readouterr().out.splitlines()
     for promised in re.findall(r"^print\(.*\) +# (\d[^,\s]*)", example, flags=re.MULTILINE):
         assert promised in printed
-
-
-def test_the_federation_of_clinics_has_the_heterogeneity_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    execute(EXAMPLES[-1])
-    assert capsys.readouterr().out == "0.200\n"
-
-
-def test_the_first_commands_run_where_the_example_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    execute(EXAMPLES[0])
-    assert [command.split()[0] for command in COMMANDS[:2]] == ["run", "show"]
-    for command in COMMANDS[:2]:
-        result = call(*shlex.split(command))
-        assert result.exit_code == 0, result.output
 
 
 def test_the_first_page_of_the_site_names_every_extra_that_is_for_users() -> None:

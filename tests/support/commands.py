@@ -50,8 +50,8 @@ class Result(Protocol):
         ...
 
 
-def call(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="fed-ucbvi")
+def call(*arguments: object, input: str | None = None) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=input, prog_name="fed-ucbvi")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -65,7 +65,7 @@ def told(*arguments: object) -> dict[str, Any]:
     return summary
 
 
-def refusal(*arguments: str | Path) -> str:
+def refusal(*arguments: object) -> str:
     """The one message of a command that is refused."""
     result = call(*arguments)
     assert result.exit_code == 2

@@ -51,7 +51,7 @@ def make_nodes(
     source = problem if isinstance(problem, LiveSource) else lambda M: problem
     nodes, first = [], 0
     for number, agents in enumerate(split):
-        name, own = f"node-{number}", {"trajectories": True, **options}
+        name, own = f"node-{number}", {"send_trajectories": True, **options}
         nodes.append(kind(name, source, first, agents, None if folder is None else folder / name, **own))
         first += agents
     return nodes

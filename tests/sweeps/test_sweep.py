@@ -24,6 +24,7 @@ import pytest
 
 from commands import refusal
 from fed_ucbvi import InputError, Run, Sweep, compare_runs, load_runs, run_sweep
+from fed_ucbvi.core.ray_connection import check_ray
 from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.engine.state_store import FolderLock
 from fed_ucbvi.sweeps import execution
@@ -221,32 +222,6 @@ def test_ray_makes_the_same_files_in_silence_and_is_ended_afterwards(
     wait_for("Ray's end", lambda: not _mentions(ray_folder))
 
 
-CLUSTER = """
-import ray
-context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-print(context.address_info["gcs_address"], flush=True)
-input()
-"""
-
-
-@needs_ray
-@pytest.mark.full
-def test_a_cluster_given_by_its_address_is_used_and_left_running(
-    undisturbed: Path, folder: Path, tmp_path: Path, ray_folder: str
-) -> None:
-    (tmp_path / "cluster.py").write_text(CLUSTER)
-    cluster = start(tmp_path, script="cluster.py", RAY_TMPDIR=ray_folder)
-    assert cluster.stdout is not None
-    address, out = cluster.stdout.readline().strip(), tmp_path / "out"
-    arguments = ("sweep", folder / "small.toml", "--out", out, "--executor", "ray", "--address", address)
-    code, printed, errors = finished(start(folder, *arguments))
-    assert (code, errors) == (0, "")
-    assert re.search(r"made now +7", printed)
-    assert runs_in(out) == runs_in(undisturbed)
-    assert _mentions(ray_folder)
-    cluster.communicate("\n", timeout=300)
-
-
 @pytest.mark.parametrize(
     ("number", "to_all", "code"),
     [
@@ -396,6 +371,8 @@ def test_a_finished_sweep_is_left_as_it_is_and_resumed_only_on_request(made: Pat
     assert (outcome.done, outcome.skipped) == (0, 2)
     with pytest.raises(InputError, match="holds this sweep already; continue it with --resume"):
         run_sweep(tiny, made)
+    with FolderLock(made), pytest.raises(InputError, match="in use by process"):
+        run_sweep(tiny, made, resume=True)
     assert everything_in(made) == before
 
 
@@ -452,12 +429,6 @@ def test_an_edited_or_damaged_manifest_is_refused(made: Path, tiny: Sweep) -> No
                 use(made)
     path.write_text(whole)
     assert len(load_runs(made)) == 2
-
-
-def test_a_sweep_in_use_is_refused(made: Path, tiny: Sweep) -> None:
-    with FolderLock(made), pytest.raises(InputError, match="in use by process"):
-        run_sweep(tiny, made, resume=True)
-    assert run_sweep(tiny, made, resume=True).skipped == 2
 
 
 def test_damaged_and_foreign_run_files_are_named_with_the_remedy(made: Path, tiny: Sweep) -> None:
@@ -524,6 +495,7 @@ def test_runs_lost_with_a_node_are_made_elsewhere_and_what_ray_says_stays_out_of
         assert process.poll() is None
         cluster.kill_second()
         printed, errors = process.communicate(timeout=300)
+        check_ray(cluster.address)  # it is left running
     assert process.returncode == 0, errors
     summary = json.loads(printed)
     assert (summary["done"], summary["failed"], summary["complete"]) == (7, [], True)

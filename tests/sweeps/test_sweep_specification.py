@@ -141,7 +141,7 @@ def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path)
         ("algorithms = [{name = 'fed-ucbvi', delta = 2}]", r"algorithms\[0\]: delta must be a number in \(0, 1\)"),
         (
             "algorithms = [{name = 'fed-ucbvi', strict = 'maybe'}]",
-            r"algorithms\[0\]: strict of fed-ucbvi must be true or false",
+            r"algorithms\[0\]: strict must be true or false",
         ),
         ("algorithms = [{name = 'fed-ucbvi', label = 3}]", r"algorithms\[0\]: the label must be text"),
         ("algorithms = []", r"grid\[1\]\.algorithms: is empty; give at least one"),

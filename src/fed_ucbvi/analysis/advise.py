@@ -52,8 +52,6 @@ class Problem:
         agents_test: whether agents differ, where episodes of several were played.
         reward_spread: the standard deviation of the reward at a pair, as a share of the range: the largest, or where
             episodes were played the root mean square over visits.
-        eps_p: heterogeneity of the kernels.
-        eps_r: heterogeneity of the rewards.
         price: what agents lose an episode by sharing one policy.
         own: what they get an episode by their own best policies, on average.
         bins: for each continuous dimension, where the environment was made finite by some.
@@ -85,15 +83,12 @@ class Advice:
     """What to run.
 
     Attributes:
-        algorithm: its name.
         options: its parameters that are not defaults.
         random_rewards: whether to say that rewards are random.
         together: whether to federate; False with one agent, and where one policy for all costs too much.
         episodes: for each agent, together or alone.
         bins_per_dimension: of continuous observations; None if there are none.
         memory: bytes of one agent's tables.
-        problem: what was known.
-        reasons: why, in sentences.
     """
 
     algorithm: str
@@ -167,7 +162,7 @@ def choose_parameters(
         known = _tried(environments, horizon, M, T, sample_episodes, false_alarms, seed)
     else:
         if {*given.values()} != {None}:
-            raise InputError("a federation brings its sizes along; give nothing else with it.")
+            raise InputError("a federation (--env) brings its sizes along; leave out states, actions and horizon.")
         known = _known(as_federation(problem))  # type: ignore[arg-type]
     return _advice(known, T, memory)
 

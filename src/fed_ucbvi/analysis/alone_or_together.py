@@ -57,7 +57,6 @@ class OwnModel:
     """Frequencies in place of probabilities.
 
     Attributes:
-        counts: what it was made of.
         n: ``(steps, S, A)``, visits.
         p: ``(steps, S, A, K)``, frequencies of next states.
         r: ``(steps, S, A, K)``, the mean reward given the next state.
@@ -240,13 +239,11 @@ class AgentAdvice:
     """What one agent should use.
 
     Attributes:
-        agent: its number.
         use: ``together`` (the shared policy), ``alone`` (its own plan) or ``blend``.
         policy: that policy, ``(H, S)``.
         shared_value: what the shared policy pays the agent an episode, estimated from its own counts.
         shared_error: the standard error of this estimate.
-        alone: what the agent's own plan pays more.
-        blend: what the blend pays more.
+        alone, blend: what the agent's own plan and the blend pay more.
         confidence: the multiplier of the own plan and of the blend; see :meth:`OwnModel.plan`.
         plans: the three policies, by name.
     """

@@ -147,12 +147,12 @@ def plan(
     M, T = agents, episodes
     if problem is not None:
         if (states, actions, horizon) != (None, None, None):
-            raise InputError("a federation brings its sizes along; leave out states, actions and horizon.")
+            raise InputError("a federation (--env) brings its sizes along; leave out states, actions and horizon.")
         known = as_federation(problem)
         S, A, H, M = known.states, known.actions, known.horizon, known.agents
         eps_p, eps_r = known.eps_p, known.eps_r
     elif states is None or actions is None or horizon is None:
-        raise InputError("a plan needs states, actions and horizon, or a federation.")
+        raise InputError("a plan needs states, actions and horizon, or a federation (--env).")
     else:
         S, A, H = states, actions, horizon
     bound = bounds.regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)

@@ -36,7 +36,6 @@ class Inspection(Tabled):
     """The result of :func:`inspect_federation`.
 
     Attributes:
-        federation: the federation itself.
         eps_p: the eps_p of Assumption 1 with which it was made.
         eps_p_least: the smallest eps_p for which Assumption 1 holds; at most ``eps_p``.
         eps_r: of Assumption 2.

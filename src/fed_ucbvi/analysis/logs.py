@@ -272,8 +272,6 @@ class CautiousPlan:
         upper: ``(H+1, S)``, what the best policy is worth at most, with probability ``1 - delta``.
         thin: ``(H, S)``, where the counts cannot tell that the policy's action is best: another one may be better.
         seen: ``(H, S)``, where the state was visited at all (at any step, if counts are over all steps).
-        delta: as given.
-        support: K.
     """
 
     policy: IndexArray

@@ -30,7 +30,6 @@ class PlayedEpisodes:
     """The episodes that were played.
 
     Attributes:
-        policy: what was played.
         original_returns: each episode's sum of rewards, in the environment's own units.
         lengths: how many steps each had; fewer than H where it terminated.
         own_value: what the policy is worth in the MDP of the agent that played; NaN where its table is unknown.

@@ -23,7 +23,7 @@ from fed_ucbvi.command_line.options import (
 from fed_ucbvi.command_line.outputs import print_result
 from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log
 from fed_ucbvi.core.errors import InputError, check_integer
-from fed_ucbvi.run_spec import ALGORITHM, NETWORK, OUTPUT, PROBLEM, RunSpec, algorithm_names
+from fed_ucbvi.run_spec import NETWORK, OUTPUT, PROBLEM, NodeTerms, RunSpec
 
 if TYPE_CHECKING:
     from fed_ucbvi.network.node import Node
@@ -41,6 +41,7 @@ def join(
     ),
     live: LiveOptions = fields(),
     connection: ConnectionOptions = fields(),
+    terms: NodeTerms = fields(),
     output: Output = fields("log_format as_json"),
     address: str = SERVER,
     patience: float = option(600.0, "SECONDS", "How long to look for a server that is away.", NETWORK),
@@ -48,13 +49,6 @@ def join(
         None, "FILE", "The signed policy of a run whose end this node has missed; or where it will be.", NETWORK
     ),
     first_agent: int = option(0, "I", "Number of the first of them, from 0.", PROBLEM),
-    algorithm: str | None = option(
-        *(None, "NAME|MODULE:ATTRIBUTE"),
-        "Take part in runs of this algorithm only; one that is not registered must be named.",
-        ALGORITHM,
-        default="any that is registered",
-        names=algorithm_names,
-    ),
     logs: Path | None = option(
         *(None, "FILE"),
         "Episodes recorded before the run (.csv, .parquet); they stay here, their counts are the first report.",
@@ -68,24 +62,9 @@ def join(
     advice: Path | None = option(
         None, "DIR", "Write here, at the end, which policy each agent should use: shared, own or a blend.", OUTPUT
     ),
-    send_trajectories: bool = option(False, "", "Agree to algorithms that send trajectories.", OUTPUT),
-    require_secure_sums: bool = option(False, "", "Take part only where the server learns sums over nodes.", OUTPUT),
-    least_episodes: int = option(
-        1, "N", "With secure sums: only if nodes with fewer new episodes do not count as contributors.", OUTPUT
-    ),
-    least_members: int = option(
-        3,
-        "N",
-        "With secure sums: only in sums of so many contributors; 3 and those that may be the server's.",
-        OUTPUT,
-    ),
     members: Path | None = option(
         None, "FILE", "Who counts as a contributor: a name, or the SHA-256 of a certificate, on each line.", OUTPUT
     ),
-    most_failures: int = option(
-        3, "N", "How often to send again what was not confirmed, in other company; 0 is strict.", OUTPUT
-    ),
-    no_rewards: bool = option(False, "", "Do not report the rewards of every round.", OUTPUT),
 ) -> None:
     """Join a federation with one or more agents and take part until the run is over."""
     import asyncio
@@ -112,7 +91,7 @@ def join(
         raise InputError("--live-kwargs, --reward-range and --horizon are for real environments (--live).")
     if live.live is not None and spec != RunSpec(agents=agents):
         raise InputError("--env, --env-option, --env-seed and --eps-p are for simulated agents, not for --live.")
-    if require_secure_sums and connection.insecure:
+    if terms.require_secure_sums and connection.insecure:
         raise InputError("--require-secure-sums needs certificates; an insecure federation cannot have them.")
     check_room(first_agent + agents)
     node = Node(
@@ -121,15 +100,9 @@ def join(
         first_agent,
         agents,
         state,
-        trajectories=send_trajectories,
-        algorithm=algorithm,
-        require_secure_sums=require_secure_sums,
-        least_episodes=check_integer("--least-episodes", least_episodes, at_least=1),
-        least_members=check_integer("--least-members", least_members, at_least=3),
         members=None if members is None else read_members(members),
-        most_failures=check_integer("--most-failures", most_failures),
-        rewards=not no_rewards,
         logs=logs,
+        **vars(terms),
     )
     about: dict[str, Any] = {"node": name, "agents": [first_agent, agents]}
     try:

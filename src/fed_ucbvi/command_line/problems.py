@@ -21,6 +21,7 @@ from fed_ucbvi.run_spec import AGENTS, OUTPUT, PROBLEM, RunSpec, algorithm_names
 
 if TYPE_CHECKING:
     from fed_ucbvi.analysis.forecast import Forecast, Promise
+    from fed_ucbvi.problem.federation import Federation
 
 BINS, SIZES = "Bins", "The problem, by its sizes"
 USUAL_EPS_P = 0.1
@@ -117,6 +118,15 @@ def inspect(
     print_table(as_json, figures, f"{figures['env']}: {figures['agents']:,} agents, {sizes}", rows)
 
 
+def _federation(spec: RunSpec) -> Federation | None:
+    """What --env names; None where the problem is given by its sizes."""
+    if spec.environment is not None:
+        return spec.make_federation()
+    if spec.environment_options:
+        raise InputError("--env-option needs --env.")
+    return None
+
+
 def advise(
     spec: RunSpec = fields("environment environment_options eps_p agents"),
     real: LiveOptions = fields(
@@ -139,32 +149,27 @@ def advise(
 
     if spec.environment is not None and real.live is not None:
         raise InputError("pass either --env (tables) or --live (an environment to try).")
-    if spec.environment is None and (spec.environment_options or spec.eps_p):
-        raise InputError("--env-option and --eps-p need --env.")
     if real.live is None and real.live_kwargs is not None:
         raise InputError("--live-kwargs needs --live.")
-    if spec.environment is not None:
-        if (states, actions, real.horizon) != (None, None, None):
-            raise InputError("--env brings its sizes along; leave out --states, --actions and --horizon.")
-        advice = fed_ucbvi.choose_parameters(spec.make_federation(), episodes=episodes, seed=seed)
-    else:
-        M = spec.agents or AGENTS
-        make = None if real.live is None else real.source().make
-        tried = [] if make is None else [make_live(make, i) for i in agent or sorted({0, M - 1})]
-        try:
-            advice = fed_ucbvi.choose_parameters(
-                tried or None,
-                states=states,
-                actions=actions,
-                horizon=real.horizon,
-                agents=M,
-                episodes=episodes,
-                sample_episodes=sample,
-                seed=seed,
-            )
-        finally:
-            for one in tried:
-                one.close()
+    if spec.environment is None and spec.eps_p:
+        raise InputError("--eps-p needs --env.")
+    federation, M = _federation(spec), spec.agents or AGENTS
+    make = None if real.live is None else real.source().make
+    tried = [] if make is None else [make_live(make, i) for i in agent or sorted({0, M - 1})]
+    try:
+        advice = fed_ucbvi.choose_parameters(
+            federation or tried or None,
+            states=states,
+            actions=actions,
+            horizon=real.horizon,
+            agents=M,
+            episodes=episodes,
+            sample_episodes=sample,
+            seed=seed,
+        )
+    finally:
+        for one in tried:
+            one.close()
     options = " ".join(f"--option {name}={str(value).lower()}" for name, value in advice.options.items())
     random = " --random-rewards" if advice.random_rewards else ""
     rows = [
@@ -189,28 +194,20 @@ def plan(
     as_json: bool = JSON,
 ) -> None:
     """Say what the theory promises at a setting: rounds, bytes, regret, and whether to federate."""
-    if spec.environment is not None:
-        if (states, actions, horizon, eps_r) != (None, None, None, None):
-            raise InputError(
-                "--env brings --states, --actions, --horizon and --eps-r along; leave them out, or pass them as "
-                "--env-option."
-            )
-        made = fed_ucbvi.plan(spec.make_federation(), episodes=spec.episodes, delta=delta)
-    elif states is None or actions is None or horizon is None:
-        raise InputError("plan needs the sizes, --states, --actions and --horizon, or else --env NAME.")
-    elif spec.environment_options:
-        raise InputError("--env-option needs --env.")
-    else:
-        made = fed_ucbvi.plan(
-            states=states,
-            actions=actions,
-            horizon=horizon,
-            agents=spec.agents or AGENTS,
-            episodes=spec.episodes,
-            eps_p=spec.eps_p or 0.0,
-            eps_r=eps_r or 0.0,
-            delta=delta,
-        )
+    federation = _federation(spec)
+    if federation is not None and eps_r is not None:
+        raise InputError("--env brings --eps-r along; leave it out, or pass it as --env-option eps_r=X.")
+    made = fed_ucbvi.plan(
+        federation,
+        episodes=spec.episodes,
+        states=states,
+        actions=actions,
+        horizon=horizon,
+        agents=spec.agents or AGENTS,
+        eps_p=spec.eps_p or 0.0,
+        eps_r=eps_r or 0.0,
+        delta=delta,
+    )
     title = (
         f"Fed-UCBVI with S = {made.states:,}, A = {made.actions:,}, H = {made.horizon:,}, M = {made.agents:,}, "
         f"T = {_large(made.episodes)}, eps_p = {made.eps_p:g}, eps_r = {made.eps_r:g}, delta = {made.delta:g}"

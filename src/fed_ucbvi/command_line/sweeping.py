@@ -22,9 +22,10 @@ from fed_ucbvi.run_spec import ALGORITHM_HELP, RunSpec, algorithm_names, environ
 
 if TYPE_CHECKING:
     from fed_ucbvi.engine.progress import ProgressCallback
-    from fed_ucbvi.paper.leaderboard import Row
     from fed_ucbvi.report.content import PageContent
+    from fed_ucbvi.results.run import Run
     from fed_ucbvi.sweeps.execution import SweepOutcome
+    from fed_ucbvi.sweeps.job import Job
     from fed_ucbvi.sweeps.specification import Sweep
 
 NAME = "NAME|MODULE:ATTRIBUTE"
@@ -237,13 +238,8 @@ def compare(
         grids = _elsewhere(grids, spec, 30_000 if episodes is None else episodes)
     elif (spec.agents, episodes, spec.environment_options) != (None, None, {}):
         raise InputError("--agents, --episodes and --env-option need --env.")
-    sweep = fed_ucbvi.Sweep(name="compare", grids=grids)
-    with tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder) / "sweep"
-        with _making_runs(lambda _: "nothing is saved") as report:
-            outcome = fed_ucbvi.run_sweep(sweep, kept, report=report)
-        runs = fed_ucbvi.load_runs(kept, complete=False)
-        summary = table1.tabulate(table_of((job, Trace.of(run)) for job, run in runs))
+    outcome, runs = _made(fed_ucbvi.Sweep(name="compare", grids=grids))
+    summary = table1.tabulate(table_of((job, Trace.of(run)) for job, run in runs))
     if spec.environment is not None:
         summary["claims"] = []  # the orderings are reported of the paper's settings
     _warn_of(outcome.failed)
@@ -321,7 +317,13 @@ def leaderboard(
         raise InputError(
             "--store and --jobs are about runs, and none are to be made; add --algorithm, --again or --quick."
         )
-    made = _rows(board.sweep(wanted), store, jobs) if wanted else []
+    made: list[comparison.Row] = []
+    if wanted:
+        outcome, runs = _made(board.sweep(wanted), store, jobs)
+        if outcome.failed:
+            id_, error = next(iter(outcome.failed.items()))
+            raise InputError(f"{len(outcome.failed)} of {outcome.runs} runs failed; run {id_}: {error}")
+        made = [comparison.Row.of(job, run) for job, run in runs]
     names = {row.algorithm for row in made}
     rows = board.in_order([row for row in rows if row.algorithm not in names] + made)
     if out is not None:
@@ -336,15 +338,13 @@ def leaderboard(
     print_result(as_json, content, f"{comparison.OVERALL_TEXT}\n\n{table}" if out is None else f"saved in {out}")
 
 
-def _rows(sweep: Sweep, store: Path | None, jobs: int | None) -> list[Row]:
-    from fed_ucbvi.paper.leaderboard import Row
-
+def _made(
+    sweep: Sweep, store: Path | None = None, jobs: int | None = None
+) -> tuple[SweepOutcome, list[tuple[Job, Run]]]:
+    """The runs of a sweep that did not fail; they are kept in ``store`` if there is one, and resumed from there."""
     again = "nothing is saved" if store is None else "finished runs are kept; run the command again"
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "runs" if store is None else store
         with _making_runs(lambda _: again) as report:
             outcome = fed_ucbvi.run_sweep(sweep, kept, jobs=jobs, resume=True, report=report)
-        if outcome.failed:
-            id_, error = next(iter(outcome.failed.items()))
-            raise InputError(f"{len(outcome.failed)} of {outcome.runs} runs failed; run {id_}: {error}")
-        return [Row.of(job, run) for job, run in fed_ucbvi.load_runs(kept)]
+        return outcome, fed_ucbvi.load_runs(kept, complete=False)

@@ -6,8 +6,8 @@ A frozen dataclass declares each parameter once, in the type of its field::
     delta: Probability = 0.05
     iota: NonNegative | None = None
 
-:func:`converted` reads a text by that, :func:`check_parameters` holds values to it, and :func:`parameter_help` reads
-it, with the help texts from the ``Args`` of the docstring.
+:func:`converted` reads a value or its text by that, :func:`check_parameters` holds values to it, and
+:func:`parameter_help` reads it, with the help texts from the ``Args`` of the docstring.
 """
 
 from __future__ import annotations
@@ -105,30 +105,24 @@ def check_value(name: str, value: Any, hint: Any) -> Any:
 
 
 def converted(name: str, value: Any, hint: Any) -> Any:
-    """A value, or the text of one, in an annotated type.
+    """A value, or the text of one, in an annotated type, or raise unless it fits.
 
-    These are bool, int, float, str, Path, None, Literal and unions of them; texts of other types are JSON.
+    Texts are read for bool, int, float, str, Path, None, Literal and unions of them; those of other types are JSON.
 
     >>> converted("nu", "none", float | None), converted("nu", "1e3", float | None), converted("strict", "yes", bool)
     (None, 1000.0, True)
     >>> converted("nu", 3, float | None), converted("n", 3.0, int)
     (3.0, 3)
     """
+    if isinstance(value, str) and hint is not None:
+        value = _read(name, value, hint)
+    return check_value(name, value, hint)
+
+
+def _read(name: str, text: str, hint: Any) -> Any:
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     plain = [_parts(one)[0] for one in (typing.get_args(hint) if union else (hint,))]
     kinds = [str if typing.get_origin(one) is Literal else one for one in plain]  # texts stand for choices
-    if bool in kinds and not isinstance(value, bool | str):
-        raise InputError(f"{name} must be true or false, got {value!r}.")
-    if isinstance(value, bool) or hint is None:
-        return value
-    if isinstance(value, int | float):
-        if int in kinds and float(value).is_integer():
-            return int(value)
-        return float(value) if float in kinds else value
-    return _read(name, value, kinds) if isinstance(value, str) else value
-
-
-def _read(name: str, text: str, kinds: list[Any]) -> Any:
     word = text.lower()
     if type(None) in kinds and word in NONE:
         return None

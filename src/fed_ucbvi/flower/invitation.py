@@ -134,7 +134,7 @@ async def _accept(invitation: Invitation, settings: NodeSettings, key: bytes) ->
         first,
         agents,
         None if settings.state is None else Path(settings.state) / invitation.run,
-        trajectories=settings.send_trajectories,
+        send_trajectories=settings.send_trajectories,
         algorithm=settings.algorithm,
     )
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:

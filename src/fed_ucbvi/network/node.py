@@ -48,7 +48,7 @@ from fed_ucbvi.network.transcript import NOBODY
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.round_record import EVALUATING
-from fed_ucbvi.run_spec import MIN_NODES, RunSpec
+from fed_ucbvi.run_spec import NodeTerms, RunSpec
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -90,8 +90,8 @@ def key_of(start: messages.Start) -> str:
 
 
 @dataclasses.dataclass(eq=False)
-class Node:
-    """One node of the federation.
+class Node(NodeTerms):
+    """One node of the federation; code that is not registered runs only if :attr:`algorithm` names it.
 
     Args:
         name: as in its certificate.
@@ -99,15 +99,7 @@ class Node:
         first_agent: the number of its first agent in the federation.
         agents: how many it hosts.
         folder: where it keeps its agents' counters; without one a node that is killed cannot come back.
-        trajectories: agree to run algorithms whose published form sends trajectories to the server.
-        algorithm: take part in runs of this one only. Without it the node runs any registered algorithm. It never
-            runs code that is not registered just because a server names it.
-        require_secure_sums: take part only where the server learns sums over nodes.
-        least_episodes: under secure sums, only where nodes with fewer new episodes do not count as contributors.
-        least_members: likewise, only in sums of so many contributors.
         members: names, or fingerprints of certificates, of the nodes that count as contributors; None: all.
-        most_failures: how often in a run it sends again, in other company, what was not confirmed.
-        rewards: tell what every round paid; where its episodes began is told in any case.
         logs: episodes that were recorded before the run, as :func:`~fed_ucbvi.counts_from_logs` takes them.
     """
 
@@ -117,17 +109,11 @@ class Node:
     agents: int
     folder: Path | None = None
     _: dataclasses.KW_ONLY
-    trajectories: bool = False
-    algorithm: str | None = None
-    require_secure_sums: bool = False
-    least_episodes: int = 1
-    least_members: int = MIN_NODES
     members: Collection[str] | None = None
-    most_failures: int = 3
-    rewards: bool = True
     logs: Any = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_room(self.agents)
         self._environments = (
             self.source.check(self.first_agent, self.agents) if isinstance(self.source, LiveSource) else None
@@ -240,7 +226,7 @@ class Node:
         check_room(self.agents, 8 * S * A * H)
         self._make_party(welcome, spec, algorithm)
         self._questions = QueryGuard(self._algorithm, self._plan.setting, self.agents)
-        if self._algorithm.sends_trajectories and not self.trajectories:
+        if self._algorithm.sends_trajectories and not self.send_trajectories:
             raise InputError(
                 f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, pass "
                 "--send-trajectories."
@@ -427,7 +413,7 @@ class Node:
         episodes = counted, int(owed.starts.sum()) // self.agents
         if now.ready is None or (now.ready.episodes, now.ready.uncredited) != episodes:
             since = now.since[COUNTS], now.since[REWARDS]
-            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=self.rewards)
+            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=not self.no_rewards)
             if start.missed and self._sent.may_deny(start.missed, start.missed_roster):
                 ready = replace(ready, denial=self._credentials.denial(start.missed, start.missed_roster))
             now.ready = ready
@@ -463,7 +449,7 @@ class Node:
         now = self._in_play(query.round, stopped=True)
         if self._plan.secure_sums:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
-        rewards = (self._told(now, tell=self.rewards),) if query.rewards else ()
+        rewards = (self._told(now, tell=not self.no_rewards),) if query.rewards else ()
         alone = query.rewards and query.exchange == messages.REWARDS_ALONE and not query.arrays
         own = () if alone else self._own_report(query.arrays, self._questions.exchange_of(query))
         self._questions.check(query, (*own, *rewards))
@@ -495,7 +481,7 @@ class Node:
             if roster.counts:
                 own[COUNTS] = self._own_report((), 0)
             if roster.rewards:
-                tell = self.rewards and self._company.tells_rewards(roster)
+                tell = not self.no_rewards and self._company.tells_rewards(roster)
                 own[REWARDS] = (self._told(now, tell=tell),)
             failures = self._sent.failures
             self._sent.check(roster, own, self._credentials.authority)

@@ -113,9 +113,7 @@ class Sweep:
     * ``env_seed``: the environments' seed; ``"seed"`` draws each run's environment from the run's own seed;
     * ``driver``: how the data are collected.
 
-    Attributes:
-        name: what the sweep is called.
-        grids: its grids, with all defaults filled in.
+    :attr:`grids` has all defaults filled in.
     """
 
     def __init__(self, recorded: bool = False, code: Collection[str] | None = None, /, **content: Any) -> None:
