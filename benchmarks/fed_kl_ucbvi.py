@@ -1,6 +1,6 @@
 """Fed-KL-UCBVI beside the published algorithm: the tables of docs/kl.md.
 
-    python benchmarks/fed_kl_ucbvi.py regret      # regret and rounds on nine environments
+    python benchmarks/fed_kl_ucbvi.py regret      # regret and rounds on eight environments
     python benchmarks/fed_kl_ucbvi.py agents      # GridWorld against the number of agents
     python benchmarks/fed_kl_ucbvi.py rounds      # regret and rounds with longer rounds
     python benchmarks/fed_kl_ucbvi.py seeds       # the worst of a thousand seeds, T = 3,000,000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
-from federation_processes import Party
+from federation_processes import SERVER, Parties, Party
 from network import federate
 from repository import ROOT
 
@@ -70,29 +68,16 @@ def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path
     problem = ("--env", "synthetic", *(part for name in sizes for part in ("--env-option", f"{name}={sizes[name]}")))
     listen = ("--insecure", "--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port"))
     more = ("--algorithm", "fed-kl-ucbvi", "--agents", "3", "--episodes", "10000000000", "--json")
-    server = Party("serve", *listen, *problem, "--checkpoint", str(tmp_path / "server"), *more)
-    nodes = {}
-    try:
-        wait(server, (tmp_path / "port").exists)
-        address = f"127.0.0.1:{(tmp_path / 'port').read_text().strip()}"
+    with Parties(tmp_path) as parties:
+        parties.begin(SERVER, "serve", *listen, *problem, "--checkpoint", str(tmp_path / "server"), *more)
         for first, agents in ((0, 2), (2, 1)):
             own = ("--name", f"node-{first}", "--first-agent", str(first), "--agents", str(agents))
             state = ("--state", str(tmp_path / f"node-{first}"))
-            nodes[first] = Party("join", address, "--insecure", *own, *state, *problem)
-        wait(server, lambda: "takes part from this round on" in server.words())
-        leaving = Party("leave", address, "--insecure", "--name", "node-2", "--json")
+            parties.begin(f"node-{first}", "join", parties.address, "--insecure", *own, *state, *problem)
+        parties.wait(lambda: "takes part from this round on" in parties.server.words(), "the node's first round")
+        leaving = Party("leave", parties.address, "--insecure", "--name", "node-2", "--json")
         assert leaving.end() == 0, leaving.words()
         assert json.loads("".join(leaving.said["stdout"]))["left"]
-        assert nodes[2].end() == 0
-        assert "left" in "".join(nodes[2].said["stdout"])
-    finally:
-        for party in (server, *nodes.values()):
-            party.kill()
+        assert parties.parties["node-2"].end() == 0
+        assert "left" in "".join(parties.parties["node-2"].said["stdout"])
     assert told("counts", tmp_path / "server", "--out", tmp_path / "counts.npz")["visits"] > 2 * 5 * 50
-
-
-def wait(server: Party, condition: Callable[[], bool]) -> None:
-    """Until it holds, while the server lives."""
-    while not condition():
-        assert server.process.is_alive(), server.words()
-        time.sleep(0.05)

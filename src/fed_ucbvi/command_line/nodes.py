@@ -22,7 +22,7 @@ from fed_ucbvi.command_line.options import (
 )
 from fed_ucbvi.command_line.outputs import print_result
 from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log
-from fed_ucbvi.core.errors import InputError, check_integer
+from fed_ucbvi.core.errors import InputError, check_integer, check_number
 from fed_ucbvi.run_spec import NETWORK, OUTPUT, PROBLEM, NodeTerms, RunSpec
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fed_ucbvi.results.policy import LearntPolicy
 
 ADVICE = "advice.json"
-DAYS = option(365.0, "N", "How long they are valid.")
+DAYS, MAX_DAYS = option(365.0, "N", "How long they are valid."), 36_525
 HOST = option(None, "HOST", "A name or address by which nodes reach the server; may be repeated.")
 
 
@@ -78,6 +78,7 @@ def join(
     from fed_ucbvi.network.sources import check_room
     from fed_ucbvi.results.policy import check_policy_file
 
+    check_number("patience", patience, at_least=0)
     agents, name = spec.agents or 1, str(connection.name)
     server = connection.server(address)
     check_integer("--first-agent", first_agent)
@@ -156,6 +157,7 @@ def leave(
 
     if out is not None:
         check_policy_file(out)
+    check_number("patience", patience, at_least=0)
     name, server = str(connection.name), connection.server(address)
     with interruptible():
         policy, lines = _keep_policy(asyncio.run(leave_run(name, server, patience=patience)), out)
@@ -268,7 +270,7 @@ def certs(
         raise InputError("nothing to do: name a --server, a --node or whom to --revoke.")
     if host and server is None:
         raise InputError("--host belongs to a server's certificate; name the --server.")
-    _check_days(days)
+    check_number("days", days, above=0, at_most=MAX_DAYS)
     written = []
     if server is not None or node:
         written = certificates.make_certificates(out, server=server, hosts=host or (), nodes=node or (), days=days)
@@ -308,15 +310,10 @@ def sign(
 
     if host and not server:
         raise InputError("--host belongs to a server's certificate; pass --server.")
-    _check_days(days)
+    check_number("days", days, above=0, at_most=MAX_DAYS)
     asked = read_request(request_file.read_bytes())
     written = sign_request(out, asked, server=server, hosts=host or (), days=days, renew=renew)
     _print_written(written, asked.name, asked.fingerprint, as_json)
-
-
-def _check_days(days: float) -> None:
-    if days <= 0:
-        raise InputError(f"days must be above 0, got {days:g}.")
 
 
 def _print_written(written: Sequence[Path], name: str, fingerprint: str, as_json: bool) -> None:
