@@ -253,7 +253,7 @@ class NodeTerms:
         3, "N", "How often to send again what was not confirmed, in other company; 0 is strict.", OUTPUT
     )
     no_rewards: bool = flag(
-        False, "", "Do not report the rewards of every round; where its episodes began is reported.", OUTPUT
+        False, "", "Do not report the rewards of every round; where episodes began is reported in any case.", OUTPUT
     )
 
     def __post_init__(self) -> None:

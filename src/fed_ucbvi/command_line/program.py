@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn
 
 import typer
@@ -77,7 +77,9 @@ def write_log(how: str, level: int) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(True)
-    sys.excepthook = _log_exception
+    sys.excepthook = lambda kind, error, trace: log.critical(
+        "the program has failed: %s", error, exc_info=(kind, error, trace)
+    )
 
 
 def writes_json() -> bool:
@@ -95,11 +97,6 @@ def say(text: str, level: int = logging.INFO) -> None:
 
 def _json_handlers() -> list[logging.Handler]:
     return [handler for handler in logging.getLogger().handlers if isinstance(handler.formatter, JsonLines)]
-
-
-def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Log an uncaught exception, in place of Python's own traceback."""
-    log.critical("the program has failed: %s", error, exc_info=(kind, error, trace))
 
 
 class Interruption:

@@ -150,6 +150,8 @@ def counts(
     A log has the columns episode, step, state, action, reward and next_state. That whoever acted knew more than the
     logged state (confounding) is not detected.
     """
+    from fed_ucbvi.results.policy import LearntPolicy
+
     options.load_code(code)
     rewards = low_and_high("--reward-range", reward_range)
     if (folder is None) == (from_logs is None):
@@ -161,7 +163,12 @@ def counts(
     else:
         how = {"stationary": over_all_steps, "random_rewards": spec.random_rewards}
         found = fed_ucbvi.counts_from_logs(from_logs, spec.sizes, reward_range=rewards, **how)
-    planned = None if plan is None else _planned(found, spec.sizes, plan, Units.spanning(*rewards))
+    planned: dict[str, Any] | None = None
+    if plan is not None:
+        made = fed_ucbvi.plan_from_counts(found, None if spec.sizes is None else spec.sizes[2])
+        about = {"name": "logs", **Units.spanning(*rewards).description()}
+        LearntPolicy(made.policy, found.visits.shape[2], about, float("nan")).save(plan)
+        planned = made.summary()
     found.save(out)
     steps, S, A = found.visits.shape
     visits = int(found.visits.sum())
@@ -176,16 +183,6 @@ def counts(
             f"the best action is certain at {planned['certain']:,} of {planned['seen']:,} steps and states seen",
         ]
     print_result(as_json, content, *lines)
-
-
-def _planned(found: CountTable, sizes: tuple[int, int, int] | None, path: Path, units: Units) -> dict[str, Any]:
-    """Write the policy with the best value guaranteed by counts; its figures."""
-    from fed_ucbvi.results.policy import LearntPolicy
-
-    made = fed_ucbvi.plan_from_counts(found, None if sizes is None else sizes[2])
-    about = {"name": "logs", **units.description()}
-    LearntPolicy(made.policy, found.visits.shape[2], about, float("nan")).save(path)
-    return made.summary()
 
 
 def incumbent_at(name: str) -> PolicyLike:
