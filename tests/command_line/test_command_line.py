@@ -461,6 +461,8 @@ def test_plan_takes_an_environment_for_its_sizes() -> None:
         ("inspect --env gridwrld", "did you mean 'gridworld'?"),
         ("inspect --env gridworld --plot x.txt", "its name must end in .png, .svg, .pdf or .html"),
         ("inspect --env gridworld --eps-p 1", "eps_p must be a number in [0, 1)"),
+        ("advise --live CartPole-v1 --agent -1", "agent must be at least 0, got -1"),
+        ("bins CartPole-v1 --bins-of x=3 --out bins.json", "unknown continuous dimension 'x'. Known: 0, 1, 2, 3."),
         ("leave 127.0.0.1:1 --insecure --name a --patience inf", "patience must be a number, got inf"),
         ("join 127.0.0.1:1 --insecure --name a --patience nan", "patience must be a number, got nan"),
         ("certs --out certs --server hub --days 1e9", "days must be a number in (0, 36525]"),

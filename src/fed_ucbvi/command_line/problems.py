@@ -15,7 +15,7 @@ import fed_ucbvi
 from fed_ucbvi.command_line.options import JSON, REAL, LiveOptions, argument, fields, option
 from fed_ucbvi.command_line.outputs import print_json, print_rows, print_table, up_and_down, warn
 from fed_ucbvi.core import defaults
-from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.errors import InputError, check_choice, check_integer
 from fed_ucbvi.core.parameters import parameter_help, plain_docstring, whole_number
 from fed_ucbvi.run_spec import AGENTS, OUTPUT, PROBLEM, RunSpec, algorithm_names, environment_names, pairs
 
@@ -155,7 +155,7 @@ def advise(
         raise InputError("--eps-p needs --env.")
     federation, M = _federation(spec), spec.agents or AGENTS
     make = None if real.live is None else real.source().make
-    tried = [] if make is None else [make_live(make, i) for i in agent or sorted({0, M - 1})]
+    tried = [] if make is None else [make_live(make, check_integer("agent", i)) for i in agent or sorted({0, M - 1})]
     try:
         advice = fed_ucbvi.choose_parameters(
             federation or tried or None,
@@ -311,10 +311,12 @@ def bins(
     from fed_ucbvi.environments.gymnasium_making import make_live
 
     source = replace(real, live=live).source()
-    env = make_live(source.make, agent)
+    env = make_live(source.make, check_integer("agent", agent))
     try:
         usual = {one.name: bins for one in dimensions_of(env.observation_space) if not one.count}
         others = {name: whole_number(name, text) for name, text in pairs("--bins-of", bins_of or ()).items()}
+        for name in others:
+            check_choice("continuous dimension", name, usual)
         learnt = fed_ucbvi.learn_bins(
             env,
             episodes=episodes,
