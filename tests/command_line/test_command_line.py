@@ -146,7 +146,7 @@ def test_environments_and_algorithms_are_listed_with_parameters_and_defaults() -
     assert "horizon" in call("environments").stdout
     assert "synchronisation" in call("algorithms").stdout
     assert list(told("algorithms", "ucbvi")) == ["ucbvi"]
-    assert "did you mean 'gridworld'?" in refusal("environments", "gridwrld")
+    assert "did you mean 'gridworld'?" in refusal("environments", "synthetic", "gridwrld")
 
 
 # ------------------------------------------------------------------------------------------- what it refuses

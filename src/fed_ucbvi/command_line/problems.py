@@ -34,14 +34,14 @@ def environments(names: list[str] | None = argument("NAME", "Only these.", None)
     from fed_ucbvi.environments import REGISTRY, find_environment
 
     find = (lambda name: find_environment(name).made) if names else REGISTRY.__getitem__
-    _list(names or environment_names(), find, as_json)
+    _list(names, environment_names, find, as_json)
 
 
 def algorithms(names: list[str] | None = argument("NAME", "Only these.", None), as_json: bool = JSON) -> None:
     """List the algorithms, their rows of the paper's Table 1 and their parameters, which --option sets."""
     from fed_ucbvi.algorithms import find_algorithm
 
-    _list(names or algorithm_names(), find_algorithm, as_json)
+    _list(names, algorithm_names, find_algorithm, as_json)
 
 
 def describe(thing: Any) -> dict[str, Any]:
@@ -50,17 +50,17 @@ def describe(thing: Any) -> dict[str, Any]:
     return {"description": first, "parameters": [parameter._asdict() for parameter in parameter_help(thing)]}
 
 
-def _list(names: list[str], find: Callable[[str], Any], as_json: bool) -> None:
-    """Describe environments or algorithms by name; those of other packages that cannot be used are left out."""
+def _list(names: list[str] | None, known: Callable[[], list[str]], find: Callable[[str], Any], as_json: bool) -> None:
+    """Describe those of these names, or all but those of other packages that cannot be used."""
     described = {}
-    for name in names:
+    for name in names or known():
         try:
             found = find(name)
             described[name] = describe(found)
             if isinstance(found, type) and found.table is not None:  # type: ignore[attr-defined]
                 described[name]["table_1"] = found.table._asdict()  # type: ignore[attr-defined]
         except InputError as error:
-            if len(names) == 1:
+            if names:
                 raise
             warn(str(error))
     if as_json:
