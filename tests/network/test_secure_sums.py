@@ -645,4 +645,4 @@ def test_join_says_in_which_company_a_node_takes_part(certs: Path, tmp_path: Pat
     assert "enough" in refusal("join", "127.0.0.1:1", *own, *company)
     (node,) = made
     assert node.members == {"node-1", "ab" * 32}
-    assert (node.least_members, node.least_episodes, node.most_failures, node.rewards) == (4, 2, 0, False)
+    assert (node.least_members, node.least_episodes, node.most_failures, node.no_rewards) == (4, 2, 0, True)
