@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fed_ucbvi import FedUCBVI, chain, run
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper import reproduction, section5, tuned
 from fed_ucbvi.paper.experiment import Experiment, RunScale
 from fed_ucbvi.paper.judging import BOUNDS, ERROR, LOOKS, Majority, combine, majority
 from fed_ucbvi.paper.reproduction import ReproductionPlan, Runs
 from fed_ucbvi.report.content import Outcome, Verdict
 from fed_ucbvi.report.traces import Group, Traces
+from fed_ucbvi.results.statistics import student_interval
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 from made_up_runs import group, known, table, verdict_on
@@ -58,6 +61,48 @@ def test_a_look_decides_exactly_at_its_bound_and_seeds_after_it_do_not_count() -
         assert majority(enough) == Majority(True, bound, look)
         assert majority([not one for one in enough]) == Majority(False, look - bound, look)
         assert majority([*enough[:-1], False]).answer is None
+
+
+def failing(rng: np.random.Generator) -> FloatArray:
+    """One run in twelve fails and costs forty times as much: its mean is four times its median."""
+    return rng.lognormal(0, 0.1, 40) * np.where(rng.random(40) < 1 / 12, 40.0, 1.0)
+
+
+def heavy(rng: np.random.Generator) -> FloatArray:
+    """A tail so heavy that there is no mean."""
+    return np.asarray(1 + rng.pareto(0.9, 40))
+
+
+@pytest.fixture(scope="module")
+def real() -> FloatArray:
+    """Regrets of 80 real runs, of which one in twenty fails, because the bonus is too small."""
+    world, algorithm = chain(agents=2, seed=1), FedUCBVI(bonus_scale=0.02)
+    return np.array([run(algorithm, world, 500, seed=seed, progress=False).regret for seed in range(80)])
+
+
+@pytest.mark.parametrize("population", ["failing", "heavy", "real"])
+def test_wrong_verdicts_stay_at_their_rate_on_skewed_populations(population: str, real: FloatArray) -> None:
+    """2 000 experiments with the limit at the median, where half of all seeds say yes: the worst case of both sides.
+
+    A yes and a no are wrong at most 5 % of the time each; allowed are four standard errors more (p < 1e-4). Student's
+    interval of the mean, from five of the same runs, misses the mean far more often than its 5 %.
+    """
+    rng = np.random.default_rng(11)
+    draw: Callable[[np.random.Generator], FloatArray] = {
+        "failing": failing,
+        "heavy": heavy,
+        "real": lambda rng: real[rng.integers(len(real), size=40)] * rng.uniform(0.999, 1.001, 40),
+    }[population]
+    many = np.concatenate([draw(rng) for _ in range(2_000)])
+    limit, mean = np.median(many), np.mean(many)
+    samples = many.reshape(2_000, 40)
+    answers = [majority(flags).answer for flags in (samples <= limit).tolist()]
+    _, low, high = student_interval(samples[:, :5].T)
+    missed = int(((mean < low) | (mean > high)).sum())
+    allowed = 2_000 * ERROR + 4 * np.sqrt(2_000 * ERROR * (1 - ERROR))
+    assert answers.count(True) <= allowed
+    assert answers.count(False) <= allowed
+    assert missed > 2 * allowed
 
 
 def test_about_so_many_seeds_decide_as_are_said_to_be_needed() -> None:
