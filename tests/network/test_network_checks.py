@@ -191,15 +191,12 @@ Told = tuple[list[Any], int, Expected]
 
 @pytest.fixture
 def told() -> Told:
-    """What an honest node reports after its first round (n, paid, squares, moves), and what its server knows."""
+    """What an honest node reports after its first round (n, paid, squares, moves), which its server believes."""
     certain = random_federation(np.random.default_rng(7), 3, 3, 3, 4, own_rewards=True)
-    return reported(FedMVP(scale=0.001), certain.with_bernoulli_rewards())
-
-
-def test_an_honest_report_is_believed(told: Told) -> None:
-    arrays, length, expected = told
+    arrays, length, expected = reported(FedMVP(scale=0.001), certain.with_bernoulli_rewards())
     check_report(tuple(arrays), member(), length, expected)
     assert arrays[1].sum() > 0
+    return arrays, length, expected
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,8 @@ def incumbent() -> IndexArray:
     return policy
 
 
-def promised(**asked: Any) -> Promises | None:
-    wanted = {"incumbent": None, "loss": None, "until_gap": None, "return_range": None, **asked}
-    incumbent, loss, until_gap, ends = wanted.values()
-    return Promises.of(incumbent, loss, until_gap, SIZES, return_range=ends)
+def promised(incumbent: Any = None, loss: Any = None, until_gap: Any = None, **more: Any) -> Promises | None:
+    return Promises.of(incumbent, loss, until_gap, SIZES, **more)
 
 
 def promising(episodes: int, asked: dict[str, Any], **rules: Any) -> RunPlan:

@@ -180,33 +180,31 @@ def test_numbers_of_any_grouping_add_up_and_none_overflows() -> None:
     assert math.isnan(GRID.read(simulated + GRID.report(paid_by([1.5, 1.5], 2, 0, 0, 0))).deviation)
 
 
+STARTS = (3, 2, 0, 0)
+WRONG_STARTS = ([3, 1, 0, 0], [3, 3, 0, 0], [6, -1, 0, 0], [2**62, 2**62, 2**62, 2**62 + 5])
+
+
 @pytest.mark.parametrize(
     ("numbers", "says"),
     [
-        ([6, 0, 0, 0], "rewards of 6 episodes, where 5 were played"),
-        ([3, 0, 0, 0], "rewards of 3 episodes, where 5"),
-        ([-1, 0, 0, 0], "rewards of -1 episodes"),
-        ([5, -1, 0, 0], "outside"),
-        ([5, 21 << 40, 0, 0], "outside"),
-        ([5, 0, 4, 0], "squared rewards of 4 episodes"),
-        ([5, 0, 5, 81 << 40], "squared rewards of .* outside"),
-        ([5, 15 << 40, 5, 40 << 40], "less than the mean reward allows"),
-        ([5, 0, 0], "expected int64"),
+        ([6, 0, 0, 0, *STARTS], "rewards of 6 episodes, where 5 were played"),
+        ([3, 0, 0, 0, *STARTS], "rewards of 3 episodes, where 5"),
+        ([-1, 0, 0, 0, *STARTS], "rewards of -1 episodes"),
+        ([5, -1, 0, 0, *STARTS], "outside"),
+        ([5, 21 << 40, 0, 0, *STARTS], "outside"),
+        ([5, 0, 4, 0, *STARTS], "squared rewards of 4 episodes"),
+        ([5, 0, 5, 81 << 40, *STARTS], "squared rewards of .* outside"),
+        ([5, 15 << 40, 5, 40 << 40, *STARTS], "less than the mean reward allows"),
+        ([5, 0, 0, *STARTS], "expected int64"),
+        *(([0, 0, 0, 0, *starts], "do not add up to the 5 played") for starts in WRONG_STARTS),
     ],
 )
 def test_rewards_that_cannot_be_true_are_a_violation(numbers: list[int], says: str) -> None:
-    starts = [3, 2, 0, 0]
     assert GRID.bits == GRID.square_bits == 40
-    GRID.check(np.array([[5, 15 << 40, 5, 46 << 40, *starts]]), 5)
-    with pytest.raises(ViolationError, match=says):
-        GRID.check(np.array([[*numbers, *starts]]), 5)
-
-
-@pytest.mark.parametrize("starts", [[3, 1, 0, 0], [3, 3, 0, 0], [6, -1, 0, 0], [2**62, 2**62, 2**62, 2**62 + 5]])
-@pytest.mark.parametrize("some", [False, True])
-def test_starts_that_are_not_those_of_the_episodes_are_a_violation(starts: list[int], some: bool) -> None:
-    with pytest.raises(ViolationError, match="do not add up to the 5 played"):
-        GRID.check(np.array([[0, 0, 0, 0, *starts]]), 5, some=some)
+    GRID.check(np.array([[5, 15 << 40, 5, 46 << 40, *STARTS]]), 5)
+    for some in (False, True)[: 1 + ("add up" in says)]:
+        with pytest.raises(ViolationError, match=says):
+            GRID.check(np.array([numbers]), 5, some=some)
 
 
 UNITS = Units(-1.5, 5.0)

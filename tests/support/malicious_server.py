@@ -111,6 +111,14 @@ def _tells_without_pins(company: Company, roster: Roster) -> bool:
 _TELLS_REWARDS = Company.tells_rewards
 
 
+class Ghost(NamedTuple):
+    """A member that the server has invented."""
+
+    name: str
+    certificate: bytes
+    own: Credentials
+
+
 class Attacker:
     """The server of these nodes; in the folder ``certs`` are certificates, the authority's key included."""
 
@@ -155,10 +163,12 @@ class Attacker:
         self, name: str, first_agent: int, binding: bytes, number: int = 1, certs: Path | None = None
     ) -> Ghost:
         """Be a member oneself: with a certificate, new episodes and rewards that nobody has."""
-        ghost = Ghost(self, name, first_agent, TLSFiles.of(certs or self.certs, name))
-        ready = ghost.own.ready(number, binding, (EPISODES, EPISODES), (0, 0), rewards=True)
-        ghost.entry = self.signed[name] = RosterEntry(name, first_agent, 1, ghost.certificate, ready)
-        return ghost
+        files = TLSFiles.of(certs or self.certs, name)
+        own = Credentials(name, first_agent, 1, self.plan.run, files)
+        ready = own.ready(number, binding, (EPISODES, EPISODES), (0, 0), rewards=True)
+        certificate = der_of(files.certificate.read_bytes())
+        self.signed[name] = RosterEntry(name, first_agent, 1, certificate, ready)
+        return Ghost(name, certificate, own)
 
     def roster(self, number: int, names: Iterable[str], denials: Sequence[Denial] = ()) -> Roster:
         return make_roster(number, 0, [self.signed[name] for name in names], denials)
@@ -193,14 +203,6 @@ class Attacker:
         binding = self.signed[VICTIM].ready.binding
         ghosts = [self.invent(name, 4 + i, binding) for i, name in enumerate(GHOSTS)]
         return self.sum(self.roster(1, [*names, *GHOSTS]), *ghosts)
-
-
-class Ghost:
-    entry: RosterEntry
-
-    def __init__(self, server: Attacker, name: str, first_agent: int, files: TLSFiles) -> None:
-        self.name, self.certificate = name, der_of(files.read()[1])
-        self.own = Credentials(name, first_agent, 1, server.plan.run, files)
 
 
 def less(one: Message | None, other: Message | None) -> Message | None:

@@ -17,14 +17,12 @@ from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.increments import Support, increments_of, listed_counts
 from fed_ucbvi.core.errors import (
     InputError,
-    check_integer,
     check_number,
     check_positive_integer,
     printable,
 )
 from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
-from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.assurance import LOSS, Promises
 from fed_ucbvi.engine.extension import warm_setting
@@ -73,10 +71,8 @@ class RunPlan(FederationRules):
         super().__post_init__()
         for name in self.nodes or ():
             check_name(name)
-        M, T = self.setting.agents, self.setting.episodes
-        check_positive_integer("agents", M)
-        check_positive_integer("episodes", T, at_most=MAX_COUNT // M)
-        check_integer("seed", self.setting.seed, at_most=MAX_SEED)
+        M = self.setting.agents
+        check_positive_integer("episodes", self.setting.episodes, at_most=MAX_COUNT // M)
         check_number("eps_p", self.setting.eps_p, at_least=0, at_most=1)
         if not self.algorithm.stops_jointly:
             raise InputError(
