@@ -219,8 +219,7 @@ class Node(NodeTerms):
         known = hosted.federation
         if known is not None and known.reward_variances is not None and not spec.random_rewards:
             raise InputError(
-                "this node's rewards are random, and the server's run is one in which they are not; serve it with "
-                "--random-rewards."
+                "this node's rewards are random, those of the server's run are not; serve it with --random-rewards."
             )
         S, A, H = hosted.sizes
         check_room(self.agents, 8 * S * A * H)
@@ -228,8 +227,7 @@ class Node(NodeTerms):
         self._questions = QueryGuard(self._algorithm, self._plan.setting, self.agents)
         if self._algorithm.sends_trajectories and not self.send_trajectories:
             raise InputError(
-                f"{self._algorithm.name} sends trajectories to the server, and this node does not. If it may, pass "
-                "--send-trajectories."
+                f"{algorithm.name} sends trajectories to the server. If this node may, pass --send-trajectories."
             )
         if self.logs is not None:
             self._logs, self._logged = read_reported_logs(self.logs, hosted, self._plan)
@@ -290,11 +288,10 @@ class Node(NodeTerms):
         if spec.secure_sums and self._tls_files is None:
             raise InputError("secure sums need certificates; an insecure federation cannot have them.")
         for name in ("least_episodes", "least_members") if spec.secure_sums else ():
-            if getattr(spec, name) < (least := getattr(self, name)):
-                flag = f"--{name.replace('_', '-')}"
+            has, least, flag = getattr(spec, name), getattr(self, name), f"--{name.replace('_', '-')}"
+            if has < least:
                 raise InputError(
-                    f"the server's run has {flag} {getattr(spec, name)}, this node wants {least} or more; serve it "
-                    f"with {flag} {least}."
+                    f"the server has {flag} {has}, this node wants {least} or more; serve it with {flag} {least}."
                 )
 
     def answer(self, message: messages.Down) -> messages.Up | None:

@@ -275,10 +275,9 @@ class NetworkRound:
     async def _roster(self, parts: Sequence[str]) -> Roster | None:
         """Those that are there and ready; None if fewer than it takes have new episodes."""
         plan, registry = self.plan, self._registry
-        if len(registry.active) < plan.least_members:
+        if (active := len(registry.active)) < plan.least_members:
             raise FederationStoppedError(
-                f"secure sums need {plan.least_members} nodes, and {len(registry.active)} take part; finished rounds "
-                "are kept."
+                f"secure sums need {plan.least_members} nodes, and {active} take part; finished rounds are kept."
             )
         for part in parts:
             new = [self._new_episodes(one, part) + self.lengths.get(one.name, 0) for one in registry.present]

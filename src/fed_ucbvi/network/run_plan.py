@@ -34,8 +34,6 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import PolicyLike, policy_table
 from fed_ucbvi.run_spec import AGENTS_SERVED, FederationRules, RunSpec
 
-TOLD = ("collection", "secure_sums", "least_episodes", "least_members")
-"""Fields of the spec that nodes are told as they are."""
 MAX_NUMBERS = 1 << 22
 """Transition counts in a report, so that a message has at most 32 MiB of them."""
 
@@ -108,8 +106,7 @@ class RunPlan(FederationRules):
     def _check_bins(self, bins: Bins) -> None:
         if not self.live:
             raise InputError(
-                "bins are for nodes with real environments, which cannot play in lockstep; serve with --collection "
-                "live."
+                "bins are for real environments, which cannot play in lockstep; serve with --collection live."
             )
         s, own = self.setting, (bins.states + 1, bins.number_of_actions, bins.horizon)
         if (s.states, s.actions, s.horizon) != own:
@@ -200,13 +197,13 @@ class RunPlan(FederationRules):
 
     def welcome(self) -> Welcome:
         """What a node is told: of the spec what concerns it, and what follows from the rest."""
-        s = self.setting
+        s, rules = self.setting, ("collection", "secure_sums", "least_episodes", "least_members")
         spec = {
             "algorithm": algorithm_name(self.algorithm),
             "parameters": parameters_of(self.algorithm),
             "sizes": [s.states, s.actions, s.horizon],
             **{name: getattr(s, name) for name in ("agents", "episodes", "seed", "random_rewards")},
-            **{name: getattr(self, name) for name in TOLD},
+            **{name: getattr(self, name) for name in rules},
             "return_range": None if self.promises is None else self.promises.return_range,
         }
         told = json.dumps(spec, sort_keys=True).encode()

@@ -131,8 +131,7 @@ class LiveSource:
                 )
             if self.reward_range is not None and bins.reward_range is not None:
                 raise InputError(
-                    f"the server's bins bring the range of rewards along, {bins.reward_range}; leave out "
-                    "--reward-range."
+                    f"the server's bins bring their range of rewards, {bins.reward_range}; leave out --reward-range."
                 )
             make, name, rewards = partial(_finite, self.make, bins), f"{name} {bins.digest}", bins.reward_range
         units = live_units(rewards or self.reward_range)
