@@ -228,7 +228,7 @@ class Member:
     reports: dict[int, Message] = field(default_factory=dict)
     stream: NodeStream | None = None
     certificate: bytes = b""
-    ready: messages.Ready | None = None
+    ready: messages.RosterEntry | None = None
     missed: int = 0
     missed_roster: str = ""
     before: int = 0

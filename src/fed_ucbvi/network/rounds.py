@@ -37,9 +37,6 @@ from fed_ucbvi.network.secure_sums import summed
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-UNNAMED_AGENT = frozenset({-1})
-"""The request as the server sees it under secure sums: somebody made one."""
-
 
 class NetworkRound:
     """A round in progress.
@@ -50,7 +47,7 @@ class NetworkRound:
         first: episodes before it, where all agents stop together.
         lengths: episodes by node, once they have been played.
         end: for the record; its length is that of the node that played most.
-        requesters: the agents that requested a synchronisation; under secure sums :data:`UNNAMED_AGENT`, if any did.
+        requesters: the agents that requested a synchronisation, where the server is told.
         paid: what it paid, as far as nodes have said, and where its episodes began.
         sums: what reports add up to, where they are what is new: to the server, and to a planner.
         used: by part of a report the nodes of whom it was used, with the digest of their roster.
@@ -108,13 +105,13 @@ class NetworkRound:
         heard = [played.requests for name, played in answers.items() if played.played == self.lengths[name]]
         requests = [request for own in heard for request in own]
         if self.plan.secure_sums and asked:
-            self.end, self.requesters = self.end._replace(requests=1), UNNAMED_AGENT
+            self.end = self.end._replace(requests=1)
         elif requests:
             one = min(requests, key=lambda request: request.agent)
             step = one.step if one.step < horizon else -1
             self.end = RoundEnd(longest, len(requests), one.agent, step, one.state, one.action, one.rule)
             self.requesters = frozenset(request.agent for request in requests)
-        if self.number and not self.requesters:
+        if self.number and not self.end.requests:
             await self._settle()
 
     def start(self, member: Member, chunk: int) -> messages.ToMany:
@@ -141,8 +138,10 @@ class NetworkRound:
             expected = self._new_episodes(member, part) + (played.played if self.live else 0)
             if said != expected:
                 raise ViolationError(f"it says that {said} episodes are new, expected {expected}")
+        own = member.name, member.first_agent, member.agents, member.certificate
+        entry = messages.RosterEntry(*own, replace(ready, denial=b""))
         try:
-            self._authority.check(self.entry(member, ready), self.plan.run, self.number)
+            self._authority.check(entry, self.plan.run, self.number)
             if member.missed and ready.denial:
                 what = member.missed, bytes.fromhex(member.missed_roster)
                 denial = messages.Denial(member.name, *what, ready.denial, member.certificate)
@@ -151,17 +150,13 @@ class NetworkRound:
                 member.missed, member.missed_roster = 0, ""
         except InputError as error:
             raise ViolationError(str(error).rstrip(".")) from error
-        member.ready = ready
+        member.ready = entry
 
     def _new_episodes(self, member: Member, part: str) -> int:
         """Episodes before this round that no used sum has; before the first one, those of the logs."""
         if part == COUNTS and self.number == 0:
             return member.logged_episodes
         return member.episodes + member.before - member.used[part].episodes
-
-    def entry(self, member: Member, ready: messages.Ready) -> messages.RosterEntry:
-        bare = replace(ready, denial=b"")
-        return messages.RosterEntry(member.name, member.first_agent, member.agents, member.certificate, bare)
 
     # ------------------------------------------------------------------------------------------------ synchronisation
 
@@ -284,7 +279,7 @@ class NetworkRound:
             if sum(episodes >= plan.least_episodes for episodes in new) < plan.least_members:
                 return None
         await registry.ask_all(self._to_play(0, again=True))
-        entries = [self.entry(one, one.ready) for one in registry.present if one.ready is not None]
+        entries = [one.ready for one in registry.present if one.ready is not None]
         asked = {part: part in parts for part in PARTS}
         return make_roster(self.number, 0 if self.live else self.end.length, entries, registry.denials, **asked)
 
@@ -349,10 +344,8 @@ class NetworkRound:
 
         async def ask(member: Member, stream: NodeStream) -> Message | None:
             begun = stream.prepared == self.number
-            if entries is not None:
-                signed = None if member.ready is None else self.entry(member, member.ready)
-                if not begun or entries.get(member.name) != signed:
-                    return None  # it has come back since, and must say again that it is ready
+            if entries is not None and (not begun or entries.get(member.name) != member.ready):
+                return None  # it has come back since, and must say again that it is ready
             start = [] if begun else [self.start(member, 0)]
             stop = [] if begun and stream.stopped else [messages.Stop(self.number, self.lengths[member.name])]
             answer: Report | messages.Decline = await stream.ask([*start, *stop, to_all])
