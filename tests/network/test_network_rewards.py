@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, LiveFederation, Run, load_policy, run, synthetic
+from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, Run, load_policy, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.numbers import number
@@ -32,8 +32,8 @@ from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run_data import CallbackList, learning_curve
 from fed_ucbvi.trackers import results_of
-from gymnasium_problems import Corridors, TableEnv
-from network import Served, TLSByName, first_broadcast, make_nodes, tell
+from gymnasium_problems import Corridors
+from network import Served, TLSByName, first_broadcast, make_nodes
 from network import federate as run_to_the_end
 
 H, T, AGENTS = 4, 30, 3
@@ -211,24 +211,13 @@ UNITS = Units(-1.5, 5.0)
 PLAN = RunPlan(FedUCBVI(bonus_scale=0.1), Setting(4, 2, H, 2, 40, 0.0, 0), collection="live")
 
 
-def serve(plan: RunPlan, nodes: Sequence[Node], folder: Path | None = None) -> tuple[Run, LiveState, Metrics]:
-    """A run with a page and metrics."""
-    state, metrics = LiveState(Subject.of_plan(plan)), Metrics()
-
-    async def story() -> Run:
-        served = Served(plan, folder, on_round=CallbackList(state, metrics))
-        async with state.following(served.coordinator):
-            served.join(*nodes)
-            return (await served.finish()).run
-
-    return tell(story()), state, metrics
-
-
-def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None:
-    corridors = Corridors(initial=(1.0, 0.0, 0.0))
+async def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None:
+    corridors, state, metrics = Corridors(initial=(1.0, 0.0, 0.0)), LiveState(Subject.of_plan(PLAN)), Metrics()
     nodes = [Node(name, source(corridors), i, 1, tmp_path / name) for i, name in enumerate("ab")]
-    run, state, metrics = serve(PLAN, nodes, tmp_path / "kept")
-
+    served = Served(PLAN, tmp_path / "kept", on_round=CallbackList(state, metrics))
+    async with state.following(served.coordinator):
+        served.join(*nodes)
+        run = (await served.finish()).run
     run.save(tmp_path / "result")
     run.export_policy(tmp_path / "policy.json")
     policies = [load_policy(tmp_path / name) for name in ("result", "policy.json", f"kept/{POLICY_FILE}")]
@@ -258,15 +247,6 @@ def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None
     assert float(measured["fed_ucbvi_gap"]) == pytest.approx(own["gap"])
     again = Served(PLAN, tmp_path / "kept").server.outcome().run
     assert again.original_units == pytest.approx(own, nan_ok=True)
-
-
-def test_a_run_over_the_network_has_the_figures_of_one_in_one_process() -> None:
-    corridors = Corridors(initial=(1.0, 0.0, 0.0))
-    node = Node("a", source(corridors), 0, 2)
-    served, _, _ = serve(PLAN, [node])
-    live = LiveFederation(lambda i: TableEnv(noise=0.5), 2, H, (LOW, HIGH))
-    alone = run(PLAN.algorithm, live, 40, seed=0, progress=False)
-    assert served.original_units == pytest.approx(alone.original_units, nan_ok=True)
 
 
 async def test_nodes_whose_rewards_have_other_units_are_refused() -> None:
