@@ -390,8 +390,10 @@ def _row(
             agrees = low > 0.5 if outcome == "lower" else high < 0.5
             outcome = outcome if agrees else "undecided"
         for name, one in (("difference", difference), ("ratio", ratio)):
-            row |= {name: one.estimate, f"{name}_low": one.low, f"{name}_high": one.high}
-        row |= {"difference_median": difference.median, "ratio_of_medians": ratio.median, "outcome": outcome}
+            row |= {name: one.mean, f"{name}_low": one.low, f"{name}_high": one.high}
+        median, other = float(np.median(pairs.x)), float(np.median(pairs.y))
+        row |= {"ratio_of_medians": median / other if other else None, "outcome": outcome}
+        row["difference_median"] = difference.median
         row |= {"pairs": difference.seeds, "lower_in": difference.lower, "seeds_needed": difference.seeds_needed}
     return {name: None if isinstance(cell, float) and not math.isfinite(cell) else cell for name, cell in row.items()}
 

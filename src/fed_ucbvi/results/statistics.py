@@ -74,7 +74,7 @@ class PairedDifference(NamedTuple):
     ``lower`` says in how many pairs x is lower than y. For ``seeds_needed`` see the function of this name.
     """
 
-    estimate: float
+    mean: float
     low: float
     high: float
     median: float
@@ -93,15 +93,6 @@ class PairedDifference(NamedTuple):
         if self.decided:
             return "lower" if self.high < 0 else "higher"
         return "equal" if self.low == self.high == 0 else "undecided"
-
-
-class PairedRatio(NamedTuple):
-    """What :func:`paired_ratio` finds: the ratio of the means and its 95 % interval, and the ratio of the medians."""
-
-    estimate: float
-    low: float
-    high: float
-    median: float
 
 
 def student_quantile(freedom: int) -> float:
@@ -196,7 +187,7 @@ def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:
     """The mean of ``x - y`` over pairs (runs with the same seed), with Student's 95 % interval for paired samples.
 
     >>> found = paired_difference([3.0, 5.0, 4.0, 6.0], [1.0, 2.0, 3.0, 4.0])
-    >>> found.estimate, round(found.low, 2), round(found.high, 2), found.decided
+    >>> found.mean, round(found.low, 2), round(found.high, 2), found.decided
     (2.0, 0.7, 3.3, True)
     """
     a, b = _pairs(x, y)
@@ -209,7 +200,7 @@ def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:
     return PairedDifference(mean, low, high, float(np.median(apart)), int((a < b).sum()), n, needed)
 
 
-def paired_ratio(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedRatio:
+def paired_ratio(x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
     """The ratio of means, ``mean(x) / mean(y)``, over pairs (runs with the same seed) with its 95 % interval.
 
     The interval is Fieller's: all rho for which 0 lies in the paired interval of ``x - rho y``. These lie between the
@@ -217,22 +208,20 @@ def paired_ratio(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedRatio:
     covariances and ``k = t^2 / n``. It has no ends (infinities) where the mean of y may be 0, or for a single pair.
 
     >>> ratio = paired_ratio([3.0, 5.0, 4.0, 6.0], [1.0, 2.0, 3.0, 4.0])
-    >>> round(ratio.estimate, 2), round(ratio.low, 2), round(ratio.high, 2)
-    (1.8, 1.21, 6.55)
+    >>> [round(number, 2) for number in ratio]
+    [1.8, 1.21, 6.55]
     """
     a, b = _pairs(x, y)
-    n, mean_a, mean_b, median_b = len(a), float(a.mean()), float(b.mean()), float(np.median(b))
-    estimate = mean_a / mean_b if mean_b != 0 else math.nan
-    median = float(np.median(a)) / median_b if median_b != 0 else math.nan
-    if n == 1:
-        return PairedRatio(estimate, -math.inf, math.inf, median)
-    scale = student_quantile(n - 1) ** 2 / n
-    (aa, ab), (_, bb) = np.cov(a, b, ddof=1).tolist()
-    square, middle, rest = mean_b**2 - scale * bb, mean_a * mean_b - scale * ab, mean_a**2 - scale * aa
-    if square <= 0:
-        return PairedRatio(estimate, -math.inf, math.inf, median)
-    root = math.sqrt(max(0.0, middle**2 - square * rest))
-    return PairedRatio(estimate, (middle - root) / square, (middle + root) / square, median)
+    n, mean_a, mean_b = len(a), float(a.mean()), float(b.mean())
+    ratio = mean_a / mean_b if mean_b != 0 else math.nan
+    if n > 1:
+        scale = student_quantile(n - 1) ** 2 / n
+        (aa, ab), (_, bb) = np.cov(a, b, ddof=1).tolist()
+        square, middle, rest = mean_b**2 - scale * bb, mean_a * mean_b - scale * ab, mean_a**2 - scale * aa
+        if square > 0:
+            root = math.sqrt(max(0.0, middle**2 - square * rest))
+            return Estimate(ratio, (middle - root) / square, (middle + root) / square)
+    return Estimate(ratio, -math.inf, math.inf)
 
 
 def _pairs(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
