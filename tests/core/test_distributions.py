@@ -220,17 +220,11 @@ SIZES, SHARES = (10**9, 10**10, 10**12, 2**52, MAX_COUNT), (0.5, 0.3, 0.011, 0.7
 LARGE_BINOMIAL_CASES = [(n, p) for n in SIZES for p in SHARES]
 
 
-@given(n=st.integers(0, MAX_COUNT), p=st.floats(0, 1), seed=st.integers(0, 2**32))
-def test_binomial_draws_lie_between_zero_and_n(n: int, p: float, seed: int) -> None:
+@given(n=st.integers(0, MAX_COUNT), p=st.just(0.0) | st.just(1.0) | st.floats(0, 1), seed=st.integers(0, 2**32))
+def test_binomial_draws_lie_between_zero_and_n_and_are_certain_without_chance(n: int, p: float, seed: int) -> None:
     draws = drawn(fill_binomial, stream_for(1, 200, seed), 20, n, p)
-    assert draws.min() >= 0
-    assert draws.max() <= n
-
-
-@pytest.mark.parametrize("n", [0, 1, 5, 1000, MAX_COUNT])
-def test_binomial_draws_without_chance_are_certain(n: int) -> None:
-    for p, certain in ((0.0, 0), (1.0, n)):
-        assert drawn(fill_binomial, stream_for(1, 300), 10, n, p).tolist() == [certain] * 10
+    assert draws.min() >= (n if p == 1.0 else 0)
+    assert draws.max() <= (n if p > 0.0 else 0)
 
 
 # Hypergeometric --------------------------------------------------------------------------------------------------
@@ -396,14 +390,9 @@ def test_large_split_counts_vary_together_as_they_should(scale: int) -> None:
 def test_split_counts_add_up_and_never_exceed_what_there_was(data: st.DataObject, seed: int) -> None:
     sizes = st.integers(0, 20) | st.integers(0, MAX_COUNT // 8)
     counts = np.array(data.draw(st.lists(sizes, min_size=1, max_size=8)), dtype=np.int64)
-    sample = data.draw(st.integers(0, int(counts.sum())))
+    total = int(counts.sum())
+    sample = data.draw(st.just(0) | st.just(total) | st.integers(0, total))
     out = drawn(fill_split, stream_for(8, seed), (10, len(counts)), counts, sample)
     assert out.min() >= 0
     assert (out <= counts).all()
     assert out.sum(axis=1).tolist() == [sample] * 10
-
-
-def test_splitting_all_or_nothing_is_certain() -> None:
-    counts = np.array([3, 0, MAX_COUNT], dtype=np.int64)
-    for sample, left in ((int(counts.sum()), counts.tolist()), (0, [0, 0, 0])):
-        assert drawn(fill_split, stream_for(9), (1, 3), counts, sample).tolist() == [left]

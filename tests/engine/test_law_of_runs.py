@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,24 +27,15 @@ ALARM = 1e-4
 STANDARD_ERRORS = 4.0
 
 
-class Figures(NamedTuple):
-    """Final regret and number of rounds of several runs."""
-
-    regret: FloatArray
-    rounds: FloatArray
-
-
 def figures(
-    algorithm: FedUCBVI, federations: list[Federation], episodes: int, *, driver: str, first_seed: int
-) -> Figures:
-    """One run on each federation, with seeds ``first_seed``, ``first_seed + 1``, ..."""
+    algorithm: FedUCBVI, federations: list[Federation], episodes: int, driver: str = "auto", first_seed: int = 0
+) -> FloatArray:
+    """Final regret and rounds ``(2, n)`` of one run on each federation, with seeds from ``first_seed`` on."""
     results = [
         run(algorithm, federation, episodes, seed=first_seed + k, driver=driver, progress=False)
         for k, federation in enumerate(federations)
     ]
-    return Figures(
-        np.array([result.regret for result in results]), np.array([float(result.rounds) for result in results])
-    )
+    return np.array([(result.regret, result.rounds) for result in results], dtype=np.float64).T
 
 
 # ------------------------------------------------------------------------------------------ drivers agree in law
@@ -61,9 +52,9 @@ PROBLEMS: dict[str, tuple[Federation, int, int]] = {
 
 
 @cache
-def paper_runs(problem: str, driver: str) -> Figures:
+def paper_runs(problem: str, driver: str) -> FloatArray:
     federation, episodes, runs = PROBLEMS[problem]
-    return figures(FedUCBVI(), [federation] * runs, episodes, driver=driver, first_seed=FIRST_SEED[driver])
+    return figures(FedUCBVI(), [federation] * runs, episodes, driver, FIRST_SEED[driver])
 
 
 @pytest.mark.parametrize(("problem", "driver"), [(p, d) for p in PROBLEMS for d in ("counts", "auto")])
@@ -71,8 +62,8 @@ def paper_runs(problem: str, driver: str) -> Figures:
 def test_the_drivers_agree_in_law_on_the_papers_environments(problem: str, driver: str) -> None:
     """H0: same law of final regret (Kolmogorov-Smirnov) and of rounds (Mann-Whitney)."""
     mine, reference = paper_runs(problem, driver), paper_runs(problem, "episodes")
-    assert stats.ks_2samp(mine.regret, reference.regret).pvalue > ALARM
-    assert stats.mannwhitneyu(mine.rounds, reference.rounds).pvalue > ALARM
+    assert stats.ks_2samp(mine[0], reference[0]).pvalue > ALARM
+    assert stats.mannwhitneyu(mine[1], reference[1]).pvalue > ALARM
 
 
 # --------------------------------------------------------------------- an independent trial of the paper's algorithm
@@ -110,16 +101,16 @@ def test_gridworld_has_the_regret_and_rounds_of_the_independent_trial(
     """T = 30 000, individual kernels redrawn for each of 20 seeds."""
     seeds = range(20 if algorithm == FedUCBVI() else 8)
     federations = [gridworld(agents=agents, eps_p=eps_p, seed=k) for k in seeds]
-    mine = figures(algorithm, federations, 30_000, driver="auto", first_seed=0)
-    assert_near(mine.regret, *regret, REFERENCE_SEEDS)
-    assert_near(mine.rounds, *rounds, REFERENCE_SEEDS)
+    own_regret, own_rounds = figures(algorithm, federations, 30_000)
+    assert_near(own_regret, *regret, REFERENCE_SEEDS)
+    assert_near(own_rounds, *rounds, REFERENCE_SEEDS)
 
 
 @pytest.mark.full
 def test_a_million_episodes_by_counts_have_the_regret_of_the_independent_trial() -> None:
     """One run there, 10 here."""
-    mine = figures(FedUCBVI(), [gridworld(agents=20)] * 10, 10**6, driver="counts", first_seed=0)
-    assert_near(mine.regret, 316.7, 0.0, 1)
+    own_regret, _ = figures(FedUCBVI(), [gridworld(agents=20)] * 10, 10**6, "counts")
+    assert_near(own_regret, 316.7, 0.0, 1)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +122,9 @@ def test_synthetic_instances_have_regret_and_rounds_of_the_right_size(
 ) -> None:
     """T = 3000; the figures there are of one other random instance, so a factor of 1.5 is all that can be asked."""
     federations = [synthetic(agents=agents, eps_p=eps_p, seed=k) for k in range(10)]
-    mine = figures(FedUCBVI(), federations, 3000, driver="auto", first_seed=0)
-    assert regret / 1.5 < mine.regret.mean() < regret * 1.5
-    assert rounds / 1.5 < mine.rounds.mean() < rounds * 1.5
+    own_regret, own_rounds = figures(FedUCBVI(), federations, 3000)
+    assert regret / 1.5 < own_regret.mean() < regret * 1.5
+    assert rounds / 1.5 < own_rounds.mean() < rounds * 1.5
 
 
 # -------------------------------------------------------------------- stored runs on the very same MDPs
@@ -182,6 +173,6 @@ def test_runs_on_the_stored_mdps_have_the_stored_law_of_regret_and_rounds(patter
     """20 runs here; the spread of the few stored ones is taken to be at most ours."""
     runs_there = [stored(pattern.format(k)) for k in range(count)]
     federation, first = runs_there[0]
-    mine = figures(FedUCBVI(), [federation] * 20, len(first["regret"]), driver="auto", first_seed=0)
-    assert_near(mine.regret, float(np.mean([data["regret"][-1] for _, data in runs_there])), 0.0, count)
-    assert_near(mine.rounds, float(np.mean([len(data["comm_episodes"]) for _, data in runs_there])), 0.0, count)
+    own_regret, own_rounds = figures(FedUCBVI(), [federation] * 20, len(first["regret"]))
+    assert_near(own_regret, float(np.mean([data["regret"][-1] for _, data in runs_there])), 0.0, count)
+    assert_near(own_rounds, float(np.mean([len(data["comm_episodes"]) for _, data in runs_there])), 0.0, count)

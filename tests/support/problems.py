@@ -164,32 +164,27 @@ def reward_of(mdp: MDP, h: int, s: int, a: int) -> float:
     return float(mdp.rewards[h if mdp.rewards.shape[0] > 1 else 0, s, a])
 
 
-def paths_from(mdp: MDP, policy: IndexArray, h: int, s: int, *, last_successor: bool = False) -> list[Path]:
-    """All paths with positive probability from ``s`` at step ``h`` to the end of the episode.
-
-    With ``last_successor`` a path also names the state that follows the last step.
-    """
-    length = mdp.horizon - h + (1 if last_successor else 0)
+def paths_from(mdp: MDP, policy: IndexArray, h: int, s: int) -> list[Path]:
+    """All paths with positive probability from ``s`` at step ``h`` to the end of the episode."""
     found = []
-    for rest in itertools.product(range(mdp.states), repeat=length - 1):
+    for rest in itertools.product(range(mdp.states), repeat=mdp.horizon - h - 1):
         states = (s, *rest)
         steps = [
             row_of(mdp.kernel, h + j, here, int(policy[h + j, here])).get(there, 0.0)
             for j, (here, there) in enumerate(itertools.pairwise(states))
         ]
-        probability = math.prod(steps)
-        if probability > 0:
+        if (probability := math.prod(steps)) > 0:
             found.append(Path(probability, states))
     return found
 
 
-def all_paths(mdp: MDP, policy: IndexArray, *, last_successor: bool = False) -> list[Path]:
+def all_paths(mdp: MDP, policy: IndexArray) -> list[Path]:
     """All paths of an episode with positive probability, the first state drawn from ``mdp.initial``."""
     return [
         Path(start * path.probability, path.states)
         for s, start in enumerate(mdp.initial.tolist())
         if start > 0
-        for path in paths_from(mdp, policy, 0, s, last_successor=last_successor)
+        for path in paths_from(mdp, policy, 0, s)
     ]
 
 
@@ -213,11 +208,9 @@ def brute_force_occupancy(mdp: MDP, policy: IndexArray) -> FloatArray:
 
 def all_policies(mdp: MDP, first: int = 0) -> Iterator[IndexArray]:
     """Every deterministic policy ``[H,S]``; before step ``first`` it plays action 0."""
-    free = mdp.horizon - first
-    for choice in itertools.product(range(mdp.actions), repeat=free * mdp.states):
-        policy = np.zeros((mdp.horizon, mdp.states), dtype=np.int32)
-        policy[first:] = np.reshape(choice, (free, mdp.states))
-        yield policy
+    sets = np.ones((mdp.horizon, mdp.states, mdp.actions), dtype=np.bool_)
+    sets[:first, :, 1:] = False
+    return policies_in(sets)
 
 
 def dense_agents(federation: Federation) -> FloatArray:

@@ -347,10 +347,7 @@ def _play_ahead(
 
 
 class SimulatedReturns:
-    """The returns of a fleet's episodes under a policy, whose actions are sets.
-
-    The fleet is on doubled supports if rewards are random.
-    """
+    """The returns of episodes under a policy of sets; the fleet is on doubled supports if rewards are random."""
 
     def __init__(self, fleet: Fleet, federation: Federation) -> None:
         random = fleet.successors.shape[-1] > federation.successors.shape[-1]
