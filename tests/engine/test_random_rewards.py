@@ -41,7 +41,7 @@ from fed_ucbvi.sweeps.job import Job
 from gymnasium_problems import Corridors
 from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise
 from network import assert_same, federate, make_nodes
-from problems import random_dense_kernel, random_rows
+from problems import random_federation
 from runs import finished, interrupt_after, same_bits, without_cautions
 from saved_states import saved_in
 
@@ -53,21 +53,9 @@ def random_world(
 ) -> Federation:
     """A small federation with rewards of any variance, shared or ``own``."""
     rng = np.random.default_rng([13, seed])
-    S, A, H = 3, 2, 3
-    steps = 1 if stationary else H
-    tables = [random_dense_kernel(rng, S, A, steps=steps, zeros=0.3) for _ in range(agents + 1)]
-    means = rng.random((agents if own else 1, steps, S, A))
-    means[rng.random(means.shape) < 0.1] = 0.0
-    share = rng.choice([0.0, 0.5, 1.0], size=means.shape)
-    return Federation.mixture(
-        tables[0],
-        tables[1:],
-        eps_p,
-        rewards=means,
-        initial=random_rows(rng, (S,)),
-        horizon=H,
-        reward_variances=share * means * (1 - means),
-    )
+    world = random_federation(rng, agents, eps_p=eps_p, stationary=stationary, own_rewards=own)
+    share = rng.choice([0.0, 0.5, 1.0], size=world.rewards.shape)
+    return dataclasses.replace(world, reward_variances=share * world.rewards * (1 - world.rewards))
 
 
 # ------------------------------------------------------------------------------------------------- the problem

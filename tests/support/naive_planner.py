@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi import reference
 from fed_ucbvi.core.types import FloatArray, IndexArray
+from problems import policies_in
 
 
 class Model(NamedTuple):
@@ -56,8 +56,5 @@ def evaluate(model: Model, policy: IndexArray) -> FloatArray:
 
 def best_by_enumeration(model: Model) -> FloatArray:
     """``max_pi V^pi_1``, state by state, over all deterministic policies."""
-    H, S, A = model.r.shape
-    best = np.full(S, -np.inf)
-    for actions in itertools.product(range(A), repeat=H * S):
-        best = np.maximum(best, evaluate(model, np.array(actions).reshape(H, S))[0])
-    return best
+    policies = policies_in(np.ones(model.r.shape, dtype=np.bool_))
+    return np.asarray(np.max([evaluate(model, policy)[0] for policy in policies], axis=0))

@@ -113,7 +113,7 @@ class SimulatedRewards(ObservedRewards):
         self._written = self._everywhere[:0]
 
     def take(self, policy: PolicyArray, drawn: CountArray, visits: CountArray) -> CountArray:
-        """Take in a round's rewards; its transitions ``(m or 1, *cell, K)``, in a buffer that the next one writes to."""
+        """Take in a round's rewards; its transitions ``(m or 1, *cell, K)``, in a buffer that is used again."""
         cells, touched = self._everywhere, self._touched
         rows, K = len(self._folded), self._folded.shape[-1]
         folded = self._folded.reshape((rows, -1, K))
