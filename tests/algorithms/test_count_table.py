@@ -14,6 +14,7 @@ import pytest
 
 from fed_ucbvi.algorithms.count_table import FIRST_WIDTH, CountTable, mean_reward
 from fed_ucbvi.algorithms.exact_sums import Grid
+from fed_ucbvi.algorithms.increments import Support, listed_counts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, IndexArray, WordArray
 
@@ -78,15 +79,15 @@ def as_new_counts(rng: np.random.Generator, report: Report, sizes: Sizes, *, twi
     return rng.permutation(visited).astype(np.int32), successors, transitions, rewards
 
 
-def as_dense(report: Report, sizes: Sizes, grid: Grid) -> tuple[CountArray, CountArray]:
-    """As in messages: by next state, and rewards by words."""
+def as_message(report: Report, sizes: Sizes, grid: Grid) -> CountTable:
+    """What a server reads in a message: transitions by next state, and rewards by words."""
     C = np.zeros((*sizes, sizes.states), dtype=np.int64)
     Z = np.zeros((*sizes, grid.words), dtype=np.int64)
     for at, n in report.moves.items():
         C[at] = n
     for cell, total in report.paid.items():
         Z[cell] = divmod(total, 1 << grid.base)[::-1] if grid.words == 2 else (total,)
-    return C, Z
+    return listed_counts(Support.full(sizes), grid, C, Z)
 
 
 def assert_holds(table: CountTable, report: Report, sizes: Sizes) -> None:
@@ -151,12 +152,13 @@ def test_order_and_split_of_reports_do_not_change_a_bit() -> None:
 @pytest.mark.parametrize("grid", [ONE_WORD, TWO_WORDS])
 def test_a_message_adds_what_the_counts_by_slot_add(grid: Grid) -> None:
     for rng, sizes, reports in problems(3, 100):
-        by_slot, by_state = CountTable.empty(*sizes), CountTable.empty(*sizes)
+        by_slot, by_state = (CountTable.empty(*sizes, bits=grid.bits) for _ in range(2))
         for report in reports:
             by_slot = by_slot.plus(*as_new_counts(rng, report, sizes))
-            by_state = by_state.plus_dense(*as_dense(report, sizes, grid), grid)
+            by_state = by_state.merge(as_message(report, sizes, grid))
         assert same(by_slot, by_state)
-        assert np.array_equal(by_slot.dense(), as_dense(added(reports), sizes, grid)[0])
+        moves = added(reports).moves
+        assert all(by_slot.dense()[at] == moves[at] for at in np.ndindex(*sizes, sizes.states))
 
 
 def test_sums_of_rewards_beyond_one_word_are_those_of_pythons_integers() -> None:
@@ -169,7 +171,7 @@ def test_sums_of_rewards_beyond_one_word_are_those_of_pythons_integers() -> None
         if rng.random() < 0.5:
             table = table.plus(*as_new_counts(rng, wide, sizes))
         else:
-            table = table.plus_dense(*as_dense(wide, sizes, grid), grid)
+            table = table.merge(as_message(wide, sizes, grid))
         total = total + wide
     assert max(total.paid.values()) > 1 << 67
     assert_holds(table, total, sizes)
@@ -186,7 +188,6 @@ def test_means_of_rewards_are_rounded_up_to_the_grid() -> None:
 
 def fair_table(rng: np.random.Generator, sizes: Sizes, moves: Counter[Transition], *, by_slot: bool) -> CountTable:
     """Each move pays 0 or an amount, on 20 bits; with ``by_slot`` sums by next state and of squares are kept."""
-    table = CountTable.empty(*sizes, bits=20, by_slot=by_slot)
     C, R = np.zeros((2, *sizes, sizes.states), dtype=np.int64)
     W = np.zeros((*sizes, 2), dtype=np.int64)
     for at, number in moves.items():
@@ -194,8 +195,8 @@ def fair_table(rng: np.random.Generator, sizes: Sizes, moves: Counter[Transition
         times = int(rng.integers(0, n + 1))
         C[at], R[at] = n, times * rho
         W[at[:3]] += [times * rho**2, 0]
-    grid = Grid(20, 1, 60)
-    return table.plus_dense(C, R.sum(axis=3)[..., None], grid, R, W)
+    more = (R, W) if by_slot else ()
+    return listed_counts(Support.full(sizes), Grid(20, 1, 60), C, R.sum(axis=3)[..., None], *more)
 
 
 @pytest.mark.parametrize("by_slot", [False, True])

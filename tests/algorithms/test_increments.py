@@ -45,7 +45,7 @@ def test_listed_counts_are_those_of_the_dense_table(steps: int, tables: int) -> 
         again = increments_of(table, support, grid)
         assert np.array_equal(again.C, listed)
         assert np.array_equal(again.Z[0], rewards)
-        assert table.equals(CountTable.empty(*support.shape, bits=grid.bits).plus_dense(dense, rewards, grid))
+        assert table.equals(listed_counts(Support.full(support.shape), grid, dense, rewards))
 
 
 @pytest.mark.parametrize(("steps", "tables"), SHAPES)

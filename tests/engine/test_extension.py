@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import NOT_DECLARED, Counting, Setting
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.engine.checkpoint import load_counts, open_checkpoint
 from fed_ucbvi.engine.extension import extended_setting
@@ -279,9 +279,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         run(FedUCBVI(aggregation="uniform"), WORLD, 10, warm_start=counts)
     with pytest.raises(InputError, match="weights agents alike"):
         run(FedUCBVI(), WORLD.with_liars(0.4, "random", 1), 10, warm_start=counts)
-    moves = np.zeros((3, 3, 2, 3), dtype=np.int64)
-    moves[0, 0, 0, 2] = 5
-    narrow = CountTable.empty(3, 3, 2).plus_dense(moves, np.zeros((3, 3, 2, 1), dtype=np.int64), make_grid(1, 5, 3))
+    five = {"cells": np.zeros(1, np.int64), "seen": np.ones(1, np.int32), "successors": np.full(1, 2, np.int32)}
+    five |= {"transitions": np.full(1, 5), "rewards": np.zeros((1, 2), np.uint64)}
+    narrow = table_of_lists((3, 3, 2), 40, five)
     one_way = random_federation(np.random.default_rng(1), 2, 3, 2, 3)
     blocked = replace(one_way, successors=np.zeros_like(one_way.successors))
     with pytest.raises(

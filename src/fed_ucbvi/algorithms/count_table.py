@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.exact_sums import COUNT_BITS, MAX_BITS, Grid, divide_up, numbers_of, plus
+from fed_ucbvi.algorithms.exact_sums import COUNT_BITS, MAX_BITS, divide_up, plus
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading_npz
@@ -34,7 +34,6 @@ _ZERO = np.uint64(0)
 
 Integers = npt.NDArray[np.object_]
 """Python's integers, which have no size."""
-
 
 _NO_SUMS: CountArray = np.zeros((0, 0), dtype=np.int64)
 _NO_SQUARES: WordArray = np.zeros((0, 2), dtype=np.uint64)
@@ -57,11 +56,9 @@ class CountTable(NamedTuple):
         squares: ``(steps or 0, S, A, 2)``, the sum of ``ceil(r 2^f)^2``, kept likewise.
         bits: ``(1,)``, f.
 
-    >>> from fed_ucbvi.algorithms.exact_sums import make_grid
-    >>> seen = np.zeros((1, 3, 2, 3), dtype=np.int64)  # one step axis for all steps, three states, two actions
-    >>> seen[0, 0, 1] = [0, 4, 1]
-    >>> rewards = np.zeros((1, 3, 2, 1), dtype=np.int64)
-    >>> table = CountTable.empty(1, 3, 2).plus_dense(seen, rewards, make_grid(1, 5, 1))
+    >>> to, moves = np.tile(np.arange(3), (1, 3, 2, 1)), np.zeros((6, 3), dtype=np.int64)  # three states, two actions
+    >>> moves[1] = [0, 4, 1]
+    >>> table = CountTable.empty(1, 3, 2).plus(np.array([1]), to, moves, np.zeros((6, 2), dtype=np.uint64))
     >>> int(table.visits[0, 0, 1]), table.successors[0, 0, 1].tolist(), table.transitions[0, 0, 1].tolist()
     (5, [1, 2], [4, 1])
     >>> int(table.merge(table).visits.sum())
@@ -175,24 +172,6 @@ class CountTable(NamedTuple):
     def clear(self) -> None:
         """Forget all counts, in place; only what was visited costs time."""
         _clear(self)
-
-    def plus_dense(
-        self,
-        transitions: CountArray,
-        rewards: CountArray,
-        grid: Grid,
-        paid: CountArray | None = None,
-        squares: CountArray | None = None,
-    ) -> CountTable:
-        """Add transitions ``(steps, S, A, S)`` by next state, and rewards ``(steps, S, A, words)`` as in reports.
-
-        ``paid (steps, S, A, S)`` and ``squares (steps, S, A, 2)`` are for tables that keep rewards by next state.
-        """
-        _, S, A = self.visits.shape
-        cells: IndexArray = np.flatnonzero(transitions.any(axis=3)).astype(np.int32)
-        successors: IndexArray = np.tile(np.arange(S, dtype=np.int32), (1, S, A, 1))
-        more = () if paid is None or squares is None else (paid.reshape((-1, S)), read_reports(squares, grid))
-        return self.plus(cells, successors, transitions.reshape((-1, S)), read_reports(rewards, grid), *more)
 
     def merge(self, other: CountTable) -> CountTable:
         """Add another table of the same sizes, in place where there is room; the table that has both."""
@@ -384,11 +363,6 @@ def _shifted(numbers: Integers, bits: int) -> Integers:
     """``numbers 2^bits``, rounded up."""
     shifted: Integers = numbers << bits if bits >= 0 else -(-numbers >> -bits)
     return shifted
-
-
-def read_reports(words: CountArray, grid: Grid) -> WordArray:
-    """Words of reports, or sums of them, ``(..., words)``, as high and low words ``(cells, 2)``."""
-    return numbers_of(np.ascontiguousarray(words.reshape((-1, words.shape[-1]))), grid)
 
 
 @compiled

@@ -15,8 +15,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.count_table import CountTable, read_reports, visited_cells
-from fed_ucbvi.algorithms.exact_sums import Grid, words_of
+from fed_ucbvi.algorithms.count_table import CountTable, visited_cells
+from fed_ucbvi.algorithms.exact_sums import Grid, numbers_of, words_of
 from fed_ucbvi.algorithms.fields import Meaning
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, IndexArray, MaskArray, WordArray
@@ -197,9 +197,12 @@ def listed_counts(
     Transitions and what they ``paid`` are ``numbers`` of the support, rewards ``(steps, S, A, words)``, and
     ``squares (steps, S, A, 2)``.
     """
+    def read(words: CountArray) -> WordArray:
+        return numbers_of(np.ascontiguousarray(words.reshape((-1, words.shape[-1]))), grid)
+
     moves = support.spread(transitions.reshape(-1))
     cells: IndexArray = np.flatnonzero(moves.any(axis=1)).astype(np.int32)
-    more = () if paid is None or squares is None else (support.spread(paid.reshape(-1)), read_reports(squares, grid))
+    more = () if paid is None or squares is None else (support.spread(paid.reshape(-1)), read(squares))
     K = support.successors.shape[3]
     table = CountTable.empty(*support.shape, K, bits=grid.bits, by_slot=paid is not None)
-    return table.plus(cells, support.successors, moves, read_reports(rewards, grid), *more)
+    return table.plus(cells, support.successors, moves, read(rewards), *more)
