@@ -37,13 +37,7 @@ from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
 from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
 from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, Support, increments_of, listed_counts
 from fed_ucbvi.algorithms.kernels import at_actions
-from fed_ucbvi.algorithms.synchronisation_rules import (
-    Doubling,
-    DoublingRule,
-    global_limit,
-    is_local,
-    local_limit,
-)
+from fed_ucbvi.algorithms.synchronisation_rules import Doubling, DoublingRule, global_limit, is_local, local_limit
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import product
@@ -54,12 +48,10 @@ class CountingAgents:
     """A fleet whose counts are added up over its agents.
 
     Attributes:
-        tables: what the fleet was given.
         grid: of rewards.
         rule: when agents request a synchronisation, for ``federation_size`` agents in all.
         doubling: the same for compiled functions, if it is a doubling rule.
         asks: the same for a round.
-        last_policy: of the round before.
         everyone: whether there are no other agents, who add to N elsewhere.
         current: whether ``asks`` are those of the last broadcast, but for where the last round went.
         table: what all have counted together, since the beginning or since the last report that was confirmed.
@@ -92,11 +84,9 @@ class CountingAgents:
             kept = no_experience(setting, tables, stationary=shape[0] < H)
             self.experience = kept._replace(rewards=np.zeros(kept.visits.shape))
         else:
-            own = (
-                np.zeros((0 if rule.shared else m, *shape), dtype=counters),
-                np.zeros((0, *shape, K), dtype=counters),
-            )
-            self.experience = Experience(*own, tables.successors, np.zeros((0, *shape)), tables.sums)
+            visits = np.zeros((0 if rule.shared else m, *shape), dtype=counters)
+            none = np.zeros((0, *shape, K), dtype=counters), tables.successors, np.zeros((0, *shape))
+            self.experience = Experience(visits, *none, tables.sums)
         by_slot = setting.random_rewards and algorithm.rewards_by_state
         self.table = CountTable.empty(*shape, K, bits=grid.bits, by_slot=by_slot)
         self.confirmed: CountArray = np.zeros(1, dtype=np.int64)
@@ -124,34 +114,22 @@ class CountingAgents:
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts, and set the budgets of the local rule where the agents have been."""
-        tables, touched = self.tables, self.tables.touched
+        touched, kept = self.tables.touched, self.experience.visits
         if touched is None:
-            self.experience.absorb(policy, transitions, visits, tables.rewards)
-            if self.out is None:
-                self._add_up(policy, transitions, visits, tables.rewards)
-            return
-        own, kept = visits.reshape((len(visits), -1)), self.experience.visits
-        if len(kept):
-            _absorb_visits(policy, own, touched, self.doubling, kept, self.asks)
-        where = touched.all_cells[: touched.number[0]]
-        self._add(policy, where, transitions, touched.all_visits.reshape(-1), own, tables.rewards)
+            self.experience.absorb(policy, transitions, visits, self.tables.rewards)
+        elif len(kept):
+            _absorb_visits(policy, visits.reshape((len(visits), -1)), touched, self.doubling, kept, self.asks)
+        if self.out is None:
+            self._add_up(policy, transitions, visits, self.tables.rewards)
 
     def _add_up(self, policy: PolicyArray, transitions: CountArray, visits: CountArray, paid: FloatArray) -> None:
-        """Add counts of each agent to the table."""
-        own = visits.reshape((len(visits), -1))
-        summed, total = transitions if len(transitions) == 1 else transitions.sum(axis=0), own.sum(axis=0)
-        self._add(policy, np.flatnonzero(total).astype(np.int32), summed, total, own, paid)
-
-    def _add(
-        self,
-        policy: PolicyArray,
-        where: IndexArray,
-        transitions: CountArray,
-        total: CountArray,
-        own: CountArray,
-        paid: FloatArray,
-    ) -> None:
-        """Add transitions of all agents to the table, at the places ``where`` there were any; it has room."""
+        """Add the counts of all agents to the table, which has room for them."""
+        touched, own = self.tables.touched, visits.reshape((len(visits), -1))
+        if touched is None:
+            transitions, total = transitions if len(transitions) == 1 else transitions.sum(axis=0), own.sum(axis=0)
+            where: IndexArray = np.flatnonzero(total).astype(np.int32)
+        else:
+            where, total = touched.all_cells[: touched.number[0]], touched.all_visits.reshape(-1)
         moves, payments = transitions.reshape((-1, transitions.shape[-1])), (paid, *self.tables.sums, *self.taken)
         given = policy, where, total, own, payments, self.grid.bits, self.tables.successors, moves
         _add_round(*given, self.round, self.table[:-1])
@@ -413,10 +391,9 @@ def _update_budgets(
     for j in range(len(changed)):
         there = np.int64(changed[j])
         n = counts[there * A + actions[there]]
-        if not is_local(n, rule):
-            stays = rules[there] == 1 and budgets[0, there] == global_limit(n, rule)
-        else:
-            stays = rules[there] == 0
+        stays = rules[there] == (0 if is_local(n, rule) else 1)
+        if stays and rules[there] == 1:
+            stays = budgets[0, there] == global_limit(n, rule)
         if not stays:
             cells[number] = there
             number += 1
