@@ -136,7 +136,6 @@ class OwnCounts:
         rewards: ``(steps, S, A, K)``, the sum of what these visits paid.
         reward_variance: ``(steps, S, A)``, of a reward given the next state; 0 where rewards are not random.
         starts: ``(S,)``, how many episodes began where; or, if ``law_known``, the law of the initial state.
-        horizon: H.
         law_known: whether the law of the initial state is known and need not be estimated.
     """
 

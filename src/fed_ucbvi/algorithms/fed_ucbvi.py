@@ -14,15 +14,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import (
-    Budgets,
-    FleetTables,
-    Message,
-    RunExtension,
-    Setting,
-    TableRow,
-    Tuning,
-)
+from fed_ucbvi.algorithms.base import Budgets, FleetTables, Message, RunExtension, Setting, TableRow, Tuning
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid
@@ -37,7 +29,6 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     add_up,
     add_up_rows,
     induct,
-    room_for,
     sums_of,
     write_means,
     write_rows,
@@ -177,7 +168,8 @@ class FedUCBVI(StepByStep[Server]):
         grid = setting.sum_grid(setting.horizon)
         agents = CountingAgents(self, setting, tables, grid)
         if self.aggregation == "uniform":
-            agents.out = Means(*room_for(tables.agents, setting.states, setting.actions, grid))
+            words, shape = ((), (grid.words,), (2,), (grid.words,)), (tables.agents, setting.states, setting.actions)
+            agents.out = Means._make(np.zeros((*shape, *more), dtype=np.int64) for more in words)
         return agents
 
     def broadcast(self, server: Server) -> Message:

@@ -13,7 +13,7 @@ the server adds up. Rows of floats are added up in agent order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -292,31 +292,19 @@ def _entry(
 
 
 @compiled
-def _write_sums(h: int, table: CountTable, V_next: FloatArray, grid: Grid, out: Sums) -> None:
+def sums_of(table: CountTable, h: int, V_next: FloatArray, grid: Grid) -> Sums:
+    """What agents report for step h that have together counted what is in a table, added up."""
     visits, transitions, successors, seen, rewards, _, _, _, paid, squares, _ = table
-    n, X, Y, Z = out
-    _, S, A = n.shape
+    _, S, A = visits.shape
+    X, Z = np.zeros((1, S, A, grid.words), dtype=np.int64), np.zeros((1, S, A, grid.words), dtype=np.int64)
+    Y = np.zeros((1, S, A, 2), dtype=np.int64)
     for s in range(S):
         for a in range(A):
-            n[0, s, a] = visits[h, s, a]
             x, y, z = _entry(h, s, a, transitions, successors, seen, rewards, paid, squares, V_next, grid.bits)
             write_words(x, grid, X[0, s, a])
             write_words(y, grid, Y[0, s, a])
             write_words(z, grid, Z[0, s, a])
-
-
-def room_for(rows: int, states: int, actions: int, grid: Grid) -> Iterator[CountArray]:
-    """Zeros for the n, X, Y and Z of so many rows."""
-    for words in ((), (grid.words,), (2,), (grid.words,)):
-        yield np.zeros((rows, states, actions, *words), dtype=np.int64)
-
-
-def sums_of(table: CountTable, h: int, V_next: FloatArray, grid: Grid) -> Sums:
-    """What agents report for step h that have together counted what is in a table, added up."""
-    _, S, A = table.visits.shape
-    out = Sums(*room_for(1, S, A, grid))
-    _write_sums(h, table, V_next, grid, out)
-    return out
+    return Sums(visits[h : h + 1].copy(), X, Y, Z)
 
 
 @compiled
@@ -374,20 +362,14 @@ def induct(table: tuple[Any, ...], rule: UpdateRule, estimates: tuple[Any, ...])
 # ------------------------------------------------------------------------------- what each agent reports by itself
 
 
-@inner
-def _uniform_prior(V_next: FloatArray, bits: int) -> tuple[Wide, Wide]:
-    """``X`` and ``Y`` that an agent that never came reports with uniform weights."""
-    S = len(V_next)
-    x, y = moments(np.ones(S, dtype=np.int64), np.arange(S).astype(np.int32), V_next, bits)
-    return divide_up(x, np.uint64(S)), divide_up(y, np.uint64(S))
-
-
 @compiled
 def write_means(h: int, experience: Experience, V_next: FloatArray, grid: Grid, out: Means) -> None:
     """``ceil(X/n)``, ``ceil(Y/n)`` and ``ceil(r 2^f)`` of all agents for step h."""
     n, X, Y, Z = out
     visits, transitions, successors, rewards, sums = experience
-    (m, S, A), hk, prior = n.shape, shared(h, successors.shape[0]), _uniform_prior(V_next, grid.bits)
+    (m, S, A), hk = n.shape, shared(h, successors.shape[0])
+    x, y = moments(np.ones(S, dtype=np.int64), np.arange(S).astype(np.int32), V_next, grid.bits)
+    prior = divide_up(x, np.uint64(S)), divide_up(y, np.uint64(S))  # of an agent that never came: the uniform kernel
     for i in range(m):
         for s in range(S):
             for a in range(A):

@@ -197,6 +197,7 @@ def listed_counts(
     Transitions and what they ``paid`` are ``numbers`` of the support, rewards ``(steps, S, A, words)``, and
     ``squares (steps, S, A, 2)``.
     """
+
     def read(words: CountArray) -> WordArray:
         return numbers_of(np.ascontiguousarray(words.reshape((-1, words.shape[-1]))), grid)
 

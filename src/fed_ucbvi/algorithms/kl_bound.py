@@ -411,45 +411,29 @@ def pessimistic_values(
         support: K, how many next states a pair may have; S where nobody knows.
         choose: write the policy with the largest such values to ``policy``; of equals the action seen most.
     """
-    (H, S), (steps, _, A), width = policy.shape, table.visits.shape, table.transitions.shape[3]
+    visits, transitions, successors, seen, rewards, states, numbers, _, _, _, bits = table
+    (H, S), (steps, _, A), width = policy.shape, visits.shape, transitions.shape[3]
     V, p, d = np.zeros((H + 1, S)), np.empty(width), np.empty(width)
-    union = log(S * A * H / (0.5 * delta if random_rewards else delta))
+    union, more = log(S * A * H / (0.5 * delta if random_rewards else delta)), float(support - 1)
     for h in range(H - 1, -1, -1):
         hc, after = shared(h, steps), V[h + 1]
         bottom = after.min()
-        for j in range(table.numbers[hc]):
-            s, most = table.states[hc, j], 0
+        for j in range(numbers[hc]):
+            s, most = states[hc, j], 0
             for a in range(A):
-                n = table.visits[hc, s, a]
+                n, size = visits[hc, s, a], int(seen[hc, s, a])
                 if n == 0 or not (choose or a == policy[h, s]):
                     continue
-                value = _least_value((hc, s, a), table, after, bottom, union, support, random_rewards, p, d)
+                N = float(n)
+                for k in range(size):
+                    p[k], d[k] = transitions[hc, s, a, k] / N, after[successors[hc, s, a, k]] - bottom
+                c = (union + (more * (1.0 + log(1.0 + N / more)) if support > 1 else 0.0)) / N
+                up = mean_reward(n, rewards[hc, s, a, 0], rewards[hc, s, a, 1], bits[0])
+                r = max(0.0, up - 2.0 / float(1 << bits[0]))  # it and its parts were rounded up to the grid
+                if random_rewards:
+                    r = 1.0 - largest_rate(1.0 - r, (union + log(2.0) + 0.5 * log(N + 1.0)) / N)
+                value = r - largest_mean(p, d, size, -bottom, c)
+                value = value if value > NOTHING else 0.0
                 if most == 0 or value > V[h, s] or (value == V[h, s] and n > most):
                     V[h, s], most, policy[h, s] = value, n, a
     return V
-
-
-@inner
-def _least_value(
-    cell: tuple[int, int, int],
-    table: CountTable,
-    V: FloatArray,
-    bottom: float,
-    union: float,
-    support: int,
-    random_rewards: bool,
-    p: FloatArray,
-    d: FloatArray,
-) -> float:
-    """``r + inf q.V`` over the ball, where there are visits; ``bottom`` is the least V, p and d are to work in."""
-    n, size, bits = table.visits[cell], int(table.seen[cell]), table.bits[0]
-    N, more = float(n), float(support - 1)
-    for k in range(size):
-        p[k], d[k] = table.transitions[cell][k] / N, V[table.successors[cell][k]] - bottom
-    c = (union + (more * (1.0 + log(1.0 + N / more)) if support > 1 else 0.0)) / N
-    up = mean_reward(n, table.rewards[cell][0], table.rewards[cell][1], bits)
-    r = max(0.0, up - 2.0 / float(1 << bits))  # it and its parts were rounded up to the grid
-    if random_rewards:
-        r = 1.0 - largest_rate(1.0 - r, (union + log(2.0) + 0.5 * log(N + 1.0)) / N)
-    value = r - largest_mean(p, d, size, -bottom, c)
-    return value if value > NOTHING else 0.0

@@ -41,8 +41,6 @@ class Interval(NamedTuple):
     """What a policy is worth, with probability ``1 - delta`` however often one looks.
 
     Attributes:
-        lower: the value is at least that.
-        upper: and at most that.
         mean: of the returns; NaN if there are none.
         episodes: how many there are.
         delta: the probability that the value lies outside at any time.
@@ -95,9 +93,7 @@ def episodes_in(histogram: CountArray) -> int:
 @compiled
 def _upper(weights: CountArray, c: float) -> float:
     """The upper bound as a share of the range, from the weights of the nodes, 0 first."""
-    p, d, size, total = np.empty(BINS + 1), np.empty(BINS + 1), 0, 0
-    for i in range(len(weights)):
-        total += weights[i]
+    p, d, size, total = np.empty(BINS + 1), np.empty(BINS + 1), 0, weights.sum()
     for i in range(len(weights)):
         if weights[i] > 0:
             p[size], d[size] = weights[i] / total, 1.0 - i / BINS
