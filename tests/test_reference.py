@@ -10,11 +10,12 @@ import pytest
 from scipy import stats
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, garnet, gridworld, reference, run, synthetic
-from fed_ucbvi.algorithms.base import Algorithm, Counting
-from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray, PolicyArray
+from fed_ucbvi.algorithms.base import Algorithm, Counting, as_sets
+from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.theory.bounds import threshold_nu
 from matrices import first_of
+from problems import dense_agents
 from runs import without_cautions
 
 pytestmark = without_cautions
@@ -37,9 +38,8 @@ class Tables(NamedTuple):
 
 def tables_of(federation: Federation) -> Tables:
     M, S, A, H = federation.agents, federation.states, federation.actions, federation.horizon
-    mdps = [federation.agent(i) for i in range(M)]
-    kernels = np.stack([np.broadcast_to(mdp.kernel.dense(), (H, S, A, S)) for mdp in mdps])
-    return Tables(kernels, np.stack([np.broadcast_to(mdp.rewards, (H, S, A)) for mdp in mdps]), federation.initial)
+    kernels = np.broadcast_to(dense_agents(federation), (M, H, S, A, S))
+    return Tables(kernels, np.broadcast_to(federation.rewards, (M, H, S, A)), federation.initial)
 
 
 def new_transitions(simulation: Simulation, policy: PolicyArray) -> CountArray:
@@ -57,10 +57,6 @@ def new_transitions(simulation: Simulation, policy: PolicyArray) -> CountArray:
     return n
 
 
-def sets_of(policy: PolicyArray, actions: int) -> MaskArray:
-    return policy if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
-
-
 def assert_same_plan(simulation: Simulation, plan: reference.Plan, within: float) -> None:
     """Q, V, the sets of actions where no other action is as near as that, and budgets.
 
@@ -73,7 +69,7 @@ def assert_same_plan(simulation: Simulation, plan: reference.Plan, within: float
     assert (plan.Q - within <= Q).all()
     np.testing.assert_allclose(V, plan.V, rtol=0, atol=within)
     near = plan.V[:-1, :, None] - plan.Q <= 2 * within
-    policy = sets_of(server.policy, Q.shape[2])
+    policy = as_sets(server.policy, Q.shape[2])
     assert (policy <= near).all()
     clear = near.sum(axis=2) == 1
     if algorithm.counting is not Counting.POLICY:  # sets: at the cap, what is near is equal

@@ -44,10 +44,6 @@ def written(array: Any) -> int:
     return len(np.packbits(array).tobytes() if array.dtype == np.bool_ else array.tobytes())
 
 
-def agents_of(algorithm: Algorithm[Any, Any], agents: int) -> int:
-    return 1 if algorithm.single_agent else agents
-
-
 pytestmark = without_cautions
 
 
@@ -56,7 +52,8 @@ def problem(variant: str, environment: str, agents: int = 3) -> tuple[Algorithm[
     algorithm = make_algorithm(name, parameters)
     options = {"eps_r": 0.1} if environment == "synthetic" else {}
     small = {**SMALL_ENVIRONMENTS[environment], **options}
-    return algorithm, make_environment(environment, agents=agents_of(algorithm, agents), eps_p=0.1, seed=3, **small)
+    agents = 1 if algorithm.single_agent else agents
+    return algorithm, make_environment(environment, agents=agents, eps_p=0.1, seed=3, **small)
 
 
 PAIRS = [

@@ -313,16 +313,6 @@ def test_with_a_smaller_radius_a_pair_is_tried_again_as_visits_elsewhere_grow() 
     assert proved[0] == proved[1] == proved[2] == proved[3] < 1.0
 
 
-def test_the_names_are_those_of_the_radii() -> None:
-    assert FedKLUCBVI().radius == 1
-    assert FedKLUCBVI.fast().radius < 1
-    assert FedKLUCBVI.fast(stationary=True).stationary
-    setting = Setting(3, 2, 4, 5, 100, 0.0, 0)
-    assert not FedKLUCBVI().rule(setting).clock
-    assert FedKLUCBVI.fast().rule(setting).clock
-    assert FedKLUCBVI(delta=0.1).rule(setting).log_union == pytest.approx(math.log(2 * 3 * 3 / 0.1))
-
-
 # ------------------------------------------------------------------------------------------------ what is refused
 
 
@@ -337,9 +327,3 @@ def test_counting_over_all_steps_is_refused_where_tables_depend_on_the_step() ->
     with pytest.raises(InputError, match="but here kernel depend"):
         algorithm.new_agents(setting, FleetTables(2, successors, rewards[:, :1]))
     algorithm.new_agents(setting, FleetTables(2, successors[:1], rewards[:, :1]))
-
-
-def test_agents_that_lie_are_not_taken() -> None:
-    lying = garnet(agents=5, states=4, actions=2, horizon=3).with_liars(0.2, "random")
-    with pytest.raises(InputError, match="byzan-ucbvi"):
-        run(FedKLUCBVI(), lying, 10)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fed_ucbvi import MDP, FedUCBVI, gridworld, run
-from fed_ucbvi.algorithms.base import Array, Budgets, FleetTables, Setting
+from fed_ucbvi import MDP, FedUCBVI, gridworld, reference, run
+from fed_ucbvi.algorithms.base import Array, FleetTables, Setting
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
@@ -21,7 +21,7 @@ from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
 from matrices import first_of
 from model_free import reward_of, setting_of
-from naive_fed_ucbvi import NaiveAgent, NaiveServer, Options, Sizes, synchronise, threshold_nu, visits_until_ask
+from naive_fed_ucbvi import NaiveAgent, NaiveServer, Options, Sizes, synchronise, visits_until_ask
 from problems import any_federation
 from runs import without_cautions
 
@@ -99,11 +99,6 @@ def random_problem(rng: np.random.Generator) -> Problem:
     return Problem(federation, rounds)
 
 
-def random_options(rng: np.random.Generator, bonus: str) -> Options:
-    scale = float(rng.choice([1.0, 1.0, 0.25, 0.0, 2.5]))
-    return Options(bonus, scale, str(rng.choice(AGGREGATIONS)))
-
-
 def algorithm_with(options: Options, **more: Any) -> FedUCBVI:
     given: dict[str, Any] = {"bonus": options.bonus, "bonus_scale": options.scale, "aggregation": options.aggregation}
     return FedUCBVI(**given, **more)
@@ -129,7 +124,8 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
     rng = np.random.default_rng([1, BONUSES.index(bonus)])
     unclipped = fresh = visited_once = 0
     for _ in range(120):
-        problem, options = random_problem(rng), random_options(rng, bonus)
+        problem, scale = random_problem(rng), float(rng.choice([1.0, 1.0, 0.25, 0.0, 2.5]))
+        options = Options(bonus, scale, str(rng.choice(AGGREGATIONS)))
         delta = float(rng.choice([0.05, 0.5]))
         algorithm = algorithm_with(options, delta=delta)
         naive = problem.naive(options, delta)
@@ -217,32 +213,6 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
             assert (server.estimates.Q[h].max(axis=1) <= V).all()
 
 
-def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -> None:
-    """One state, two actions, H = 2, one visit to action 1 at each step; r = 1/4."""
-    federation = Federation.mixture(
-        [[[1.0], [1.0]]], [[[[1.0], [1.0]]]], 0.0, rewards=[[0.25, 0.25]], initial=0, horizon=2
-    )
-    ones = np.ones((1, 2, 1, 1), dtype=np.int64)
-    once = Round(np.ones((2, 1), dtype=np.int32), ones, ones[..., 0])
-    problem = Problem(federation, [once])
-    algorithm = FedUCBVI(bonus_scale=0.0)
-    server = problem.synchronised(algorithm)
-    assert server.estimates.N.tolist() == [[[0, 1]], [[0, 1]]]
-    assert (server.estimates.Q == 2.0).all()  # r + P V + H is above the cap
-    server = Problem(federation, [once, once]).synchronised(algorithm)
-    assert server.estimates.Q[1, 0].tolist() == [2.0, 0.25], "the scale applies from two visits on"
-
-
-def test_uniform_aggregation_gives_an_agent_that_never_came_the_same_weight() -> None:
-    """Two agents, one state, H = 1: only agent 0 came, four times, and was paid 0.8; so Q = 0.8/2 + H/N."""
-    kernel = [[[1.0]]]
-    federation = Federation.mixture(kernel, [kernel, kernel], 0.0, rewards=[[0.8]], initial=0, horizon=1)
-    visits = np.array([[[4]], [[0]]], dtype=np.int64)
-    problem = Problem(federation, [Round(np.zeros((1, 1), dtype=np.int32), visits[..., None], visits)])
-    for algorithm, expected in ((FedUCBVI(aggregation="uniform"), 0.4 + 0.25), (FedUCBVI(), 1.0)):
-        assert problem.synchronised(algorithm).estimates.Q[0, 0, 0] == pytest.approx(expected, abs=4e-11)
-
-
 # ------------------------------------------------------------------------------------- the first round, ties
 
 
@@ -302,23 +272,6 @@ def test_random_ties_are_broken_uniformly_among_the_best_and_anew_at_each_synchr
 # ---------------------------------------------------------------------------------------------------- budgets
 
 
-def budgets_of(problem: Problem, algorithm: FedUCBVI, policy: PolicyArray) -> tuple[Budgets, CountArray, CountArray]:
-    agents = problem.fleet(algorithm)
-    n = agents.experience.visits
-    N = n.sum(axis=0)
-    return algorithm.budgets(agents, (policy, N)), n, N
-
-
-def few_visits(rng: np.random.Generator) -> Problem:
-    """Like :func:`random_problem`, with counts small enough to step through visit by visit."""
-    problem = random_problem(rng)
-    rounds = []
-    for policy, transitions, _ in problem.rounds:
-        few = np.minimum(transitions, rng.integers(0, 9, size=transitions.shape))
-        rounds.append(Round(policy, few, few.sum(axis=-1)))
-    return Problem(problem.federation, rounds)
-
-
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("synchronisation", ["mixture", "local", "global"])
 def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(
@@ -328,13 +281,16 @@ def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(
     rules = set()
     at_threshold = 0
     for _ in range(80):
-        problem = few_visits(rng)
-        M, A = problem.federation.agents, problem.federation.actions
-        H, S = problem.federation.horizon, problem.federation.states
+        federation, rounds = random_problem(rng)
+        few = [np.minimum(moves, rng.integers(0, 9, size=moves.shape)) for _, moves, _ in rounds]
+        seen = [Round(played, moves, moves.sum(axis=-1)) for (played, *_), moves in zip(rounds, few, strict=True)]
+        M, A, H, S = federation.agents, federation.actions, federation.horizon, federation.states
         policy = rng.integers(A, size=(H, S), dtype=np.int32)
         nu = float(rng.choice([0, 1, 3, 6, 10, 20, 1e9]))
         algorithm = FedUCBVI(synchronisation=synchronisation, strict=strict, nu=nu)
-        (visits, rule, _), n, N = budgets_of(problem, algorithm, policy)
+        agents = Problem(federation, seen).fleet(algorithm)
+        n, N = agents.experience.visits, agents.experience.visits.sum(axis=0)
+        visits, rule, _ = algorithm.budgets(agents, (policy, N))
         for i, h, s in np.ndindex(*visits.shape):
             a = policy[h, s]
             literal = visits_until_ask(int(n[i, h, s, a]), int(N[h, s, a]), M, nu, synchronisation, strict)
@@ -362,8 +318,8 @@ def test_budgets_of_huge_counts_are_exact() -> None:
 @pytest.mark.parametrize("eps_p", [0.0, 0.1, 0.7])
 def test_nu_is_the_papers_and_can_be_given(eps_p: float) -> None:
     setting = Setting(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=eps_p, seed=0)
-    expected = threshold_nu(Sizes(8, 4, 10, 20, 0.1), 30_000, eps_p)
-    assert FedUCBVI(delta=0.1).facts(setting) == {"nu": pytest.approx(expected, rel=1e-14)}
+    expected = pytest.approx(reference.threshold(8, 4, 10, 20, 30_000, eps_p, 0.1), rel=1e-14)
+    assert FedUCBVI(delta=0.1).facts(setting) == {"nu": expected}
     assert FedUCBVI(nu=5).facts(setting) == {"nu": 5.0}
 
 

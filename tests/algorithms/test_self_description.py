@@ -189,11 +189,6 @@ def test_hyphens_may_replace_underscores(name: str) -> None:
     assert label_of(spelling) == label_of(name)
 
 
-def test_an_environment_nobody_knows_is_still_told_with_the_nearest_name() -> None:
-    with pytest.raises(InputError, match="unknown environment 'deepse'; did you mean 'deep_sea'"):
-        make_environment("deepse")
-
-
 # -------------------------------------------------------------------------------------------------- the facade
 
 

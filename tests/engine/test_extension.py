@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, resume, run, synthetic
+from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, reference, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import NOT_DECLARED, Counting, Setting
 from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists
@@ -20,7 +20,7 @@ from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.simulation import Simulation
 from live_world import AGENTS, World
 from matrices import in_turn
-from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise, threshold_nu, visits_until_ask
+from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise, visits_until_ask
 from problems import random_federation
 from runs import finished, interrupt_after, without_cautions
 
@@ -120,8 +120,8 @@ def test_budgets_are_those_of_the_larger_t_from_then_on(tmp_path: Path) -> None:
             assert simulation.rows[-1].requests > 0, "somebody asked"
         sizes = Sizes(3, 2, 3, 3, 0.05)
         synchronise(naive_of(simulation), sizes, Options(scale=0.02)).assert_equals(simulation.server.estimates, 5e-8)
-        nu = threshold_nu(sizes, longer, 0.1)
-        assert nu > threshold_nu(sizes, SHORT, 0.1) + 1
+        nu = reference.threshold(3, 2, 3, 3, longer, 0.1)
+        assert nu > reference.threshold(3, 2, 3, 3, SHORT, 0.1) + 1
         policy, N = simulation.algorithm.broadcast(simulation.server)
         visits, rule, _ = simulation.algorithm.budgets(simulation.agents, (policy, N))
         own = simulation.agents.experience.visits

@@ -88,12 +88,6 @@ def beta_common(sizes: Sizes, n: int) -> float:
     return union + math.log(6 * math.e * (2 * n + 1))
 
 
-def threshold_nu(sizes: Sizes, episodes: int, eps_p: float) -> float:
-    """``14 eps_p T H M + 182 M beta^c(delta, T)``."""
-    heterogeneity = 14 * eps_p * episodes * sizes.horizon * sizes.agents
-    return heterogeneity + 182 * sizes.agents * beta_common(sizes, episodes)
-
-
 def bonus_of(N: int, variance: Fraction, sizes: Sizes, options: Options) -> float:
     """The bonus of a triplet visited N times in all."""
     H = sizes.horizon

@@ -163,9 +163,6 @@ def test_from_three_agents_on_rounds_are_bounded_more_closely_than_in_the_paper(
 @given(limit=st.integers(1, 10**30), start=st.integers(1, 100))
 def test_the_first_episode_is_the_first(limit: int, start: int) -> None:
     assert first_episode(lambda T: limit <= T, start) == max(limit, start)
-
-
-def test_a_search_that_finds_nothing_says_so() -> None:
     assert first_episode(lambda T: False) is None
 
 
@@ -187,10 +184,6 @@ def test_bounds_refuse_what_is_no_setting(change: dict[str, object], words: str)
 
 
 # ------------------------------------------------------------------------------------------------- the runs
-
-
-def small(agents: int, eps_p: float, seed: int) -> Federation:
-    return synthetic(agents=agents, eps_p=eps_p, seed=seed, states=3, actions=2, horizon=3, eps_r=eps_p / 2)
 
 
 def least_margin(simulation: Simulation) -> FloatArray:
@@ -288,10 +281,11 @@ def test_optimism_holds_at_the_promised_rate(agents: int, eps_p: float) -> None:
     rejected = {}
     for scale in (1.0, 0.0):
         algorithm = FedUCBVI(bonus="corrected", bonus_scale=scale, delta=DELTA)
-        violations = sum(
-            bool(least_margin(Simulation(algorithm, small(agents, eps_p, seed), 3000, seed, "counts"))[0] < -1e-9)
-            for seed in range(SEEDS)
-        )
+        violations = 0
+        for seed in range(SEEDS):
+            sizes = {"states": 3, "actions": 2, "horizon": 3}
+            world = synthetic(agents=agents, eps_p=eps_p, seed=seed, eps_r=eps_p / 2, **sizes)
+            violations += bool(least_margin(Simulation(algorithm, world, 3000, seed, "counts"))[0] < -1e-9)
         rejected[scale] = stats.binomtest(violations, SEEDS, DELTA, alternative="greater").pvalue < ALARM
     assert not rejected[1.0]
     assert rejected[0.0] == (eps_p == 0.0)
