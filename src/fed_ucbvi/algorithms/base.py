@@ -106,14 +106,9 @@ class Counting(Enum):
 class VisitedCells(NamedTuple):
     """The cells that a round visited, for each agent and for all together; work after a round is done only there.
 
-    Cells are numbered in row-major order. The driver changes the arrays in place, round after round.
-
-    Attributes:
-        cells: ``(m, P)``; the first ``numbers[i]`` of row i are the cells that agent i visited, in any order.
-        numbers: ``(m,)``.
-        all_cells: ``(P,)``; the first ``number[0]`` are the cells that any agent visited.
-        number: ``(1,)``.
-        all_visits: ``(1, *cell)``, the visits of all agents.
+    Cells are numbered in row-major order. The first ``numbers[i]`` in row i of ``cells (m, P)`` are those that agent i
+    visited, in any order, and the first ``number[0]`` of ``all_cells (P,)`` those that any agent visited;
+    ``all_visits (1, *cell)`` are the visits of all agents. The driver changes the arrays in place.
     """
 
     cells: IndexArray
@@ -138,11 +133,9 @@ class VisitedCells(NamedTuple):
 class RewardSums(NamedTuple):
     """The random rewards that agents were paid, as sums of ``rho = ceil(r 2^f)`` over all visits.
 
-    There is one row where all agents are counted in one table, and none (length 0) where rewards are not random.
-
-    Attributes:
-        by_slot: ``(m or 1, steps, S, A, K)``, those of visits that went on to the k-th successor.
-        squares: ``(m or 1, steps, S, A, 2)``, of ``rho^2``, as a high and a low word.
+    ``by_slot (m, steps, S, A, K)`` are those of visits that went on to the k-th successor, ``squares (m, steps, S, A,
+    2)`` are of ``rho^2``, as a high and a low word. There is one row where all agents are counted in one table, and none
+    (length 0) where rewards are not random.
     """
 
     by_slot: CountArray
@@ -167,15 +160,14 @@ for _table in NO_SUMS:
 
 
 class FleetTables(NamedTuple):
-    """What a fleet of m agents is given: its sizes, supports and rewards.
+    """What a fleet of m ``agents`` is given: its sizes, supports and rewards.
 
     Attributes:
-        agents: m.
         successors: ``(steps, S, A, K)``, the support of each pair: its possible next states, in K slots. Transitions
             are counted by slot.
         rewards: ``(m or 1, steps, S, A)``; an agent reads its reward only where it has been. Where rewards are random
             or unknown these are means of what was observed, changed in place by whoever collects the data.
-        first_agent: the number of the fleet's first agent in the federation.
+        first_agent: its number in the federation.
         touched: where a round went, if the round's transitions are pooled: one table for all agents. Only for
             algorithms that :attr:`Algorithm.pools`.
         sums: of random rewards, changed in place likewise, for algorithms with a :meth:`Algorithm.reward_grid`.
