@@ -7,7 +7,6 @@ SciPy (test_kl_bound.py).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -156,10 +155,6 @@ def random_round(
     return rng.multinomial(visits, np.broadcast_to(P, (*visits.shape, P.shape[-1]))).astype(np.int64), visits
 
 
-def copied(report: Any) -> list[CountArray]:
-    return [array.copy() for array in report]
-
-
 @pytest.mark.parametrize("stationary", [False, True])
 def test_a_report_stays_the_same_until_it_is_confirmed_and_is_dropped_then(stationary: bool) -> None:
     rng, algorithm, federation = np.random.default_rng(1), FedKLUCBVI(stationary=stationary), WORLDS["gridworld"]
@@ -169,7 +164,7 @@ def test_a_report_stays_the_same_until_it_is_confirmed_and_is_dropped_then(stati
         transitions, visits = random_round(rng, federation, stationary=stationary)
         agents.absorb(server.policy, transitions, visits)
         query = algorithm.query(server, 0)
-        first = copied(algorithm.report(agents, query, 0))
+        first = [array.copy() for array in algorithm.report(agents, query, 0)]
         assert first[0].sum() == visits.sum()
         for _ in range(2):  # the server has lost it, and asks again
             assert all(np.array_equal(a, b) for a, b in zip(first, algorithm.report(agents, query, 0), strict=True))

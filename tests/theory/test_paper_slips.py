@@ -6,6 +6,7 @@ Letters: S, A, H, M, T as in the paper; ``e`` is Euler's number. Where a slip do
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_ucbvi_server import UpdateRule
 from fed_ucbvi.algorithms.fed_ucbvi_server import bonus as bonus_of
 from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.heterogeneity import distances
 from fed_ucbvi.theory.bounds import (
@@ -41,6 +43,14 @@ def one_state(agents: int) -> Federation:
     return Federation.from_mdps([MDP([[[1.0]]], [[0.5]], initial=0, horizon=1)] * agents)
 
 
+def rounds_of(simulation: Simulation) -> Iterator[tuple[CountArray, CountArray]]:
+    """N before and after each round, which is played now."""
+    while not simulation.done:
+        before = simulation.server.arrays()["N"].copy()
+        simulation.advance()
+        yield before, simulation.server.arrays()["N"]
+
+
 @compiled
 def printed_bonus(N: float, H: int, rule: UpdateRule) -> float:
     """That of N visits whose next values do not vary."""
@@ -51,12 +61,11 @@ def test_1_the_printed_bonus_lacks_a_factor_h_in_what_term_iii_of_the_optimism_p
     setting = Setting(8, 4, 10, 20, 30_000, 0.0, 0)
     star, common = beta_star(8, 4, 10, 0.05), beta_common(8, 4, 10, 0.05, 100)
     taken_away = (11 * common * 10 + 28 * star * 10) / 100
-    given_back = {}
-    for bonus in ("theory", "corrected"):
-        rule = FedUCBVI(bonus=bonus).update_rule(setting)
-        given_back[bonus] = printed_bonus(100.0, 10, rule)
-    assert given_back["corrected"] == pytest.approx(taken_away, rel=1e-12)
-    assert taken_away - given_back["theory"] == pytest.approx(11 * common * 9 / 100, rel=1e-12)
+    theory, corrected = (
+        printed_bonus(100.0, 10, FedUCBVI(bonus=bonus).update_rule(setting)) for bonus in ("theory", "corrected")
+    )
+    assert corrected == pytest.approx(taken_away, rel=1e-12)
+    assert taken_away - theory == pytest.approx(11 * common * 9 / 100, rel=1e-12)
 
 
 def test_2_eps_p_bounds_total_variation_and_l1_is_twice_that() -> None:
@@ -97,9 +106,8 @@ def test_5_doublings_are_logarithms_to_base_two_and_the_first_visit_is_none() ->
     assert simulation.rounds == 11 == 1 + math.log2(1024)
     assert simulation.rounds > math.log2(1024) > math.log(1024)
     nu = threshold_nu(8, 4, 10, 20, 30_000, 0.1, 0.05)
-    assert plan(
-        states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1
-    ).rounds_max_log2 == pytest.approx(20 * 320 * math.log2(nu))
+    forecast = plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1)
+    assert forecast.rounds_max_log2 == pytest.approx(20 * 320 * math.log2(nu))
 
 
 def test_6_the_linear_dependence_on_m_does_not_vanish_for_like_agents() -> None:
@@ -244,11 +252,7 @@ def test_16_first_visits_of_many_agents_come_all_at_once() -> None:
     Twice M H S A is true: while N is 0 or 1 every agent's first visit ends the round.
     """
     simulation = Simulation(FedUCBVI(), one_state(20), 50, 0, "episodes")
-    found = 0
-    while not simulation.done:
-        before = int(simulation.server.arrays()["N"][0, 0, 0])
-        simulation.advance()
-        found += int(simulation.driver.visits.sum()) if before <= 1 else 0
+    found = sum(int(simulation.driver.visits.sum()) for before, _ in rounds_of(simulation) if before.item() <= 1)
     assert 4 < found == 20 <= 2 * 20
 
 
@@ -364,13 +368,8 @@ def test_23_a_request_then_makes_n_grow_by_1_over_m_and_r_max_is_exceeded(
     """
     M, T, nu = len(places), 10**13, 100.0
     simulation = Simulation(FedUCBVI(nu=nu), starting(places), T, 0, "counts")
-    growth = []
-    while not simulation.done:
-        before = int(simulation.server.arrays()["N"][0, 0, 0])
-        simulation.advance()
-        after = int(simulation.server.arrays()["N"][0, 0, 0])
-        if before >= nu and after > before:
-            growth.append(after / before)
+    visits = ((int(before[0, 0, 0]), int(after[0, 0, 0])) for before, after in rounds_of(simulation))
+    growth = [after / before for before, after in visits if before >= nu and after > before]
     assert least <= min(growth) <= max(growth) <= most
     allowed = 2 * (M * math.log2(nu) + math.log(T * M / nu) / math.log(8 / 7))
     assert (simulation.rounds <= allowed) == (least > 8 / 7)
@@ -413,10 +412,7 @@ def test_25_by_the_rule_itself_n_at_most_doubles_in_a_round_whatever_agents_do(e
     for world in worlds:
         simulation = Simulation(FedUCBVI(synchronisation="global"), world, 3000, 0, "episodes")
         checked = 0
-        while not simulation.done:
-            before = simulation.server.arrays()["N"].copy()
-            simulation.advance()
-            after = simulation.server.arrays()["N"]
+        for before, after in rounds_of(simulation):
             known = before >= 1
             assert (after[known] <= 2 * before[known] + M - 1).all()
             checked += int((after[known] > 1.5 * before[known]).sum())

@@ -106,8 +106,8 @@ class Counting(Enum):
 class VisitedCells(NamedTuple):
     """The cells that a round visited, for each agent and for all together; work after a round is done only there.
 
-    Cells are numbered in row-major order. The first ``numbers[i]`` in row i of ``cells (m, P)`` are those that agent i
-    visited, in any order, and the first ``number[0]`` of ``all_cells (P,)`` those that any agent visited;
+    Cells are numbered in row-major order. The first ``numbers[i]`` in row i of ``cells (m, P)`` are those that agent
+    i visited, in any order, and the first ``number[0]`` of ``all_cells (P,)`` those that any agent visited;
     ``all_visits (1, *cell)`` are the visits of all agents. The driver changes the arrays in place.
     """
 
@@ -133,9 +133,9 @@ class VisitedCells(NamedTuple):
 class RewardSums(NamedTuple):
     """The random rewards that agents were paid, as sums of ``rho = ceil(r 2^f)`` over all visits.
 
-    ``by_slot (m, steps, S, A, K)`` are those of visits that went on to the k-th successor, ``squares (m, steps, S, A,
-    2)`` are of ``rho^2``, as a high and a low word. There is one row where all agents are counted in one table, and none
-    (length 0) where rewards are not random.
+    ``by_slot (m, steps, S, A, K)`` are those of visits that went on to the k-th successor, and
+    ``squares (m, steps, S, A, 2)`` are of ``rho^2``, as a high and a low word. There is one row where all agents are
+    counted in one table, and none (length 0) where rewards are not random.
     """
 
     by_slot: CountArray
