@@ -138,15 +138,17 @@ def test_a_table_holds_what_a_dictionary_holds_after_every_report() -> None:
 def test_order_and_split_of_reports_do_not_change_a_bit() -> None:
     for rng, sizes, reports in problems(2, 150):
         at_once = CountTable.empty(*sizes).plus(*as_new_counts(rng, added(reports), sizes))
-        in_turn, reversed_, wide = CountTable.empty(*sizes), CountTable.empty(*sizes), CountTable.empty(*sizes, 9)
+        in_turn, reversed_, wide, narrow = (CountTable.empty(*sizes, width) for width in (2, 2, 9, 1))
         for report in reports:
             in_turn = in_turn.plus(*as_new_counts(rng, report, sizes))
             wide = wide.plus(*as_new_counts(rng, report, sizes))
+            narrow = narrow.plus(*as_new_counts(rng, report, sizes))
         for report in reports[::-1]:
             reversed_ = reversed_.plus(*as_new_counts(rng, report, sizes))
         assert same(at_once, in_turn)
         assert same(at_once, reversed_)
         assert same(at_once.widened(9), wide)
+        assert at_once.equals(narrow)
 
 
 @pytest.mark.parametrize("grid", [ONE_WORD, TWO_WORDS])

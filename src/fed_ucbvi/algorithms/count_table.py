@@ -164,7 +164,7 @@ class CountTable(NamedTuple):
             done, needed = add_rows(done, cells, cells, new, table[:-1])
             width = table.width
             while width < needed:
-                width += width // 2
+                width += max(1, width // 2)
             if width > table.width:
                 table = table.widened(width)
         return table
