@@ -283,8 +283,7 @@ def test_optimism_holds_at_the_promised_rate(agents: int, eps_p: float) -> None:
         algorithm = FedUCBVI(bonus="corrected", bonus_scale=scale, delta=DELTA)
         violations = 0
         for seed in range(SEEDS):
-            sizes = {"states": 3, "actions": 2, "horizon": 3}
-            world = synthetic(agents=agents, eps_p=eps_p, seed=seed, eps_r=eps_p / 2, **sizes)
+            world = synthetic(agents, eps_p, seed, states=3, actions=2, horizon=3, eps_r=eps_p / 2)
             violations += bool(least_margin(Simulation(algorithm, world, 3000, seed, "counts"))[0] < -1e-9)
         rejected[scale] = stats.binomtest(violations, SEEDS, DELTA, alternative="greater").pvalue < ALARM
     assert not rejected[1.0]
