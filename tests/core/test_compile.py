@@ -141,6 +141,14 @@ print(gc.get_threshold() == GC)
 """
 
 
+def test_a_function_of_ones_own_is_cached_where_numba_would_cache_it(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text("import numba\n\n@numba.njit(cache=True)\ndef double(x):\n    return 2 * x\n")
+    code = "import fed_ucbvi.core.sampling.philox, theirs; print(theirs.double(4))"
+    ended = execute(code, PYTHONPATH=str(tmp_path))
+    assert (ended.stdout, ended.stderr) == ("8\n", "")
+    assert list((tmp_path / "__pycache__").glob("theirs.double-*.nbi"))
+
+
 def test_importing_the_package_changes_nothing_in_numba_or_in_the_process() -> None:
     ended = execute(f"import gc; GC = gc.get_threshold(){UNTOUCHED}")
     assert (ended.stdout, ended.stderr) == ("True\n", "")
