@@ -13,7 +13,7 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
-from model_free import asked, played_rounds, seen_in_round, setting_of
+from model_free import asked, played_rounds, played_steps, setting_of, steps_of
 from naive_fedq import NaiveEarlySettled, NaiveFedQ, Options, Sizes, visits_until_ask
 from problems import random_federation
 
@@ -71,13 +71,10 @@ def test_every_round_of_a_run_is_the_one_of_the_pseudocode(algorithm: FedQHoeffd
             simulation.advance()
             if not asked(simulation):
                 break
-            actions, seen = seen_in_round(federation, policy, simulation.driver.transitions)
-            second_case += any(
-                naive.N[h, s, actions[h, s]] >= 2 * sizes.agents * sizes.horizon * (sizes.horizon + 1)
-                for h, s in seen
-            )
+            visited = naive.N[at_actions(policy)][simulation.driver.visits.any(axis=0)]
+            second_case += visited.max() >= 2 * sizes.agents * sizes.horizon * (sizes.horizon + 1)
             long_rounds += int(simulation.driver.visits.max() > 1)
-            naive.update(actions, seen)
+            naive.update(played_steps(simulation, policy))
             compare(simulation, naive)
         by_variance += sum(naive.variance(key) > 0.01 for key in naive.samples)
     assert second_case > 50
@@ -110,7 +107,7 @@ def test_long_rounds_from_large_counts_are_those_of_the_pseudocode(algorithm: Fe
         transitions = rng.multinomial(n, federation.probabilities[:, :, :, 0]).astype(np.int64)
         algorithm.absorb(agents, policy, transitions, n)
         algorithm.synchronise(server, agents, setting)
-        naive.update(*seen_in_round(federation, policy, transitions))
+        naive.update(steps_of(federation, policy, transitions))
         assert np.array_equal(server.estimates.N, naive.N)
         assert_allclose(server.estimates.Q, naive.Q, rtol=0, atol=1e-8)
     assert server.V[1].max() > server.V[1].min() + 0.01
@@ -190,7 +187,7 @@ def test_every_round_of_the_early_settled_algorithm_is_that_of_the_pseudocode(c_
         for policy in played_rounds(simulation):
             if not asked(simulation):
                 break
-            naive.update(*seen_in_round(federation, policy, simulation.driver.transitions))
+            naive.update(played_steps(simulation, policy))
             compare_early_settled(simulation, naive, TOLERANCE)
         settled += int(naive.settled.sum())
         by_reference += sum(memory.referenced < memory.upper for memory in naive.memory.values())

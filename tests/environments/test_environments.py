@@ -95,13 +95,6 @@ def test_moves_keep_to_the_square_and_its_neighbours(rows: int, columns: int, se
                     assert own[i, s, a, s] == pytest.approx(0.5 * common[s, a, s], abs=1e-15)
 
 
-def test_an_isolated_square_cannot_be_left_by_anyone() -> None:
-    world = gridworld(agents=3, eps_p=0.4, walls=[(0, 1), (1, 0)])
-    for i in range(3):
-        np.testing.assert_array_equal(world.agent(i).kernel.dense()[0, 0], np.eye(world.states)[[0] * 4])
-    assert world.common.solve().V[0, 0] == 0.0
-
-
 @pytest.mark.parametrize(
     ("options", "states", "pays", "start"),
     [

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
-from naive_fedq import Place, Seen
 
 
 def setting_of(federation: Federation, episodes: int = 1000) -> Setting:
@@ -23,25 +22,6 @@ def reward_of(federation: Federation, i: int, h: int, s: int, a: int) -> float:
     """That of agent i, from tables that may have one row for all agents, or for all steps."""
     rewards = federation.rewards
     return float(rewards[i % len(rewards), h % rewards.shape[1], s, a])
-
-
-def seen_in_round(
-    federation: Federation, policy: npt.NDArray[np.int32], transitions: npt.NDArray[np.int64]
-) -> tuple[dict[Place, int], dict[Place, list[Seen]]]:
-    """The actions of the policy, and what the agents saw, in agent order."""
-    f = federation
-    actions = {(h, s): int(policy[h, s]) for h in range(f.horizon) for s in range(f.states)}
-    seen: dict[Place, list[Seen]] = {}
-    for (h, s), a in actions.items():
-        for i in range(f.agents):
-            row = f.successors[h % len(f.successors), s, a]
-            counts: dict[int, int] = {}
-            for k, times in enumerate(transitions[i, h, s].tolist()):
-                if times:
-                    counts[int(row[k])] = counts.get(int(row[k]), 0) + times
-            if counts:
-                seen.setdefault((h, s), []).append(Seen(reward_of(f, i, h, s, a), counts))
-    return actions, seen
 
 
 def asked(simulation: Simulation) -> bool:
@@ -61,7 +41,10 @@ class Step(NamedTuple):
 
 def played_steps(simulation: Simulation, policy: npt.NDArray[np.int32]) -> list[list[Step]]:
     """What each agent did in the round just played, from the driver's counts."""
-    f, transitions = simulation.federation, simulation.driver.transitions
+    return steps_of(simulation.federation, policy, simulation.driver.transitions)
+
+
+def steps_of(f: Federation, policy: npt.NDArray[np.int32], transitions: npt.NDArray[np.int64]) -> list[list[Step]]:
     steps: list[list[Step]] = [[] for _ in range(f.agents)]
     for i, h, s, k in np.argwhere(transitions > 0).tolist():
         a = int(policy[h, s])

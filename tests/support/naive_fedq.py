@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from model_free import Step
+
 FloatArray = npt.NDArray[np.float64]
-Place = tuple[int, int]
-"""(h, s)."""
 Triplet = tuple[int, int, int]
 """(h, s, a)."""
 
@@ -36,13 +36,6 @@ class Options(NamedTuple):
     c: float = 2.0
     c_bernstein: float = 2.0
     after: int = 1000
-
-
-class Seen(NamedTuple):
-    """What one agent saw at one (h, s) in a round: the reward, and how often each successor."""
-
-    reward: float
-    successors: dict[int, int]
 
 
 def alpha(t: int, H: int) -> float:
@@ -66,14 +59,17 @@ def visits_until_ask(N: int, sizes: Sizes) -> int:
             return n
 
 
-def blocks_of(seen: list[Seen], N: int, sizes: Sizes) -> list[list[tuple[float, int]]]:
-    """The round's visits (reward, successor), in agent order; cut into what is averaged: visits or the round."""
-    visits = [
-        (agent.reward, successor)
-        for agent in seen
-        for successor, times in sorted(agent.successors.items())
-        for _ in range(times)
-    ]
+def visits_by_triplet(reports: list[list[Step]]) -> dict[Triplet, list[Step]]:
+    """A round's visits to each (h,s,a), in agent order."""
+    found: defaultdict[Triplet, list[Step]] = defaultdict(list)
+    for steps in reports:
+        for step in steps:
+            found[step.h, step.s, step.a].append(step)
+    return found
+
+
+def blocks_of(visits: list[Step], N: int, sizes: Sizes) -> list[list[Step]]:
+    """What is averaged: single visits, or the round."""
     if 2 * sizes.agents * sizes.horizon * (sizes.horizon + 1) > N:
         return [[visit] for visit in visits]
     return [visits]
@@ -113,20 +109,20 @@ class NaiveFedQ:
         fine += log * (math.sqrt(H**7 * S * A) + math.sqrt(M * S * A * H**6)) / N
         return float(self.options.c_bernstein * min(fine, math.sqrt(H**3 * log / N)))
 
-    def update(self, actions: dict[Place, int], seen: dict[Place, list[Seen]]) -> None:
+    def update(self, reports: list[list[Step]]) -> None:
         """The end of a round; all updates read the values of its beginning."""
         V = self.V
-        for (h, s), agents in seen.items():
-            self._update_at((h, s, actions[h, s]), agents, V[h + 1])
+        for key, visits in visits_by_triplet(reports).items():
+            self._update_at(key, visits, V[key[0] + 1])
 
-    def _update_at(self, key: Triplet, agents: list[Seen], V: FloatArray) -> None:
+    def _update_at(self, key: Triplet, visits: list[Step], V: FloatArray) -> None:
         H, options = self.sizes.horizon, self.options
         n0 = self.N[key]
         first = options.published or n0 >= options.after
         kept = 1.0
-        for block in blocks_of(agents, n0, self.sizes):
-            mean = sum(reward + V[successor] for reward, successor in block) / len(block)
-            for _, successor in block:
+        for block in blocks_of(visits, n0, self.sizes):
+            mean = sum(step.reward + V[step.successor] for step in block) / len(block)
+            for step in block:
                 self.N[key] += 1
                 t = self.N[key]
                 rate = alpha(t, H)
@@ -137,7 +133,7 @@ class NaiveFedQ:
                 self.plain[key] = (1 - rate) * self.plain[key] + rate * mean
                 self.theta2[key] = (1 - rate) ** 2 * self.theta2[key] + rate**2
                 if first:
-                    self.samples[key].append(V[successor])
+                    self.samples[key].append(V[step.successor])
         if options.published and options.bernstein:
             before, self.beta[key] = self.beta[key], self.beta_now(key)
             self.Q[key] += (self.beta[key] - kept * before) / 2
@@ -178,13 +174,13 @@ class NaiveEarlySettled:
         self.settled = np.zeros((H, S), dtype=np.bool_)
         self.memory = {at: Memory(H, 0.0, H, H) for at in np.ndindex(H, S, A)}
 
-    def update(self, actions: dict[Place, int], seen: dict[Place, list[Seen]]) -> None:
+    def update(self, reports: list[list[Step]]) -> None:
         """The end of a round; all updates read the values of its beginning."""
         V, low, ref = self.V.copy(), self.V_lower.copy(), self.V_reference.copy()
-        for (h, s), agents in seen.items():
-            m = self.memory[h, s, actions[h, s]]
-            for block in blocks_of(agents, m.N, self.sizes):
-                self._learn(m, h, block, V, low, ref)
+        for (h, s, a), visits in visits_by_triplet(reports).items():
+            m = self.memory[h, s, a]
+            for block in blocks_of(visits, m.N, self.sizes):
+                self._learn(m, h, block, V[h + 1], low[h + 1], ref[h + 1])
             m.Q = min(m.Q, m.upper, m.referenced)
             here = [self.memory[h, s, a] for a in range(self.sizes.actions)]
             self.V[h, s] = max(x.Q for x in here)
@@ -195,19 +191,10 @@ class NaiveEarlySettled:
                 self.V_reference[h, s] = self.V[h, s]
                 self.settled[h, s] = True
 
-    def _learn(
-        self,
-        m: Memory,
-        h: int,
-        block: list[tuple[float, int]],
-        V: FloatArray,
-        low: FloatArray,
-        ref: FloatArray,
-    ) -> None:
+    def _learn(self, m: Memory, h: int, block: list[Step], V: FloatArray, low: FloatArray, ref: FloatArray) -> None:
         H, c, log = self.sizes.horizon, self.c, self.log
-        size = len(block)
-        nexts = [(h + 1, successor) for _, successor in block]
-        reward = sum(r for r, _ in block) / size
+        size, nexts = len(block), [step.successor for step in block]
+        reward = sum(step.reward for step in block) / size
         value, lower, reference = (sum(table[y] for y in nexts) / size for table in (V, low, ref))
         gap = sum(V[y] - ref[y] for y in nexts) / size
         gap2 = sum((V[y] - ref[y]) ** 2 for y in nexts) / size
