@@ -13,7 +13,8 @@ import pytest
 import fed_ucbvi as fed
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.simulation import Simulation
-from naive_fedq import Sizes, iota
+from model_free import Sizes
+from naive_fedq import iota
 from problems import random_federation
 from runs import finished, same_bits, without_cautions
 
@@ -118,7 +119,7 @@ CAP = {"epsilon": 1 / SIZE, "served_at_most": math.floor(5 * 4 * 3 * math.log2(1
 @pytest.mark.parametrize(
     ("algorithm", "facts"),
     [
-        (fed.FedQHoeffding("published", delta=0.1), {"i_0": I_0, "iota": iota(Sizes(5, 4, 3, 10, 1000, 0.1))}),
+        (fed.FedQHoeffding("published", delta=0.1), {"i_0": I_0, "iota": iota(Sizes.of(SETTING), 0.1)}),
         (fed.FedQBernstein(), {"i_0": I_0}),
         (fed.FedQEarlySettled(), {"i_0": I_0, "iota": math.log(SIZE / 0.05)}),
         (fed.FedQEarlySettled(iota=1), {"i_0": I_0, "iota": 1.0}),

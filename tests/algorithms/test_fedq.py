@@ -13,8 +13,8 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
-from model_free import asked, played_rounds, played_steps, setting_of, steps_of
-from naive_fedq import NaiveEarlySettled, NaiveFedQ, Options, Sizes, visits_until_ask
+from model_free import Sizes, asked, played_rounds, played_steps, setting_of, steps_of
+from naive_fedq import NaiveEarlySettled, NaiveFedQ, visits_until_ask
 from problems import random_federation
 
 TOLERANCE = 1e-10
@@ -32,18 +32,6 @@ VARIANTS = [
 variants = pytest.mark.parametrize("algorithm", VARIANTS, ids=lambda a: f"{a.name}-{a.bonus}")
 
 
-def sizes_of(federation: Federation, episodes: int, delta: float) -> Sizes:
-    f = federation
-    return Sizes(f.states, f.actions, f.horizon, f.agents, episodes, delta)
-
-
-def options_of(algorithm: FedQHoeffding) -> Options:
-    published = algorithm.bonus == "published"
-    if isinstance(algorithm, FedQBernstein):
-        return Options(True, published, algorithm.c, algorithm.c_bernstein, algorithm.bernstein_after)
-    return Options(False, published, algorithm.c)
-
-
 def random_small(rng: np.random.Generator, *, own_rewards: bool = False) -> Federation:
     S, A, H, M = (int(rng.integers(1, high)) for high in (4, 4, 4, 5))
     return random_federation(rng, M, S, A, H, stationary=bool(rng.integers(2)), own_rewards=own_rewards)
@@ -58,10 +46,9 @@ def test_every_round_of_a_run_is_the_one_of_the_pseudocode(algorithm: FedQHoeffd
     second_case = long_rounds = by_variance = 0
     for problem in range(8):
         federation = random_small(rng, own_rewards=problem % 2 == 1)
-        episodes = 250
-        simulation = Simulation(algorithm, federation, episodes, problem, "episodes")
-        sizes, options = sizes_of(federation, episodes, algorithm.delta), options_of(algorithm)
-        naive = NaiveFedQ(sizes, options)
+        simulation = Simulation(algorithm, federation, 250, problem, "episodes")
+        sizes = Sizes.of(simulation.setting)
+        naive = NaiveFedQ(sizes, algorithm)
         while not simulation.done:
             server = simulation.server
             policy = server.policy.copy()
@@ -79,7 +66,7 @@ def test_every_round_of_a_run_is_the_one_of_the_pseudocode(algorithm: FedQHoeffd
         by_variance += sum(naive.variance(key) > 0.01 for key in naive.samples)
     assert second_case > 50
     assert long_rounds > 20
-    assert by_variance > 5 or not options_of(algorithm).bernstein or options_of(algorithm).after > 5
+    assert by_variance > 5 or getattr(algorithm, "bernstein_after", 9) > 5
 
 
 def compare(simulation: Simulation, naive: NaiveFedQ) -> None:
@@ -99,7 +86,7 @@ def test_long_rounds_from_large_counts_are_those_of_the_pseudocode(algorithm: Fe
     setting = setting_of(federation)
     server = algorithm.new_server(setting)
     agents = algorithm.new_agents(setting, FleetTables(3, federation.successors, federation.rewards))
-    naive = NaiveFedQ(sizes_of(federation, setting.episodes, algorithm.delta), options_of(algorithm))
+    naive = NaiveFedQ(Sizes.of(setting), algorithm)
     policy = np.zeros((2, 3), dtype=np.int32)
     for visits in (*[1] * 12, 20, 400, 4000, 3000):
         algorithm.budgets(agents, algorithm.broadcast(server))
@@ -183,7 +170,7 @@ def test_every_round_of_the_early_settled_algorithm_is_that_of_the_pseudocode(c_
         federation = random_federation(rng, M, S, A, H, own_rewards=problem % 2 == 1)
         simulation = Simulation(algorithm, federation, 250, problem, "episodes")
         log = math.log(S * A * H * M * 250 / 0.05) if iota is None else iota
-        naive = NaiveEarlySettled(Sizes(S, A, H, M, 250, 0.05), c_b, log)
+        naive = NaiveEarlySettled(Sizes(S, A, H, M, 250), c_b, log)
         for policy in played_rounds(simulation):
             if not asked(simulation):
                 break

@@ -16,8 +16,8 @@ from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
 from matrices import first_of
-from model_free import played_rounds, played_steps
-from naive_ucbvi import NaiveUCBVI, Options
+from model_free import Sizes, played_rounds, played_steps
+from naive_ucbvi import NaiveUCBVI
 from problems import random_federation
 
 TOLERANCE = 1e-10
@@ -41,14 +41,9 @@ def test_every_variant_equals_the_pseudocode_episode_by_episode(
         f = small_federation(rng)
         third_term: ucbvi.ThirdTerm = "off" if repetition % 2 else "paper"
         scale = float(rng.choice([1.0, 0.01]))
-        algorithm = ConcurrentUCBVI(
-            bonus=bonus, scale=scale, third_term=third_term, delta=0.1, monotone=monotone, clip=clip
-        )
-        T = 25
-        simulation = Simulation(algorithm, f, T, repetition, "episodes")
-        naive = NaiveUCBVI(
-            Options(f.states, f.actions, f.horizon, f.agents, T, bonus, scale, third_term, 0.1, monotone, clip)
-        )
+        algorithm = ConcurrentUCBVI(bonus, scale, third_term, delta=0.1, monotone=monotone, clip=clip)
+        simulation = Simulation(algorithm, f, 25, repetition, "episodes")
+        naive = NaiveUCBVI(Sizes.of(simulation.setting), algorithm)
         for policy in played_rounds(simulation):
             for steps in played_steps(simulation, policy):
                 for step in steps:

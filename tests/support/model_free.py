@@ -29,6 +29,18 @@ def asked(simulation: Simulation) -> bool:
     return bool(simulation.records()["requests"][-1])
 
 
+class Sizes(NamedTuple):
+    states: int
+    actions: int
+    horizon: int
+    agents: int
+    episodes: int
+
+    @classmethod
+    def of(cls, setting: Setting) -> Sizes:
+        return cls(*(getattr(setting, name) for name in cls._fields))
+
+
 class Step(NamedTuple):
     """One step of one agent."""
 

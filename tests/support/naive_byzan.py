@@ -1,6 +1,6 @@
 """PERT-COW and Byzan-UCBVI once more, straight from the pseudocode: all subsets of agents, loops, dictionaries.
 
-Nothing here uses the package. Among cliques of equal size the paper takes any; here the one whose common points begin
+Among cliques of equal size the paper takes any; here the one whose common points begin
 lowest.
 """
 
@@ -10,9 +10,10 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
+
+from model_free import Sizes, Step
 
 Interval = tuple[float, float]
 Triplet = tuple[int, int, int]
@@ -63,14 +64,6 @@ def naive_cow(
     return mean, error + 5 * epsilon
 
 
-class Sizes(NamedTuple):
-    states: int
-    actions: int
-    horizon: int
-    agents: int
-    episodes: int
-
-
 class NaiveByzan:
     """Server and agents together; ``steps[i][h,s,a]`` lists the (reward, successor) agent i has seen."""
 
@@ -83,8 +76,8 @@ class NaiveByzan:
         self.Q, self.V = np.zeros((H, S, A)), np.zeros((H + 1, S))
         self.consider([True] * m)
 
-    def observe(self, i: int, h: int, s: int, a: int, reward: float, successor: int) -> None:
-        self.steps[i][h, s, a].append((reward, successor))
+    def observe(self, i: int, step: Step) -> None:
+        self.steps[i][step.h, step.s, step.a].append((step.reward, step.successor))
 
     def wants(self, i: int) -> bool:
         """``max N/Nold >= 2``, where a first visit counts as infinitely many times more."""

@@ -9,45 +9,28 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from model_free import Step
+from model_free import Sizes, Step
 
 FloatArray = npt.NDArray[np.float64]
 Triplet = tuple[int, int, int]
 """(h, s, a)."""
 
 
-class Sizes(NamedTuple):
-    states: int
-    actions: int
-    horizon: int
-    agents: int
-    episodes: int
-    delta: float
-
-
-class Options(NamedTuple):
-    bernstein: bool
-    published: bool
-    c: float = 2.0
-    c_bernstein: float = 2.0
-    after: int = 1000
-
-
 def alpha(t: int, H: int) -> float:
     return (H + 1) / (H + t)
 
 
-def iota(sizes: Sizes) -> float:
+def iota(sizes: Sizes, delta: float) -> float:
     """The logarithm of the paper, ``T_0 = H M T``, ``K_0 = T``."""
-    S, A, H, M, T, p = sizes
+    S, A, H, M, T = sizes
     T_0, K_0, C = H * M * T, T, 1 / (H * (H + 1))
     visits = (T_0 + H * M, K_0 * H * (T_0 / H + M))
-    return max(math.log(2 * S * A * n * (1 + C) / p) for n in visits)
+    return max(math.log(2 * S * A * n * (1 + C) / delta) for n in visits)
 
 
 def visits_until_ask(N: int, sizes: Sizes) -> int:
@@ -76,14 +59,15 @@ def blocks_of(visits: list[Step], N: int, sizes: Sizes) -> list[list[Step]]:
 
 
 class NaiveFedQ:
-    """The server of FedQ-Hoeffding and FedQ-Bernstein."""
+    """The server of FedQ-Hoeffding and FedQ-Bernstein, with their parameters."""
 
-    def __init__(self, sizes: Sizes, options: Options) -> None:
+    def __init__(self, sizes: Sizes, parameters: Any) -> None:
         S, A, H = sizes[:3]
-        self.sizes, self.options = sizes, options
+        self.sizes, self.parameters, self.iota = sizes, parameters, iota(sizes, parameters.delta)
+        self.published, self.bernstein = parameters.bonus == "published", hasattr(parameters, "bernstein_after")
         self.N = np.zeros((H, S, A), dtype=np.int64)
         self.theta2, self.beta, self.Q = np.zeros((3, H, S, A))
-        self.Q += H if options.published else (H - np.arange(H))[:, None, None]
+        self.Q += H if self.published else (H - np.arange(H))[:, None, None]
         self.plain = self.Q.copy()
         self.samples: defaultdict[Triplet, list[float]] = defaultdict(list)
 
@@ -104,10 +88,10 @@ class NaiveFedQ:
     def beta_now(self, key: Triplet) -> float:
         """``beta_N`` of FedQ-Bernstein."""
         S, A, H, M = self.sizes[:4]
-        N, log = self.N[key], iota(self.sizes)
+        N, log = self.N[key], self.iota
         fine = math.sqrt(H * log / N * (self.variance(key) + H))
         fine += log * (math.sqrt(H**7 * S * A) + math.sqrt(M * S * A * H**6)) / N
-        return float(self.options.c_bernstein * min(fine, math.sqrt(H**3 * log / N)))
+        return float(self.parameters.c_bernstein * min(fine, math.sqrt(H**3 * log / N)))
 
     def update(self, reports: list[list[Step]]) -> None:
         """The end of a round; all updates read the values of its beginning."""
@@ -116,9 +100,9 @@ class NaiveFedQ:
             self._update_at(key, visits, V[key[0] + 1])
 
     def _update_at(self, key: Triplet, visits: list[Step], V: FloatArray) -> None:
-        H, options = self.sizes.horizon, self.options
+        H, parameters = self.sizes.horizon, self.parameters
         n0 = self.N[key]
-        first = options.published or n0 >= options.after
+        collects = self.bernstein and (self.published or n0 >= parameters.bernstein_after)
         kept = 1.0
         for block in blocks_of(visits, n0, self.sizes):
             mean = sum(step.reward + V[step.successor] for step in block) / len(block)
@@ -127,21 +111,21 @@ class NaiveFedQ:
                 t = self.N[key]
                 rate = alpha(t, H)
                 kept *= 1 - rate
-                b = options.c * math.sqrt(H**3 * iota(self.sizes) / t)
-                bonus = b if options.published and not options.bernstein else 0.0
+                b = parameters.c * math.sqrt(H**3 * self.iota / t)
+                bonus = b if self.published and not self.bernstein else 0.0
                 self.Q[key] = (1 - rate) * self.Q[key] + rate * (mean + bonus)
                 self.plain[key] = (1 - rate) * self.plain[key] + rate * mean
                 self.theta2[key] = (1 - rate) ** 2 * self.theta2[key] + rate**2
-                if first:
+                if collects:
                     self.samples[key].append(V[step.successor])
-        if options.published and options.bernstein:
+        if self.published and self.bernstein:
             before, self.beta[key] = self.beta[key], self.beta_now(key)
             self.Q[key] += (self.beta[key] - kept * before) / 2
-        elif not options.published:
-            if options.bernstein and len(self.samples[key]) >= max(1, options.after):
-                bonus = options.c_bernstein * math.sqrt(self.theta2[key] * self.variance(key))
+        elif not self.published:
+            if self.bernstein and len(self.samples[key]) >= max(1, parameters.bernstein_after):
+                bonus = parameters.c_bernstein * math.sqrt(self.theta2[key] * self.variance(key))
             else:
-                bonus = options.c * (H - 1 - key[0]) * math.sqrt(self.theta2[key])
+                bonus = parameters.c * (H - 1 - key[0]) * math.sqrt(self.theta2[key])
             self.Q[key] = self.plain[key] + bonus
 
 

@@ -7,36 +7,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from model_free import Step
-
-
-class Options(NamedTuple):
-    states: int
-    actions: int
-    horizon: int
-    agents: int
-    episodes: int
-    bonus: str
-    scale: float
-    third_term: str
-    delta: float
-    monotone: bool
-    clip: str
+from model_free import Sizes, Step
 
 
 class NaiveUCBVI:
     """What the server knows after the episodes so far."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, sizes: Sizes, parameters: Any) -> None:
+        self.sizes, self.parameters = sizes, parameters
         self.seen: defaultdict[tuple[int, int, int], list[Step]] = defaultdict(list)
         self.arrivals: Counter[tuple[int, int]] = Counter()
-        self.Q = np.full((options.horizon, options.states, options.actions), math.inf)
-        self.V = np.zeros((options.horizon + 1, options.states))
+        self.Q = np.full((sizes.horizon, sizes.states, sizes.actions), math.inf)
+        self.V = np.zeros((sizes.horizon + 1, sizes.states))
 
     def observe(self, step: Step) -> None:
         self.seen[step.h, step.s, step.a].append(step)
@@ -44,9 +30,8 @@ class NaiveUCBVI:
 
     def bonus(self, h: int, s: int, a: int) -> float:
         """``b_h(s,a)`` of a pair that was visited."""
-        o = self.options
-        H, N = o.horizon, len(self.seen[h, s, a])
-        L = math.log(5 * o.states * o.actions * H * o.agents * o.episodes * H / o.delta)
+        o, (S, A, H, M, T), N = self.parameters, self.sizes, len(self.seen[h, s, a])
+        L = math.log(5 * S * A * H * M * T * H / o.delta)
         if o.bonus == "simplified":
             return min(o.scale * math.sqrt(1 / N) + (H - h) / N, H - h)
         if o.bonus == "chernoff-hoeffding":
@@ -57,22 +42,21 @@ class NaiveUCBVI:
         third = 0.0
         if o.third_term == "paper":
             for y in nexts:
-                doubt = 100**2 * H**3 * o.states**2 * o.actions * L**2 / self.arrivals[h + 1, y]
+                doubt = 100**2 * H**3 * S**2 * A * L**2 / self.arrivals[h + 1, y]
                 third += min(doubt, H**2) / N
         plain = math.sqrt(8 * L * variance / N) + 14 * H * L / (3 * N) + math.sqrt(8 / N * third)
         return o.scale * plain
 
     def plan(self) -> None:
-        o = self.options
-        H = o.horizon
+        o, (S, A, H, _, _) = self.parameters, self.sizes
         for h in reversed(range(H)):
             cap = {"horizon": H, "remaining": H - h, "values": math.inf}[o.clip]
-            for s, a in np.ndindex(o.states, o.actions):
+            for s, a in np.ndindex(S, A):
                 steps = self.seen[h, s, a]
                 if steps:
                     target = sum(step.reward + self.V[h + 1, step.successor] for step in steps) / len(steps)
                     q = min(target + self.bonus(h, s, a), cap)
                 else:
-                    q = self.V[h + 1].sum() / o.states + H - h if o.clip == "values" else cap
+                    q = self.V[h + 1].sum() / S + H - h if o.clip == "values" else cap
                 self.Q[h, s, a] = min(q, self.Q[h, s, a]) if o.monotone else q
             self.V[h] = np.minimum(self.Q[h].max(axis=1), H)

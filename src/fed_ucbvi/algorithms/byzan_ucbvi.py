@@ -342,8 +342,8 @@ def _synchronise(experience: Experience, out: ByzanReport, rule: UpdateRule, est
 def liars_at_most(alpha: float, agents: int) -> int:
     """``f = ceil(alpha m)``.
 
-    >>> liars_at_most(0.1, 30), liars_at_most(0.1, 31), liars_at_most(0.0, 5)
-    (3, 4, 0)
+    >>> liars_at_most(0.1, 30), liars_at_most(0.3, 10), liars_at_most(0.1, 31), liars_at_most(0.0, 5)
+    (3, 3, 4, 0)
     """
     return math.ceil(alpha * agents - SLACK)
 
