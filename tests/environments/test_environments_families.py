@@ -29,7 +29,7 @@ every_one = pytest.mark.parametrize("name", KNOWN)
 
 
 def small(name: str, **options: object) -> Federation:
-    return make_environment(name, **{**SMALL_ENVIRONMENTS[name], **options})
+    return make_environment(name, **{**SMALL_ENVIRONMENTS.get(name, {}), **options})
 
 
 def log_odds(p: FloatArray) -> FloatArray:
@@ -284,6 +284,7 @@ DESCRIBED: list[tuple[str, dict[str, Any]]] = [
     *((name, differ) for name in KNOWN for differ in ({"eps_p": 0.2}, {"spread": 0.3})),
     *(("gridworld", options) for options in ({"eps_p": 0.2}, GRID)),
     ("synthetic", {"eps_p": 0.2, "eps_r": 0.1}),
+    ("from_gymnasium", {"vary": {"success_rate": [0.6, 0.9]}, "reward_range": (-1, 3)}),
 ]
 
 
@@ -293,7 +294,7 @@ def test_a_description_as_json_makes_the_same_environment_again(name: str, optio
     described = json.loads(json.dumps(made.description))
     assert described.pop("name") == name
     units = {described.pop(key) for key in ("reward_scale", "reward_offset") if key in described}
-    assert units <= {0.0, 1.0, 6000.0, -0.01 / 4, 200.0, -100.0}
+    assert units <= {0.0, 1.0, 6000.0, -0.01 / 4, 200.0, -100.0, -1.0, 4.0}
     again = make_environment(name, **described)
     for field in ("successors", "probabilities", "rewards", "initial"):
         np.testing.assert_array_equal(getattr(again, field), getattr(made, field))

@@ -11,7 +11,6 @@ import pytest
 from gymnasium import spaces
 
 from fed_ucbvi import MDP, Federation, InputError, from_gymnasium, gridworld, make_environment
-from fed_ucbvi.environments import recorded_options
 from fed_ucbvi.environments.gymnasium_tables import read_table
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.problem.units import Units
@@ -129,15 +128,6 @@ def test_varied_arguments_lie_in_their_range_and_depend_on_seed_and_agent_alone(
         assert np.array_equal(few.agent(i).kernel.dense(), many.agent(i).kernel.dense())
     assert not np.array_equal(few.probabilities, other.probabilities)
     assert 0 < few.eps_p < many.eps_p < 0.3
-
-
-def test_a_description_makes_the_same_federation_again() -> None:
-    first = from_gymnasium(agents=3, vary={"success_rate": [0.6, 0.9]}, seed=2, reward_range=(-1, 3))
-    name, options = recorded_options(first.description)
-    again = make_environment(name, **options)
-    assert again.description == first.description
-    assert np.array_equal(again.probabilities, first.probabilities)
-    assert np.array_equal(again.rewards, first.rewards)
 
 
 def test_a_wider_reward_range_changes_units_and_not_values() -> None:

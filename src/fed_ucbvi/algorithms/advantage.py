@@ -56,16 +56,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms import fields
-from fed_ucbvi.algorithms.base import (
-    Array,
-    FleetTables,
-    Message,
-    RunExtension,
-    Setting,
-    TableRow,
-    TableServer,
-    Tuning,
-)
+from fed_ucbvi.algorithms.base import FleetTables, Message, RunExtension, Setting, TableRow, TableServer, Tuning
 from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode, OneReport, ReportT, RoundCounts, Trajectories, fill_means
 from fed_ucbvi.core.colours import BROWN, PURPLE, SKY_BLUE, Marker
@@ -270,7 +261,7 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
         known.V_ref[:] = known.V
         return known
 
-    def fill_budgets(self, sent: dict[str, Array], M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+    def fill_budgets(self, sent: dict[str, Any], M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
         _fill_budgets(sent["y"], sent["y_previous"], M, limits, rule)
 
     def summarise(

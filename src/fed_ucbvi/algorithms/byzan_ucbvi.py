@@ -34,21 +34,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import (
-    Array,
-    Budgets,
-    FleetTables,
-    Message,
-    RunExtension,
-    Setting,
-    TableRow,
-    TableServer,
-)
+from fed_ucbvi.algorithms.base import Budgets, FleetTables, Message, RunExtension, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.experience import Counters, Experience, StepByStep, no_experience
 from fed_ucbvi.algorithms.fields import Meaning, Number, PairTable, Policy, Shape, Values, new_tables
 from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates
@@ -118,7 +109,7 @@ class Agents:
     cap: float
     first_agent: int
 
-    def arrays(self) -> dict[str, Array]:
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
         kept = self.experience
         return {"visits": kept.visits, "transitions": kept.transitions, "asked": self.out.asked}
 
@@ -160,28 +151,17 @@ class ByzanUCBVI(StepByStep[Server]):
     def update_rule(self, setting: Setting) -> UpdateRule:
         S, A, H, M, T = setting.states, setting.actions, setting.horizon, setting.agents, setting.episodes
         size = float(S * A * H) * T * M
-        log_each = log_all = self.log_term
-        if log_each is None or log_all is None:
-            log_delta = math.log(self.delta) - 3.0 * S * math.log(size)
-            log_each, log_all = math.log(2.0 * M) - log_delta, math.log(2.0) - log_delta
-        return UpdateRule(
-            float(self.alpha),
-            1.0 / size,
-            float(log_each),
-            float(log_all),
-            served_at_most(setting),
-            Ties.of(setting, self.ties),
-        )
+        log_delta = math.log(self.delta) - 3.0 * S * math.log(size)
+        logs = math.log(2.0 * M) - log_delta, math.log(2.0) - log_delta
+        if self.log_term is not None:
+            logs = float(self.log_term), float(self.log_term)
+        return UpdateRule(float(self.alpha), 1.0 / size, *logs, served_at_most(setting), Ties.of(setting, self.ties))
 
     def facts(self, setting: Setting) -> dict[str, float]:
         """The logarithms in force, epsilon, and after how many served requests an agent is ignored."""
         rule = self.update_rule(setting)
-        return {
-            "log_each": rule.log_each,
-            "log_all": rule.log_all,
-            "epsilon": rule.epsilon,
-            "served_at_most": math.floor(rule.cap) + 1,
-        }
+        served = {"served_at_most": math.floor(rule.cap) + 1}
+        return {"log_each": rule.log_each, "log_all": rule.log_all, "epsilon": rule.epsilon, **served}
 
     def cautions(self, setting: Setting) -> list[str]:
         """Warnings where the server cannot learn anything, or not by the end, or where no theorem covers alpha."""

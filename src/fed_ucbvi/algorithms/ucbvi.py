@@ -131,15 +131,9 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
         ]
 
     def update_rule(self, setting: Setting) -> UpdateRule:
-        return UpdateRule(
-            BONUSES.index(self.bonus),
-            float(self.scale),
-            self.log_term(setting),
-            self.third_term == "paper",
-            bool(self.monotone),
-            CLIPS.index(self.clip),
-            Ties.of(setting, self.ties),
-        )
+        bonus, clip, third_term = BONUSES.index(self.bonus), CLIPS.index(self.clip), self.third_term == "paper"
+        log_term, ties = self.log_term(setting), Ties.of(setting, self.ties)
+        return UpdateRule(bonus, float(self.scale), log_term, third_term, bool(self.monotone), clip, ties)
 
     def new_estimates(self, setting: Setting) -> Estimates:
         """No counts, ``Q`` at its cap (infinite where only V is clipped), ``V = H`` and the initial policy."""
