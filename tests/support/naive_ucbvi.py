@@ -31,11 +31,12 @@ class NaiveUCBVI:
     def bonus(self, h: int, s: int, a: int) -> float:
         """``b_h(s,a)`` of a pair that was visited."""
         o, (S, A, H, M, T), N = self.parameters, self.sizes, len(self.seen[h, s, a])
+        scale = float(o.scale)
         L = math.log(5 * S * A * H * M * T * H / o.delta)
         if o.bonus == "simplified":
-            return min(o.scale * math.sqrt(1 / N) + (H - h) / N, H - h)
+            return min(scale * math.sqrt(1 / N) + (H - h) / N, H - h)
         if o.bonus == "chernoff-hoeffding":
-            return o.scale * 7 * H * L / math.sqrt(N)
+            return scale * 7 * H * L / math.sqrt(N)
         nexts = [step.successor for step in self.seen[h, s, a]]
         mean = sum(self.V[h + 1, y] for y in nexts) / N
         variance = sum((self.V[h + 1, y] - mean) ** 2 for y in nexts) / N
@@ -45,7 +46,7 @@ class NaiveUCBVI:
                 doubt = 100**2 * H**3 * S**2 * A * L**2 / self.arrivals[h + 1, y]
                 third += min(doubt, H**2) / N
         plain = math.sqrt(8 * L * variance / N) + 14 * H * L / (3 * N) + math.sqrt(8 / N * third)
-        return o.scale * plain
+        return scale * plain
 
     def plan(self) -> None:
         o, (S, A, H, _, _) = self.parameters, self.sizes
