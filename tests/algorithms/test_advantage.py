@@ -285,9 +285,6 @@ def test_stages_have_the_lengths_of_the_paper(H: int) -> None:
         assert (server.estimates.N + server.estimates.y == n).all()
 
 
-PUBLISHED: dict[str, Any] = {"constants": "published", "reference_after": 60}
-
-
 @pytest.mark.parametrize(
     ("algorithm", "episodes", "share"),
     [(FedQAdvantage(clip="remaining"), 20_000, 0.98), (ConcurrentUCBAdvantage(discard=False), 4000, 0.97)],
@@ -296,6 +293,3 @@ PUBLISHED: dict[str, Any] = {"constants": "published", "reference_after": 60}
 def test_a_nearly_optimal_policy_is_learnt(algorithm: Any, episodes: int, share: float) -> None:
     result = finished(Simulation(algorithm, synthetic(agents=5, horizon=4), episodes, 0, "auto")).result()
     assert result.value > share * result.about.optimal_value
-
-
-IOTA = math.log(2 / 0.1)

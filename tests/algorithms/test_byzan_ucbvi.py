@@ -21,7 +21,6 @@ from fed_ucbvi.algorithms.byzan_ucbvi import (
 from fed_ucbvi.algorithms.kernels import Ties, at_actions
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.liars import ATTACKS, NEVER
 from matrices import first_of, in_turn
 from model_free import Sizes, played_steps
@@ -119,14 +118,10 @@ def test_a_fleet_finds_its_own_agents_among_those_the_server_ignores() -> None:
 
 
 @functools.cache
-def grid() -> Federation:
-    return gridworld(agents=20)
-
-
-@functools.cache
 def regret_under(algorithm: FedUCBVI | ByzanUCBVI, attack: str | None, seed: int) -> float:
     """The honest agents' regret on the paper's GridWorld with two liars among twenty agents."""
-    federation = grid() if attack is None else grid().with_liars(LIARS, attack)
+    grid = gridworld(agents=20)
+    federation = grid if attack is None else grid.with_liars(LIARS, attack)
     result = finished(Simulation(algorithm, federation, EPISODES, seed, "auto")).result()
     return float(result.records["regret"].sum())
 

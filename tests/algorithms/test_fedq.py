@@ -37,9 +37,6 @@ def random_small(rng: np.random.Generator, *, own_rewards: bool = False) -> Fede
     return random_federation(rng, M, S, A, H, stationary=bool(rng.integers(2)), own_rewards=own_rewards)
 
 
-# -------------------------------------------------------------------------------------------- whole runs
-
-
 @variants
 def test_every_round_of_a_run_is_the_one_of_the_pseudocode(algorithm: FedQHoeffding) -> None:
     rng = np.random.default_rng(1)
@@ -100,9 +97,6 @@ def test_long_rounds_from_large_counts_are_those_of_the_pseudocode(algorithm: Fe
     assert server.V[1].max() > server.V[1].min() + 0.01
 
 
-# ---------------------------------------------------------------------------------------------- messages
-
-
 def test_a_report_of_several_visits_in_the_first_case_takes_as_many_places_in_the_order() -> None:
     """Only a liar sends one; it counts like visits in a row with the same value."""
     algorithm = FedQBernstein(bernstein_after=0)
@@ -121,17 +115,11 @@ def test_a_report_of_several_visits_in_the_first_case_takes_as_many_places_in_th
     assert at_once.estimates.Q[0, 0, 0] == pytest.approx(one_by_one.estimates.Q[0, 0, 0], rel=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------ budgets
-
-
 def test_budgets_of_huge_counts_are_exact_and_name_the_regime() -> None:
     limits, rule = np.zeros((1, 1, 3), dtype=np.int64), np.zeros((1, 3), dtype=np.int8)
     FedQHoeffding().fill_budgets({"N": np.array([[11, 12, 2**53 - 1]])}, 3, limits, rule)
     assert limits.tolist() == [[[1, 2, (2**53 - 1) // 6]]]
     assert [FedQHoeffding.rules[number] for number in rule[0]] == ["first-visit", "growth", "growth"]
-
-
-# --------------------------------------------------------------------------------------------- properties
 
 
 def test_smaller_constants_and_the_variance_help_where_they_should() -> None:
@@ -142,20 +130,17 @@ def test_smaller_constants_and_the_variance_help_where_they_should() -> None:
     assert retuned.regret < 0.5 * as_run.regret
 
 
-# --------------------------------------------------------------------------------------------- parameters
-
-
 # ------------------------------------------------------------------------------------------- early settled
 
 
-def compare_early_settled(simulation: Simulation, naive: NaiveEarlySettled, tolerance: float) -> None:
+def compare_early_settled(simulation: Simulation, naive: NaiveEarlySettled) -> None:
     known = simulation.server.estimates
     for key, memory in naive.memory.items():
         assert known.N[key] == memory.N
-        assert known.Q[key] == pytest.approx(memory.Q, rel=0, abs=tolerance)
-        assert known.Q_lower[key] == pytest.approx(memory.lower, rel=0, abs=tolerance)
+        assert known.Q[key] == pytest.approx(memory.Q, rel=0, abs=TOLERANCE)
+        assert known.Q_lower[key] == pytest.approx(memory.lower, rel=0, abs=TOLERANCE)
     for table in ("V", "V_lower", "V_reference", "settled"):
-        assert_allclose(getattr(known, table), getattr(naive, table), rtol=0, atol=tolerance)
+        assert_allclose(getattr(known, table), getattr(naive, table), rtol=0, atol=TOLERANCE)
     for h, s in np.ndindex(*known.policy.shape):
         assert naive.V[h, s] - NEARLY_EQUAL <= naive.memory[h, s, int(known.policy[h, s])].Q
 
@@ -175,7 +160,7 @@ def test_every_round_of_the_early_settled_algorithm_is_that_of_the_pseudocode(c_
             if not asked(simulation):
                 break
             naive.update(played_steps(simulation, policy))
-            compare_early_settled(simulation, naive, TOLERANCE)
+            compare_early_settled(simulation, naive)
         settled += int(naive.settled.sum())
         by_reference += sum(memory.referenced < memory.upper for memory in naive.memory.values())
         second_case += sum(memory.N > 4 * M * H * (H + 1) for memory in naive.memory.values())

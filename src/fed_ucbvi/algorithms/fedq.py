@@ -128,17 +128,9 @@ class FedQHoeffding(QLearning[Estimates, UpdateRule, Any]):
 
     def update_rule(self, setting: Setting) -> UpdateRule:
         S, A, H, M = setting.states, setting.actions, setting.horizon, setting.agents
-        return UpdateRule(
-            self.bonus == "published",
-            self.bernstein,
-            float(self.c),
-            0.0,
-            0,
-            logarithm(setting, self.delta),
-            math.sqrt(float(H) ** 7 * S * A) + math.sqrt(float(M) * S * A * float(H) ** 6),
-            second_case(setting),
-            Ties.of(setting, self.ties),
-        )
+        per_count = math.sqrt(float(H) ** 7 * S * A) + math.sqrt(float(M) * S * A * float(H) ** 6)
+        constants = logarithm(setting, self.delta), per_count, second_case(setting), Ties.of(setting, self.ties)
+        return UpdateRule(self.bonus == "published", self.bernstein, float(self.c), 0.0, 0, *constants)
 
     def new_estimates(self, setting: Setting) -> Estimates:
         """``N = 0``, the initial policy, and ``Q = V = H`` (``practical``: H-h, what can still be earned)."""

@@ -146,13 +146,9 @@ class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
 
     def update_rule(self, setting: Setting) -> UpdateRule:
         H, iota = setting.horizon, self.logarithm(setting)
-        return UpdateRule(
-            self.c_b * math.sqrt(float(H) ** 3 * iota),
-            self.c_b * math.sqrt(iota),
-            self.c_b * float(H) ** 2 * iota,
-            second_case(setting),
-            Ties.of(setting, self.ties),
-        )
+        c = self.c_b
+        bonuses = c * math.sqrt(float(H) ** 3 * iota), c * math.sqrt(iota), c * float(H) ** 2 * iota
+        return UpdateRule(*bonuses, second_case(setting), Ties.of(setting, self.ties))
 
     def new_estimates(self, setting: Setting) -> Estimates:
         """``Q = Q^U = Q^R = V = V^R = H`` and ``Q^L = V^L = 0``."""

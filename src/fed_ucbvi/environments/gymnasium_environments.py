@@ -53,9 +53,7 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         options: the environment's own, as agents=20, eps_p=0.1.
 
     Attributes:
-        mdp: the MDP.
-        P: the table of its kernel and rewards, where neither depends on the step; see :meth:`table`.
-        initial_state_distrib: the distribution of the first state.
+        P: the table of kernel and rewards, where neither depends on the step; see :meth:`table`.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (Gymnasium's own declaration)
@@ -115,7 +113,6 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         return self._state, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """One step; ``truncated`` is True at the last."""
         if not 0 <= self._steps < self.mdp.horizon:
             raise InputError("the episode is over, or has not begun: call reset().")
         if not 0 <= action < self.mdp.actions:
