@@ -18,8 +18,8 @@ from fed_ucbvi.algorithms.one_report import Trajectories
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
 from matrices import in_turn
-from model_free import played_rounds, played_steps
-from naive_advantage import Learner, NaiveFedQ, NaiveUCB, Sizes, stage_ends
+from model_free import Sizes, played_rounds, played_steps
+from naive_advantage import Learner, NaiveFedQ, NaiveUCB, stage_ends
 from problems import random_federation
 from runs import finished
 
@@ -39,11 +39,9 @@ def assert_server_equals(server: Server, learner: Learner) -> None:
     assert (learner.Q[at_actions(e.policy)] >= learner.V[:-1] - TOLERANCE)[changed].all()
 
 
-def sizes_of(simulation: Simulation, algorithm: Any) -> Sizes:
-    f, setting = simulation.federation, simulation.setting
-    facts = algorithm.facts(setting)
-    lower_order = algorithm.constants == "published"
-    return Sizes(f.states, f.actions, f.horizon, f.agents, facts["iota"], facts["reference_after"], lower_order)
+def learner_of(simulation: Simulation, algorithm: Any, Q: list[float], V_ref: list[float]) -> Learner:
+    facts, lower_order = algorithm.facts(simulation.setting), algorithm.constants == "published"
+    return Learner(Sizes.of(simulation.setting), facts, lower_order, Q, V_ref)
 
 
 def small_federation(seed: int, *, agents: int = 3, horizon: int = 3, eps_p: float = 0.2, **more: bool) -> Federation:
@@ -80,7 +78,7 @@ def test_every_round_of_fedq_advantage_is_the_one_of_the_pseudocode(
         simulation = Simulation(algorithm, federation, 150, seed, "episodes")
         H = federation.horizon
         start = [float(H if clip == "horizon" else H - h) for h in range(H)]
-        learner = Learner(sizes_of(simulation, algorithm), start, start)
+        learner = learner_of(simulation, algorithm, start, start)
         naive = NaiveFedQ(learner)
         while not simulation.done:
             policy = simulation.server.policy.copy()
@@ -227,7 +225,7 @@ def test_a_beta_above_the_horizon_is_refused_once_the_horizon_is_known() -> None
 
 def naive_learner(simulation: Simulation, algorithm: UCBAdvantage) -> NaiveUCB:
     H = simulation.federation.horizon
-    learner = Learner(sizes_of(simulation, algorithm), [float(H - h) for h in range(H)], [float(H)] * H)
+    learner = learner_of(simulation, algorithm, [float(H - h) for h in range(H)], [float(H)] * H)
     return NaiveUCB(learner, stage_ends(H, simulation.federation.agents * simulation.setting.episodes))
 
 

@@ -15,20 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model_free import Step
+from model_free import Sizes, Step
 
 Triplet = tuple[int, int, int]
 """(h, s, a)."""
-
-
-class Sizes(NamedTuple):
-    states: int
-    actions: int
-    horizon: int
-    agents: int
-    iota: float
-    reference_after: float
-    lower_order: bool
 
 
 class Visit(NamedTuple):
@@ -51,9 +41,12 @@ def variance(numbers: list[Fraction]) -> Fraction:
 class Learner:
     """The tables both algorithms keep; Q and ``V^R`` start as they are given, step by step."""
 
-    def __init__(self, sizes: Sizes, Q: list[float], V_ref: list[float]) -> None:
-        S, A, H = sizes.states, sizes.actions, sizes.horizon
-        self.sizes, self.second_bound_won = sizes, 0
+    def __init__(
+        self, sizes: Sizes, constants: dict[str, float], lower_order: bool, Q: list[float], V_ref: list[float]
+    ) -> None:
+        S, A, H = sizes[:3]
+        self.sizes, self.lower_order, self.second_bound_won = sizes, lower_order, 0
+        self.iota, self.reference_after = constants["iota"], constants["reference_after"]
         self.Q = np.tile(np.array(Q)[:, None, None], (1, S, A))
         self.V, self.V_ref = (np.tile(np.array([*first, 0.0])[:, None], (1, S)) for first in (Q, V_ref))
         self.stage: defaultdict[Triplet, list[Visit]] = defaultdict(list)
@@ -75,14 +68,14 @@ class Learner:
         now = self.stage[triplet]
         past = self.earlier[triplet]
         past.extend(now)
-        N, y, iota = len(past), len(now), self.sizes.iota
+        N, y, iota = len(past), len(now), self.iota
         reward = mean([v.reward for v in now])
         Q1 = float(reward + mean([v.value for v in now])) + plain
         references = [v.reference for v in past]
         advantages = [v.value - v.reference for v in now]
         bonus = 2 * math.sqrt(variance(references) * Fraction(iota) / N)
         bonus += 2 * math.sqrt(variance(advantages) * Fraction(iota) / y)
-        if self.sizes.lower_order:
+        if self.lower_order:
             brackets = (iota / N) ** 0.75 + (iota / y) ** 0.75 + iota / N + iota / y
             bonus += factor * self.sizes.horizon * brackets
         Q2 = float(reward + mean(references) + mean(advantages)) + bonus
@@ -136,10 +129,10 @@ class NaiveFedQ:
         for triplet in sorted(visited):
             y, lengths = len(learner.stage[triplet]), learner.lengths[triplet]
             if y >= (Fraction(H + 1, H) * lengths[-1] if lengths else M * H):
-                learner.end_stage(triplet, math.sqrt(2 * H * H * learner.sizes.iota / y), 10)
+                learner.end_stage(triplet, math.sqrt(2 * H * H * learner.iota / y), 10)
                 ended.append(triplet)
         for h, s, _ in ended:
-            if sum(learner.visits((h, s, a)) for a in range(A)) >= learner.sizes.reference_after:
+            if sum(learner.visits((h, s, a)) for a in range(A)) >= learner.reference_after:
                 learner.settle(h, s)
 
 
@@ -166,7 +159,7 @@ class NaiveUCB:
     def feed(self, episode: list[Step]) -> bool:
         """One episode, step by step; whether it changed Q."""
         learner = self.learner
-        H, A, iota = learner.sizes.horizon, learner.sizes.actions, learner.sizes.iota
+        H, A, iota = learner.sizes.horizon, learner.sizes.actions, learner.iota
         changed = False
         for step in episode:
             triplet = (step.h, step.s, step.a)
@@ -176,7 +169,7 @@ class NaiveUCB:
                 learner.end_stage(triplet, 2 * math.sqrt(H * H * iota / y), 5)
                 changed = True
             total = sum(learner.visits((step.h, step.s, a)) + len(learner.stage[step.h, step.s, a]) for a in range(A))
-            if total >= learner.sizes.reference_after:
+            if total >= learner.reference_after:
                 learner.settle(step.h, step.s)
         return changed
 
