@@ -114,6 +114,9 @@ def test_certificates_are_never_replaced(tmp_path: Path) -> None:
     for name in ("", "a/b", "..", "x" * 64, "ca"):
         with pytest.raises(InputError):
             make_certificates(tmp_path / "other", nodes=[name])
+    for host in ("", "h\u00fcb"):
+        with pytest.raises(InputError, match="is no host"):
+            make_certificates(tmp_path / "other", server="hub", hosts=[host])
 
 
 def test_every_party_makes_its_own_key_and_takes_part_with_what_the_authority_signed(tmp_path: Path) -> None:

@@ -71,6 +71,8 @@ def check_server_certificate(pem: bytes, authority: bytes, host: str | None = No
 
 def alternative_name(host: str) -> x509.GeneralName:
     ip = ip_of(host)
+    if ip is None and not (host and host.isascii()):
+        raise InputError(f"'{printable(host)}' is no host; write names of other scripts as IDNA does (xn--...).")
     return x509.DNSName(host) if ip is None else x509.IPAddress(ip)
 
 
