@@ -372,8 +372,16 @@ def took_part(run: Any) -> list[list[int]]:
     return [[0, 1] if at < SHORT else [0, 1, 2, 3] if at < LONG else [2, 3] for at in run.records["start"].tolist()]
 
 
-def test_what_was_known_stays_true_when_agents_join_and_leave(tmp_path: Path) -> None:
-    runs = joined_then_left(gridworld(agents=4), tmp_path)
+def replayed(run: Any, episodes: int) -> list[RoundRecord]:
+    """What ``on_round`` was called with, from the records."""
+    about, rows = run.about, (run.records, run.recommendations)
+    units = Units.of(about.environment)
+    return [*replay(*rows, episodes=episodes, rules=about.rules, units=units, horizon=about.horizon)]
+
+
+def test_what_was_known_stays_true_when_agents_join_and_leave_and_is_shown_everywhere(tmp_path: Path) -> None:
+    told: list[RoundRecord] = []
+    runs = joined_then_left(gridworld(agents=4), tmp_path, told.append)
     assert [(run.episodes_played, run.complete) for run in runs] == [(SHORT, True), (LONG, True), (LONGER, True)]
     for before, after in itertools.pairwise(runs):
         points = np.arange(before.episodes_played + 1)
@@ -383,7 +391,22 @@ def test_what_was_known_stays_true_when_agents_join_and_leave(tmp_path: Path) ->
         assert one.federated_regret.lower == pytest.approx(one.regret, rel=1e-12)
         assert one.federated_regret.upper == pytest.approx(one.regret, rel=1e-12)
         assert one.round_ends.tolist() == (one.records["start"] + one.records["length"]).tolist()
-    assert [len(agents) for agents in took_part(runs[-1])] == runs[-1].records["agents"].tolist()
+    run = runs[-1]
+    assert [len(agents) for agents in took_part(run)] == run.records["agents"].tolist()
+    run.save(tmp_path / "run")
+    shown = call("show", tmp_path / "run", "--out", tmp_path / "run.png")
+    assert shown.exit_code == 0, shown.output
+    assert "2 to 4 agents in a round" in shown.stdout
+    assert (tmp_path / "run.png").stat().st_size > 0
+    table = compare_runs([run], metric="episodes_played").frame
+    assert table["mean"].to_list() == [LONGER]
+    again = replayed(run, LONGER)
+    assert [one.agents for one in again] == run.records["agents"].tolist()
+    for name in ("episodes", "agents", "reward", "regret"):
+        expected = [getattr(one, name) for one in told]
+        assert [getattr(one, name) for one in again] == pytest.approx(expected, rel=1e-12, nan_ok=True), name
+    assert (again[-1].episodes, again[-1].planned_episodes) == (LONGER, LONGER)
+    assert again[-1].regret == pytest.approx(run.regret, rel=1e-12)
 
 
 def test_every_round_is_averaged_over_its_own_agents(tmp_path: Path) -> None:
@@ -417,32 +440,6 @@ def test_rewards_add_up_to_what_the_agents_were_paid(tmp_path: Path) -> None:
     curve = learning_curve(run, bins=1)
     assert curve.mean[0] == pytest.approx(paid / run.records["agent_episodes"].sum(), rel=1e-9)
     assert run.average_reward == pytest.approx(run.records["reward"].sum() / LONG)
-
-
-def replayed(run: Any, episodes: int) -> list[RoundRecord]:
-    """What ``on_round`` was called with, from the records."""
-    about, rows = run.about, (run.records, run.recommendations)
-    units = Units.of(about.environment)
-    return [*replay(*rows, episodes=episodes, rules=about.rules, units=units, horizon=about.horizon)]
-
-
-def test_a_run_that_agents_joined_and_left_is_shown_everywhere(tmp_path: Path) -> None:
-    told: list[RoundRecord] = []
-    run = joined_then_left(gridworld(agents=4), tmp_path, told.append)[-1]
-    run.save(tmp_path / "run")
-    shown = call("show", tmp_path / "run", "--out", tmp_path / "run.png")
-    assert shown.exit_code == 0, shown.output
-    assert "2 to 4 agents in a round" in shown.stdout
-    assert (tmp_path / "run.png").stat().st_size > 0
-    table = compare_runs([run], metric="episodes_played").frame
-    assert table["mean"].to_list() == [LONGER]
-    again = replayed(run, LONGER)
-    assert [one.agents for one in again] == run.records["agents"].tolist()
-    for name in ("episodes", "agents", "reward", "regret"):
-        expected = [getattr(one, name) for one in told]
-        assert [getattr(one, name) for one in again] == pytest.approx(expected, rel=1e-12, nan_ok=True), name
-    assert (again[-1].episodes, again[-1].planned_episodes) == (LONGER, LONGER)
-    assert again[-1].regret == pytest.approx(run.regret, rel=1e-12)
 
 
 def test_agents_that_join_a_live_run_do_not_change_what_came_before(tmp_path: Path) -> None:

@@ -66,19 +66,14 @@ class Outcome:
         wire: what was really sent.
         events: nodes that stayed away or were dropped, when, and what was done.
         ended: whether there is nothing left to play; nodes that were excluded or away may have played less.
-        planned: episodes that agents were to play, added up over agents: from when each came until it left.
+        agent_episodes: that agents have played, added up, and that were planned: from when each came until it left.
     """
 
     run: Run
     wire: WireCount
     events: list[dict[str, Any]]
     ended: bool = True
-    planned: int = 0
-
-    @property
-    def agent_episodes(self) -> tuple[int, int]:
-        """Episodes that agents have played, added up over agents, and those that were planned."""
-        return int(self.run.records["agent_episodes"].sum()), self.planned
+    agent_episodes: tuple[int, int] = 0, 0
 
 
 class FederationServer:
@@ -147,8 +142,9 @@ class FederationServer:
         return self.outcome()
 
     def outcome(self) -> Outcome:
-        engine, wire = self.coordinator.engine, self.registry.wire
-        return Outcome(engine.result(), wire, engine.events, engine.done, engine.planned_episodes)
+        engine = self.coordinator.engine
+        agent_episodes = engine.totals.agent_episodes, engine.planned_episodes
+        return Outcome(engine.result(), self.registry.wire, engine.events, engine.done, agent_episodes)
 
     async def close(self, reason: str = "") -> None:
         """End all streams, and let nobody in any more."""
