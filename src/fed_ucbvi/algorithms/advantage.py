@@ -268,7 +268,7 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
         self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: FedQAdvantageReport
     ) -> None:
         V, V_ref = values
-        fill_means(counts, tables, np.stack((V, V_ref, V_ref**2, V - V_ref, (V - V_ref) ** 2)), out)
+        fill_means(counts, tables, (V, V_ref, V_ref**2, V - V_ref, (V - V_ref) ** 2), out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         _aggregate(len(report[0]), FedQAdvantageReport(*report), server.rule, server.estimates)

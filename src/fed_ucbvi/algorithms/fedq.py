@@ -24,8 +24,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
-
 from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer, Tuning
 from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
@@ -139,7 +137,7 @@ class FedQHoeffding(QLearning[Estimates, UpdateRule, Any]):
         return known
 
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Message) -> None:
-        fill_means(counts, tables, np.concatenate((values, values**2)) if self.bernstein else values, out)
+        fill_means(counts, tables, (*values, *values**2) if self.bernstein else (*values,), out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         n, r, v, mu = report if self.bernstein else (*report, report[2])

@@ -31,8 +31,6 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer
 from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
@@ -160,8 +158,7 @@ class FedQEarlySettled(QLearning[Estimates, UpdateRule, EarlySettledReport]):
         self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: EarlySettledReport
     ) -> None:
         V, V_lower, V_reference = values
-        functions = V, V_lower, V_reference, V_reference**2, (V - V_reference) ** 2
-        fill_means(counts, tables, np.stack(functions), out)
+        fill_means(counts, tables, (V, V_lower, V_reference, V_reference**2, (V - V_reference) ** 2), out)
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         _aggregate(EarlySettledReport(*report), server.rule, server.estimates)

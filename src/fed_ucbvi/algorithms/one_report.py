@@ -8,6 +8,7 @@ for those that synchronise after every episode and report the trajectory.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -196,14 +197,20 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
         return agents.out
 
 
-@compiled
-def fill_means(counts: RoundCounts, tables: FleetTables, functions: FloatArray, report: Message) -> None:
+def fill_means(counts: RoundCounts, tables: FleetTables, functions: Sequence[FloatArray], report: Message) -> None:
     """Fill visits, rewards, and for each function ``f[H+1,S]`` of the next state its mean over the visits.
 
-    ``report`` holds visits, rewards and as many means as there are functions, each ``(m, H, S)``. A mean is
-    ``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` with f at the next step; 0 where ``n = 0``.
+    ``report`` holds visits, rewards and as many means as there are functions, each ``(m, H, S)``.
     """
-    (policy, transitions, visits), successors, rewards = counts, tables.successors, tables.rewards
+    _fill_means(tuple(counts), tables.successors, tables.rewards, np.stack(functions), tuple(report))
+
+
+@compiled
+def _fill_means(
+    counts: tuple[Any, ...], successors: IndexArray, rewards: FloatArray, functions: FloatArray, report: Message
+) -> None:
+    """``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` at the next step for every f; 0 where ``n = 0``."""
+    policy, transitions, visits = counts
     n, r, means = report[0], report[1], report[2:]
     m, H, S, K = transitions.shape
     for i in range(m):
