@@ -339,10 +339,9 @@ class SimulatedParty(Party):
     ) -> None:
         counting, random = algorithm.counting, setting.random_rewards
         pooled = pooled and algorithm.pools and algorithm.stops_jointly and federation.pay_alike
-        counted: dict[str, Any] = {"counting": counting, "pooled": pooled}
-        if pooled:
-            stationary = counting is Counting.STATIONARY
-            counted["counters"] = counter_type(setting, stationary=stationary, rows=federation.agents)
+        stationary = counting is Counting.STATIONARY
+        counters = counter_type(setting, stationary=stationary, rows=federation.agents) if pooled else np.int64
+        counted: dict[str, Any] = {"counting": counting, "pooled": pooled, "counters": counters}
         fleet = Fleet.of(federation, setting.seed, first_agent, random_rewards=random, **counted)
         made = on_gpu(fleet, algorithm, federation, setting) if driver == CUDA else make_driver(driver, fleet)
         agents, touched = len(made.visits), made.fleet.touched if pooled else None

@@ -33,7 +33,7 @@ class ObservedRewards:
     """Means of rewards by (h,s,a), the visits behind them and, if there is a grid, sums by next state.
 
     The first axis is the agent's, or has length one where agents are counted in one table. The step axis has length
-    one where steps are counted together. Means are over all visits, if they are those ``ever`` made, or the round's.
+    one where steps are counted together. With ``ever`` means are over all visits, otherwise over the round's.
     """
 
     def __init__(self, shape: tuple[int, int, int, int], width: int, grid: Grid | None, ever: bool) -> None:
