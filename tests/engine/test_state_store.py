@@ -57,7 +57,6 @@ def bits(state: SavedState) -> tuple[Any, ...]:
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a few numbers, generations of a few entries."""
-    monkeypatch.setattr(state_store, "CHUNK_BYTES", 64)
     monkeypatch.setattr(state_store, "SMALL_BYTES", 2000)
 
 

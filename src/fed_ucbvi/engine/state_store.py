@@ -7,7 +7,9 @@ is kept. What has changed is found by comparison with a copy in memory of what w
     magic (4 bytes) | bytes of header (4) | bytes of payload (8) | digest (32) | header, JSON | payload
 
 The digest is BLAKE2b over the digest of the entry before, the lengths, the header and the payload. So an entry counts
-only in its place, in its generation, in its run.
+only in its place, in its generation, in its run. The header has the round and what is not an array; names, types and
+shapes of the arrays, if they are others than before; and what the payload holds: new rows of tables, and arrays that
+have changed, whole, or the places of their new numbers and these.
 
 Once the changes of a generation take more bytes than its full state, the next generation begins. Two are kept. If a
 kill or damage has left an incomplete entry at the end, its digest shows this. The entry is left out, and the run
@@ -22,6 +24,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -31,7 +34,6 @@ import struct
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -40,29 +42,25 @@ import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array, State
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import check_version, manifest_digest, naming, read_manifest, sync_folder
+from fed_ucbvi.core.files import check_version, manifest_digest, naming, new_file, read_manifest, sync_folder
 
 log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
-CHUNK_BYTES = 1 << 26
-"""The most that one piece of an entry takes."""
 KEPT = 2
 """How many generations are kept."""
 SMALL_BYTES = 1 << 16
 """Up to this size, changes never begin a new generation."""
 KINDS = "biuf"
 """The kinds of numbers that arrays may hold, as NumPy names them."""
-MAGIC = b"FUL2"
+MAGIC = b"FUL3"
 HEAD = struct.Struct("<4sIQ")
 DIGEST_BYTES = 32
+PLACE, MAX_PLACES = np.dtype("<u4"), 2**32
+WHOLE = -1
+"""In place of how many numbers of an array are new: all, without their places."""
 LOCK = "lock"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """The errors of file systems that have no locks."""
-_WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-"""Unsigned integers by their bytes."""
-
-
-# ---------------------------------------------------------------------------------------------------- what is saved
 
 
 class SavedState(NamedTuple):
@@ -118,11 +116,8 @@ def named(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 def changes(array: Array, before: Array) -> npt.NDArray[np.int64]:
     """Where two arrays of one shape and type differ in a bit, in row-major order; NaN equals itself."""
-    words = _WORDS[array.itemsize]
+    words = np.dtype(f"u{array.itemsize}")
     return np.flatnonzero(np.ascontiguousarray(array).view(words) != np.ascontiguousarray(before).view(words))
-
-
-# ------------------------------------------------------------------------------------------------------- one owner
 
 
 class FolderLock:
@@ -158,17 +153,8 @@ class FolderLock:
         self.close()
 
 
-# --------------------------------------------------------------------------------------------------------- entries
-
-
 class DamageError(Exception):
     """What is read is not what was written."""
-
-
-_Piece = tuple[list[Any], tuple[Array, ...]]
-"""What the header says of a part of a state, and its arrays, which are in the payload. New rows of a table:
-``[name, first row, rows, columns]``, and the rows. A stretch of array number i: ``[i, start, numbers, 0]``, and the
-numbers. Some numbers in it: ``[i, start, numbers, 1]``, their places after the start, and the numbers."""
 
 
 def _digest(before: bytes, *parts: Any) -> bytes:
@@ -176,40 +162,6 @@ def _digest(before: bytes, *parts: Any) -> bytes:
     for part in parts:
         made.update(part)
     return made.digest()
-
-
-def _first_digest(run: str, generation: int) -> bytes:
-    """What the first entry of a generation follows."""
-    return _digest(b"", f"{run} {generation}".encode())
-
-
-def _places(start: int, number: int, where: Array | None) -> Any:
-    """Where the numbers of a piece are in their array, flat."""
-    return slice(start, start + number) if where is None else start + where.astype(np.int64)
-
-
-def _apply(
-    pieces: list[list[Any]], payload: bytes, flat: Sequence[Array], rows: dict[str, list[tuple[float, ...]]]
-) -> None:
-    """Write what an entry holds over arrays, flat and in the order of their forms, and to tables."""
-    at = 0
-
-    def take(dtype: Any, number: int) -> Array:
-        nonlocal at
-        taken: Array = np.frombuffer(payload, dtype, number, at)
-        at += taken.nbytes
-        return taken
-
-    for which, start, number, more in pieces:
-        if isinstance(which, str):
-            rows.setdefault(which, [])[start:] = map(tuple, take("<f8", number * more).reshape(number, more).tolist())
-        else:
-            places = _places(start, number, take("<u4", number) if more else None)
-            flat[which][places] = take(flat[which].dtype, number)
-
-
-def _forms(arrays: Mapping[str, Array]) -> list[list[Any]]:
-    return [[name, array.dtype.str, [*array.shape]] for name, array in arrays.items()]
 
 
 def _shaped(array: Array | None, dtype: str, shape: list[int]) -> Array:
@@ -220,18 +172,6 @@ def _shaped(array: Array | None, dtype: str, shape: list[int]) -> Array:
     if array is not None and (array.dtype, array.shape) == (kind, tuple(shape)):
         return array
     return np.zeros(shape, dtype=kind)
-
-
-@dataclass
-class _Generation:
-    """The entries of a generation that are whole, by round and end; and what is wrong after them."""
-
-    number: int
-    entries: list[tuple[int, int]] = field(default_factory=list)
-    trouble: str = ""
-
-
-# --------------------------------------------------------------------------------------------------------- the store
 
 
 class StateStore:
@@ -251,38 +191,46 @@ class StateStore:
 
     def __init__(self, folder: Path, run: str, *, durable: bool = False, kept: int | None = KEPT) -> None:
         self.folder, self._run, self._durable, self._kept, self._held = folder, run, durable, kept, ExitStack()
-        self._writing = False
-        """Whether this process has begun a generation."""
-        self._full_bytes = self._change_bytes = 0
-        self._last_digest = b""
-        self._shadow: dict[str, Array] = {}
-        self._counted: dict[str, int] = {}
-        found = [self._index(number) for number in sorted(self._numbers(), reverse=True)]
-        self._number = found[0].number if found else 0
-        self._generations = [generation for generation in found if generation.entries]
-        """The newest first."""
-        damaged = [generation for generation in found if generation.trouble]
-        for generation in damaged:
-            log.warning("%s, generation %d: %s", folder, generation.number, generation.trouble)
-        if found and not self._generations:
+        self._digest = b""
+        """Of the last entry, once this process has begun a generation."""
+        self._arrays: dict[str, Array] = {}
+        self._lengths: dict[str, int] = {}
+        """A copy of what was written last: arrays, and how long tables were."""
+        self._generations: dict[int, list[tuple[int, int]]] = {}
+        """The whole entries by generation, the newest first: after which round, and where they end."""
+        numbers, troubles = sorted(self._numbers(), reverse=True), []
+        for number in numbers:
+            entries: list[tuple[int, int]] = []
+            try:
+                for header, _, end in self._entries(number):
+                    entries.append((header["round"], end))
+                if not entries:
+                    raise DamageError("there is no entry")
+            except DamageError as damage:
+                troubles.append(damage)
+                log.warning("%s, generation %d: %s", folder, number, damage)
+            except FileNotFoundError:  # whoever writes here has begun a newer one since
+                continue
+            if entries:
+                self._generations[number] = entries
+        self._number = numbers[0] if numbers else 0
+        if troubles and self.empty:
             raise InputError(
-                f"{folder} is damaged: {found[0].trouble}, and there is no earlier state. Put back a copy of the "
-                "folder, or begin the run again in another one."
+                f"{folder} is damaged: {troubles[0]}, and there is no earlier state. Put back a copy of the folder, "
+                "or begin the run again in another one."
             )
-        if damaged:
+        if troubles:
             log.warning("%s: what cannot be read is left out; continuing after round %d", folder, self.last)
 
     @classmethod
-    def open(
-        cls, folder: Path, kind: str, version: int, *, durable: bool = False, lock: bool = True, **options: Any
-    ) -> StateStore:
+    def open(cls, folder: Path, kind: str, version: int, *, durable: bool = False, lock: bool = True) -> StateStore:
         """The store in a folder whose manifest is of this kind; with ``lock`` this process's own until closed."""
         manifest = read_manifest(folder, kind)
         check_version(folder, manifest, version)
         with ExitStack() as stack:
             if lock:
                 stack.enter_context(FolderLock(folder))
-            store = cls(folder, manifest_digest(folder), durable=durable, **options)
+            store = cls(folder, manifest_digest(folder), durable=durable)
             store.manifest, store._held = manifest, stack.pop_all()
         return store
 
@@ -304,31 +252,32 @@ class StateStore:
     @property
     def last(self) -> int:
         """The round after which the last state was kept; -1 if none was."""
-        return -1 if self.empty else self._generations[0].entries[-1][0]
+        return -1 if self.empty else next(iter(self._generations.values()))[-1][0]
 
     @property
     def rounds(self) -> tuple[int, ...]:
         """The rounds after which the state can be read, in order."""
         found: list[int] = []
-        for generation in self._generations:
-            found[:0] = [at for at, _ in generation.entries if not found or at < found[0]]
+        for entries in self._generations.values():
+            found[:0] = [at for at, _ in entries if not found or at < found[0]]
         return tuple(found)
 
     def read(self, after: int | None = None) -> SavedState:
         """The last state, or that after one of :attr:`rounds`."""
-        for generation in self._generations:
-            for at, end in reversed(generation.entries):
+        for number, entries in self._generations.items():
+            for place, (at, _) in reversed([*enumerate(entries, 1)]):
                 if after is None or at == after:
-                    return next(state for state_end, state in self._states(generation) if state_end == end)
+                    *_, state = self._states(number, place)
+                    return state
         if self.empty:
             raise missing_log(self.folder)
         raise InputError(f"{self.folder} holds no state after round {after}.")
 
     def between(self, first: int, last: int) -> Iterator[SavedState]:
         """The states after these rounds, in order; the arrays are the same ones every time, as far as they last."""
-        newer = [generation.entries[0][0] for generation in self._generations]
-        for generation, until in reversed([*zip(self._generations, [last + 1, *newer], strict=False)]):
-            for _, state in self._states(generation):
+        newer = [entries[0][0] for entries in self._generations.values()]
+        for number, until in reversed([*zip(self._generations, [last + 1, *newer], strict=False)]):
+            for state in self._states(number):
                 if first <= state.round < min(until, last + 1):
                     yield state
 
@@ -340,9 +289,13 @@ class StateStore:
         names = [re.fullmatch(r"log-(\d+)", path.name) for path in self.folder.iterdir()]
         return {int(match[1]) for match in names if match is not None}
 
+    def _origin(self, number: int) -> bytes:
+        """The digest that the first entry of a generation follows."""
+        return _digest(b"", f"{self._run} {number}".encode())
+
     def _entries(self, number: int) -> Iterator[tuple[dict[str, Any], bytes, int]]:
         """Header, payload and end of each entry of a generation; :class:`DamageError` at the first that is none."""
-        digest = _first_digest(self._run, number)
+        digest = self._origin(number)
         with self._path(number).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             while file.tell() < size:
@@ -360,116 +313,125 @@ class StateStore:
                     raise DamageError("an entry is not what was written")
                 yield json.loads(header), payload, file.tell()
 
-    def _index(self, number: int) -> _Generation:
-        """Where the whole entries of a generation end."""
-        generation = _Generation(number)
-        try:
-            for header, _, end in self._entries(number):
-                generation.entries.append((header["round"], end))
-            if not generation.entries:
-                raise DamageError("there is no entry")
-        except DamageError as damage:
-            generation.trouble = str(damage)
-        except FileNotFoundError:  # whoever writes here has begun a newer one since
-            generation.entries.clear()
-        return generation
-
-    def _states(self, generation: _Generation) -> Iterator[tuple[int, SavedState]]:
-        """The state after each entry, and where that ends: the full state with all changes up to there."""
+    def _states(self, number: int, most: int | None = None) -> Iterator[SavedState]:
+        """The state after each entry, or so many: the full state with all changes up to there."""
         arrays: dict[str, Array] = {}
         rows: dict[str, list[tuple[float, ...]]] = {}
-        flat: list[Array] = []
-        for _, (header, payload, end) in zip(generation.entries, self._entries(generation.number), strict=False):
+        most = len(self._generations[number]) if most is None else most
+        for header, payload, _ in itertools.islice(self._entries(number), most):
             if "forms" in header:
                 arrays = {name: _shaped(arrays.get(name), *form) for name, *form in header["forms"]}
-                flat = [array.reshape(-1) for array in arrays.values()]
-            _apply(header["pieces"], payload, flat, rows)
-            yield end, SavedState(header["round"], header["about"], arrays, rows)
+            at, flat = 0, [array.reshape(-1) for array in arrays.values()]
+
+            def take(dtype: Any, count: int, payload: bytes = payload) -> Array:
+                nonlocal at
+                taken: Array = np.frombuffer(payload, dtype, count, at)
+                at += taken.nbytes
+                return taken
+
+            for name, first, count, width in header["rows"]:
+                new = take("<f8", count * width).reshape(count, width)
+                rows.setdefault(name, [])[first:] = map(tuple, new.tolist())
+            for index, count in header["changed"]:
+                array = flat[index]
+                places: Any = slice(None) if count == WHOLE else take(PLACE, count)
+                array[places] = take(array.dtype, array.size if count == WHOLE else count)
+            yield SavedState(header["round"], header["about"], arrays, rows)
 
     # ------------------------------------------------------------------------------------------------------- writing
 
     def write(self, state: SavedState) -> None:
         """Add what has changed since the last write; the first one of a process begins a generation."""
-        if not self._writing:
+        if not self._digest:
             self.begin(state)
             return
-        if self._path(self._number + 1).exists():
-            raise InputError(f"another process is using the run in {self.folder}; this one stops.")
-        self._change_bytes += self._add(self._path(self._number), self._generations[0], state, full=False)
-        if self._change_bytes > max(self._full_bytes, SMALL_BYTES):
+        self._check_newest(self._number + 1)
+        entries = self._generations[self._number]
+        end, self._digest = self._add(state, self._number, self._path(self._number))
+        entries.append((state.round, end))
+        full_bytes, digest = entries[0][1], self._digest
+        if end - full_bytes > max(full_bytes, SMALL_BYTES):
             try:
                 self.begin(state)
             except OSError as error:
                 log.warning("%s: a new generation cannot begin yet: %s", self.folder, error)
+                self._digest = digest
 
     def begin(self, state: SavedState) -> None:
         """Begin a generation with a full state.
 
         If the run has gone back to an earlier round, entries after later rounds are no longer true and are removed.
         """
-        generation = _Generation(self._number + 1)
-        path, digest = self._path(generation.number), self._last_digest
-        draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        self._sweep()
-        try:
-            self._last_digest = _first_digest(self._run, generation.number)
-            with naming(path, draft):
-                full_bytes = self._add(draft, generation, state, full=True)
-            if path.exists():
-                raise InputError(f"another process is using the run in {self.folder}; this one stops.")
-            draft.rename(path)
-        except BaseException:
-            self._last_digest = digest
-            self._sweep()
-            raise
+        self._digest, number = b"", self._number + 1  # if this fails, the next write begins again
+        for left in self.folder.glob(".log-*.partial-*"):  # by a process that was stopped while it wrote
+            left.unlink(missing_ok=True)
+        with new_file(self._path(number)) as draft:
+            end, digest = self._add(state, number, draft)
+            self._check_newest(number)
         if self._durable:
             sync_folder(self.folder)
-        self._writing, self._number, self._full_bytes, self._change_bytes = True, generation.number, full_bytes, 0
-        kept = [earlier for earlier in self._generations if self._cut(earlier, state.round)]
-        self._generations = [generation, *kept][: self._kept]
-        for number in self._numbers() - {one.number for one in self._generations}:
-            self._path(number).unlink()
+        self._number, self._digest, earlier = number, digest, self._generations
+        kept = {one: cut for one, entries in earlier.items() if (cut := self._cut(one, entries, state.round))}
+        self._generations = dict(itertools.islice({number: [(state.round, end)], **kept}.items(), self._kept))
+        for one in self._numbers() - self._generations.keys():
+            self._path(one).unlink()
 
-    def _add(self, path: Path, generation: _Generation, state: SavedState, *, full: bool) -> int:
-        """Add an entry, all or nothing of it; how many bytes it takes."""
-        forms, shadow = _forms(state.arrays), {} if full else self._shadow
-        pieces = [*_new_rows(state.rows, {} if full else self._counted), *_changed(state.arrays, shadow)]
-        header = {"round": state.round, "about": state.about, "pieces": [said for said, _ in pieces]}
-        if full or forms != _forms(shadow):
+    def _check_newest(self, number: int) -> None:
+        if self._path(number).exists():
+            raise InputError(f"another process is using the run in {self.folder}; this one stops.")
+
+    def _add(self, state: SavedState, number: int, path: Path) -> tuple[int, bytes]:
+        """Add an entry with what is not as before, all or nothing of it; where it ends, and its digest."""
+        arrays, lengths = (self._arrays, self._lengths) if self._digest else ({}, {})
+        tables, changed, parts = [], [], list[Array]()
+        for name, rows in state.rows.items():
+            first = lengths.get(name, 0)
+            if new := rows[first:]:
+                parts.append(np.array(new, dtype="<f8"))
+                tables.append([name, first, *parts[-1].shape])
+        for index, (name, array) in enumerate(state.arrays.items()):
+            before, flat, places = arrays.get(name), np.ascontiguousarray(array).reshape(-1), None
+            form = array.dtype, array.shape
+            if before is not None and (before.dtype, before.shape) == form and array.size < MAX_PLACES:
+                places = changes(array, before)
+            if places is None or len(places) * (PLACE.itemsize + array.itemsize) >= max(1, array.nbytes):
+                changed.append([index, WHOLE])
+                parts.append(flat)
+            elif len(places):
+                changed.append([index, len(places)])
+                parts += [places.astype(PLACE), flat[places]]
+        forms = _forms(state.arrays)
+        header = {"round": state.round, "about": state.about, "rows": tables, "changed": changed}
+        if forms != _forms(arrays):
             header["forms"] = forms
         text = json.dumps(header, allow_nan=False).encode()
-        views = [np.ascontiguousarray(part).reshape(-1).view(np.uint8).data for _, parts in pieces for part in parts]
+        views = [part.reshape(-1).view(np.uint8).data for part in parts]
         head = HEAD.pack(MAGIC, len(text), sum(map(len, views)))
-        digest = _digest(self._last_digest, head, text, *views)
-        before = generation.entries[-1][1] if generation.entries else 0
+        digest = _digest(self._digest or self._origin(number), head, text, *views)
+        size = path.stat().st_size if path.exists() else 0
         try:
             end = append_bytes(path, [head, digest, text, *views], durable=self._durable)
         except BaseException:
             if path.exists():
-                os.truncate(path, before)
+                os.truncate(path, size)
             raise
-        generation.entries.append((state.round, end))
-        self._last_digest = digest
-        self._counted = {name: len(rows) for name, rows in state.rows.items()}
-        self._shadow = {name: _shaped(self._shadow.get(name), *form) for name, *form in forms}
-        flat = [array.reshape(-1) for array in self._shadow.values()]
-        for (which, start, number, more), parts in pieces:
-            if not isinstance(which, str):
-                flat[which][_places(start, number, parts[0] if more else None)] = parts[-1]
-        return end - before
+        self._lengths = {name: len(rows) for name, rows in state.rows.items()}
+        self._arrays = {name: _shaped(self._arrays.get(name), *form) for name, *form in forms}
+        names = [*state.arrays]
+        for index, _ in changed:
+            self._arrays[names[index]][...] = state.arrays[names[index]]
+        return end, digest
 
-    def _cut(self, generation: _Generation, after: int) -> bool:
-        """Remove entries after a later round; whether any is left."""
-        kept = [(at, end) for at, end in generation.entries if at <= after]
-        if kept and len(kept) < len(generation.entries):
-            os.truncate(self._path(generation.number), kept[-1][1])
-            generation.entries = kept
-        return bool(kept)
+    def _cut(self, number: int, entries: list[tuple[int, int]], after: int) -> list[tuple[int, int]]:
+        """The entries after no later round; the others are removed."""
+        kept = [(at, end) for at, end in entries if at <= after]
+        if kept and len(kept) < len(entries):
+            os.truncate(self._path(number), kept[-1][1])
+        return kept
 
-    def _sweep(self) -> None:
-        """Remove what a process that was stopped while it wrote has left."""
-        for draft in self.folder.glob(".log-*.partial-*"):
-            draft.unlink(missing_ok=True)
+
+def _forms(arrays: Mapping[str, Array]) -> list[list[Any]]:
+    return [[name, array.dtype.str, [*array.shape]] for name, array in arrays.items()]
 
 
 def missing_log(folder: Path) -> InputError:
@@ -478,32 +440,6 @@ def missing_log(folder: Path) -> InputError:
         f"{folder} is damaged: its log is missing, and a run is not begun anew where one has been. Put back a copy "
         "of the folder, or use another one."
     )
-
-
-def _new_rows(rows: Mapping[str, Sequence[tuple[float, ...]]], counted: Mapping[str, int]) -> Iterator[_Piece]:
-    """What tables have besides the first rows, which are counted."""
-    for name, all_rows in rows.items():
-        first = counted.get(name, 0)
-        if all_rows[first:]:
-            new = np.array(all_rows[first:], dtype="<f8")
-            yield [name, first, *new.shape], (new,)
-
-
-def _changed(arrays: Mapping[str, Array], before: Mapping[str, Array]) -> Iterator[_Piece]:
-    """What of the arrays is not as before, in pieces."""
-    for index, (name, array) in enumerate(arrays.items()):
-        old, flat = before.get(name), np.ascontiguousarray(array).reshape(-1)
-        same_form = old is not None and (old.shape, old.dtype) == (array.shape, array.dtype)
-        step = max(1, CHUNK_BYTES // flat.itemsize)
-        for start in range(0, flat.size, step):
-            now = flat[start : start + step]
-            where = None
-            if old is not None and same_form:
-                where = changes(now, old.reshape(-1)[start : start + step])
-            if where is None or len(where) * (4 + now.itemsize) >= now.nbytes:
-                yield [index, start, now.size, 0], (now,)
-            elif len(where):
-                yield [index, start, len(where), 1], (where.astype("<u4"), now[where])
 
 
 def append_bytes(path: Path, parts: Sequence[Any], *, durable: bool) -> int:
