@@ -60,15 +60,10 @@ Sizes = tuple[int, int, int]
 class Flag:
     """How a field, an option or an argument of a command is written, explained, and read.
 
-    Attributes:
-        value: the default.
-        metavar: what stands for the value in help; empty for a switch.
-        help: one sentence or two.
-        panel: the heading in help.
-        name: the flag, if it is not the field's name.
-        default: the default in words, where the value itself does not say it.
-        read: gives the field's value from what was given for it, where its type does not say how.
-        names: for shells to complete.
+    ``metavar`` stands for the value in help and is empty for a switch; ``panel`` is the heading. ``name`` is the
+    flag, if it is not the field's name, and ``default`` the default in words, where the value does not say it.
+    ``read`` gives the field's value from what was given for it, where its type does not say how; ``names`` are for
+    shells to complete.
     """
 
     value: Any

@@ -10,7 +10,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -80,14 +79,6 @@ def test_a_resumed_run_equals_one_that_never_stopped(driver: str, name: str, tmp
         assert resume(folder).same_outcome(whole), "a finished run is resumed to itself"
 
 
-def test_checkpoints_do_not_change_the_run(tmp_path: Path) -> None:
-    federation = gridworld(agents=2)
-    plain = run(LOCAL, federation, 1000, seed=6)
-    for every in (1, 7, 10**6):
-        kept = run(LOCAL, federation, 1000, seed=6, checkpoint=tmp_path / str(every), checkpoint_every=every)
-        assert kept.same_outcome(plain)
-
-
 def test_a_checkpoint_whose_writing_was_interrupted_is_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,23 +101,6 @@ def test_a_checkpoint_whose_writing_was_interrupted_is_the_one_before(
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == expected
     assert saved_in(tmp_path / "c").round == 30
     assert resume(tmp_path / "c").same_outcome(whole)
-
-
-@pytest.mark.parametrize("name", FEDERATIONS)
-def test_a_federation_is_kept_to_the_last_bit(name: str, tmp_path: Path) -> None:
-    federation = federation_called(name)
-    federation.save(tmp_path / "f.npz")
-    back = Federation.load(tmp_path / "f.npz")
-    own = "successors", "probabilities", "rewards", "initial"
-    common = "common.kernel.successors", "common.kernel.probabilities", "common.rewards", "common.initial"
-    for part in map(attrgetter, (*own, *common)):
-        mine, theirs = part(federation), part(back)
-        assert mine.dtype == theirs.dtype
-        assert mine.shape == theirs.shape
-        assert mine.tobytes() == theirs.tobytes()
-    assert (federation.eps_p, federation.eps_r, federation.horizon) == (back.eps_p, back.eps_r, back.horizon)
-    assert federation.description == back.description
-    assert federation.layout == back.layout
 
 
 # --------------------------------------------------------------------------------------------- what is refused
@@ -200,39 +174,23 @@ def test_of_what_is_written_once_nothing_may_be_missing_or_flipped(name: str, st
     refuses(stopped)
 
 
-def test_a_file_that_is_refused_is_closed(stopped: Path) -> None:
-    for file in (stopped / "federation.npz", *log_files(stopped)):
-        file.write_bytes(file.read_bytes()[:100])
+@pytest.mark.parametrize("length", [100, 0, None])
+def test_a_checkpoint_of_which_nothing_can_be_read_is_refused_and_its_files_are_closed(
+    length: int | None, stopped: Path
+) -> None:
+    for file in log_files(stopped):
+        content = file.read_bytes()
+        file.unlink()
+        if length is not None:
+            file.write_bytes(content[:length])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         refuses(stopped)
     assert [str(warning.message) for warning in caught] == []
 
 
-def test_a_checkpoint_without_a_state_is_refused(stopped: Path) -> None:
-    for file in log_files(stopped):
-        file.write_bytes(b"")
-    refuses(stopped)
-    for file in log_files(stopped):
-        file.unlink()
-    refuses(stopped)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("format_version", 99),
-        ("algorithm", "no such thing"),
-        ("parameters", {"bonus": "none"}),
-        ("parameters", None),
-        ("episodes", -1),
-        ("episodes", "many"),
-        ("seed", None),
-        ("driver", "train"),
-        ("every", None),
-    ],
-)
-def test_a_manifest_that_makes_no_sense_is_refused(key: str, value: object, stopped: Path) -> None:
+@pytest.mark.parametrize(("key", "value"), [("format_version", 99), ("driver", "train"), ("parameters", None)])
+def test_a_manifest_that_was_changed_is_refused(key: str, value: object, stopped: Path) -> None:
     path = stopped / "manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps({**manifest, key: value}))
@@ -369,11 +327,3 @@ def test_live_and_simulated_checkpoints_are_told_apart(tmp_path: Path) -> None:
     run(FedUCBVI(), gridworld(agents=3), 20, checkpoint=tmp_path / "simulated")
     with pytest.raises(InputError, match=r"checkpoint of a simulation; continue it with resume\("):
         resume(tmp_path / "simulated", World().live())
-
-
-def test_a_live_checkpoint_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
-    finished_live(tmp_path / "checkpoint")
-    for file in log_files(tmp_path / "checkpoint"):
-        file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(InputError, match="is damaged"):
-        resume(tmp_path / "checkpoint", World().live())

@@ -14,7 +14,7 @@ import pytest
 from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.engine import state_store
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.engine.state_store import HEAD, MAGIC, FolderLock, SavedState, StateStore
+from fed_ucbvi.engine.state_store import HEAD, MAGIC, SavedState, StateStore, folder_lock
 from saved_states import log_files
 
 
@@ -249,6 +249,8 @@ def test_arrays_are_checked_by_name_shape_and_type(change: Any, message: str) ->
 
 
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:
-    with FolderLock(tmp_path / "new"), pytest.raises(InputError, match=r"in use by process \d+ on ."):
-        FolderLock(tmp_path / "new")
-    FolderLock(tmp_path / "new").close()
+    refused = pytest.raises(InputError, match=r"in use by process \d+ on .")
+    with folder_lock(tmp_path / "new"), refused, folder_lock(tmp_path / "new"):
+        pass
+    with folder_lock(tmp_path / "new"):
+        pass

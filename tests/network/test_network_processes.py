@@ -16,7 +16,7 @@ import pytest
 from commands import refusal
 from faults import outcome_of
 from fed_ucbvi import FedUCBVI, gridworld, run
-from fed_ucbvi.engine.state_store import FolderLock
+from fed_ucbvi.engine.state_store import folder_lock
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, revoke
 from fed_ucbvi.network.messages import PART_BYTES, Part, encode
 from fed_ucbvi.network.transport import RemoteServer
@@ -149,7 +149,7 @@ def test_one_owner_old_copies_and_a_damaged_end_change_nothing(tmp_path: Path) -
 
 def test_a_checkpoint_in_use_is_refused_by_resume(tmp_path: Path) -> None:
     run(FedUCBVI(), gridworld(agents=2), 5, checkpoint=tmp_path / "kept", progress=False)
-    with FolderLock(tmp_path / "kept"):
+    with folder_lock(tmp_path / "kept"):
         assert re.search(f"in use by process {os.getpid()} on ", refusal("resume", str(tmp_path / "kept")))
 
 

@@ -26,7 +26,7 @@ from commands import refusal
 from fed_ucbvi import InputError, Run, Sweep, compare_runs, load_runs, run_sweep
 from fed_ucbvi.core.ray_connection import check_ray
 from fed_ucbvi.engine.simulation import Caution
-from fed_ucbvi.engine.state_store import FolderLock
+from fed_ucbvi.engine.state_store import folder_lock
 from fed_ucbvi.sweeps import execution
 from fed_ucbvi.sweeps.execution import by_need
 from fed_ucbvi.sweeps.job import Job
@@ -371,7 +371,7 @@ def test_a_finished_sweep_is_left_as_it_is_and_resumed_only_on_request(made: Pat
     assert (outcome.done, outcome.skipped) == (0, 2)
     with pytest.raises(InputError, match="holds this sweep already; continue it with --resume"):
         run_sweep(tiny, made)
-    with FolderLock(made), pytest.raises(InputError, match="in use by process"):
+    with folder_lock(made), pytest.raises(InputError, match="in use by process"):
         run_sweep(tiny, made, resume=True)
     assert everything_in(made) == before
 

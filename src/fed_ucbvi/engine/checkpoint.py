@@ -54,8 +54,6 @@ def create_checkpoint(folder: Path, simulation: Simulation, every: int) -> State
             "run": secrets.token_hex(8),
             "algorithm": algorithm_name(simulation.requested),
             "parameters": parameters_of(simulation.requested),
-            "episodes": simulation.setting.episodes,
-            "seed": simulation.setting.seed,
             "driver": simulation.driver_name,
             "every": every,
         }
@@ -83,25 +81,22 @@ def open_checkpoint(
     try:
         with reading(folder):
             manifest, saved = store.manifest, store.read()
-            _ = int(manifest["every"])
+            begun = Setting(**saved.about["setting"])
             algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
             problem = live or Federation.load(_checked(folder / FEDERATION, manifest["federation"]))
-            same = {"seed": manifest["seed"], "driver": manifest["driver"], "score_with": score_with}
+            same = {"seed": begun.seed, "driver": manifest["driver"], "score_with": score_with}
             if "counts" in manifest:
                 same["counts"] = CountTable.load(_checked(folder / COUNTS, manifest["counts"]))
             if "promises" in manifest:
                 same["promises"] = Promises.from_data(manifest["promises"])
-            plan = saved.about["planned"]
-            T, bits = plan["episodes"], plan["grid_bits"]
-            simulation = Simulation(algorithm, problem, T, grid_bits=bits, **same)
+            simulation = Simulation(algorithm, problem, begun.episodes, grid_bits=begun.grid_bits, **same)
             if live is not None:
                 _check_same(folder, manifest["live"], live.identity(simulation.federation))
             setting = extended_setting(simulation.algorithm, simulation.setting, episodes=episodes)
             longer = setting != simulation.setting
             if longer:
                 simulation.close()
-                T, bits = setting.episodes, setting.grid_bits
-                simulation = Simulation(algorithm, problem, T, grid_bits=bits, **same)
+                simulation = Simulation(algorithm, problem, setting.episodes, grid_bits=setting.grid_bits, **same)
             simulation.restore(saved)
         if longer:  # saved again, with their number
             store.write(simulation.saved())
@@ -160,13 +155,10 @@ def load_counts(path: str | Path) -> CountTable:
 
 def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> CountTable:
     """The counts of a live run; its environments are not needed."""
-    about, algorithm = manifest["live"], recorded_algorithm(manifest["algorithm"], manifest["parameters"])
-    M, S, A, H = (int(about[name]) for name in ("agents", "states", "actions", "horizon"))
-    plan = saved.about["planned"]
-    random, T, bits = bool(about.get("random_rewards")), plan["episodes"], plan["grid_bits"]
-    setting = Setting(S, A, H, M, T, about["eps_p"] or 0.0, manifest["seed"], True, random, bits)
+    algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
+    setting = Setting(**saved.about["setting"])
     server = algorithm.new_server(setting)
     restore(server, saved.arrays, "server.")
-    party = LiveParty(algorithm, setting, range(M), lambda agent: None, Units())  # nothing is played
+    party = LiveParty(algorithm, setting, range(setting.agents), lambda agent: None, Units())  # nothing is played
     party.restore(saved.arrays)
     return algorithm.counts_of(server, party.agents)

@@ -13,11 +13,6 @@ PLANNED = ("episodes", "agents", "grid_bits")
 """What of a setting may differ from that with which a run was begun."""
 
 
-def planned(setting: Setting) -> dict[str, int]:
-    """What a saved state says of them, as ``about["planned"]``."""
-    return {name: getattr(setting, name) for name in PLANNED}
-
-
 def extended_setting(
     algorithm: Algorithm[Any, Any], before: Setting, *, episodes: int | None = None, agents: int | None = None
 ) -> Setting:

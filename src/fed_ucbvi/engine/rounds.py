@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.assurance import DELTA, NOTHING_PROMISED, Assurance, Promises, policy_arrays, saved_policy
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.extension import planned, warm_setting
+from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.state_store import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
@@ -55,10 +56,7 @@ from fed_ucbvi.results.run import Run
 class Play(NamedTuple):
     """Let the agents play the round that ``broadcast`` begins; the answer is a :class:`PlayedRound`.
 
-    Attributes:
-        broadcast: with what is played first.
-        most: episodes that it may have, where all agents stop together.
-        playing: what that is; unless it explores, the returns of its episodes are wanted.
+    Where all agents stop together it has at most so many episodes. Unless it explores, their returns are wanted.
     """
 
     broadcast: Message
@@ -149,12 +147,10 @@ class Engine:
 
     Args:
         algorithm: parameters, for the record. Where agents lie, the same algorithm taking rows is what runs.
-        setting: of the run.
         federation: the problem, where it is known; otherwise nothing is scored.
         driver: what collects the data, for the record.
         together: whether all agents stop after the same episode. An agent that was away then has missed episodes.
         counts: of an earlier run, to start from.
-        promises: to keep while it learns.
     """
 
     def __init__(
@@ -408,8 +404,7 @@ class Engine:
         """What is needed to resume from here; the arrays are the run's own and change with it."""
         arrays = {f"server.{name}": array for name, array in self.server.arrays().items()}
         arrays |= {"clock": self.clock, "starts": self.starts}
-        about: dict[str, Any] = {"seconds": self.seconds, "kind": "", "done": self.done}
-        about["planned"] = planned(self.setting)
+        about: dict[str, Any] = {"setting": asdict(self.setting), "seconds": self.seconds, "kind": ""}
         if self.recommended is not None:
             arrays |= policy_arrays("recommended", self.recommended)
             about["kind"] = self.recommended.kind

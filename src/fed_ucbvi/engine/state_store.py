@@ -16,7 +16,7 @@ kill or damage has left an incomplete entry at the end, its digest shows this. T
 resumes from the one before. If a full state cannot be read, the generation before it is used, with its entries.
 
 Only one process ever writes to a generation. A process that opens a folder begins a new generation, and a process
-that finds a newer generation than its own stops. A :class:`FolderLock` keeps two processes from trying.
+that finds a newer generation than its own stops. A :func:`folder_lock` keeps two processes from trying.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ import os
 import re
 import socket
 import struct
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -50,8 +49,6 @@ KEPT = 2
 """How many generations are kept."""
 SMALL_BYTES = 1 << 16
 """Up to this size, changes never begin a new generation."""
-KINDS = "biuf"
-"""The kinds of numbers that arrays may hold, as NumPy names them."""
 MAGIC = b"FUL3"
 HEAD = struct.Struct("<4sIQ")
 DIGEST_BYTES = 32
@@ -120,37 +117,30 @@ def changes(array: Array, before: Array) -> npt.NDArray[np.int64]:
     return np.flatnonzero(np.ascontiguousarray(array).view(words) != np.ascontiguousarray(before).view(words))
 
 
-class FolderLock:
-    """Holds a folder until it is closed, or the process ends in whatever way.
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Holds a folder until it is left, or the process ends in whatever way.
 
     The file names the holder for whoever comes second. It stays; what counts is the lock on it.
 
     Raises:
         InputError: if another process holds the folder.
     """
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        opened = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self.close = weakref.finalize(self, os.close, opened)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a+b", buffering=0) as file:
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = os.pread(opened, 200, 0).decode(errors="replace").strip() or "another process"
-            self.close()
+            file.seek(0)
+            holder = file.read(200).decode(errors="replace").strip() or "another process"
             raise InputError(f"{folder} is in use by {holder}; end that first, or use another folder.") from error
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
                 raise
             log.warning("%s is on a file system without locks; see to it that no other process uses it", folder)
-        os.ftruncate(opened, 0)
-        os.pwrite(opened, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        yield
 
 
 class DamageError(Exception):
@@ -166,15 +156,11 @@ def _digest(before: bytes, *parts: Any) -> bytes:
 
 def _shaped(array: Array | None, dtype: str, shape: list[int]) -> Array:
     """The array, if it has this form, or zeros that have."""
-    kind = np.dtype(dtype)
-    if kind.kind not in KINDS:
-        raise InputError(f"a saved state holds numbers of the unknown type {dtype}.")
-    if array is not None and (array.dtype, array.shape) == (kind, tuple(shape)):
-        return array
-    return np.zeros(shape, dtype=kind)
+    same = array is not None and (array.dtype.str, [*array.shape]) == (dtype, shape)
+    return array if array is not None and same else np.zeros(shape, dtype)
 
 
-class StateStore:
+class StateStore(ExitStack):
     """The states of a run after some of its rounds, in a folder.
 
     Args:
@@ -190,7 +176,8 @@ class StateStore:
     manifest: Mapping[str, Any] = {}
 
     def __init__(self, folder: Path, run: str, *, durable: bool = False, kept: int | None = KEPT) -> None:
-        self.folder, self._run, self._durable, self._kept, self._held = folder, run, durable, kept, ExitStack()
+        super().__init__()
+        self.folder, self._run, self._durable, self._kept = folder, run, durable, kept
         self._digest = b""
         """Of the last entry, once this process has begun a generation."""
         self._arrays: dict[str, Array] = {}
@@ -229,19 +216,11 @@ class StateStore:
         check_version(folder, manifest, version)
         with ExitStack() as stack:
             if lock:
-                stack.enter_context(FolderLock(folder))
+                stack.enter_context(folder_lock(folder))
             store = cls(folder, manifest_digest(folder), durable=durable)
-            store.manifest, store._held = manifest, stack.pop_all()
+            store.callback(stack.pop_all().close)
+        store.manifest = manifest
         return store
-
-    def close(self) -> None:
-        self._held.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     # ------------------------------------------------------------------------------------------------------- reading
 

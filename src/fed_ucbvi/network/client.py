@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.state_store import FolderLock
+from fed_ucbvi.engine.state_store import folder_lock
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.certificates import check_name, check_pair
@@ -75,7 +75,7 @@ async def run_node(
     incarnation, pause, alone_since = secrets.token_bytes(16), FIRST_PAUSE, time.monotonic()
     left, told = patience if first_patience is None else first_patience, ""
     streams = itertools.count()
-    lock = nullcontext() if node.folder is None else FolderLock(node.folder)
+    lock = nullcontext() if node.folder is None else folder_lock(node.folder)
     with lock, closing(Transcript(node.folder, node.name)) as node.transcript:
         while not node.finished:
             if result is not None and result.exists():

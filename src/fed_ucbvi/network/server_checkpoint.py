@@ -30,7 +30,7 @@ from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.checkpoint import COUNTS as COUNTS_FILE
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.extension import PLANNED, extended_setting, planned
+from fed_ucbvi.engine.extension import PLANNED, extended_setting
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, answered
 from fed_ucbvi.engine.state_store import SavedState, StateStore, named, restore
 from fed_ucbvi.network.members import Member
@@ -74,7 +74,7 @@ def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
             "end": [int(part) for part in now.end[:-1]],
             "rule": int(now.end.rule),
             "paid": None if paid is None else listed(paid),
-            "planned": planned(plan.setting),
+            "setting": asdict(plan.setting),
             "used": [*(now.used[REWARDS] | now.used[COUNTS])],
         }
         arrays |= {"lengths": np.array(now.played.lengths), "present": np.array(present)}
@@ -153,9 +153,9 @@ class ServerCheckpoint:
                 f"{self.folder} holds another run; start it with the same task as before, or choose another folder."
             )
         self._saved = self._log.read()
-        about: dict[str, Any] = {"epoch": 0, "planned": {}, **self._saved.about}
+        about: dict[str, Any] = {"epoch": 0, "setting": task["setting"], **self._saved.about}
         self._open_history(manifest_digest(self.folder))
-        setting = self._setting(plan, Setting(**{**task["setting"], **about["planned"]}))
+        setting = self._setting(plan, Setting(**about["setting"]))
         counts = _kept_counts(self.folder)
         if plan.counts is not None and (counts is None or not counts.equals(plan.counts)):
             raise InputError(f"{self.folder} holds a run that was not started from these counts.")
@@ -252,14 +252,14 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], Algorithm[Any, Any], SavedS
 
 def counts_in(folder: Path) -> CountTable:
     """What the nodes of a run have reported; raises if the server does not know."""
-    task, algorithm, saved = _recorded(folder)
+    _, algorithm, saved = _recorded(folder)
     if not algorithm.server_counts:
         raise InputError(
             f"{folder}: the server does not know what its nodes have counted. It does in runs of fed-kl-ucbvi, and "
             "of fed-ucbvi with secure sums."
         )
     with reading(folder):
-        server = algorithm.new_server(Setting(**{**task["setting"], **saved.about["planned"]}))
+        server = algorithm.new_server(Setting(**saved.about["setting"]))
         restore(server, saved.arrays, "server.")
         return algorithm.counts_of(server, None)
 
@@ -299,7 +299,7 @@ def replay(folder: Path) -> Replayed:
         engine: NetworkEngine | None = None
         reports = []
         for state in history.between(first, kept.round):
-            setting = Setting(**{**task["setting"], **state.about["planned"]})
+            setting = Setting(**state.about["setting"])
             if engine is None or engine.setting != setting:
                 plan = RunPlan(algorithm, setting, collection=task["collection"], counts=_kept_counts(folder))
                 before, engine = engine, NetworkEngine(plan)

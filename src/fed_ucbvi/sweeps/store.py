@@ -32,7 +32,7 @@ from typing import NamedTuple
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.engine.simulation import Caution
-from fed_ucbvi.engine.state_store import FolderLock
+from fed_ucbvi.engine.state_store import folder_lock
 from fed_ucbvi.results.about import versions
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sweeps.executors import Made
@@ -98,7 +98,7 @@ class Store(NamedTuple):
                 raise InputError(
                     f"{folder} holds this sweep already; continue it with --resume, or choose another folder (--out)."
                 )
-        with FolderLock(folder):
+        with folder_lock(folder):
             yield cls(folder, sweep)
 
     def left(self) -> tuple[list[Job], tuple[str, ...]]:
