@@ -439,9 +439,13 @@ class RunSpec(FederationRules):
         algorithm.new_server(Setting(*sizes, self.agents, self.episodes, self.eps_p or 0.0, self.seed))
 
     def make_algorithm(self) -> Algorithm[Any, Any]:
+        """With parameters in the types of their fields; names that it does not have are left as they are."""
         from fed_ucbvi.algorithms import class_of, make_algorithm
 
-        return make_algorithm(self.algorithm, typed_parameters(class_of(self.algorithm), self.parameters))
+        kind: Any = class_of(self.algorithm)
+        hints, given = declared(kind), self.parameters.items()
+        typed = {name: converted(name, value, hints.get(name)) for name, value in given}
+        return make_algorithm(self.algorithm, typed)
 
     def make_federation(self, usual: int = AGENTS) -> Federation:
         """The problem; without ``agents`` it has its own number of agents or, if this can be chosen, ``usual``."""
@@ -564,15 +568,9 @@ def complete_parameters(algorithm: str, given: Mapping[str, object]) -> dict[str
     >>> complete_parameters("fed-ucbvi", {"nu": 100})["nu"], complete_parameters("fed-ucbvi", {"nu": "none"})["nu"]
     (100.0, None)
     """
-    from fed_ucbvi.algorithms import class_of, make_algorithm, parameters_of
+    from fed_ucbvi.algorithms import parameters_of
 
-    return parameters_of(make_algorithm(algorithm, typed_parameters(class_of(algorithm), given)))
-
-
-def typed_parameters(kind: type[Any], given: Mapping[str, object]) -> dict[str, Any]:
-    """Parameters of an algorithm in the types of their fields; names that it does not have are left as they are."""
-    hints = declared(kind)  # type: ignore[arg-type]
-    return {name: converted(name, value, hints.get(name)) for name, value in given.items()}
+    return parameters_of(RunSpec(algorithm=algorithm, parameters=given).make_algorithm())
 
 
 def complete_options(environment: str, given: Mapping[str, object]) -> dict[str, Any]:

@@ -61,14 +61,10 @@ ASSUMED = {
 
 @dataclass(frozen=True)
 class Promises:
-    """What a run is asked for.
+    """What a run is asked for, as :func:`fed_ucbvi.run` describes it.
 
-    Attributes:
-        incumbent: what is played today, ``(H, S)``, or sets or weights of actions ``(H, S, A)``.
-        loss: what exploring may cost, as a share of what the incumbent is worth.
-        until_gap: end once the recommended policy is certified to be so near to the best, in own units.
-        only: play the incumbent and nothing else, to say what it is worth; nobody learns.
-        return_range: between which the return of every episode lies, in own units, where the owner states it.
+    The incumbent is ``(H, S)``, or sets or weights of actions ``(H, S, A)``. With ``only`` it is played and nothing
+    else, to say what it is worth; nobody learns.
     """
 
     incumbent: PolicyArray | None
@@ -167,10 +163,7 @@ class JudgedPolicy:
 class Assurance:
     """Keeps the promises of a run, if there are any: chooses what is played, and issues certificates.
 
-    Args:
-        promises: what was asked for.
-        setting: of the run.
-        units: says those of rewards, which nodes on the network declare when they come.
+    ``units`` says those of rewards, which nodes on the network declare when they come.
     """
 
     def __init__(self, promises: Promises, setting: Setting, units: Callable[[], Units]) -> None:
@@ -270,14 +263,11 @@ class Assurance:
         return incumbent, candidate
 
     def record(self, playing: int, episodes: int, paid: float, returns: Mapping[int, CountArray]) -> None:
-        """Take in a round, and what has become known.
+        """Take in a round of so many episodes of all agents together, and what has become known.
 
-        Args:
-            playing: what all agents together played.
-            episodes: how many.
-            paid: what exploring has paid above the least that an episode pays, in this round or earlier, that was
-                not known before. Until it is known, exploring is charged as if it had paid the least.
-            returns: that were not known before, by the number of the policy; those of others do not matter any more.
+        ``paid`` is what exploring has paid above the least that an episode pays, in this round or earlier, and
+        ``returns`` are those by the number of the policy, that were not known before; those of other policies do not
+        matter any more. Until it is known, exploring is charged as if it had paid the least.
         """
         if math.isnan(paid):
             raise InputError(

@@ -46,9 +46,8 @@ class Simulation(Engine):
     """A run in progress that this process leads: the server, and one party with all M agents.
 
     Args:
-        problem: a federation, or live environments; what cannot be computed without their kernels is NaN.
-        driver: by name; live environments have one of their own.
-        score_with: the federation to measure live environments on.
+        problem: a federation, or live environments, which have a driver of their own; what cannot be computed without
+            their kernels is NaN, unless there is a federation to measure them on (``score_with``).
         grid_bits: of exact sums, where a run is extended.
         apart: count every agent by itself also where one table for all would do; the result is the same.
         make_party: where the agents are not in this process: what reaches them as a party would.

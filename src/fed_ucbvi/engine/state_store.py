@@ -61,13 +61,10 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class SavedState(NamedTuple):
-    """Everything that is needed to resume a run.
+    """Everything that is needed to resume a run after so many rounds.
 
-    Attributes:
-        round: how many rounds have been played.
-        about: what is not an array, ready for JSON.
-        arrays: by name.
-        rows: tables that only ever grow, by name: numbers, as many in every row.
+    ``about`` is what is not an array, ready for JSON. ``rows`` are tables that only ever grow, by name: numbers, as
+    many in every row.
     """
 
     round: int

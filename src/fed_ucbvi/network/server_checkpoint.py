@@ -50,8 +50,6 @@ FORMAT = "fed-ucbvi/federation"
 FORMAT_VERSION = 12
 REPORT = "report."
 HISTORY = "history"
-NOTHING_YET: dict[str, Any] = {"new": True}
-"""What the first entry of a log says, before the server has a state."""
 NOT_RECOMPUTED = ("regret", "value")
 """Columns that take the problem, which the log does not have."""
 
@@ -135,7 +133,8 @@ class ServerCheckpoint:
                 if plan.counts is not None:
                     plan.counts.save(draft / COUNTS_FILE)
                 write_manifest(draft, {**about, "run": plan.run, "task": _task(plan)})
-                StateStore(draft, manifest_digest(draft)).write(SavedState(0, NOTHING_YET, {}, {}))
+                first = SavedState(0, {"new": True, "epoch": 0, "setting": asdict(plan.setting)}, {}, {})
+                StateStore(draft, manifest_digest(draft)).write(first)
         self._log = StateStore.open(folder, FORMAT, FORMAT_VERSION, durable=True)
         try:
             self.plan = self._adopted(plan, self._log.manifest)
@@ -153,13 +152,12 @@ class ServerCheckpoint:
                 f"{self.folder} holds another run; start it with the same task as before, or choose another folder."
             )
         self._saved = self._log.read()
-        about: dict[str, Any] = {"epoch": 0, "setting": task["setting"], **self._saved.about}
         self._open_history(manifest_digest(self.folder))
-        setting = self._setting(plan, Setting(**about["setting"]))
+        setting = self._setting(plan, Setting(**self._saved.about["setting"]))
         counts = _kept_counts(self.folder)
         if plan.counts is not None and (counts is None or not counts.equals(plan.counts)):
             raise InputError(f"{self.folder} holds a run that was not started from these counts.")
-        epoch = max(int(about["epoch"]) + 1, epoch_now())
+        epoch = max(int(self._saved.about["epoch"]) + 1, epoch_now())
         return replace(plan, run=run, epoch=epoch, setting=setting, counts=counts)
 
     def _setting(self, plan: RunPlan, before: Setting) -> Setting:
@@ -204,7 +202,7 @@ class ServerCheckpoint:
         """Put the server into the saved state, if there is one, and log that it resumes from there."""
         saved = self._saved
         del self._saved  # it can be large
-        if saved.about != NOTHING_YET:
+        if "new" not in saved.about:
             with reading(self.folder):
                 registry.engine.restore(saved)
                 registry.engine.events = list(saved.about["events"])
