@@ -92,10 +92,6 @@ def gridworld(
         start: where every episode begins.
         goals: squares that pay; by default the last one, (rows-1, columns-1).
         success: probability of moving as intended.
-
-    >>> world = gridworld(agents=2, eps_p=0.1)
-    >>> world.states, world.actions, world.horizon
-    (8, 4, 10)
     """
     R, C = rows, columns
     default_walls: list[Cell] = [(1, 1)] if (R, C) == (3, 3) else []

@@ -43,9 +43,6 @@ def synthetic(
         seed: of rewards and kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor eps_p.
         eps_r: how far agents' rewards may differ (Assumption 2): agent i's reward is
             ``(1 - eps_r) r + eps_r u^i`` with ``u^i`` uniform on [0,1]; the paper has 0.
-
-    >>> synthetic(agents=3, eps_p=0.1, seed=1).probabilities.shape
-    (3, 5, 5, 5, 5)
     """
     M, sizes = agents, (horizon, states, actions)
     common = _simplex_rows(generator(seed, _COMMON), (*sizes, states))
@@ -88,9 +85,6 @@ def garnet(
         spread: how far rows differ between agents: the weight of every next state is multiplied by ``e^x``, with x
             drawn for each (s,a,s'), and the row normalised.
         branching: number of next states of every (s,a), at most S.
-
-    >>> garnet(agents=2, spread=0.3).probabilities.shape
-    (2, 1, 20, 4, 3)
     """
     S, A, b = states, actions, branching
     if b > S:
@@ -169,9 +163,6 @@ def random_mdps(
             drawn for each (s,a,s'), and the row normalised.
         states: S, at least 2.
         variant: overlapping or disjoint.
-
-    >>> random_mdps(agents=3, eps_p=0.4).probabilities.shape
-    (3, 1, 5, 5, 5)
     """
     S, A = states, actions
     rng = generator(seed, RandomPart.STRUCTURE)

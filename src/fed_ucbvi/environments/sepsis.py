@@ -72,9 +72,6 @@ def icu_sepsis(
         agents: M, hospitals.
         eps_p: weight of the individual kernels (Assumption 1): other weights on the same next states.
         bernoulli_rewards: changes nothing, because every reward is 0 or 1.
-
-    >>> icu_sepsis().common.kernel.width  # doctest: +SKIP
-    213
     """
     tables = sepsis_tables()
     rewards = np.zeros((tables.kernel.states, tables.kernel.actions))
@@ -86,8 +83,5 @@ def clinicians_policy(step: int, state: int) -> FloatArray:
     """How often clinicians give each dose in a state, as ``incumbent=`` and ``evaluate`` take it; no step matters.
 
     It is worth 0.7778 for H = 51.
-
-    >>> clinicians_policy(0, 0).shape  # doctest: +SKIP
-    (25,)
     """
     return np.asarray(sepsis_tables().clinicians[state])
