@@ -460,6 +460,19 @@ def test_a_round_has_the_law_of_the_enumerated_trajectories(driver: str, name: s
         assert p > ALARM, f"agents {seen}: p = {p:.2g}"
 
 
+def test_all_ends_of_a_rest_are_seen() -> None:
+    """By its exact law every kind of end has a share: at the least length, after it, none at all, never before."""
+    ends: Counter[str] = Counter()
+    for name, situation in RESTING.items():
+        for (length, asks, _), mass in exact_law_of(name, ()).items():
+            assert isinstance(length, int)
+            assert isinstance(asks, tuple)
+            when = "in" if length < situation.calm else ("at" if length == situation.calm else "after")
+            ends[when if any(asks) else "none"] += mass > 0.05
+    assert min(ends[when] for when in ("at", "after", "none")) >= 1
+    assert not ends["in"]
+
+
 def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes only, counts only, episodes first and counts for the rest."""
     monkeypatch.setattr(auto, "EPISODES_PER_STATE", 1)
@@ -503,9 +516,10 @@ TWO_SAMPLES: dict[str, tuple[Federation, int, bool]] = {
 @pytest.mark.usefixtures("eager_auto")
 @pytest.mark.parametrize(("name", "driver"), in_turn([(name,) for name in TWO_SAMPLES], ["counts", "auto"]))
 def test_competing_agents_stop_and_count_alike_under_two_drivers(driver: str, name: str) -> None:
-    """H0: over 4000 rounds each, all means of counts, of who asks, of lengths, their squares, and both agree.
+    """H0: over 4000 rounds each, (length, who asks) and all mean counts agree with those of the episodes driver.
 
-    The largest of some 100 to 250 normal deviates exceeds 5.5 with probability below 10^-5: 10^-4 in all cases.
+    Chi-square on the former alarms at 10^-5. The means: the largest of some 100 to 250 normal deviates exceeds 5.5
+    with probability below 10^-5. Twelve cases: 3 x 10^-4 in all.
     """
     federation, budget, start = TWO_SAMPLES[name]
     rng = np.random.default_rng(200)
@@ -515,17 +529,33 @@ def test_competing_agents_stop_and_count_alike_under_two_drivers(driver: str, na
         budgets[:, 0] = NEVER
     samples = []
     for kind, seed in ((driver, 1), ("episodes", 2)):
-        player, figures = make_driver(kind, Fleet.of(federation, seed)), []
+        party = make_driver(kind, Fleet.of(federation, seed))
+        visits, lengths = np.zeros((4000, *party.visits.shape)), np.zeros(4000)
         for k in range(4000):
-            length = collect(player, policy, budgets_of(budgets), 1000 * k, 1000).length
-            asks = (player.visits >= budgets).any(axis=(1, 2))
-            figures.append(np.concatenate([[length, length**2], asks, length * asks, player.visits.reshape(-1)]))
-        samples.append(np.array(figures))
-    one, other = samples
+            lengths[k] = collect(party, policy, budgets_of(budgets), 1000 * k, 1000).length
+            visits[k] = party.visits
+        samples.append((lengths, visits))
+    kinds = [
+        Counter(
+            (length, (counts >= budgets).any(axis=(1, 2)).tobytes()) for length, counts in zip(*sample, strict=True)
+        )
+        for sample in samples
+    ]
+    table = np.array([[kind[outcome] for kind in kinds] for outcome in sorted(kinds[0] | kinds[1])])
+    common = table[table.sum(axis=1) >= 20]
+    table = np.vstack([common, table.sum(axis=0) - common.sum(axis=0)])
+    table = table[table.sum(axis=1) > 0]
+    if len(table) > 1:
+        assert stats.chi2_contingency(table).pvalue > ALARM
+    (_, one), (_, other) = samples
     error = np.sqrt((one.var(axis=0) + other.var(axis=0)) / 4000)
-    seen = (one + other).sum(axis=0) >= 100
+    seen = (one.sum(axis=0) + other.sum(axis=0)) >= 100
     assert seen.sum() > 50
-    assert (np.abs(one.mean(axis=0) - other.mean(axis=0))[seen] <= 5.5 * error[seen]).all()
+    exact = seen & (error == 0)
+    assert np.array_equal(one.mean(axis=0)[exact], other.mean(axis=0)[exact])
+    random = seen & (error > 0)
+    deviates = (one.mean(axis=0) - other.mean(axis=0))[random] / error[random]
+    assert np.abs(deviates).max() < 5.5
 
 
 def transition_rows(

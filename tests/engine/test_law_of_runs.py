@@ -113,6 +113,20 @@ def test_a_million_episodes_by_counts_have_the_regret_of_the_independent_trial()
     assert_near(own_regret, 316.7, 0.0, 1)
 
 
+@pytest.mark.parametrize(
+    ("agents", "eps_p", "regret", "rounds"),
+    first_of([(20, 0.1, 49.2, 139.8), (20, 0.0, 46.3, 142.2), (5, 0.0, 160.4, 207.1)]),
+)
+def test_synthetic_instances_have_regret_and_rounds_of_the_right_size(
+    agents: int, eps_p: float, regret: float, rounds: float
+) -> None:
+    """T = 3000; the figures there are of one other random instance, so a factor of 1.5 is all that can be asked."""
+    federations = [synthetic(agents=agents, eps_p=eps_p, seed=k) for k in range(10)]
+    own_regret, own_rounds = figures(FedUCBVI(), federations, 3000)
+    assert regret / 1.5 < own_regret.mean() < regret * 1.5
+    assert rounds / 1.5 < own_rounds.mean() < rounds * 1.5
+
+
 # -------------------------------------------------------------------- stored runs on the very same MDPs
 
 STORED = ROOT / "tests" / "reference"
