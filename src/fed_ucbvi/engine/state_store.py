@@ -359,7 +359,7 @@ class StateStore(ExitStack):
     def _add(self, state: SavedState, number: int, path: Path) -> tuple[int, bytes]:
         """Add an entry with what is not as before, all or nothing of it; where it ends, and its digest."""
         arrays, lengths = (self._arrays, self._lengths) if self._digest else ({}, {})
-        tables, changed, parts = [], [], list[Array]()
+        tables, changed, parts, new_numbers = [], [], list[Array](), list[tuple[str, Any, Array]]()
         for name, rows in state.rows.items():
             first = lengths.get(name, 0)
             if new := rows[first:]:
@@ -373,9 +373,11 @@ class StateStore(ExitStack):
             if places is None or len(places) * (PLACE.itemsize + array.itemsize) >= max(1, array.nbytes):
                 changed.append([index, WHOLE])
                 parts.append(flat)
+                new_numbers.append((name, slice(None), flat))
             elif len(places):
                 changed.append([index, len(places)])
                 parts += [places.astype(PLACE), flat[places]]
+                new_numbers.append((name, places, parts[-1]))
         forms = _forms(state.arrays)
         header = {"round": state.round, "about": state.about, "rows": tables, "changed": changed}
         if forms != _forms(arrays):
@@ -393,9 +395,8 @@ class StateStore(ExitStack):
             raise
         self._lengths = {name: len(rows) for name, rows in state.rows.items()}
         self._arrays = {name: _shaped(self._arrays.get(name), *form) for name, *form in forms}
-        names = [*state.arrays]
-        for index, _ in changed:
-            self._arrays[names[index]][...] = state.arrays[names[index]]
+        for name, where, numbers in new_numbers:
+            self._arrays[name].reshape(-1)[where] = numbers
         return end, digest
 
     def _cut(self, number: int, entries: list[tuple[int, int]], after: int) -> list[tuple[int, int]]:
