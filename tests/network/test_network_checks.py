@@ -65,14 +65,14 @@ def test_requests_are_for_actions_of_the_set_at_a_step_or_at_none(algorithm: Fed
     check(*played.requests)
     good = played.requests[0]
     assert (good.step == H) == stationary
-    with pytest.raises(ViolationError, match="action 2 is not the policy's"):
-        check(replace(good, action=2))
-    with pytest.raises(ViolationError, match="action 9 is not the policy's"):
-        check(replace(good, action=9))
-    with pytest.raises(ViolationError, match="no such step"):
-        check(replace(good, step=0 if stationary else H))
-    with pytest.raises(ViolationError, match="no such step"):
-        check(replace(good, step=H + 1))
+    for changes, says in (
+        ({"action": 2}, "action 2 is not the policy's"),
+        ({"action": 9}, "action 9 is not the policy's"),
+        ({"step": 0 if stationary else H}, "no such step"),
+        ({"step": H + 1}, "no such step"),
+    ):
+        with pytest.raises(ViolationError, match=says):
+            check(replace(good, **changes))
 
 
 def member(**about: Any) -> Member:
@@ -123,21 +123,19 @@ def test_new_transitions_are_those_of_unreported_episodes_and_of_the_sets(algori
 
     check(C)
     assert C.sum() == 3 * length * H
-    with pytest.raises(ViolationError, match=r"agents 0 to 2: C .* where the policy did not go"):
-        check(moved(C, (0, 0, 1, 2, 0)))
-    with pytest.raises(ViolationError, match=rf"does not add up to the \d+ {unit} that were not reported yet"):
-        check(moved(C, None, -1))
-    with pytest.raises(ViolationError, match=rf"does not add up to the \d+ {unit} that were not reported yet"):
-        check(moved(C, None))
-    with pytest.raises(ViolationError, match="negative"):
-        check(moved(C, (0, 0, 1, 0, 0), int(C.max()) + 1))
-    with pytest.raises(ViolationError, match="does not add up"):
-        check(C, length + 1)
     wrapped = C.copy()
     wrapped[0, 0, :2, :2, 0] += 2**62  # four of them, so that 64 bits add up to what they should
     assert wrapped.sum() == C.sum()
-    with pytest.raises(ViolationError, match="does not add up"):
-        check(wrapped)
+    for transitions, episodes, says in (
+        (moved(C, (0, 0, 1, 2, 0)), length, r"agents 0 to 2: C .* where the policy did not go"),
+        (moved(C, None, -1), length, rf"does not add up to the \d+ {unit} that were not reported yet"),
+        (moved(C, None), length, rf"does not add up to the \d+ {unit} that were not reported yet"),
+        (moved(C, (0, 0, 1, 0, 0), int(C.max()) + 1), length, "negative"),
+        (C, length + 1, "does not add up"),
+        (wrapped, length, "does not add up"),
+    ):
+        with pytest.raises(ViolationError, match=says):
+            check(transitions, episodes)
 
 
 @every
