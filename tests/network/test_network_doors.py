@@ -63,6 +63,16 @@ async def test_nothing_is_read_from_the_revoked_and_little_from_those_not_yet_le
         assert hub.registry.wire.bytes_up < 2 * PART_BYTES
 
 
+async def test_nobody_is_let_in_while_the_list_of_the_revoked_cannot_be_read(tmp_path: Path) -> None:
+    make_certificates(tmp_path, server="server", nodes=["node-0"])
+    (tmp_path / certificates.REVOKED).mkdir()
+    (node,) = make_nodes(WORLD, [3])
+    async with served(tmp_path) as hub:
+        told = await outcome_of(hub.remote("node-0"), [hello_of(node)])
+        assert told == "the server cannot read its list of revoked certificates"
+        assert vars(hub.registry.wire) == vars(WireCount())
+
+
 async def test_a_certificate_that_does_not_say_what_it_is_for_opens_no_door(tmp_path: Path) -> None:
     make_certificates(tmp_path, server="server", nodes=["node-0"])
     without_usage(tmp_path, "vague", "node-0")

@@ -273,7 +273,12 @@ class FederationServer:
         """Raise unless it is on the list and has not been revoked."""
         if self.plan.nodes is not None and certified.name not in self.plan.nodes:
             raise RejectedError(f"'{certified.name}' is not on the list of nodes")
-        if certified.revocations & set(self._revoked()):
+        try:
+            revoked = set(self._revoked())
+        except (OSError, ValueError) as error:
+            log.error("the list of revoked certificates cannot be read, so nobody is let in: %s", error)
+            raise RejectedError("the server cannot read its list of revoked certificates", retry=True) from error
+        if certified.revocations & revoked:
             raise RejectedError(_revoked(certified))
 
     async def _let_in(self, stream: NodeStream) -> Member:
