@@ -183,6 +183,23 @@ def test_an_entry_that_cannot_be_written_leaves_no_trace(tmp_path: Path, monkeyp
     assert not [*tmp_path.glob(".*")]
 
 
+def test_a_generation_that_could_not_begin_changes_nothing_that_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    one, two, three = states(3)
+    log = StateStore(tmp_path, "run")
+    log.write(one)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            log.begin(three)
+    log.write(two)
+    assert bits(StateStore(tmp_path, "run").read()) == bits(two)
+
+
 def test_a_course_that_was_left_is_forgotten(tmp_path: Path) -> None:
     kept = written(tmp_path, 9)
     log = StateStore(tmp_path, "run")

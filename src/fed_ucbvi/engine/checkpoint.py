@@ -19,7 +19,7 @@ from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.live import LiveFederation
 from fed_ucbvi.engine.party import LiveParty
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.engine.state_store import SavedState, StateStore, restore
+from fed_ucbvi.engine.state_store import StateStore, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
@@ -147,18 +147,14 @@ def load_counts(path: str | Path) -> CountTable:
         )
     if "live" in manifest:
         with reading(path):
-            return _live_counts(manifest, StateStore(path, manifest_digest(path)).read())
+            saved = StateStore(path, manifest_digest(path)).read()
+            algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
+            setting = Setting(**saved.about["setting"])
+            server, agents = algorithm.new_server(setting), range(setting.agents)
+            restore(server, saved.arrays, "server.")
+            party = LiveParty(algorithm, setting, agents, lambda agent: None, Units())  # nothing is played
+            party.restore(saved.arrays)
+            return algorithm.counts_of(server, party.agents)
     store, simulation = open_checkpoint(path)
     with store:
         return simulation.algorithm.counts_of(simulation.server, simulation.agents)
-
-
-def _live_counts(manifest: Mapping[str, Any], saved: SavedState) -> CountTable:
-    """The counts of a live run; its environments are not needed."""
-    algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
-    setting = Setting(**saved.about["setting"])
-    server = algorithm.new_server(setting)
-    restore(server, saved.arrays, "server.")
-    party = LiveParty(algorithm, setting, range(setting.agents), lambda agent: None, Units())  # nothing is played
-    party.restore(saved.arrays)
-    return algorithm.counts_of(server, party.agents)
