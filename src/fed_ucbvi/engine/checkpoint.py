@@ -24,7 +24,7 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 FEDERATION = "federation.npz"
 COUNTS = "counts.npz"
 """The counts of an earlier run from which this one was started, if it was."""

@@ -23,7 +23,7 @@ from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named
 
 FORMAT = "fed-ucbvi/node"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 MEMORY = "memory"
 """The folder with what must not be forgotten when the agents go back to an earlier round."""
 MAX_ROUNDS = 1000
