@@ -244,6 +244,7 @@ def test_show_refuses_what_is_no_saved_run(tmp_path: Path) -> None:
     call(*SMALL, "--out", out)
     assert ".pdf or .html" in refusal("show", out, "--out", tmp_path / "x.jpg")
     assert "step must be at most 5" in refusal("show", out, "--step", "6")
+    assert "the others compare several runs" in refusal("show", out, "--metric", "rounds")
     assert "is not a folder" in refusal("show", tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
     assert "no manifest.json" in refusal("show", tmp_path / "empty")

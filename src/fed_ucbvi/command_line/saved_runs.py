@@ -89,6 +89,8 @@ def show(
         from fed_ucbvi.results.plotting import plot_run
 
         (run,), picture = runs, folders[0] / "run.png" if out is None else out
+        if any((by, metric != "regret", baseline, format_, columns, label, colour, facet, y_log, size)):
+            raise InputError("one run takes --out, --step and --json only; the others compare several runs.")
         if step is not None:
             step = check_integer("step", step, at_least=1, at_most=run.about.horizon) - 1
         plot_run(run, picture, step=step)
