@@ -6,10 +6,12 @@ has imported modules and nothing else: it has no threads, no connections and no 
 
 from __future__ import annotations
 
+import functools
+import importlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
 WARM = multiprocessing.get_context("forkserver")
@@ -26,11 +28,16 @@ WARM.set_forkserver_preload(
 
 
 def run_command(arguments: Sequence[str], *outputs: Connection) -> None:
-    """In the new process: run the command with these outputs."""
+    """In the new process: run the command with these outputs; ``@module:function`` is called instead of it."""
     for place, output in enumerate(outputs, start=1):
         os.dup2(output.fileno(), place)
         output.close()
     from fed_ucbvi.command_line import main
 
+    command: Callable[[], None] = main
+    first, *rest = arguments
+    if first.startswith("@"):
+        module, _, name = first[1:].partition(":")
+        command = functools.partial(getattr(importlib.import_module(module), name), rest)
     sys.argv = ["fed-ucbvi", *arguments]
-    main()
+    command()
