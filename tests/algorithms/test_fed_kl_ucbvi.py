@@ -322,3 +322,13 @@ def test_counting_over_all_steps_is_refused_where_tables_depend_on_the_step() ->
     with pytest.raises(InputError, match="but here kernel depend"):
         algorithm.new_agents(setting, FleetTables(2, successors, rewards[:, :1]))
     algorithm.new_agents(setting, FleetTables(2, successors[:1], rewards[:, :1]))
+
+
+def test_the_names_are_those_of_the_radii() -> None:
+    assert FedKLUCBVI().radius == 1
+    assert FedKLUCBVI.fast().radius < 1
+    assert FedKLUCBVI.fast(stationary=True).stationary
+    setting = Setting(3, 2, 4, 5, 100, 0.0, 0)
+    assert not FedKLUCBVI().rule(setting).clock
+    assert FedKLUCBVI.fast().rule(setting).clock
+    assert FedKLUCBVI(delta=0.1).rule(setting).log_union == pytest.approx(math.log(2 * 3 * 3 / 0.1))

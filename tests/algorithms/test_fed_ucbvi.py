@@ -355,3 +355,29 @@ def test_where_ties_go_to_the_first_action_their_numbering_matters(ties: Choice,
     apart = np.subtract(regrets(ties, [0, 1, 2, 3], 5), regrets(ties, [1, 2, 0, 3], 5))
     assert (abs(apart.mean()) / (apart.std(ddof=1) / np.sqrt(5)) > 8.6) == matters
     assert abs(apart.mean()) > 10 or not matters
+
+
+def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -> None:
+    """One state, two actions, H = 2, one visit to action 1 at each step; r = 1/4."""
+    federation = Federation.mixture(
+        [[[1.0], [1.0]]], [[[[1.0], [1.0]]]], 0.0, rewards=[[0.25, 0.25]], initial=0, horizon=2
+    )
+    ones = np.ones((1, 2, 1, 1), dtype=np.int64)
+    once = Round(np.ones((2, 1), dtype=np.int32), ones, ones[..., 0])
+    problem = Problem(federation, [once])
+    algorithm = FedUCBVI(bonus_scale=0.0)
+    server = problem.synchronised(algorithm)
+    assert server.estimates.N.tolist() == [[[0, 1]], [[0, 1]]]
+    assert (server.estimates.Q == 2.0).all()  # r + P V + H is above the cap
+    server = Problem(federation, [once, once]).synchronised(algorithm)
+    assert server.estimates.Q[1, 0].tolist() == [2.0, 0.25], "the scale applies from two visits on"
+
+
+def test_uniform_aggregation_gives_an_agent_that_never_came_the_same_weight() -> None:
+    """Two agents, one state, H = 1: only agent 0 came, four times, and was paid 0.8; so Q = 0.8/2 + H/N."""
+    kernel = [[[1.0]]]
+    federation = Federation.mixture(kernel, [kernel, kernel], 0.0, rewards=[[0.8]], initial=0, horizon=1)
+    visits = np.array([[[4]], [[0]]], dtype=np.int64)
+    problem = Problem(federation, [Round(np.zeros((1, 1), dtype=np.int32), visits[..., None], visits)])
+    for algorithm, expected in ((FedUCBVI(aggregation="uniform"), 0.4 + 0.25), (FedUCBVI(), 1.0)):
+        assert problem.synchronised(algorithm).estimates.Q[0, 0, 0] == pytest.approx(expected, abs=4e-11)

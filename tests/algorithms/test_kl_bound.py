@@ -158,6 +158,27 @@ def test_it_grows_with_the_values_and_with_the_radius() -> None:
         assert float(p @ V) - 1e-14 * scale <= U <= scale
 
 
+def test_two_seen_states_below_an_unseen_top_share_what_the_top_leaves() -> None:
+    """By hand: p = (1/2, 1/2), V = (0, 1, 2), exp(f(top)) = (3/4) sqrt 2; U = 2 - sqrt(2) exp(-c) for larger c."""
+    p, V = np.array([0.5, 0.5, 0.0]), np.array([0.0, 1.0, 2.0])
+    least = math.log(0.75 * math.sqrt(2.0))
+    for c in (least, 0.1, 1.0, 5.0):
+        assert bound(Ball(p, V, c)) == pytest.approx(2.0 - math.sqrt(2.0) * math.exp(-c), abs=1e-11)
+    assert bound(Ball(p, V, 0.9 * least)) < 2.0 - math.sqrt(2.0) * math.exp(-0.9 * least)
+    assert bound(Ball(p, np.array([0.0, 1.0, 1.0]), 1.0)) < bound(Ball(p, V, 1.0)), "a top that nobody saw counts"
+
+
+def test_ties_count_as_one_state() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(300):
+        p, V, c = random_ball(rng)
+        split, i = rng.random(), int(rng.integers(len(p)))
+        parts = np.concatenate([np.delete(p, i), [split * p[i], (1.0 - split) * p[i]]])
+        values = np.concatenate([np.delete(V, i), [V[i], V[i]]])
+        top = V.max()
+        assert top - bound(Ball(parts, values, c)) == pytest.approx(top - bound(Ball(p, V, c)), rel=1e-10, abs=1e-280)
+
+
 def test_extreme_radii_and_values_all_alike() -> None:
     rng = np.random.default_rng(7)
     for c in (0.0, 1e-12, 0.5, 30.0, 1e3):
