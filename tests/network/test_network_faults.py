@@ -23,7 +23,7 @@ from fed_ucbvi import FedUCBVI, InputError, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
-from fed_ucbvi.engine import state_store
+from fed_ucbvi.engine import checkpoint, state_store
 from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.network import client, coordinator, transport
 from fed_ucbvi.network.client import run_node
@@ -411,7 +411,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path: Path, mo
         with pytest.raises(OSError, match="File too large") as error:
             done.save(tmp_path / "out")
         assert error.value.filename == str(tmp_path / "out")
-        store = StateStore.open(tmp_path / "kept", "fed-ucbvi/checkpoint", 7, durable=True)
+        store = StateStore.open(tmp_path / "kept", checkpoint.FORMAT, checkpoint.FORMAT_VERSION, durable=True)
         with store, pytest.raises(OSError, match="File too large") as error:
             store.begin(store.read())
         assert re.fullmatch(r"log-\d+", Path(error.value.filename).name)
