@@ -56,7 +56,7 @@ def bits(state: SavedState) -> tuple[Any, ...]:
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of a few numbers, generations of a few entries."""
+    """Generations of a few entries."""
     monkeypatch.setattr(state_store, "SMALL_BYTES", 2000)
 
 
@@ -263,6 +263,13 @@ def test_arrays_are_checked_by_name_shape_and_type(change: Any, message: str) ->
             saved.arrays[name] = change(saved.arrays[name])
         with pytest.raises(InputError, match=f"does not fit this run: {name} .*{message}|{message}"):
             fresh.restore(saved)
+
+
+def test_arrays_of_anything_but_numbers_are_refused_and_leave_no_file(tmp_path: Path) -> None:
+    log = StateStore(tmp_path, "run")
+    with pytest.raises(InputError, match="numbers of the unknown type"):
+        log.begin(SavedState(0, {}, {"texts": np.array([b"abc"])}, {}))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:

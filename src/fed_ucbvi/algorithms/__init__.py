@@ -27,8 +27,20 @@ GROUP = "fed_ucbvi.algorithms"
 ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
     kind.name: kind
     for kind in (
-        *(FedUCBVI, FedKLUCBVI, FastFedKLUCBVI, UCBVI, ConcurrentUCBVI, ByzanUCBVI, FedQHoeffding, FedQBernstein),
-        *(FedQAdvantage, FedQEarlySettled, UCBAdvantage, ConcurrentUCBAdvantage, MVP, FedMVP),
+        FedUCBVI,
+        FedKLUCBVI,
+        FastFedKLUCBVI,
+        UCBVI,
+        ConcurrentUCBVI,
+        ByzanUCBVI,
+        FedQHoeffding,
+        FedQBernstein,
+        FedQAdvantage,
+        FedQEarlySettled,
+        UCBAdvantage,
+        ConcurrentUCBAdvantage,
+        MVP,
+        FedMVP,
     )
 }
 """Classes of parameters, in the order in which they are listed; each says all there is to know of its algorithm."""

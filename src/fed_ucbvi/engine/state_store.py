@@ -153,6 +153,8 @@ def _digest(before: bytes, *parts: Any) -> bytes:
 
 def _shaped(array: Array | None, dtype: str, shape: list[int]) -> Array:
     """The array, if it has this form, or zeros that have."""
+    if np.dtype(dtype).kind not in "biuf":
+        raise InputError(f"a saved state holds numbers of the unknown type {dtype}.")
     same = array is not None and (array.dtype.str, [*array.shape]) == (dtype, shape)
     return array if array is not None and same else np.zeros(shape, dtype)
 
