@@ -11,7 +11,6 @@ episodes of all agents together (M times ``--episodes``).
 from __future__ import annotations
 
 import statistics
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,8 @@ import numpy as np
 from fed_ucbvi import Federation, FedKLUCBVI, gridworld
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.engine.party import PartyMessage, SimulatedParty, StopRound, growing, part_of, play_in_step
-from fed_ucbvi.engine.rounds import Play, PlayedRound, answered
+from fed_ucbvi.engine.party import PartyMessage, PlayAhead, SimulatedParty, StopRound, part_of, play_in_step
+from fed_ucbvi.engine.rounds import Play, PlayedRound
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import summed
@@ -56,7 +55,8 @@ class Federated:
 
     def __init__(self, world: Federation, episodes: int, absences: Absences, seed: int) -> None:
         self.plan = plan_for(FedKLUCBVI(), world, episodes, seed=seed)
-        self.engine, self.absences = NetworkEngine(self.plan), absences
+        self.engine = NetworkEngine(self.plan)
+        self.absences = absences
         self.parties = [
             SimulatedParty(self.plan.algorithm, self.plan.setting, part_of(world, i, 1), "episodes", i, pooled=False)
             for i in range(world.agents)
@@ -72,20 +72,29 @@ class Federated:
             gone = self.absences.at(number)
             here = [i for i in range(len(self.parties)) if i not in gone]
             leaving = self.absences.at(number + 1) - gone
-            self.engine.present[:] = [i not in gone for i in range(len(self.parties))]
-            answered(self.engine.round(), partial(self._answer, here, leaving))
+            reporting = [i for i in here if i not in leaving]
+            self.engine.take_part(np.array([i not in gone for i in range(len(self.parties))]))
+            self._advance(here, reporting)
 
-    def _answer(self, here: list[int], leaving: set[int], request: Any) -> PlayedRound | None:
-        if isinstance(request, Play):
-            return self._play(request, here)
-        reporting = [i for i in here if i not in leaving]
-        total = summed(self._report(i) for i in reporting)
-        self.plan.algorithm.add_counts(request.server, self.plan.read_counts(total))
-        if not request.planning:
+    def _advance(self, here: list[int], reporting: list[int]) -> None:
+        engine = self.engine
+        play = engine.begin_round()
+        played = self._play(play, here)
+        if played.stop.requests:
+            self._synchronise(engine.server, reporting)
             self.reports.append(len(reporting))
             for i in reporting:
                 self.used[i] = True
-        return None
+        engine.end_round(play, played)
+        if engine.wants_recommendation:
+            planner = engine.new_planner()
+            if engine.planner_needs_reports:
+                self._synchronise(planner, reporting)
+            engine.recommend(planner)
+
+    def _synchronise(self, server: Any, reporting: list[int]) -> None:
+        total = summed(self._report(i) for i in reporting)
+        self.plan.algorithm.add_counts(server, self.plan.read_counts(total))
 
     def _report(self, i: int) -> Message:
         return self.plan.listed(self.plan.algorithm.new_counts(self.parties[i].agents, ()))
@@ -99,8 +108,8 @@ class Federated:
         def ask_all(message: PartyMessage) -> list[Any]:
             return [self.parties[i].answer(message) for i in here]
 
-        chunks = growing(1, self.plan.setting.horizon, engine.last_length, request.most)
-        length = play_in_step(ask_all, request.broadcast, engine.played, chunks)
+        ahead = PlayAhead(1, self.plan.setting.horizon, engine.last_length, request.most)
+        length = play_in_step(ask_all, request.broadcast, engine.played, ahead)
         ends = ask_all(StopRound(length))
         lengths = np.zeros(len(self.parties), dtype=np.int64)
         lengths[here] = length
@@ -120,7 +129,8 @@ class Federated:
 
 
 def compare(nodes: int, episodes: int, share: float, spell: int, seed: int) -> dict[str, Any]:
-    world, nobody = gridworld(agents=nodes), Absences(list(range(nodes)), 0, 1)
+    world = gridworld(agents=nodes)
+    nobody = Absences(list(range(nodes)), 0, 1)
     lockstep = Federated(world, episodes, nobody, seed)
     longer = int(np.ceil(1.05 * episodes / (1.0 - share)))
     absent = Federated(world, longer, Absences.of(nodes, share, spell, seed), seed)

@@ -36,26 +36,28 @@ from fed_ucbvi import (
     InputError,
     LiveFederation,
     Run,
+    best_common_policy,
     counts_from_logs,
     evaluate,
     gridworld,
     make_finite,
     run,
 )
-from fed_ucbvi.algorithms.base import as_sets
 from fed_ucbvi.core.types import FloatArray, PolicyArray
 from fed_ucbvi.engine.assurance import Promises
-from fed_ucbvi.engine.rounds import PlayedRound
+from fed_ucbvi.engine.rounds import PlayedRound, Score
 from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.problem.policies import by_action
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.policy import policy_sets, policy_table
+from fed_ucbvi.results.policy import as_policy
 from fed_ucbvi.results.recommendations import PROMOTION, values_by_agent
 from fed_ucbvi.results.round_record import INCUMBENT
 from measuring import print_head, print_row, read_options
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 sys.path += [str(EXAMPLES / name) for name in ("five_shops", "thermostats", "sepsis")]
-LOSS, LOGGED = 0.05, 500
+LOSS = 0.05
+LOGGED = 500
 MONTH = (-300.0, 300.0)
 """What a month of a shop can bring, in euro, as its owner would state it."""
 
@@ -82,8 +84,9 @@ class Case(NamedTuple):
         in_force = []
         with closing(self.start(seed, wanted, counts)) as simulation:
             while not simulation.done:
-                if simulation.assurance.incumbent is not None:
-                    in_force.append(simulation.assurance.incumbent.policy)
+                assurance = simulation.assurance
+                if assurance is not None and assurance.incumbent is not None:
+                    in_force.append(assurance.incumbent.policy)
                 simulation.advance()
             return simulation.result(), in_force
 
@@ -94,13 +97,13 @@ class PaidOnly(Simulation):
     For sepsis patients that is two thirds of the time.
     """
 
-    def _score(
-        self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int, playing: int
-    ) -> tuple[float, float, float]:
-        visits, rewards = played.visits, self.federation.rewards
+    def _score(self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int, playing: int) -> Score:
+        visits = played.visits
+        rewards = self.federation.rewards
         assert visits is not None
-        by_action = visits if visits.ndim == 4 else visits[..., None] * as_sets(policy, self.setting.actions)
-        return float("nan"), float((by_action * rewards).sum()) / agents, float("nan")
+        by_pair = visits if visits.ndim == 4 else visits[..., None] * by_action(policy, self.setting.actions)
+        paid = float((by_pair * rewards).sum()) / agents
+        return Score(regret=float("nan"), reward=paid, value=float("nan"))
 
 
 def simulated(
@@ -112,7 +115,8 @@ def simulated(
     growth: float = 0.0,
 ) -> Case:
     """A case whose tables are known."""
-    units, H = Units.of(world.description), world.horizon
+    units = Units.of(world.description)
+    H = world.horizon
 
     def value(policy: PolicyArray) -> float:
         return units.original_return(float(values_by_agent(world, policy).mean()), H)
@@ -121,7 +125,7 @@ def simulated(
         algorithm = FedKLUCBVI(stationary=True, min_round_growth=growth)
         return PaidOnly(algorithm, world, episodes, seed, "auto", promises=promises, counts=counts)
 
-    best = units.original_return(world.common_optimum.value.lower, H)
+    best = best_common_policy(world).value.lower
     return Case(name, incumbent, value(incumbent), best, units, stated, H, start, value)
 
 
@@ -150,7 +154,7 @@ def thermostats() -> list[Case]:
 
     bins = bins_of()
     sizes = bins.horizon, bins.states + 1, bins.number_of_actions  # one state more, for what terminates
-    table = policy_table(usual(bins), *sizes, ends=True)
+    table = as_policy(usual(bins), *sizes, ends=True)
     fleet = LiveFederation(lambda i: make_finite(make(i), bins), len(HOUSES), bins.horizon, bins.reward_range)
 
     def value(policy: PolicyArray) -> float:
@@ -169,7 +173,7 @@ def sepsis(patients: int) -> list[Case]:
 
     name = f"ICU-Sepsis, clinicians, {patients:,} patients a hospital"
     world = icu_sepsis(agents=10)
-    today = policy_sets(clinicians_policy, world.horizon, world.states, world.actions, name="clinicians", ends=False)
+    today = as_policy(clinicians_policy, world.horizon, world.states, world.actions, name="clinicians")
     return [simulated(name, world, today, patients, (0.0, 1.0), growth=0.1)]
 
 
@@ -178,12 +182,14 @@ def shares(case: Case, result: Run, in_force: list[PolicyArray]) -> tuple[FloatA
 
     An episode is compared with the incumbent of its round, by its true value; a promoted policy is one.
     """
-    records, known = result.records, {policy.tobytes(): policy for policy in in_force}
+    records = result.records
+    known = {policy.tobytes(): policy for policy in in_force}
     values = {case.incumbent.tobytes(): case.worth}
     values |= {name: case.value(policy) for name, policy in known.items() if name not in values}
     worth = np.array([values[policy.tobytes()] for policy in in_force])
-    exploring, n = records["playing"] != INCUMBENT, records["agent_episodes"]
-    own = n * case.horizon * case.units.offset + case.units.scale * records["reward"] * records["agents"]
+    exploring = records["playing"] != INCUMBENT
+    n = records["agent_episodes"]
+    own = records["reward"] * records["agents"]
     cost = np.cumsum(np.where(exploring, n * worth - own, 0.0)) / np.cumsum(n * np.abs(worth))
     return cost, float(n[exploring].sum() / n.sum())
 
@@ -235,11 +241,11 @@ def harm(what: str, episodes: int, seeds: int, compared: int, jobs: int) -> None
 
 def earned(case: Case, result: Run) -> tuple[float, float]:
     """What an episode paid, in own units: over all episodes, and over the first tenth."""
-    ends, paid = result.round_ends, np.cumsum(result.records["reward"])
+    ends = result.round_ends
+    paid = np.cumsum(result.records["reward"])
     tenth = 0.1 * ends[-1]
     first = float(np.interp(tenth, np.append(0, ends), np.append(0, paid))) / tenth
-    whole, early = (case.units.original_return(x, case.horizon) for x in (float(paid[-1] / ends[-1]), first))
-    return whole, early
+    return float(paid[-1] / ends[-1]), first
 
 
 def gaps(seeds: int) -> None:
@@ -250,7 +256,9 @@ def gaps(seeds: int) -> None:
         ("GridWorld, gap 0.4, stationary", True, 0.4, 3000),
         ("GridWorld, gap 1, by step", False, 1.0, 6000),
     ):
-        true, worst, lengths = 0, 0.0, []
+        true = 0
+        worst = 0.0
+        lengths = []
         for seed in range(seeds):
             result = run(FedKLUCBVI(stationary=stationary), grid, most, seed=seed, until_gap=gap, progress=False)
             one = result.certificate
@@ -265,10 +273,10 @@ def gaps(seeds: int) -> None:
 def months(seeds: int) -> None:
     """How long shops take to be certified within 5 % of the best shared policy."""
     import compare_shops
-    from shops import euro, shops
+    from shops import shops
 
     fleet = shops()
-    best = euro(fleet.common_optimum.value.lower)
+    best = best_common_policy(fleet).value.lower
     print_head("seed", "months", "at least", "best at most", "true", "by the model at least")
     for seed in range(seeds):
         result = run(FedKLUCBVI(stationary=True), fleet, 20_000, seed=seed, until_gap=0.05 * best, progress=False)
@@ -305,7 +313,8 @@ def promotion(seeds: int, patients: int) -> None:
             found = [one for one in result.certificates if one.kind == PROMOTION]
             figures = [f"none in {patients:,}", "", "", "", ""]
             if found:
-                one, after = found[0], next(p for p in in_force if not np.array_equal(p, case.incumbent))
+                one = found[0]
+                after = next(p for p in in_force if not np.array_equal(p, case.incumbent))
                 figures = [f"{one.played:,}", f"{one.episodes:,}"]
                 figures += [f"{value:.4f}" for value in (one.at_least, one.compared_with, case.value(after))]
             print_row(name, seed, *figures)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi import Federation, FedUCBVI, gridworld, run, synthetic
-from fed_ucbvi.dashboard.server import Access, PageServer
+from fed_ucbvi.dashboard.server import PageServer
 from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.results.round_record import OnRound
 from measuring import read_options, show
@@ -28,7 +28,10 @@ from measuring import read_options, show
 READER = """
 import sys
 import urllib.request
-for line in urllib.request.urlopen(sys.argv[1] + "events"):
+events = urllib.request.urlopen(sys.argv[1] + "events")
+events.readline()
+print("connected", flush=True)
+for line in events:
     pass
 """
 CASES: dict[str, tuple[Callable[[], Federation], int]] = {
@@ -59,15 +62,18 @@ def measure(world: Federation, episodes: int, pairs: int) -> dict[str, Any]:
     """Runs with and without the page, in turn."""
     algorithm = FedUCBVI()
     seconds_of(algorithm, world, episodes, None)  # compiled, and in the cache
-    alone, watched, shares, rounds = [], [], [], 0
+    alone = []
+    watched = []
+    shares = []
+    rounds = 0
     for _ in range(pairs):
         spent, rounds = seconds_of(algorithm, world, episodes, None)
         alone.append(spent)
         state = LiveState(Subject.of_run(algorithm, world))
-        with PageServer(state, Access.parse("127.0.0.1:0")) as page:
-            reader = subprocess.Popen([sys.executable, "-c", READER, page.url])
-            while not page.readers:
-                time.sleep(0.01)
+        with PageServer(state, "127.0.0.1:0") as page:
+            reader = subprocess.Popen([sys.executable, "-c", READER, page.url], stdout=subprocess.PIPE)
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == b"connected\n"
             before = other_threads()
             watched.append(seconds_of(algorithm, world, episodes, state)[0])
             shares.append((other_threads() - before) / watched[-1])

@@ -1,6 +1,7 @@
 """Fed-KL-UCBVI beside the published algorithm: the tables of docs/kl.md.
 
     python benchmarks/fed_kl_ucbvi.py regret      # regret and rounds on eight environments
+    python benchmarks/fed_kl_ucbvi.py random      # the same with random rewards, and a lock
     python benchmarks/fed_kl_ucbvi.py agents      # GridWorld against the number of agents
     python benchmarks/fed_kl_ucbvi.py rounds      # regret and rounds with longer rounds
     python benchmarks/fed_kl_ucbvi.py seeds       # the worst of a thousand seeds, T = 3,000,000
@@ -20,12 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi import run
+from fed_ucbvi import MDP, Federation, run
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.environments import make_environment
 from measuring import print_head, print_row, read_options
 
-PUBLISHED, KL, FAST = "fed-ucbvi", "fed-kl-ucbvi", "fed-kl-ucbvi-fast"
+PUBLISHED = "fed-ucbvi"
+KL = "fed-kl-ucbvi"
+FAST = "fed-kl-ucbvi-fast"
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "published": (PUBLISHED, {}),
     "KL": (KL, {}),
@@ -47,6 +50,17 @@ CASES = (
 )
 
 
+LOCK = "lock"
+RANDOM_CASES = (
+    ("gridworld", 20, 3_000),
+    ("synthetic", 20, 3_000),
+    ("garnet", 5, 3_000),
+    ("riverswim", 20, 3_000),
+    ("deep_sea", 20, 2_000),
+    (LOCK, 20, 3_000),
+)
+
+
 class Task(NamedTuple):
     """Runs of an algorithm, called ``name`` in the table, with so many seeds."""
 
@@ -57,11 +71,39 @@ class Task(NamedTuple):
     algorithm: str
     parameters: dict[str, object]
     seeds: int
+    random_rewards: bool = False
+
+
+def lock(agents: int) -> Federation:
+    """A combination lock: 5 positions with one right action each of 4; a wrong action ends in a trap.
+
+    The trap pays 0.1 per step, and the right action at the last position 1, both as Bernoulli rewards.
+    """
+    positions = 5
+    actions = 4
+    trap = positions
+    kernel = np.zeros((positions + 1, actions, positions + 1))
+    rewards = np.zeros((positions + 1, actions))
+    right = np.random.default_rng(0).integers(actions, size=positions)
+    kernel[:, :, trap] = 1.0
+    for position in range(positions - 1):
+        kernel[position, right[position]] = np.eye(positions + 1)[position + 1]
+    rewards[positions - 1, right[positions - 1]] = 1.0
+    rewards[trap] = 0.1
+    mdp = MDP(kernel, rewards, initial=0, horizon=positions)
+    return Federation.from_mdps([mdp] * agents).with_bernoulli_rewards()
+
+
+def world_of(task: Task) -> Federation:
+    if task.environment == LOCK:
+        return lock(task.agents)
+    world = make_environment(task.environment, agents=task.agents, seed=0)
+    return world.with_bernoulli_rewards() if task.random_rewards else world
 
 
 def outcome(task: Task, seed: int) -> tuple[float, int]:
     """The regret and the rounds of one seed."""
-    world = make_environment(task.environment, agents=task.agents, seed=0)
+    world = world_of(task)
     algorithm = make_algorithm(task.algorithm, task.parameters)
     result = run(algorithm, world, task.episodes, seed=seed, progress=False)
     return float(result.regret), result.rounds
@@ -78,6 +120,10 @@ def tasks(which: str, seeds: int) -> Iterator[Task]:
     if which == "regret":
         for environment, M, T in CASES:
             yield from (Task(environment, M, T, *variant, seeds) for variant in variants(environment))
+    elif which == "random":
+        for environment, M, T in RANDOM_CASES:
+            for variant in variants(environment):
+                yield Task(environment, M, T, *variant, seeds, random_rewards=True)
     elif which == "agents":
         for variant in variants("gridworld"):
             for M in (1, 5, 20, 100, 500):
@@ -91,7 +137,11 @@ def tasks(which: str, seeds: int) -> Iterator[Task]:
                 )
     else:
         for environment, M in (
-            *(("synthetic", 20), ("hard_instance", 20), ("gridworld", 20), ("six_arms", 5), ("six_arms", 20)),
+            ("synthetic", 20),
+            ("hard_instance", 20),
+            ("gridworld", 20),
+            ("six_arms", 5),
+            ("six_arms", 20),
         ):
             for variant in variants(environment, ("KL", "KL fast", "KL fast, stationary")):
                 yield Task(environment, M, 3_000_000, *variant, seeds)
@@ -104,8 +154,10 @@ def table(which: str, seeds: int) -> None:
         for task in tasks(which, seeds):
             chunk = max(1, task.seeds // 16)
             found = np.array(list(pool.map(partial(outcome, task), range(task.seeds), chunksize=chunk)))
-            regret, rounds = found[:, 0], found[:, 1].mean()
-            median, worst = float(np.median(regret)), float(regret.max())
+            regret = found[:, 0]
+            rounds = found[:, 1].mean()
+            median = float(np.median(regret))
+            worst = float(regret.max())
             figures = [f"{value:,.4g}" for value in (regret.mean(), median, worst)]
             figures += [f"{worst / median:.2f}", str((regret > 10 * median).sum()), f"{rounds:,.0f}"]
             print_row(task.environment, task.agents, f"{task.episodes:,}", task.name, task.seeds, *figures)
@@ -131,7 +183,7 @@ def speed() -> None:
 
 
 if __name__ == "__main__":
-    given = read_options(__doc__, ("regret", "agents", "rounds", "seeds", "speed"), seeds=20)
+    given = read_options(__doc__, ("regret", "random", "agents", "rounds", "seeds", "speed"), seeds=20)
     if given.what == "speed":
         speed()
     else:

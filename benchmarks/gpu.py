@@ -147,7 +147,8 @@ def draw() -> None:
     measured = pl.DataFrame(found["rows"], schema=found["columns"], orient="row")
     panels = []
     for column, title, label in (("regret", "Regret", "common regret of an agent"), ("rounds", "Rounds", "rounds")):
-        value, curves = pl.col(column), []
+        value = pl.col(column)
+        curves = []
         for name, colour in COLOURS.items():
             by_agents = measured.filter(algorithm=name).group_by("agents", maintain_order=True)
             shown = by_agents.agg(value.mean().alias("mean"), value.min().alias("least"), value.max().alias("most"))

@@ -32,7 +32,8 @@ class Federation(Parties):
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         super().__init__(folder)
-        self._options, self._memory = options, dict[str, int]()
+        self._options = options
+        self._memory = dict[str, int]()
         sizes = {"states": options.states, "actions": options.actions, "horizon": options.horizon, "branching": 3}
         self._problem = ["--env", "garnet"]
         for name, value in sizes.items():
@@ -42,10 +43,27 @@ class Federation(Parties):
     def start_server(self) -> None:
         self.begin(
             SERVER,
-            *("serve", "--insecure", "--listen", self.address, "--port-file", str(self.folder / "port")),
-            *("--agents", str(self._options.agents), "--episodes", str(self._options.episodes), *self._problem),
-            *("--option", "synchronisation=local", "--deadline", "600", "--checkpoint", str(self._checkpoint)),
-            *("--out", str(self.folder / "run"), "--json", "--quiet"),
+            "serve",
+            "--insecure",
+            "--listen",
+            self.address,
+            "--port-file",
+            str(self.folder / "port"),
+            "--agents",
+            str(self._options.agents),
+            "--episodes",
+            str(self._options.episodes),
+            *self._problem,
+            "--option",
+            "synchronisation=local",
+            "--deadline",
+            "600",
+            "--checkpoint",
+            str(self._checkpoint),
+            "--out",
+            str(self.folder / "run"),
+            "--json",
+            "--quiet",
         )
 
     def start_nodes(self) -> None:
@@ -53,8 +71,19 @@ class Federation(Parties):
             name = f"node-{i}"
             self.begin(
                 name,
-                *("join", self.address, "--insecure", "--name", name, "--json", *self._problem),
-                *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name)),
+                "join",
+                self.address,
+                "--insecure",
+                "--name",
+                name,
+                "--json",
+                *self._problem,
+                "--first-agent",
+                str(first),
+                "--agents",
+                str(agents),
+                "--state",
+                str(self.folder / name),
             )
 
     def round(self) -> int:

@@ -26,7 +26,6 @@ from pathlib import Path
 
 from fed_ucbvi import gridworld
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.core.own_process import claim_process
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.coordinator import Coordinator
@@ -37,9 +36,11 @@ from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import Connection, Listener, RemoteServer
 from measuring import read_options, show
 
-ECHOES, WARM_UP = 200, 20
+ECHOES = 200
+WARM_UP = 20
 """Exchanges of an echo, and how many of them are not counted."""
-DOWN, UP = bytes(80), bytes(240)
+DOWN = bytes(80)
+UP = bytes(240)
 """About the mean messages of a run with 200 nodes and 12 episodes."""
 
 
@@ -51,7 +52,6 @@ def processor_seconds(process: int) -> float:
 
 def play(nodes: int, address: str, folder: Path, echo: bool) -> None:
     """All nodes, in this process."""
-    claim_process()
     world = gridworld(agents=nodes, eps_p=0.1)
 
     async def play_one(i: int) -> None:
@@ -117,7 +117,8 @@ async def serve(nodes: int, episodes: int, algorithm: str, folder: Path) -> dict
 async def serve_echo(nodes: int, folder: Path) -> dict[str, float]:
     """Messages to and fro, and nothing else; the figures."""
     streams: list[Connection] = []
-    complete, over = asyncio.Event(), asyncio.Event()
+    complete = asyncio.Event()
+    over = asyncio.Event()
 
     class Echo:
         async def session(self, connection: Connection) -> None:
@@ -155,7 +156,6 @@ async def serve_echo(nodes: int, folder: Path) -> dict[str, float]:
 
 def main() -> None:
     options = read_options(__doc__, nodes=200, episodes=40, algorithm="fed-ucbvi", echo=False, json=False)
-    claim_process()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "certs"
         make_certificates(folder, server="server", nodes=[f"node-{i}" for i in range(options.nodes)])

@@ -58,14 +58,19 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 def parts() -> dict[str, float]:
     """Milliseconds of processor time that a round of secure sums takes, by part."""
-    signer, algorithm, text = ec.generate_private_key(ec.SECP256R1()), ec.ECDSA(hashes.SHA256()), bytes(250)
-    signature, key = signer.sign(text, algorithm), X25519PrivateKey.generate()
-    other, public = X25519PrivateKey.generate().public_key().public_bytes_raw(), signer.public_key()
+    signer = ec.generate_private_key(ec.SECP256R1())
+    algorithm = ec.ECDSA(hashes.SHA256())
+    text = bytes(250)
+    signature = signer.sign(text, algorithm)
+    key = X25519PrivateKey.generate()
+    other = X25519PrivateKey.generate().public_key().public_bytes_raw()
+    public = signer.public_key()
     plan = plan_for(FedKLUCBVI(), gridworld(agents=NODES), 1000)
     words = plan.support.numbers + gridworld().horizon * gridworld().states * gridworld().actions
     both = NODES * (NODES - 1)
     with tempfile.TemporaryDirectory() as name:
-        notes, sent = StateStore(Path(name), "0" * 64), {"sent": ["0" * 64] * 4 * NODES}
+        notes = StateStore(Path(name), "0" * 64)
+        sent = {"sent": ["0" * 64] * 4 * NODES}
         return {
             "signatures": NODES * milliseconds(lambda: signer.sign(text, algorithm)),
             "one-time keys": NODES * milliseconds(lambda: X25519PrivateKey.generate().public_key()),

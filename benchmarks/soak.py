@@ -37,11 +37,16 @@ from fed_ucbvi.network.certificates import make_certificates
 from federation_processes import SERVER, Parties, Party
 from measuring import read_options, show
 
-NODES, EPISODES, HORIZON = 3, 20, 8
+NODES = 3
+EPISODES = 20
+HORIZON = 8
 """Episodes of a round."""
-SECONDS, LOOKS = 5.0, 3.0
+SECONDS = 5.0
+LOOKS = 3.0
 """Between samples, and between looks at the page."""
-MEDIANS, HOURLY, CONNECTIONS = 1.02, 0.04, 4
+MEDIANS = 1.02
+HOURLY = 0.04
+CONNECTIONS = 4
 PAUSE = "SOAK_PAUSE"
 
 
@@ -131,30 +136,65 @@ def main() -> None:
     options = read_options(__doc__, minutes=30.0, pause=0.05, json=False)
     seconds = 60 * options.minutes
     os.environ[PAUSE] = str(options.pause)
-    names, code = [f"node-{i}" for i in range(NODES)], f"{Path(__file__).stem}:SteadyKL"
+    names = [f"node-{i}" for i in range(NODES)]
+    code = f"{Path(__file__).stem}:SteadyKL"
     with tempfile.TemporaryDirectory() as name, Parties(Path(name)) as parties:
-        folder, tls = parties.folder, ("--certs", f"{name}/certs", "--algorithm", code)
+        folder = parties.folder
+        tls = ("--certs", f"{name}/certs", "--algorithm", code)
         make_certificates(folder / "certs", server=SERVER, nodes=names)
         parties.begin(
             SERVER,
-            *("serve", *tls, "--listen", "127.0.0.1:0", "--port-file", f"{name}/port", "--secure-sums"),
-            *("--collection", "live", "--sizes", f"17,4,{HORIZON}", "--agents", str(NODES)),
-            *("--nodes", ",".join(names), "--episodes", "10000000", "--checkpoint", f"{name}/checkpoint"),
-            *("--dashboard", "127.0.0.1:0", "--metrics", "127.0.0.1:0"),
+            "serve",
+            *tls,
+            "--listen",
+            "127.0.0.1:0",
+            "--port-file",
+            f"{name}/port",
+            "--secure-sums",
+            "--collection",
+            "live",
+            "--sizes",
+            f"17,4,{HORIZON}",
+            "--agents",
+            str(NODES),
+            "--nodes",
+            ",".join(names),
+            "--episodes",
+            "10000000",
+            "--checkpoint",
+            f"{name}/checkpoint",
+            "--dashboard",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
         )
         parties.wait(lambda: "metrics at" in parties.server.words(), "page and metrics")
         page, metrics = re.findall(r"(?:page:|metrics at) (http://\S+)", parties.server.words())
         for i, node in enumerate(names):
             parties.begin(
                 node,
-                *("join", parties.address, *tls, "--name", node, "--first-agent", str(i)),
-                *("--state", f"{name}/{node}", "--reward-range", "0,1"),
-                *("--live", f"{Path(__file__).stem}:make", "--horizon", str(HORIZON)),
+                "join",
+                parties.address,
+                *tls,
+                "--name",
+                node,
+                "--first-agent",
+                str(i),
+                "--state",
+                f"{name}/{node}",
+                "--reward-range",
+                "0,1",
+                "--live",
+                f"{Path(__file__).stem}:make",
+                "--horizon",
+                str(HORIZON),
             )
         watched = {name: Watched(party) for name, party in parties.parties.items()}
         threading.Thread(target=follow, args=(page,), daemon=True).start()
         parties.wait(lambda: rounds_of(fetch(metrics)), "a round")
-        began, looked, sampled = time.monotonic(), 0.0, -SECONDS
+        began = time.monotonic()
+        looked = 0.0
+        sampled = -SECONDS
         while (now := time.monotonic() - began) < seconds:
             if not all(party.process.is_alive() for party in parties.parties.values()):
                 raise SystemExit(f"a process has ended:\n{parties.words()[-2000:]}")

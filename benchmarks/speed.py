@@ -30,10 +30,10 @@ from fed_ucbvi.algorithms.base import Budgets
 from fed_ucbvi.charts.panels import Panel, Series, log_scale
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLUE, PALETTE, Marker
+from fed_ucbvi.core.indexing import UNREACHABLE
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.problem.liars import NEVER
 from fed_ucbvi.reference import fed_ucbvi, simulate
 from measuring import least_seconds, read_options
 
@@ -54,14 +54,15 @@ def steps_per_second(federation: Federation, episodes: int) -> float:
     driver = make_driver("episodes", fleet)
     policy = federation.common.solve().policy
     shape = fleet.visits.shape
-    never = Budgets(np.full(shape, NEVER, dtype=np.int64), np.zeros(shape[1:], dtype=np.int8))
+    never = Budgets(np.full(shape, UNREACHABLE, dtype=np.int64), np.zeros(shape[1:], dtype=np.int8))
     best = least_seconds(lambda: collect(driver, policy, never, 0, episodes), 5)
     return federation.agents * federation.horizon * episodes / best
 
 
 def ratio_to_reference(federation: Federation, episodes: int) -> dict[str, float]:
     """Our time and that of plain NumPy, side by side, both with trajectories."""
-    M, H = federation.agents, federation.horizon
+    M = federation.agents
+    H = federation.horizon
     agents = [federation.agent(i) for i in range(M)]
     kernels, rewards = (
         np.stack([np.broadcast_to(table, (H, *table.shape[1:])) for table in tables])
@@ -99,18 +100,19 @@ def where_time_goes(federation: Federation, episodes: int) -> dict[str, float]:
 
         return wrapper
 
-    algorithm, driver = simulation.algorithm, simulation.driver
+    algorithm = simulation.algorithm
+    driver = simulation.driver
 
     class Timed:
         """The algorithm with a clock on each of its parts."""
 
         def __getattr__(self, name: str) -> Any:
             part = getattr(algorithm, name)
-            return timed(name, part) if name in ("absorb", "synchronise") else part
+            return timed(name, part) if name in ("budgets", "absorb", "synchronise") else part
 
-    party, clocked = simulation.party, Timed()
+    party = simulation.party
+    clocked = Timed()
     simulation.algorithm = party.algorithm = clocked  # type: ignore[assignment]
-    party._contract.budgets = timed("budgets", party._contract.budgets)
     driver.extend = timed("collect", driver.extend)  # type: ignore[method-assign]
     began = time.process_time()
     while not simulation.done:
@@ -128,7 +130,8 @@ def growth() -> dict[str, dict[str, list[float]]]:
         return dict(zip(("x", "seconds"), map(list, zip(*points, strict=True)), strict=True))
 
     grids = [(n, gridworld(agents=20, rows=n, columns=n)) for n in (3, 5, 8, 12, 16, 24)]
-    agents, many = (1, 5, 20, 100, 500, 2_000, 20_000), (20, 100, 1_000, 10_000, 100_000)
+    agents = (1, 5, 20, 100, 500, 2_000, 20_000)
+    many = (20, 100, 1_000, 10_000, 100_000)
     return {
         "T": measured((T, gridworld(agents=20), T, 3) for T in [10**k for k in range(3, 10)]),
         "M": measured((M, gridworld(agents=M), 30_000, 1 if M > 500 else 3) for M in agents),

@@ -24,7 +24,9 @@ ADDED_UP = ("rounds", "episodes", "in_table", "closed_without", "failed")
 
 
 def weather(kind: str, seconds: float, seed: int) -> dict[str, Any]:
-    end, figures, blows = time.monotonic() + seconds, Counter[str](), Counter[str]()
+    end = time.monotonic() + seconds
+    figures = Counter[str]()
+    blows = Counter[str]()
     for number in itertools.count(seed):
         with tempfile.TemporaryDirectory() as folder:
             told = Storm(kind, Path(folder), number).blow(1000)

@@ -35,17 +35,18 @@ Server = fed.TableServer[Pool, Setting]
 
 @dataclass(frozen=True)
 class EpsilonGreedy(fed.OneReport[Pool, Setting, Report]):
-    """Value iteration on the counts of all agents, without bonus; some actions are drawn at random.
-
-    Args:
-        epsilon: the probability of a random action, for each (h,s) of each round.
-    """
+    """Value iteration on the counts of all agents, without bonus; some actions are drawn at random."""
 
     name: ClassVar[str] = "epsilon-greedy"
     label: ClassVar[str] = "ε-greedy"
+    estimates_type: ClassVar[type[Any]] = Pool
     report_type: ClassVar[type[Any]] = Report
 
-    epsilon: Annotated[float, fed.Bounds(at_least=0, at_most=1)] = 0.2
+    epsilon: Annotated[
+        float,
+        fed.Bounds(at_least=0, at_most=1),
+        fed.Help("the probability of a random action, for each (h,s) of each round."),
+    ] = 0.2
 
     def new_estimates(self, setting: Setting) -> Pool:
         """Nothing is known, and every action of the first round is random."""

@@ -10,9 +10,10 @@ import pytest
 from scipy import stats
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, garnet, gridworld, reference, run, synthetic
-from fed_ucbvi.algorithms.base import Algorithm, Counting, as_sets
+from fed_ucbvi.algorithms.base import Algorithm, Counting
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.problem.policies import by_action
 from fed_ucbvi.theory.bounds import threshold_nu
 from matrices import first_of
 from problems import dense_agents
@@ -37,15 +38,20 @@ class Tables(NamedTuple):
 
 
 def tables_of(federation: Federation) -> Tables:
-    M, S, A, H = federation.agents, federation.states, federation.actions, federation.horizon
+    M = federation.agents
+    S = federation.states
+    A = federation.actions
+    H = federation.horizon
     kernels = np.broadcast_to(dense_agents(federation), (M, H, S, A, S))
     return Tables(kernels, np.broadcast_to(federation.rewards, (M, H, S, A)), federation.initial)
 
 
 def new_transitions(simulation: Simulation, policy: PolicyArray) -> CountArray:
     """The last round's transitions by next state, ``(M, steps, S, A, S)``."""
-    driver, federation = simulation.driver, simulation.federation
-    S, A = federation.states, federation.actions
+    driver = simulation.driver
+    federation = simulation.federation
+    S = federation.states
+    A = federation.actions
     moves = driver.transitions
     if simulation.algorithm.counting is Counting.POLICY:
         chosen = policy[..., None] == np.arange(A)
@@ -62,14 +68,17 @@ def assert_same_plan(simulation: Simulation, plan: reference.Plan, within: float
 
     Fed-KL-UCBVI does not work out the Q of actions that are clearly no maximisers, but knows an upper bound.
     """
-    server, algorithm, M = simulation.server, simulation.algorithm, simulation.setting.agents
-    Q, V = server.estimates.Q, server.V
+    server = simulation.server
+    algorithm = simulation.algorithm
+    M = simulation.setting.agents
+    Q = server.estimates.Q
+    V = server.V
     known = np.ones(Q.shape, dtype=np.bool_) if algorithm.counting is Counting.POLICY else server.estimates.best
     np.testing.assert_allclose(Q[known], plan.Q[known], rtol=0, atol=within)
     assert (plan.Q - within <= Q).all()
     np.testing.assert_allclose(V, plan.V, rtol=0, atol=within)
     near = plan.V[:-1, :, None] - plan.Q <= 2 * within
-    policy = as_sets(server.policy, Q.shape[2])
+    policy = by_action(server.policy, Q.shape[2])
     assert (policy <= near).all()
     clear = near.sum(axis=2) == 1
     if algorithm.counting is not Counting.POLICY:  # sets: at the cap, what is near is equal
@@ -121,7 +130,10 @@ def test_fed_kl_ucbvi_is_that_of_the_reading_copy(world: str, stationary: bool, 
 def test_fed_ucbvi_is_that_of_the_reading_copy(world: str, nu: float | None) -> None:
     """A variance that is a difference of floats near 0 is wrong by 1e-15, and its root by 1e-7."""
     federation = WORLDS[world]
-    M, S, A, H = federation.agents, federation.states, federation.actions, federation.horizon
+    M = federation.agents
+    S = federation.states
+    A = federation.actions
+    H = federation.horizon
     least = reference.threshold(S, A, H, M, 400, federation.eps_p) if nu is None else nu
     assert least == pytest.approx(nu or threshold_nu(S, A, H, M, 400, federation.eps_p, 0.05), rel=1e-12)
     planned = partial(reference.fed_ucbvi, horizon=H, nu=least)
@@ -132,15 +144,20 @@ def test_fed_ucbvi_is_that_of_the_reading_copy(world: str, nu: float | None) -> 
 def test_its_values_are_those_of_dynamic_programming() -> None:
     rng = np.random.default_rng(6)
     for federation in WORLDS.values():
-        mdp, H, S, A = federation.common, federation.horizon, federation.states, federation.actions
-        kernel, rewards = np.broadcast_to(mdp.kernel.dense(), (H, S, A, S)), np.broadcast_to(mdp.rewards, (H, S, A))
+        mdp = federation.common
+        H = federation.horizon
+        S = federation.states
+        A = federation.actions
+        kernel = np.broadcast_to(mdp.kernel.dense(), (H, S, A, S))
+        rewards = np.broadcast_to(mdp.rewards, (H, S, A))
         policy = rng.random((H, S, A)) < 0.5
         policy[..., 0] |= ~policy.any(axis=2)
         np.testing.assert_allclose(reference.evaluate(kernel, rewards), mdp.solve().V, atol=1e-12)
         np.testing.assert_allclose(reference.evaluate(kernel, rewards, policy), mdp.evaluate(policy), atol=1e-12)
 
 
-RUNS, ALARM = 60, 1e-4
+RUNS = 60
+ALARM = 1e-4
 
 
 @pytest.mark.full
@@ -154,14 +171,17 @@ def test_its_own_runs_have_the_law_of_the_fast_ones(name: str) -> None:
     """
     stationary = bernoulli = "Bernoulli" in name
     federation = garnet(agents=2, eps_p=0.1, states=3, actions=2, branching=2, horizon=3, seed=5)
-    H, T = federation.horizon, 60
+    H = federation.horizon
+    T = 60
     algorithm: Algorithm[Any, Any]
     if name == "fed-ucbvi":
-        algorithm, planned = FedUCBVI(nu=20, initial_policy="first"), partial(reference.fed_ucbvi, horizon=H, nu=20)
+        algorithm = FedUCBVI(nu=20, initial_policy="first")
+        planned = partial(reference.fed_ucbvi, horizon=H, nu=20)
     else:
         algorithm = FedKLUCBVI(stationary=stationary)
         planned = partial(reference.fed_kl_ucbvi, horizon=H, random_rewards=bernoulli)
-    tables, common = tables_of(federation), federation.common
+    tables = tables_of(federation)
+    common = federation.common
     kernel = np.broadcast_to(common.kernel.dense(), tables.kernels.shape[1:])
     rewards = np.broadcast_to(common.rewards, tables.rewards.shape[1:])
     slow: list[tuple[float, float]] = []

@@ -20,21 +20,24 @@ FORGED = "forged_module:Algorithm"
 def test_a_spec_survives_json_with_every_field() -> None:
     fields: dict[str, Any] = {
         "environment": "gridworld",
-        "environment_options": ["rows=5", "walls=[[1,1]]"],
+        "environment_options": {"rows": 5, "walls": [[1, 1]]},
         "agents": "2",
         "episodes": "1e4",
         "eps_p": "0.1",
-        "parameters": ["bonus=theory", "nu=none"],
-        "nodes": "a, b",
-        "without": ("c",),
+        "algorithm": "fed-ucbvi",
+        "parameters": {"bonus": "theory", "nu": "none"},
+        "nodes": ["a", "b"],
+        "quorum": "2",
         "checkpoint": "kept",
     }
     spec = RunSpec(**fields)
     assert RunSpec.from_data(json.loads(spec.to_json())) == spec
     assert hash(replace(spec)) == hash(spec)
     assert (spec.agents, spec.episodes, spec.eps_p, spec.nodes) == (2, 10_000, 0.1, ("a", "b"))
+    assert spec.quorum == 2
     assert (spec.environment_options, spec.checkpoint) == ({"rows": 5, "walls": [[1, 1]]}, Path("kept"))
-    algorithm, federation = spec.make_algorithm(), spec.make_federation()
+    algorithm = spec.make_algorithm()
+    federation = spec.make_federation()
     assert algorithm == FedUCBVI(bonus="theory")
     world = gridworld(rows=5, walls=[(1, 1)])
     assert (federation.agents, federation.eps_p, federation.states) == (2, 0.1, world.states)
@@ -43,7 +46,7 @@ def test_a_spec_survives_json_with_every_field() -> None:
 
 
 def test_sizes_alone_give_a_setting_in_which_eps_p_may_be_unknown() -> None:
-    setting = RunSpec.from_data({"sizes": "8,4,10", "random_rewards": True}).setting()
+    setting = RunSpec.from_data({"sizes": [8, 4, 10], "random_rewards": True}).setting()
     assert (setting.states, setting.actions, setting.horizon, setting.agents) == (8, 4, 10, 4)
     assert (setting.eps_p_known, setting.random_rewards) == (False, True)
     assert RunSpec(sizes=(8, 4, 10), eps_p=0.2).setting().eps_p_known
@@ -57,14 +60,15 @@ def test_sizes_alone_give_a_setting_in_which_eps_p_may_be_unknown() -> None:
         ({"episodes": 2**53, "agents": 2}, "agents x episodes must be at most 2"),
         ({"eps_p": 1}, r"eps_p must be a number in \[0, 1\)"),
         ({"seed": -1}, "seed must be at least 0"),
-        ({"sizes": "8,4"}, "three whole numbers above 0 as S,A,H, got '8,4'"),
+        ({"sizes": [8, 4]}, r"sizes must be a list of 3 values, got \[8, 4\]"),
+        ({"sizes": [8, 4, 0]}, "sizes must be at least 1, got 0"),
+        ({"return_range": "0,1"}, "return_range must be a list of 2 values, got '0,1'"),
+        ({"nodes": [1]}, "nodes must be text, got 1"),
         ({"driver": "fast"}, "unknown driver 'fast'. Known: auto, counts, cuda, episodes"),
-        ({"on_away": "hope"}, "unknown on_away 'hope'. Known: exclude, last, wait"),
+        ({"collection": "hope"}, "unknown collection 'hope'. Known: live, lockstep"),
         ({"deadline": 0}, r"deadline must be a number in \(0"),
         ({"secure_sums": "maybe"}, "secure_sums must be true or false"),
-        ({"parameters": ["bonus"]}, "--option takes KEY=VALUE, got 'bonus'"),
-        ({"parameters": ["nu=1", "nu=2"]}, "--option gives nu twice"),
-        ({"environment_options": ["rows=NaN"]}, "rows must be finite, got NaN"),
+        ({"parameters": ["bonus"]}, r"parameters must be a table of names and values, got \['bonus'\]"),
         ({"environment_options": {"agents": 3}}, "agents is not an option of the environment; give it as agents"),
     ],
 )

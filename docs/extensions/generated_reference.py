@@ -6,6 +6,7 @@ import ast
 import inspect
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 import fed_ucbvi
+from fed_ucbvi.core.parameters import parameter_help
 
 PACKAGE = Path(__file__).parents[2] / "src" / "fed_ucbvi"
 WIDTH = "88"
@@ -54,7 +56,6 @@ MORE = {
         "engine.simulation.Simulation",
         "engine.progress.progress_bar",
         "dashboard.server.PageServer",
-        "dashboard.server.Access",
         "dashboard.state.LiveState",
         "dashboard.state.Subject",
         "environments.ENVIRONMENTS",
@@ -69,6 +70,8 @@ OUTSIDERS = ("BaseModel", "Enum", "Exception", "KeyboardInterrupt", "UserWarning
 def setup(app: Sphinx) -> dict[str, Any]:
     """Write the pages before Sphinx reads any."""
     app.connect("builder-inited", _write_pages)
+    app.connect("autodoc-process-signature", _with_plain_types)
+    app.connect("autodoc-process-docstring", _with_arguments, priority=400)  # before Napoleon reads the arguments
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -79,6 +82,55 @@ def _write_pages(app: Sphinx) -> None:
         page = folder / name
         if not page.exists() or page.read_text(encoding="utf-8") != text:  # what has not changed is not built again
             page.write_text(text, encoding="utf-8")
+
+
+NOTE = re.compile(r""", (?:[\w.]+\.)?(?:Bounds|Help)\((?:[^()'"]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")*\)""")
+"""The interval in which a number must lie, or the help text of a parameter, as autodoc writes them in a type."""
+MARK = "\0"
+"""Stands for a note that has been taken out of a type."""
+NOTED = re.compile(r"~?(?:typing\.)?Annotated\[((?:[^][\0]|\[(?:[^][\0]|\[[^][\0]*\])*\])*)\0+\]")
+"""A type, with brackets of two levels at most, whose notes have been taken out."""
+
+
+def plain_types(signature: str) -> str:
+    """A signature without intervals and help texts, which the descriptions of the arguments have.
+
+    >>> plain_types("(width: Annotated[Annotated[float, Bounds(at_least=0)] | None, Help(text='In (m).')] = None)")
+    '(width: float | None = None)'
+    >>> plain_types("(delta: Annotated[float, Bounds(at_least=-inf, below=1, above=0, at_most=inf, why='')] = 0.1)")
+    '(delta: float = 0.1)'
+    """
+    plain = NOTE.sub(MARK, signature)
+    while (simpler := NOTED.sub(r"\1", plain)) != plain:
+        plain = simpler
+    return plain
+
+
+def _with_arguments(_app: Sphinx, _what: str, _name: str, thing: object, _options: object, lines: list[str]) -> None:
+    """Describe the parameters of a class or function by the help texts of their types."""
+    if not inspect.isclass(thing) and not inspect.isfunction(thing):
+        return
+    try:
+        inspect.signature(thing)
+    except ValueError:  # a class whose constructor is written in C has no signature
+        return
+    described = [parameter for parameter in parameter_help(thing) if parameter.description]
+    if described:
+        lines += ["", "Args:"]
+        lines += [f"    {one.name}: {one.description}" for one in described]
+        lines.append("")
+
+
+def _with_plain_types(
+    _app: Sphinx,
+    _what: str,
+    _name: str,
+    _thing: object,
+    _options: object,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str | None, str | None]:
+    return signature and plain_types(signature), returned and plain_types(returned)
 
 
 def _public_names() -> dict[str, list[str]]:
@@ -135,8 +187,10 @@ def _commands_page() -> str:
     from fed_ucbvi.command_line import COMMANDS
 
     lines = ["# Commands", "", "What `fed-ucbvi COMMAND --help` says, for every command.", ""]
-    for words in ((), *((name,) for name in COMMANDS)):
-        lines += [f"## {' '.join(('fed-ucbvi', *words))}", "", "```text", _help(*words), "```", ""]
+    names = [""] + [command.name for command in COMMANDS]
+    for name in names:
+        title = f"fed-ucbvi {name}".rstrip()
+        lines += [f"## {title}", "", "```text", _help(*name.split()), "```", ""]
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ import live_shops
 import numpy as np
 from shops import DAYS, HIGH, LOW, MOST, ORDERS, euro, shops
 
-from fed_ucbvi import Caution, Federation, FedKLUCBVI, LiveFederation, Run, run
+from fed_ucbvi import Caution, Federation, FedKLUCBVI, LiveFederation, Run, best_common_policy, run
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLACK, BLUE, GREEN, ORANGE, VERMILLION
@@ -61,9 +61,10 @@ def learn(members: list[int], months: int, seed: int, *, stationary: bool) -> Cu
             FedKLUCBVI(stationary=stationary), fleet, months, seed=seed, score_with=shops(members), progress=False
         )
     told = result.recommendations
-    made, values = np.asarray(told["episodes"]), np.asarray(told["value"])
+    made = np.asarray(told["episodes"])
+    values = np.asarray(told["value"])
     at = [2**k for k in range(months.bit_length()) if 2**k < months] + [months]
-    return {month: euro(float(values[made <= month][-1])) for month in at}
+    return {month: float(values[made <= month][-1]) for month in at}
 
 
 def together(months: int, seeds: int, *, stationary: bool) -> list[Curve]:
@@ -89,20 +90,23 @@ def keep_the_rule(months: int, seed: int, *, loss: float | None = 0.05) -> dict[
     fleet = LiveFederation(live_shops.make, 5, DAYS, (LOW, HIGH))
     today = None if loss is None else rule(3, 5)
     result = run(FedKLUCBVI(stationary=True), fleet, months, seed=seed, incumbent=today, loss=loss, progress=False)
-    records, worst = result.records, 0.0
+    records = result.records
+    worst = 0.0
     exploring = records["playing"] != PLAYING.index("incumbent")
     paid = np.cumsum(np.where(exploring, records["reward"] * 5, 0.0))
-    E, t = np.cumsum(np.where(exploring, records["agent_episodes"], 0)), np.cumsum(records["agent_episodes"])
+    E = np.cumsum(np.where(exploring, records["agent_episodes"], 0))
+    t = np.cumsum(records["agent_episodes"])
     if loss is not None:
         earns = worth(rule(3, 5), shops())
-        worst = float(((E * earns - (E * DAYS * LOW + (HIGH - LOW) * paid)) / (t * earns)).max())
-    ends, money = np.append(0, result.round_ends), np.append(0, np.cumsum(records["reward"]))
+        worst = float(((E * earns - paid) / (t * earns)).max())
+    ends = np.append(0, result.round_ends)
+    money = np.append(0, np.cumsum(records["reward"]))
     first = float(np.interp(0.1 * months, ends, money)) / (0.1 * months)
     return {
         "largest_cost": worst,
         "explored": float(E[-1] / t[-1]),
-        "first_tenth": euro(first),
-        "all": euro(float(money[-1]) / months),
+        "first_tenth": first,
+        "all": float(money[-1]) / months,
         "recommended": worth(result.policy, shops()),
         "certificates": [str(one) for one in result.certificates],
     }
@@ -110,13 +114,13 @@ def keep_the_rule(months: int, seed: int, *, loss: float | None = 0.05) -> dict[
 
 def compare(months: int, seeds: int) -> dict[str, Any]:
     fleet = shops()
-    found, own = fleet.common_optimum.value, fleet.common_optimum.own
+    shared = best_common_policy(fleet)
     money, s, q = best_rule(fleet)
     return {
         "random": worth(np.full((DAYS, MOST + 1, ORDERS + 1), 1 / (ORDERS + 1)), fleet),
         "rule": {"euro": money, "at_most": s, "order": q},
-        "best_shared": [euro(found.lower), euro(found.upper)],
-        "own_optimum": euro(own),
+        "best_shared": list(shared.value),
+        "own_optimum": shared.own,
         "together": together(months, seeds, stationary=False),
         "together, stationary": together(months, seeds, stationary=True),
         "alone, stationary": alone(months, seeds, stationary=True),
@@ -157,7 +161,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.judge:
         fleet = shops()
-        best = euro(fleet.common_optimum.value.lower)
+        best = best_common_policy(fleet).value.lower
         for folder in options.judge:
             money = worth(Run.load(folder).policy, fleet)
             print(f"{folder}: {money:.1f} euro a month, {money / best:.3f} of the best shared policy ({best:.1f})")

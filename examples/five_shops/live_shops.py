@@ -24,12 +24,14 @@ class Shop(gymnasium.Env[Any, Any]):
         self.observation_space = gymnasium.spaces.Discrete(MOST + 1)
         self.action_space = gymnasium.spaces.Discrete(ORDERS + 1)
         self._law = np.cumsum(demand_law(mean))
-        self._stock, self._day = FIRST, 0
+        self._stock = FIRST
+        self._day = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """A new month, with the usual stock."""
         super().reset(seed=seed, options=options)
-        self._stock, self._day = FIRST, 0
+        self._stock = FIRST
+        self._day = 0
         return self._stock, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:

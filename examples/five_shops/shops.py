@@ -12,9 +12,13 @@ from fed_ucbvi.core.types import FloatArray
 
 DEMANDS = (1.5, 2.0, 2.5, 3.0, 3.5)
 """Mean demand a day, shop by shop."""
-MOST, ORDERS, DAYS, FIRST = 20, 5, 30, 5
+MOST = 20
+ORDERS = 5
+DAYS = 30
+FIRST = 5
 """Units a shop can hold, the most it orders, days of a month, and what it begins with."""
-LOW, HIGH = -28.0, 56.0
+LOW = -28.0
+HIGH = 56.0
 """Between which a day's money lies, in euro."""
 
 
@@ -34,8 +38,10 @@ def day(stock: int, ordered: int, demand: int) -> tuple[int, float]:
 
 def shop(mean: float) -> tuple[FloatArray, FloatArray]:
     """``P[s,a,s']`` and the expected money ``r[s,a]`` in euro."""
-    S, A = MOST + 1, ORDERS + 1
-    P, r = np.zeros((S, A, S)), np.zeros((S, A))
+    S = MOST + 1
+    A = ORDERS + 1
+    P = np.zeros((S, A, S))
+    r = np.zeros((S, A))
     for s in range(S):
         for a in range(A):
             for demand, chance in enumerate(demand_law(mean)):
@@ -47,7 +53,8 @@ def shop(mean: float) -> tuple[FloatArray, FloatArray]:
 
 def variance_of_money(mean: float) -> FloatArray:
     """Of a day's money in euro, ``[s,a]``."""
-    table, r = np.zeros((MOST + 1, ORDERS + 1)), shop(mean)[1]
+    table = np.zeros((MOST + 1, ORDERS + 1))
+    r = shop(mean)[1]
     for s, a in np.ndindex(*table.shape):
         for demand, chance in enumerate(demand_law(mean)):
             table[s, a] += chance * (day(min(s + a, MOST), a, demand)[1] - r[s, a]) ** 2

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fed_ucbvi import MDP, Federation, FedUCBVI, known_as
+from fed_ucbvi import MDP, Federation, FedUCBVI, Help, known_as
 
 
 @known_as("small shops")
-def shops(agents: int = 5, seed: int = 0, *, capacity: int = 4, horizon: int = 7) -> Federation:
+def shops(
+    agents: Annotated[int, Help("number of shops.")] = 5,
+    seed: Annotated[int, Help("of the shops' customers.")] = 0,
+    *,
+    capacity: Annotated[int, Help("the most pieces that a shop can hold.")] = 4,
+    horizon: Annotated[int, Help("days of an episode.")] = 7,
+) -> Federation:
     """Shops that order every evening what they sell the next day; they differ in how many customers come.
 
     The state is the stock. An order fills it up to ``capacity`` at most, each sale pays 1 and each piece on the shelf
     costs 0.2. The number of customers is binomial; agent i's probability is drawn from (seed, i).
-
-    Args:
-        agents: M.
-        seed: of the shops' customers.
-        capacity: the most pieces that a shop can hold.
-        horizon: H.
     """
     chances = [np.random.default_rng([seed, i]).uniform(0.3, 0.7) for i in range(agents)]
     return Federation.from_mdps([_shop(chance, capacity, horizon) for chance in chances])
@@ -32,7 +32,8 @@ def _shop(chance: float, capacity: int, horizon: int) -> MDP:
     customers = np.array([1.0])
     for _ in range(n):
         customers = np.convolve(customers, [1.0 - chance, chance])
-    kernel, paid = np.zeros((n + 1, n + 1, n + 1)), np.zeros((n + 1, n + 1))
+    kernel = np.zeros((n + 1, n + 1, n + 1))
+    paid = np.zeros((n + 1, n + 1))
     for stock in range(n + 1):
         for order in range(n + 1):
             full = min(stock + order, n)

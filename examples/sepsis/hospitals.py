@@ -40,15 +40,20 @@ NEXT_STATES = 213
 
 def write_logs(folder: Path, mdp: MDP, hospitals: int, patients: int, seed: int = 0) -> list[Path]:
     """One Parquet file for each hospital: patients under the clinicians' rule, up to the end of their stay."""
-    start, rule = np.cumsum(mdp.initial), np.cumsum(sepsis_tables().clinicians, axis=1)
-    successors, chances = mdp.kernel.successors[0], np.cumsum(mdp.kernel.probabilities[0], axis=2)
-    S, H, files = mdp.states, mdp.horizon, []
+    start = np.cumsum(mdp.initial)
+    rule = np.cumsum(sepsis_tables().clinicians, axis=1)
+    successors = mdp.kernel.successors[0]
+    chances = np.cumsum(mdp.kernel.probabilities[0], axis=2)
+    S = mdp.states
+    H = mdp.horizon
+    files = []
 
     def draw(cumulated: FloatArray) -> int:
         return int(min(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right"), len(cumulated) - 1))
 
     for hospital in range(hospitals):
-        rng, rows = np.random.default_rng((seed, hospital)), []
+        rng = np.random.default_rng((seed, hospital))
+        rows = []
         for patient in range(patients):
             state = draw(start)
             for step in range(H):
@@ -79,7 +84,8 @@ def tell(what: str, learnt: Run, today: float) -> None:
     frame = learnt.to_frame()
     played = frame.group_by("playing", maintain_order=True).agg(pl.col("length").sum()).rows()
     print(f"{what}, patients of each hospital: {played}; {learnt.certificates or 'nothing was promoted'}")
-    tried, M = frame.filter(pl.col("playing") != "incumbent"), learnt.about.agents
+    tried = frame.filter(pl.col("playing") != "incumbent")
+    M = learnt.about.agents
     cost = M * (int(tried["length"].sum()) * today - float(tried["reward"].sum()))
     bounds = f"at most {frame['cost'][-1]:.1f} was known, {frame['allowed'][-1]:.1f} allowed"
     print(f"  exploring cost {cost:.1f} patients ({bounds}); {learnt.rounds} rounds")
@@ -110,7 +116,8 @@ def main() -> None:
 
     print(f"best policy: worth {float(mdp.initial @ mdp.solve().V[0]):.4f}")
     today = told("clinicians", clinicians)
-    began, pooled = time.process_time(), CountTable.empty(1, mdp.states, mdp.actions)
+    began = time.process_time()
+    pooled = CountTable.empty(1, mdp.states, mdp.actions)
     files = write_logs(options.folder, mdp, options.hospitals, options.logged)
     if options.network:
         made = over_the_network(options.folder, options.hospitals, options.online, options.loss)

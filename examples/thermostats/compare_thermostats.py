@@ -29,7 +29,8 @@ from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.environments.bins import Edges
 
 LENGTHS = (50, 100, 200, 400, 800)
-JUDGED, TUNED = 10_000, 20_000
+JUDGED = 10_000
+TUNED = 20_000
 """Seeds of the first day on which policies are compared, and on which the rule's settings are chosen."""
 
 
@@ -102,11 +103,11 @@ def keep_the_rule(bins: Bins, days: int, seed: int, *, loss: float | None = 0.05
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
         result = run(FedKLUCBVI(), fleet, days, seed=seed, incumbent=today, loss=loss, progress=False)
-    ends, money = np.append(0, result.round_ends), np.append(0, np.cumsum(result.records["reward"]))
+    ends = np.append(0, result.round_ends)
+    money = np.append(0, np.cumsum(result.records["reward"]))
     first = float(np.interp(0.1 * days, ends, money)) / (0.1 * days)
-    euro = [-fleet.units.original_return(value, STEPS) for value in (first, float(money[-1]) / days)]
     certified = [f"after {one.played} days: {one}" for one in result.certificates]
-    return {"first_tenth": euro[0], "all": euro[1], "certificates": certified}
+    return {"first_tenth": -first, "all": -float(money[-1]) / days, "certificates": certified}
 
 
 def difference(one: FloatArray, other: FloatArray) -> tuple[float, float]:
@@ -116,7 +117,8 @@ def difference(one: FloatArray, other: FloatArray) -> tuple[float, float]:
 
 
 def compare(lengths: tuple[int, ...], seeds: int, days: int, tuning: int = 30) -> dict[str, Any]:
-    bins, rule = bins_of(), best_rule(tuning)
+    bins = bins_of()
+    rule = best_rule(tuning)
     usual = cost_of_rule(rule, days, JUDGED)
     learnt = {}
     for length in lengths:

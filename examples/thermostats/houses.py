@@ -20,9 +20,13 @@ import numpy as np
 
 from fed_ucbvi.core.errors import InputError
 
-STEPS, HOURS, FIRST_HOUR = 24, 1.0, 22.0
+STEPS = 24
+HOURS = 1.0
+FIRST_HOUR = 22.0
 """Steps of a day, hours of a step, and when the day begins."""
-NIGHT_PRICE, DAY_PRICE, DISCOMFORT = 0.20, 0.35, 0.60
+NIGHT_PRICE = 0.20
+DAY_PRICE = 0.35
+DISCOMFORT = 0.60
 """Euro for a kWh, and for a degree and hour outside the band."""
 CAPACITY = 5.0
 """kWh for one degree."""
@@ -49,15 +53,21 @@ class House(gymnasium.Env[Any, Any]):
             {"inside": box(-30.0, 60.0, (1,), np.float64), "outside": box(-40.0, 50.0, (1,), np.float64)}
         )
         self.action_space = box(0.0, 1.0, (1,), np.float64)
-        self.tau, self.power = tau, power
-        self.inside, self.step_number, self.spent = 20.0, 0, 0.0
+        self.tau = tau
+        self.power = power
+        self.inside = 20.0
+        self.step_number = 0
+        self.spent = 0.0
         self._mild = self._weather = 0.0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """A new day, with its own weather."""
         super().reset(seed=seed, options=options)
-        self.inside, self.step_number, self.spent = float(self.np_random.uniform(18.0, 22.0)), 0, 0.0
-        self._mild, self._weather = float(self.np_random.normal(3.0, 2.0)), 0.0
+        self.inside = float(self.np_random.uniform(18.0, 22.0))
+        self.step_number = 0
+        self.spent = 0.0
+        self._mild = float(self.np_random.normal(3.0, 2.0))
+        self._weather = 0.0
         return self._observation(), {}
 
     @property
@@ -70,12 +80,14 @@ class House(gymnasium.Env[Any, Any]):
         return {"inside": np.array([self.inside]), "outside": np.array([self.outside])}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        heat, hour = float(np.clip(action[0], 0.0, 1.0)) * self.power, hour_of(self.step_number)
+        heat = float(np.clip(action[0], 0.0, 1.0)) * self.power
+        hour = hour_of(self.step_number)
         flow = (self.outside - self.inside) / self.tau + heat / CAPACITY
         self.inside += HOURS * flow + float(self.np_random.normal(0.0, 0.1))
         self._weather = 0.9 * self._weather + float(self.np_random.normal(0.0, 0.3))
         self.step_number += 1
-        low, high = (20.0 if is_day(hour) else 16.0), 23.0
+        low = 20.0 if is_day(hour) else 16.0
+        high = 23.0
         apart = max(low - self.inside, self.inside - high, 0.0)
         cost = HOURS * (heat * (DAY_PRICE if is_day(hour) else NIGHT_PRICE) + DISCOMFORT * apart)
         self.spent += cost

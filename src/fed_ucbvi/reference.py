@@ -80,21 +80,26 @@ def fed_ucbvi(n: Counts, paid: Floats, horizon: int, nu: float) -> Plan:
     all had (``eq:local_doubling_cond``, ``eq:global_est_doubling_cond``, with ``>=`` as in the appendix).
     """
     M, _, S, A, _ = n.shape
-    Q, V = np.zeros((horizon, S, A)), np.zeros((horizon + 1, S))
+    Q = np.zeros((horizon, S, A))
+    V = np.zeros((horizon + 1, S))
     visits = n.sum(axis=4)
     for h in reversed(range(horizon)):
-        n_h, paid_h = n[:, _step(n, h)], paid[:, _step(n, h)]
+        n_h = n[:, _step(n, h)]
+        paid_h = paid[:, _step(n, h)]
         own = n_h.sum(axis=3)
         N = own.sum(axis=0)
         P = np.where(own[..., None] > 0, n_h / np.maximum(own, 1)[..., None], 1 / S)
-        PV, PV2, Q_own = P @ V[h + 1], P @ V[h + 1] ** 2, paid_h / np.maximum(own, 1) + P @ V[h + 1]
+        PV = P @ V[h + 1]
+        PV2 = P @ V[h + 1] ** 2
+        Q_own = paid_h / np.maximum(own, 1) + P @ V[h + 1]
         weights = own / np.maximum(N, 1)
         variance = np.maximum((weights * PV2).sum(axis=0) - (weights * PV).sum(axis=0) ** 2, 0)
         bonus = np.where(N >= 2, horizon / np.maximum(N, 1) + np.sqrt(variance / np.maximum(N, 1)), horizon)
         Q[h] = np.where(N > 0, np.minimum((weights * Q_own).sum(axis=0) + bonus, horizon), horizon)
         V[h] = Q[h].max(axis=1)
     first = Q.argmax(axis=2)[..., None] == np.arange(A)
-    local, together = np.maximum(1, visits), np.maximum(1, -(-visits.sum(axis=0) // M))
+    local = np.maximum(1, visits)
+    together = np.maximum(1, -(-visits.sum(axis=0) // M))
     return Plan(Q, V, first, np.where(visits.sum(axis=0) < nu, local, together))
 
 
@@ -118,7 +123,8 @@ def largest_mean(p: Floats, V: Floats, c: Floats) -> Floats:
     """
     top = V.max()
     d = top - V
-    low, high = np.full(p.shape[:-1], -460.0), np.full(p.shape[:-1], 60.0)
+    low = np.full(p.shape[:-1], -460.0)
+    high = np.full(p.shape[:-1], 60.0)
     for _ in range(60):
         y = np.exp(0.5 * (low + high))[..., None]
         f = (p * np.log(y + d)).sum(axis=-1) + np.log((p / (y + d)).sum(axis=-1))
@@ -136,6 +142,7 @@ def fed_kl_ucbvi(
     delta: float = 0.05,
     radius: float = 1.0,
     random_rewards: bool = False,
+    starts_known: bool = True,
 ) -> Plan:
     """Optimism from a Kullback-Leibler ball around the transitions p of all agents together.
 
@@ -145,16 +152,21 @@ def fed_kl_ucbvi(
 
     With radius 1 all ``V_h >= V*_h`` with probability ``1 - delta``, at all synchronisations together. With a smaller
     one the logarithm is that of the visits to all pairs of the step. Where rewards are random, r is the largest mean
-    with Bernoulli divergence ``beta(N)/N`` from what was paid, and ``S (2H-1)`` stands for ``S (H-1)``. An agent
-    requests a synchronisation once it has made ``max(1, ceil(N/M))`` visits (``eq:global_est_doubling_cond``).
+    with Bernoulli divergence ``beta(N)/N`` from what was paid, and ``S (2H-1)`` stands for ``S (H-1)``. Where the
+    law of the first state is unknown (``starts_known=False``), there is one event more. An agent requests a
+    synchronisation once it has made ``max(1, ceil(N/M))`` visits (``eq:global_est_doubling_cond``).
     """
     M, _, S, A, _ = n.shape
-    Q, V = np.zeros((horizon, S, A)), np.zeros((horizon + 1, S))
-    events = S * (2 * horizon - 1) if random_rewards else max(1, S * (horizon - 1))
+    Q = np.zeros((horizon, S, A))
+    V = np.zeros((horizon + 1, S))
+    events = S * (2 * horizon - 1) if random_rewards else S * (horizon - 1)
+    events = max(1, events + (not starts_known))
     for h in reversed(range(horizon)):
-        n_h, paid_h = n[:, _step(n, h)].sum(axis=0), paid[:, _step(n, h)].sum(axis=0)
+        n_h = n[:, _step(n, h)].sum(axis=0)
+        paid_h = paid[:, _step(n, h)].sum(axis=0)
         N = n_h.sum(axis=2)
-        p, r = np.full((S, A, S), 1 / S), paid_h / np.maximum(N, 1)
+        p = np.full((S, A, S), 1 / S)
+        r = paid_h / np.maximum(N, 1)
         p[N > 0] = n_h[N > 0] / N[N > 0][:, None]
         seen = N if radius >= 1 else N.sum()
         c = radius * (math.log(2 * events / delta) + np.log(seen + 1.0) / 2) / np.maximum(N, 1)
@@ -200,17 +212,22 @@ def simulate(
     """
     M, H, S, A, _ = kernels.shape
     places = (M, 1 if stationary else H, S, A)
-    n, paid = np.zeros((*places, S), dtype=np.int64), np.zeros(places)
-    agents, played = np.arange(M), 0
+    n = np.zeros((*places, S), dtype=np.int64)
+    paid = np.zeros(places)
+    agents = np.arange(M)
+    played = 0
     while played < episodes:
         plan = algorithm(n, paid)
-        visits, starts, first = np.zeros(places, dtype=np.int64), np.zeros((M, S), dtype=np.int64), played
+        visits = np.zeros(places, dtype=np.int64)
+        starts = np.zeros((M, S), dtype=np.int64)
+        first = played
         while played < episodes and not (visits >= plan.budgets).any():
             s = draw(initial, rng)
             starts[agents, s] += 1
             for h in range(H):
                 a = draw(plan.policy[h, s], rng)
-                after, at = draw(kernels[agents, h, s, a], rng), (agents, _step(n, h), s, a)
+                after = draw(kernels[agents, h, s, a], rng)
+                at = (agents, _step(n, h), s, a)
                 reward = rewards[agents, h, s, a]
                 visits[at] += 1
                 n[(*at, after)] += 1
@@ -241,7 +258,8 @@ def evaluate(kernel: Floats, rewards: Floats, policy: Sets | None = None) -> Flo
 
 def regret(rounds: Iterator[Round], kernel: Floats, rewards: Floats) -> float:
     """Regret in the common MDP (``def:common_regret``): ``1/M sum_i sum_t V*_1(s^i_t) - V^{pi_t}_1(s^i_t)``."""
-    best, total = evaluate(kernel, rewards)[0], 0.0
+    best = evaluate(kernel, rewards)[0]
+    total = 0.0
     for plan, _, starts in rounds:
         total += float((starts @ (best - evaluate(kernel, rewards, plan.policy)[0])).mean())
     return total

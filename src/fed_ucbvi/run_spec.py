@@ -1,4 +1,4 @@
-"""What a run is, declared once.
+"""What a run is, declared once: types, bounds, defaults and help texts of its fields.
 
 Flags of the command line, sweeps, Flower's configuration, manifests and messages are views of :class:`RunSpec`: its
 fields, or its JSON.
@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.parameters import (
     Bounds,
     Count,
+    Help,
     NonNegative,
     Positive,
     Size,
     check_parameters,
+    check_value,
     converted,
     declared,
-    json_or_text,
 )
 
 if TYPE_CHECKING:
@@ -34,14 +35,9 @@ if TYPE_CHECKING:
     from fed_ucbvi.environments import Environment
     from fed_ucbvi.problem.federation import Federation
 
-AGENTS, AGENTS_SERVED = 20, 4
+AGENTS = 20
+AGENTS_SERVED = 4
 """The default number of agents, in a simulation and in a federation over the network."""
-USUAL_AGENTS = f"{AGENTS}, or the size of a custom federation"
-PROBLEM, ALGORITHM, PROMISES, CLUSTER, NETWORK, FAULTS, OUTPUT = (
-    *("The problem", "The algorithm", "Do no harm, prove the gain", "Cluster", "The network"),
-    *("When things go wrong", "Running and results"),
-)
-"""Headings under which help lists the fields."""
 MIN_NODES = 3
 """In secure sums: with two nodes, each would know the other's numbers from the sum."""
 MAX_COUNT = 2**53
@@ -56,161 +52,50 @@ Options = Mapping[str, Any]
 Sizes = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Flag:
-    """How a field, an option or an argument of a command is written, explained, and read.
+class Listed(NamedTuple):
+    """The length of a field that is a tuple, None for any, and the type of its values."""
 
-    ``metavar`` stands for the value in help and is empty for a switch; ``panel`` is the heading. ``name`` is the
-    flag, if it is not the field's name, and ``default`` the default in words, where the value does not say it.
-    ``read`` gives the field's value from what was given for it, where its type does not say how; ``names`` are for
-    shells to complete.
-    """
-
-    value: Any
-    metavar: str
-    help: str
-    panel: str | None = None
-    name: str = ""
-    default: str | None = None
-    read: Callable[[Any], Any] | None = None
-    names: Callable[[], list[str]] | None = None
-    is_argument: bool = False
+    length: int | None
+    kind: Any
 
 
-def flag(value: Any, *given: Any, **more: Any) -> Any:
-    """A field of a dataclass with its default and its :class:`Flag`."""
-    made = {"flag": Flag(value, *given, **more)}
-    return field(default_factory=dict, metadata=made) if value == {} else field(default=value, metadata=made)
+SEQUENCES = {
+    "sizes": Listed(3, Size),
+    "nodes": Listed(None, str),
+    "return_range": Listed(2, float),
+}
 
 
-def _sizes(value: Any) -> Any:
-    """``S,A,H`` as three numbers."""
-    try:
-        numbers = tuple(int(part) for part in (value.split(",") if isinstance(value, str) else value))
-    except (TypeError, ValueError):
-        numbers = ()
-    if len(numbers) != 3 or min(numbers) < 1:
-        raise InputError(f"--sizes takes three whole numbers above 0 as S,A,H, got '{value}'.")
-    return numbers
-
-
-def low_and_high(flag: str, value: Any) -> Any:
-    """``LOW,HIGH`` as two numbers."""
-    try:
-        low, high = map(float, value.split(",") if isinstance(value, str) else value)
-    except (TypeError, ValueError):
-        raise InputError(f"{flag} takes two numbers as LOW,HIGH, got '{value}'.") from None
-    return low, high
-
-
-def _names(value: Any) -> Any:
-    """``A,B,...`` as a tuple."""
-    names = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
-        raise InputError(f"nodes are given by their names as A,B,..., got {value!r}.")
-    return tuple(names)
-
-
-def pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
-    """``KEY=VALUE`` texts as a dictionary; dashes in keys may stand for underscores.
-
-    >>> pairs("--option", ["bonus-scale=2"])
-    {'bonus_scale': '2'}
-    """
-    values: dict[str, str] = {}
-    for text in texts:
-        key, sign, value = text.partition("=")
-        key = key.strip().replace("-", "_")
-        if not sign or not key:
-            raise InputError(f"{flag} takes KEY=VALUE, got '{text}'.")
-        if key in values:
-            raise InputError(f"{flag} gives {key} twice.")
-        values[key] = value.strip()
-    return values
-
-
-def _listed(flag: str, value: Any) -> dict[str, Any]:
-    """Options as a mapping, or as ``KEY=VALUE`` texts."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if not isinstance(value, list | tuple | None) or not all(isinstance(text, str) for text in value or ()):
-        raise InputError(f"{flag} takes KEY=VALUE, got {value!r}.")
-    return dict(pairs(flag, value or ()))
-
-
-def _environment_options(value: Any) -> dict[str, Any]:
-    """Options of an environment; texts are JSON."""
-    options = _listed("--env-option", value)
-    if not isinstance(value, Mapping):
-        options = {key: json_or_text(key, text) for key, text in options.items()}
-    for key, instead in NAMED_APART.items():
-        if key in options:
-            raise InputError(f"{key} is not an option of the environment; give it as {instead}.")
-    return options
-
-
-def environment_names() -> list[str]:
-    from fed_ucbvi.environments import REGISTRY
-
-    return list(REGISTRY)
-
-
-def algorithm_names() -> list[str]:
-    from fed_ucbvi.algorithms import REGISTRY
-
-    return list(REGISTRY)
-
-
-NAME = "NAME|FILE|MODULE:ATTRIBUTE"
-ENVIRONMENT_HELP = "A name of 'fed-ucbvi environments', a saved federation (.npz), or Python: module:attribute."
 ALGORITHM_HELP = "A name of 'fed-ucbvi algorithms', or Python: module:attribute."
-OPTION_HELP = (
-    "An option of the environment, as rows=5 or walls=[[1,1],[2,3]]; may be repeated. All of them have "
-    "bernoulli_rewards=true: rewards are 1 or 0, with the same means. 'fed-ucbvi environments NAME' lists the others."
-)
-PARAMETER_HELP = "A parameter of the algorithm, as stationary=true; may be repeated. See 'fed-ucbvi algorithms NAME'."
 
 
 @dataclass(frozen=True, kw_only=True)
 class FederationRules:
     """How a run over the network is held: part of a spec, and of the server's plan."""
 
-    collection: Literal["lockstep", "live"] = flag(
-        "lockstep",
-        "HOW",
-        "lockstep (all stop after the same episode) or live (where the stop reaches them).",
-        NETWORK,
-    )
-    nodes: tuple[str, ...] | None = flag(
-        None, "A,B,...", "Nodes that may take part; by default all certified.", NETWORK, read=_names
-    )
-    secure_sums: bool = flag(False, "", "Nodes mask what they report: the server learns sums only.", NETWORK)
-    least_episodes: Size = flag(
-        1, "N", "With secure sums: new episodes from which on a node counts as a contributor.", NETWORK
-    )
-    least_members: Annotated[int, Bounds(MIN_NODES)] = flag(
-        MIN_NODES, "N", "With secure sums: contributors without whom nothing is added up.", NETWORK
-    )
-    deadline: Positive = flag(60.0, "SECONDS", "For one answer of a node.", FAULTS)
-    patience: Positive = flag(600.0, "SECONDS", "For a node that is away.", FAULTS)
-    gathering: Positive = flag(3600.0, "SECONDS", "For all nodes to connect before round 1.", FAULTS)
-    on_away: Literal["wait", "last", "exclude"] = flag(
-        "wait", "POLICY", "wait (then stop), last (continue with its last report) or exclude.", FAULTS
-    )
-    quorum: Size | None = flag(
-        None, "K", "Close rounds with K nodes or more; the others catch up.", FAULTS, default="all nodes"
-    )
-    wait: NonNegative = flag(5.0, "SECONDS", "With --quorum: for the others, once K nodes have answered.", FAULTS)
-    on_violation: Literal["stop", "drop"] = flag("stop", "POLICY", "stop the run or drop the node.", FAULTS)
-    without: tuple[str, ...] = flag(
-        *((), "NAME", "A node of the run in --checkpoint that has left for good; may be repeated.", FAULTS),
-        read=_names,
-    )
+    collection: Annotated[
+        Literal["lockstep", "live"],
+        Help("lockstep (all stop after the same episode) or live (where the stop reaches them)."),
+    ] = "lockstep"
+    nodes: Annotated[tuple[str, ...] | None, Help("Nodes that may take part; by default all certified.")] = None
+    secure_sums: Annotated[bool, Help("Nodes mask what they report: the server learns sums only.")] = False
+    least_episodes: Annotated[
+        Size, Help("With secure sums: new episodes from which on a node counts as a contributor.")
+    ] = 1
+    least_members: Annotated[
+        int, Bounds(MIN_NODES), Help("With secure sums: contributors without whom nothing is added up.")
+    ] = MIN_NODES
+    deadline: Annotated[Positive, Help("For one answer of a node.")] = 60.0
+    patience: Annotated[Positive, Help("Time to wait for a node that is away before the run stops.")] = 600.0
+    gathering: Annotated[Positive, Help("For all nodes to connect before round 1.")] = 3600.0
+    quorum: Annotated[
+        Size | None,
+        Help("Close rounds with K nodes or more; the others catch up. Nodes that break the protocol are excluded."),
+    ] = None
+    wait: Annotated[NonNegative, Help("With --quorum: for the others, once K nodes have answered.")] = 5.0
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            if "flag" in one.metadata:
-                object.__setattr__(self, one.name, field_value(one.name, getattr(self, one.name)))
+        _check_fields(self, FederationRules)
 
     @property
     def live(self) -> bool:
@@ -226,30 +111,25 @@ class FederationRules:
 class NodeTerms:
     """The terms on which a node takes part in a run: part of a node, and flags of ``join``."""
 
-    algorithm: str | None = flag(
-        None,
-        "NAME|MODULE:ATTRIBUTE",
-        "Take part in runs of this algorithm only; one that is not registered must be named.",
-        ALGORITHM,
-        default="any that is registered",
-        names=algorithm_names,
-    )
-    send_trajectories: bool = flag(False, "", "Agree to algorithms that send trajectories.", OUTPUT)
-    require_secure_sums: bool = flag(False, "", "Take part only where the server learns sums over nodes.", OUTPUT)
-    least_episodes: Size = flag(
-        1, "N", "With secure sums: only if nodes with fewer new episodes do not count as contributors.", OUTPUT
-    )
-    least_members: Annotated[int, Bounds(MIN_NODES)] = flag(
-        *(MIN_NODES, "N"),
-        "With secure sums: only in sums of so many contributors; 3 and those that may be the server's.",
-        OUTPUT,
-    )
-    most_failures: Count = flag(
-        3, "N", "How often to send again what was not confirmed, in other company; 0 is strict.", OUTPUT
-    )
-    no_rewards: bool = flag(
-        False, "", "Do not report the rewards of every round; where episodes began is reported in any case.", OUTPUT
-    )
+    algorithm: Annotated[
+        str | None, Help("Take part in runs of this algorithm only; one that is not registered must be named.")
+    ] = None
+    send_trajectories: Annotated[bool, Help("Agree to algorithms that send trajectories.")] = False
+    require_secure_sums: Annotated[bool, Help("Take part only where the server learns sums over nodes.")] = False
+    least_episodes: Annotated[
+        Size, Help("With secure sums: only if nodes with fewer new episodes do not count as contributors.")
+    ] = 1
+    least_members: Annotated[
+        int,
+        Bounds(MIN_NODES),
+        Help("With secure sums: only in sums of so many contributors; 3 and those that may be the server's."),
+    ] = MIN_NODES
+    most_failures: Annotated[
+        Count, Help("How often to send again what was not confirmed, in other company; 0 is strict.")
+    ] = 3
+    no_rewards: Annotated[
+        bool, Help("Do not report the rewards of every round; where episodes began is reported in any case.")
+    ] = False
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -259,12 +139,12 @@ class NodeTerms:
 class RunSpec(FederationRules):
     """What a run is: the problem, the algorithm, who collects the data, the federation's rules and what is kept.
 
-    Values are checked, and texts such as ``"1e4"`` or ``["bonus=theory"]`` are understood, when it is made. A problem
-    is the name of an environment with options, a file, ``module:attribute``, or sizes alone.
+    Values are checked when it is made; the text of a number, such as ``"1e3"``, stands for the number. A problem is
+    the name of an environment with options, a file, ``module:attribute``, or sizes alone.
 
-    >>> spec = RunSpec(environment="synthetic", agents=4, episodes="1e3", parameters=["bonus-scale=2"])
-    >>> spec.episodes, spec.complete().parameters["bonus_scale"]
-    (1000, 2.0)
+    >>> spec = RunSpec(environment="synthetic", agents=4, episodes="1e3", parameters={"min_round_growth": "1"})
+    >>> spec.episodes, spec.complete().parameters["min_round_growth"]
+    (1000, 1.0)
     >>> RunSpec.from_data(spec.to_data()) == spec
     True
     >>> RunSpec.from_data({"algorithm": "mine:Mine"})
@@ -273,80 +153,71 @@ class RunSpec(FederationRules):
     you trust it, name it yourself (--code mine:Mine).
     """
 
-    environment: str | None = flag(
-        None, NAME, ENVIRONMENT_HELP, PROBLEM, name="--env", default=defaults.ENVIRONMENT, names=environment_names
+    environment: Annotated[
+        str | None,
+        Help("A name of 'fed-ucbvi environments', a saved federation (.npz), or Python: module:attribute."),
+    ] = None
+    environment_options: Annotated[
+        Options,
+        Help(
+            "An option of the environment, as rows=5 or walls=[[1,1],[2,3]]; may be repeated. All of them have "
+            "bernoulli_rewards=true: rewards are 1 or 0, with the same means. 'fed-ucbvi environments NAME' lists "
+            "the others."
+        ),
+    ] = field(default_factory=dict)
+    sizes: Annotated[Sizes | None, Help("Or just the sizes of the problem.")] = None
+    bins: Annotated[
+        Path | None, Help("Or the bins ('fed-ucbvi bins') by which all nodes make real environments finite.")
+    ] = None
+    agents: Annotated[Size | None, Help("Number of agents.")] = None
+    episodes: Annotated[int, Bounds(1, at_most=MAX_COUNT), Help("Episodes per agent; 1e9 is fine.")] = 30_000
+    eps_p: Annotated[
+        Annotated[float, Bounds(0, below=1, why="Assumption 1")] | None, Help("Heterogeneity, from 0 to below 1.")
+    ] = None
+    env_seed: Annotated[Count, Help("Seed of the agents' kernels.")] = 0
+    random_rewards: Annotated[
+        bool | None,
+        Help("With --sizes or --bins: rewards may depend on chance, or are fixed by step, state and action."),
+    ] = None
+    liars: Annotated[NonNegative, Help("Fraction of the agents that are Byzantine.")] = 0.0
+    attack: Annotated[str, Help("What they do: random, flip, inflate, collude, mimic, counts, silent or spam.")] = (
+        "random"
     )
-    environment_options: Options = flag(
-        {}, "KEY=JSON", OPTION_HELP, PROBLEM, name="--env-option", read=_environment_options
-    )
-    sizes: Sizes | None = flag(None, "S,A,H", "Or just the sizes of the problem.", PROBLEM, read=_sizes)
-    bins: Path | None = flag(
-        None, "FILE", "Or the bins ('fed-ucbvi bins') by which all nodes make real environments finite.", PROBLEM
-    )
-    agents: Size | None = flag(None, "M", "Number of agents.", PROBLEM, default=USUAL_AGENTS)
-    episodes: Annotated[int, Bounds(1, at_most=MAX_COUNT)] = flag(
-        30_000, "T", "Episodes per agent; 1e9 is fine.", PROBLEM
-    )
-    eps_p: Annotated[float, Bounds(0, below=1, why="Assumption 1")] | None = flag(
-        None, "X", "Heterogeneity, from 0 to below 1.", PROBLEM, default="0"
-    )
-    env_seed: Count = flag(0, "N", "Seed of the agents' kernels.", PROBLEM)
-    random_rewards: bool = flag(
-        False,
-        "",
-        "With --sizes or --bins: rewards depend on chance, and the bonus is to cover their spread.",
-        PROBLEM,
-    )
-    liars: NonNegative = flag(0.0, "X", "Fraction of the agents that are Byzantine.", PROBLEM)
-    attack: str = flag(
-        "random", "NAME", "What they do: random, flip, inflate, collude, mimic, counts, silent or spam.", PROBLEM
-    )
-    algorithm: str = flag(
-        defaults.ALGORITHM, "NAME|MODULE:ATTRIBUTE", ALGORITHM_HELP, ALGORITHM, names=algorithm_names
-    )
-    parameters: Options = flag(
-        {}, "KEY=VALUE", PARAMETER_HELP, ALGORITHM, name="--option", read=partial(_listed, "--option")
-    )
-    seed: Annotated[int, Bounds(0, at_most=MAX_SEED)] = flag(0, "N", "Seed of the run.", ALGORITHM)
-    label: str = flag("", "TEXT", "The algorithm's name in tables and figures.", ALGORITHM)
-    warm_start: Path | None = flag(
-        None, "PATH", "Start from the counts of a run: a file of 'fed-ucbvi counts', or its checkpoint.", PROBLEM
-    )
-    incumbent: str | None = flag(
-        None, "FILE|MODULE:ATTRIBUTE", "The policy played today, or a function of step and state.", PROMISES
-    )
-    loss: Annotated[float, Bounds(above=0, below=1)] | None = flag(
-        None, "X", "What exploring may cost, as a share of its worth.", PROMISES, default="0.05"
-    )
-    until_gap: Positive | None = flag(
-        None, "X", "End once the recommended policy is certified to be so near to the best.", PROMISES
-    )
-    return_range: tuple[float, float] | None = flag(
-        *(None, "LOW,HIGH", "Between which what an episode pays always lies, if narrower than by rewards.", PROMISES),
-        read=partial(low_and_high, "--return-range"),
-    )
-    evaluate: str | None = flag(
-        None, "FILE|MODULE:ATTRIBUTE", "Only play this policy, without learning, and say what it is worth.", PROMISES
-    )
-    driver: Literal["auto", "counts", "episodes", "cuda"] = flag(
-        "auto", "NAME", "auto, counts, episodes or, on a GPU, cuda.", OUTPUT
-    )
-    fleets: Literal["local", "ray"] = flag(
-        "local", "NAME", "Where the agents are: local or, as actors, ray.", CLUSTER
-    )
-    address: str | None = flag(
-        None, "HOST:PORT", "Of a Ray cluster.", CLUSTER, default="Ray is started on this machine"
-    )
-    fleet_count: Size | None = flag(
-        None, "N", "How many fleets the agents are split into on Ray.", CLUSTER, default="one a core"
-    )
-    checkpoint: Path | None = flag(None, "DIR", "Folder to keep the state in, to resume the run from.", OUTPUT)
-    checkpoint_every: Size = flag(100, "K", "Rounds between two checkpoints.", OUTPUT)
-    out: Path | None = flag(None, "DIR", "Folder to save the run in.", OUTPUT)
-    overwrite: bool = flag(False, "", "Replace an earlier run in --out.", OUTPUT)
+    algorithm: Annotated[str, Help(ALGORITHM_HELP)] = defaults.ALGORITHM
+    parameters: Annotated[
+        Options,
+        Help("A parameter of the algorithm, as stationary=true; may be repeated. See 'fed-ucbvi algorithms NAME'."),
+    ] = field(default_factory=dict)
+    seed: Annotated[int, Bounds(0, at_most=MAX_SEED), Help("Seed of the run.")] = 0
+    label: Annotated[str, Help("The algorithm's name in tables and figures.")] = ""
+    warm_start: Annotated[
+        Path | None, Help("Start from the counts of a run: a file of 'fed-ucbvi counts', or its checkpoint.")
+    ] = None
+    incumbent: Annotated[str | None, Help("The policy played today, or a function of step and state.")] = None
+    loss: Annotated[
+        Annotated[float, Bounds(0, below=1)] | None,
+        Help("What exploring may cost, as a share of its worth; with 0 the incumbent is only evaluated."),
+    ] = None
+    until_gap: Annotated[
+        Positive | None, Help("End once the recommended policy is certified to be so near to the best.")
+    ] = None
+    return_range: Annotated[
+        tuple[float, float] | None,
+        Help("Between which what an episode pays always lies, if narrower than by rewards."),
+    ] = None
+    driver: Annotated[
+        Literal["auto", "counts", "episodes", "cuda"], Help("auto, counts, episodes or, on a GPU, cuda.")
+    ] = "auto"
+    fleets: Annotated[Literal["local", "ray"], Help("Where the agents are: local or, as actors, ray.")] = "local"
+    address: Annotated[str | None, Help("Of a Ray cluster.")] = None
+    fleet_count: Annotated[Size | None, Help("How many fleets the agents are split into on Ray.")] = None
+    checkpoint: Annotated[Path | None, Help("Folder to keep the state in, to resume the run from.")] = None
+    checkpoint_every: Annotated[Size, Help("Rounds between two checkpoints.")] = 100
+    out: Annotated[Path | None, Help("Folder to save the run in.")] = None
+    overwrite: Annotated[bool, Help("Replace an earlier run in --out.")] = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        _check_fields(self, RunSpec)
         if (self.agents or 1) * self.episodes > MAX_COUNT:
             raise InputError(f"agents x episodes must be at most 2^53, got {self.agents} x {self.episodes}.")
 
@@ -373,7 +244,6 @@ class RunSpec(FederationRules):
             ("algorithm", spec.algorithm),
             ("environment", spec.environment or ""),
             ("incumbent", spec.incumbent or ""),
-            ("policy", spec.evaluate or ""),
             ("Gymnasium environment", str(spec.environment_options.get("id", ""))),
         ):
             if name not in code and not name.endswith(".npz"):
@@ -428,6 +298,7 @@ class RunSpec(FederationRules):
     def check_possible(self) -> None:
         """Raise if the algorithm refuses the setting of a complete spec, before anything runs."""
         from fed_ucbvi.algorithms.base import Setting
+        from fed_ucbvi.algorithms.state_memory import check_server_memory
 
         assert self.environment is not None
         assert self.agents is not None
@@ -436,25 +307,31 @@ class RunSpec(FederationRules):
         own = is_own(self.environment)
         make, told = (_made, self.of_environment) if own else (_smallest, self.environment_options)
         sizes, _ = make(self.environment, _text(told))
-        algorithm.new_server(Setting(*sizes, self.agents, self.episodes, self.eps_p or 0.0, self.seed))
+        setting = Setting(*sizes, self.agents, self.episodes, self.eps_p or 0.0, self.seed)
+        check_server_memory(algorithm, setting)
+        algorithm.new_server(setting)
 
     def make_algorithm(self) -> Algorithm[Any, Any]:
         """With parameters in the types of their fields; names that it does not have are left as they are."""
         from fed_ucbvi.algorithms import class_of, make_algorithm
 
         kind: Any = class_of(self.algorithm)
-        hints, given = declared(kind), self.parameters.items()
+        hints = declared(kind)
+        given = self.parameters.items()
         typed = {name: converted(name, value, hints.get(name)) for name, value in given}
         return make_algorithm(self.algorithm, typed)
 
     def make_federation(self, usual: int = AGENTS) -> Federation:
-        """The problem; without ``agents`` it has its own number of agents or, if this can be chosen, ``usual``."""
+        """The problem; without ``agents``, environments of users choose how many, and others get ``usual``."""
         from fed_ucbvi.environments import find_environment
 
         name = self.environment or defaults.ENVIRONMENT
-        environment, told = find_environment(name), dict(self.environment_options)
-        if self.agents is not None or environment.accepts("agents"):
-            told["agents"] = usual if self.agents is None else self.agents
+        environment = find_environment(name)
+        told = dict(self.environment_options)
+        if self.agents is not None:
+            told["agents"] = self.agents
+        elif environment.accepts("agents") and not environment.chooses_agents:
+            told["agents"] = usual
         with _plain_errors(name):
             federation = environment.make(eps_p=self.eps_p or 0.0, seed=self.env_seed, **told)
         return federation.with_liars(self.liars, self.attack, self.env_seed) if self.liars else federation
@@ -490,35 +367,69 @@ class RunSpec(FederationRules):
             raise InputError("the problem is not known; give its sizes (--sizes S,A,H).")
         agents = AGENTS_SERVED if self.agents is None else self.agents
         known = self.eps_p is not None
-        return Setting(*self.sizes, agents, self.episodes, self.eps_p or 0.0, self.seed, known, self.random_rewards)
+        random = self.live if self.random_rewards is None else self.random_rewards  # tables say whether theirs are
+        return Setting(*self.sizes, agents, self.episodes, self.eps_p or 0.0, self.seed, known, random)
 
 
-RunSpec.__doc__ = "\n".join(
-    [f"{RunSpec.__doc__}", "    Args:"]
-    + [
-        f"        {one.name}: {(text := one.metadata['flag'].help)[0].lower()}{text[1:]}"
-        for one in sorted(fields(RunSpec), key=lambda one: hasattr(FederationRules, one.name))
-    ]
-)
 SIMULATED = (
-    *("algorithm", "parameters", "environment", "environment_options", "agents", "eps_p", "env_seed"),
-    *("episodes", "seed", "driver"),
+    "algorithm",
+    "parameters",
+    "environment",
+    "environment_options",
+    "agents",
+    "eps_p",
+    "env_seed",
+    "episodes",
+    "seed",
+    "driver",
 )
 """The fields on which the result of a simulation depends; liars aside, which sweeps do not have."""
 
 
 def field_value(name: str, given: Any) -> Any:
-    """The value of a field of :class:`RunSpec` from what was given for it, which may be text; raise if it is none.
+    """Return the value of a field of :class:`RunSpec` in the type of the field, or raise if it does not fit.
 
-    >>> field_value("episodes", "1e4"), field_value("eps_p", 0)
-    (10000, 0.0)
+    >>> field_value("episodes", "1e4"), field_value("eps_p", 0), field_value("sizes", [8, 4, 10])
+    (10000, 0.0, (8, 4, 10))
     """
-    one = RunSpec.__dataclass_fields__[name]
-    if given is one.default:
+    if given is RunSpec.__dataclass_fields__[name].default:
         return given
-    if (read := one.metadata["flag"].read) is not None:
-        return read(given)
+    if name == "environment_options":
+        return _environment_options(given)
+    if name == "parameters":
+        return _options(name, given)
+    if name in SEQUENCES:
+        return _sequence(name, given)
     return converted(name, given, declared(RunSpec)[name])
+
+
+def _check_fields(values: FederationRules, kind: type) -> None:
+    """Check the fields that ``kind`` declares or inherits, and convert their values to the types of the fields."""
+    for one in fields(kind):
+        object.__setattr__(values, one.name, field_value(one.name, getattr(values, one.name)))
+
+
+def _sequence(name: str, given: Any) -> tuple[Any, ...]:
+    """A list or tuple, as JSON and Python give it, as a tuple of checked values."""
+    expected = SEQUENCES[name]
+    if not isinstance(given, list | tuple) or expected.length not in (None, len(given)):
+        number = "" if expected.length is None else f"{expected.length} "
+        raise InputError(f"{name} must be a list of {number}values, got {given!r}.")
+    return tuple(check_value(name, value, expected.kind) for value in given)
+
+
+def _options(name: str, given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{name} must be a table of names and values, got {given!r}.")
+    return dict(given)
+
+
+def _environment_options(given: Any) -> dict[str, Any]:
+    options = _options("environment_options", given)
+    for key, instead in NAMED_APART.items():
+        if key in options:
+            raise InputError(f"{key} is not an option of the environment; give it as {instead}.")
+    return options
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,8 @@ TOLERANCE = 1e-10
 
 
 def assert_server_equals(server: Server, learner: Learner) -> None:
-    e, changed = server.estimates, np.zeros(server.policy.shape, dtype=np.bool_)
+    e = server.estimates
+    changed = np.zeros(server.policy.shape, dtype=np.bool_)
     for h, s, a in np.ndindex(*e.Q.shape):
         assert e.N[h, s, a] == learner.visits((h, s, a))
         assert e.y[h, s, a] == len(learner.stage[h, s, a])
@@ -40,7 +41,8 @@ def assert_server_equals(server: Server, learner: Learner) -> None:
 
 
 def learner_of(simulation: Simulation, algorithm: Any, Q: list[float], V_ref: list[float]) -> Learner:
-    facts, lower_order = algorithm.facts(simulation.setting), algorithm.constants == "published"
+    facts = algorithm.facts(simulation.setting)
+    lower_order = algorithm.constants == "published"
     return Learner(Sizes.of(simulation.setting), facts, lower_order, Q, V_ref)
 
 
@@ -108,7 +110,8 @@ def test_an_agents_message_is_the_mean_over_its_own_visits() -> None:
     compared = 0
     while not simulation.done:
         policy = simulation.server.policy.copy()
-        V, V_ref = simulation.server.V.copy(), simulation.server.estimates.V_ref.copy()
+        V = simulation.server.V.copy()
+        V_ref = simulation.server.estimates.V_ref.copy()
         simulation.advance()
         n, *means = algorithm.report(simulation.agents, (), 0)
         for i, steps in enumerate(played_steps(simulation, policy)):
@@ -119,7 +122,9 @@ def test_an_agents_message_is_the_mean_over_its_own_visits() -> None:
                     assert not any(mean[i, h, s] for mean in means)
                     continue
                 after = [step.successor for step in here]
-                r, v, z = np.array([step.reward for step in here]), V[h + 1, after], V_ref[h + 1, after]
+                r = np.array([step.reward for step in here])
+                v = V[h + 1, after]
+                z = V_ref[h + 1, after]
                 wanted = [x.mean() for x in (r, v, z, z**2, v - z, (v - z) ** 2)]
                 np.testing.assert_allclose([mean[i, h, s] for mean in means], wanted, rtol=0, atol=1e-12)
                 compared += len(here) > 1
@@ -130,21 +135,28 @@ def test_the_stage_rule_in_whole_numbers_is_the_one_in_fractions_up_to_the_large
     rng = np.random.default_rng(8)
     seen = set()
     for _ in range(200):
-        H, M, S = int(rng.integers(1, 30)), int(rng.integers(1, 50)), 8
+        H = int(rng.integers(1, 30))
+        M = int(rng.integers(1, 50))
+        S = 8
         largest = 10 ** int(rng.integers(1, 16))
         before = np.where(rng.random((H, S)) < 0.2, 0, M * H + rng.integers(largest, size=(H, S)))
         y = np.minimum((rng.random((H, S)) * 1.1 * before).astype(np.int64), before + before // H)
         y[0, 0] = before[0, 0] - -(-before[0, 0] // H)
-        limits, rules = np.zeros((M, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8)
+        limits = np.zeros((M, H, S), dtype=np.int64)
+        rules = np.zeros((H, S), dtype=np.int8)
         FedQAdvantage().fill_budgets({"y": y, "y_previous": before}, M, limits, rules)
         for h, s in np.ndindex(H, S):
-            now, past = int(y[h, s]), int(before[h, s])
+            now = int(y[h, s])
+            past = int(before[h, s])
             if past == 0:
-                expected, rule = 1, 0
+                expected = 1
+                rule = 0
             elif now <= (1 - Fraction(1, H)) * past:
-                expected, rule = math.ceil(Fraction(past - now, M)), 1
+                expected = math.ceil(Fraction(past - now, M))
+                rule = 1
             else:
-                expected, rule = math.floor(Fraction(past, M * H)), 2
+                expected = math.floor(Fraction(past, M * H))
+                rule = 2
             assert expected >= 1
             assert (limits[:, h, s] == expected).all()
             assert rules[h, s] == rule
@@ -158,13 +170,16 @@ def test_stages_grow_by_a_factor_between_1_plus_1_over_H_and_1_plus_2_over_H(for
     federation = small_federation(9, agents=4, horizon=4)
     algorithm = FedQAdvantage(forced_synchronisation=forced)
     simulation = Simulation(algorithm, federation, 3000, 9, driver)
-    H, M = federation.horizon, federation.agents
-    old, checked = simulation.server.estimates.y_previous.copy(), 0
+    H = federation.horizon
+    M = federation.agents
+    old = simulation.server.estimates.y_previous.copy()
+    checked = 0
     while not simulation.done:
         simulation.advance()
         new = simulation.server.estimates.y_previous
         for where in zip(*np.nonzero(new != old), strict=True):
-            before, now = int(old[where]), int(new[where])
+            before = int(old[where])
+            now = int(new[where])
             if before == 0:
                 assert M * H <= now < M * H + M
             else:
@@ -206,7 +221,8 @@ def test_without_forced_synchronisation_every_agent_plays_until_its_own_budget_i
 
 
 def test_forced_synchronisation_takes_more_rounds() -> None:
-    federation, rounds = synthetic(agents=8, horizon=4), {}
+    federation = synthetic(agents=8, horizon=4)
+    rounds = {}
     for forced in (True, False):
         simulation = finished(Simulation(FedQAdvantage(forced_synchronisation=forced), federation, 1500, 0, "auto"))
         assert (simulation.clock == 1500).all()

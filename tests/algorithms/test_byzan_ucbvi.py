@@ -19,9 +19,10 @@ from fed_ucbvi.algorithms.byzan_ucbvi import (
     trim,
 )
 from fed_ucbvi.algorithms.kernels import Ties, at_actions
+from fed_ucbvi.core.indexing import UNREACHABLE
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.problem.liars import ATTACKS, NEVER
+from fed_ucbvi.problem.liars import ATTACKS
 from matrices import first_of, in_turn
 from model_free import Sizes, played_steps
 from naive_byzan import NaiveByzan, all_largest_cliques, naive_cow
@@ -78,9 +79,9 @@ def test_an_agent_that_asks_too_often_is_ignored() -> None:
         assert simulation.rows[-1].length == 1
     assert simulation.server.estimates.served[liar] == served
     budgets = algorithm.budgets(simulation.agents, algorithm.broadcast(simulation.server)).limits
-    assert (budgets[liar] == NEVER).all()
+    assert (budgets[liar] == UNREACHABLE).all()
     honest = np.delete(budgets, liar, axis=0)
-    assert (honest < NEVER).all()
+    assert (honest < UNREACHABLE).all()
     while not simulation.done:
         simulation.advance()
     assert simulation.server.estimates.served[liar] == served
@@ -95,7 +96,8 @@ def test_what_nobody_could_have_measured_counts_as_no_report() -> None:
     server = algorithm.new_server(setting)
     algorithm.aggregate(server, ByzanReport(x, n, np.zeros((5, 1), dtype=np.int8)), 0)
     assert server.estimates.Q[0, 0, 0] == 1.0
-    x[1:4], n[4] = 0.5, 9
+    x[1:4] = 0.5
+    n[4] = 9
     x[1] = np.nan
     algorithm.aggregate(server, ByzanReport(x, n, np.zeros((5, 1), dtype=np.int8)), 0)
     mean, error = naive_cow([0.5] * 5, [9, 0, 9, 9, 9], 1, 0.2, 0.1, 0.1, 1 / 500)
@@ -166,7 +168,8 @@ def test_the_sweep_finds_a_largest_clique_as_trying_all_sets_does() -> None:
     for _ in range(300):
         m = int(rng.integers(1, 9))
         grid = rng.integers(0, 8, size=(2, m)).astype(float)
-        low, high = np.minimum(*grid), np.maximum(*grid)
+        low = np.minimum(*grid)
+        high = np.maximum(*grid)
         size, members = clique_of(low, high)
         assert len(members) == size
         assert members in all_largest_cliques(list(zip(low.tolist(), high.tolist(), strict=True)))
@@ -202,8 +205,10 @@ def test_pert_cow_equals_brute_force() -> None:
         m = int(rng.integers(1, 9))
         counts = rng.choice([0, 1, 2, 5, 5, 40, 1000], size=m)
         means = rng.normal(size=m) * rng.choice([0.1, 1.0, 10.0])
-        sigma, log = float(rng.uniform(0.2, 3)), float(rng.uniform(0.01, 4))
-        alpha, epsilon = float(rng.choice([0.0, 0.1, 0.3])), float(rng.choice([0.0, 1e-3, 0.2]))
+        sigma = float(rng.uniform(0.2, 3))
+        log = float(rng.uniform(0.01, 4))
+        alpha = float(rng.choice([0.0, 0.1, 0.3]))
+        epsilon = float(rng.choice([0.0, 1e-3, 0.2]))
         found = robust_mean(means, counts, sigma, alpha, epsilon, log, 0.7 * log)
         naive = naive_cow(means.tolist(), counts.tolist(), sigma, alpha, log, 0.7 * log, epsilon)
         assert found == pytest.approx(naive)
@@ -213,7 +218,8 @@ def test_pert_cow_equals_brute_force() -> None:
 def test_any_order_of_the_agents_gives_the_same_mean(m: int) -> None:
     rng = np.random.default_rng(4)
     for _ in range(50):
-        means, counts = rng.normal(size=m), rng.integers(1, 100, size=m)
+        means = rng.normal(size=m)
+        counts = rng.integers(1, 100, size=m)
         order = rng.permutation(m)
         first = robust_mean(means, counts, 1.0, 0.1, 1e-6, 0.5, 0.5)
         second = robust_mean(means[order], counts[order], 1.0, 0.1, 1e-6, 0.5, 0.5)
@@ -223,8 +229,12 @@ def test_any_order_of_the_agents_gives_the_same_mean(m: int) -> None:
 @pytest.mark.parametrize("kind", ["far", "near", "opposite"])
 def test_a_minority_of_liars_moves_the_mean_by_less_than_the_error(kind: str) -> None:
     rng = np.random.default_rng(5)
-    m, f, sigma, delta = 20, 4, 1.0, 0.01
-    log_each, log_all = math.log(2 * m / delta), math.log(2 / delta)
+    m = 20
+    f = 4
+    sigma = 1.0
+    delta = 0.01
+    log_each = math.log(2 * m / delta)
+    log_all = math.log(2 / delta)
     for _ in range(200):
         counts = rng.integers(1, 2000, size=m)
         means = 3.0 + sigma * rng.normal(size=m) / np.sqrt(counts)
@@ -245,5 +255,6 @@ def test_no_agent_weighs_more_than_the_count_of_rank_two_f_plus_one() -> None:
 
 
 def test_too_few_agents_with_data_give_no_mean_and_an_infinite_error() -> None:
-    means, counts = np.array([4.0, 5.0, 6.0]), np.array([9, 9, 0])
+    means = np.array([4.0, 5.0, 6.0])
+    counts = np.array([9, 9, 0])
     assert robust_mean(means, counts, 1.0, 0.3, 0.1, 1.0, 1.0) == (0.0, math.inf)

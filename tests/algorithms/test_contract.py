@@ -13,7 +13,6 @@ from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, Run, gridworld, resume, 
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Counting, FleetTables, Setting, exchange_messages
 from fed_ucbvi.algorithms.communication import HEADER, REQUEST, Traffic
-from fed_ucbvi.algorithms.contract import Contract
 from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.engine.simulation import Interrupted, Simulation
 from fed_ucbvi.environments import make_environment
@@ -29,7 +28,6 @@ PAPER = ("gridworld", "synthetic")
 
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     **{name: (name, {}) for name in ALGORITHMS},
-    "fed-mvp": ("fed-mvp", {"scale": 0.002}),
     "fedq-advantage, each agent on its own": ("fedq-advantage", {"forced_synchronisation": False}),
     "fed-kl-ucbvi, stationary": ("fed-kl-ucbvi", {"stationary": True, "min_round_growth": 0.1}),
     "fed-kl-ucbvi-fast, stationary": ("fed-kl-ucbvi-fast", {"stationary": True}),
@@ -72,13 +70,15 @@ def test_every_agent_plays_exactly_t_episodes_and_every_step_sees_them(
 ) -> None:
     algorithm, federation = problem(variant, environment)
     simulation = Simulation(algorithm, federation, EPISODES, 7, driver)
-    M, H = federation.agents, federation.horizon
+    M = federation.agents
+    H = federation.horizon
     steps = 1 if algorithm.counting is Counting.STATIONARY else H
     seen = np.zeros((M, steps), dtype=np.int64)
     while not simulation.done:
         simulation.advance()
         seen += simulation.driver.visits.reshape((M, steps, -1)).sum(axis=2)
-        moves, visits = simulation.driver.transitions.sum(axis=-1), simulation.driver.visits
+        moves = simulation.driver.transitions.sum(axis=-1)
+        visits = simulation.driver.visits
         assert np.array_equal(moves, visits if len(moves) == len(visits) else visits.sum(axis=0, keepdims=True))
         for array in simulation.server.arrays().values():
             assert np.isfinite(array).all()
@@ -140,7 +140,8 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
     spelt_out = Simulation(algorithm, federation, EPISODES, 4, "episodes", apart=True)
     weighed = {"up": 0, "down": 0, "messages_up": 0, "messages_down": 0}
     M = federation.agents
-    sparse = algorithm.report_bytes(fused.setting, 0) is not None
+    sizes = algorithm.message_sizes(fused.setting)
+    sparse = bool(sizes.listed)
     with_agent_reports = algorithm if sparse else algorithm.with_agent_reports()
     entries: list[int] = []
     rows = with_agent_reports.new_agents(spelt_out.setting, FleetTables(M, federation.successors, federation.rewards))
@@ -176,28 +177,31 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
             exchange_messages(self, server, agents, setting)  # type: ignore[arg-type]
 
     spelt_out.algorithm = spelt_out.party.algorithm = Recorder()  # type: ignore[assignment]
-    spelt_out.contract = Contract(spelt_out.algorithm, spelt_out.setting, M)
     while not fused.done:
         fused.advance()
         spelt_out.advance()
         for side in ("server",) if algorithm.pools else ("server", "agents"):
-            mine, theirs = getattr(fused, side).arrays(), getattr(spelt_out, side).arrays()
+            mine = getattr(fused, side).arrays()
+            theirs = getattr(spelt_out, side).arrays()
             for name, array in mine.items():
                 assert np.array_equal(array, theirs[name]), name
         over = bool((fused.clock == EPISODES).all())
         if sparse and not over:
             continue
-        records, more = fused.records(), table_of(fused.recommendations)
+        records = fused.records()
+        more = table_of(fused.recommendations)
         sent = {name: int(records[name].sum() + more[name].sum()) for name in Traffic._fields}
-        requesters, rounds = int(records["requests"].sum()), int((records["requests"] > 0).sum())
+        requesters = int(records["requests"].sum())
+        rounds = int((records["requests"] > 0).sum())
         if sparse:  # a number and a count for each entry that is not zero, at most
             lengths = [*records["length"][records["requests"] > 0].tolist(), int(records["length"][-1])]
-            most = [algorithm.report_bytes(fused.setting, length) or 0 for length in lengths[: len(entries)]]
+            most = [sizes.reports_after(length * federation.horizon) for length in lengths[: len(entries)]]
             assert all(16 * number <= M * least for number, least in zip(entries, most, strict=True))
             weighed["up"] = M * sum(most)
         assert sent["bytes_up"] == weighed["up"] + requesters * REQUEST.nbytes
         assert sent["messages_up"] == weighed["messages_up"] + requesters
-        signals, policies = M * (rounds + over), 0
+        signals = M * (rounds + over)
+        policies = 0
         if over:
             assert fused.recommended is not None
             policies = M * fused.recommended.policy.nbytes  # with the end signal
@@ -205,13 +209,45 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
         assert sent["messages_down"] == weighed["messages_down"] + signals
 
 
+@each
+@pytest.mark.parametrize("random_rewards", [False, True])
+def test_declared_message_sizes_are_those_of_the_arrays(variant: str, environment: str, random_rewards: bool) -> None:
+    """Of a server, its broadcast and queries, and the reports of an agent on its own; lists are as long as tables."""
+    algorithm, federation = problem(variant, environment)
+    setting = Setting.of(federation, EPISODES, 4, random_rewards=random_rewards)
+    sizes = algorithm.message_sizes(setting)
+    apart = algorithm if sizes.listed else algorithm.with_agent_reports()
+    server = apart.new_server(setting)
+    agent = apart.new_agents(setting, FleetTables.placeholder(setting))
+    queries = [apart.query(server, exchange) for exchange in range(apart.exchanges(setting))]
+    assert sizes.exchanges == len(queries)
+    assert sizes.broadcast == sum(written(array) for array in apart.broadcast(server))
+    assert {sizes.query} == {sum(written(array) for array in query) for query in queries}
+    if sizes.listed:
+        assert sizes.reports == 0
+        assert sizes.listed == (server.table.visits.size * federation.states, server.table.visits.size)
+    else:
+        reports = [apart.report(agent, query, exchange) for exchange, query in enumerate(queries)]
+        assert sizes.reports == sum(written(array) for report in reports for array in report)
+
+
+def test_the_message_sizes_of_another_form_of_reports_are_those_of_the_paper() -> None:
+    algorithm, federation = problem("fed-ucbvi", "gridworld")
+    setting = Setting.of(federation, EPISODES, 4, random_rewards=False)
+    for form in (algorithm.with_increments(), algorithm.with_agent_reports()):
+        assert form.message_sizes(setting) == algorithm.message_sizes(setting)
+
+
 @pytest.mark.parametrize(("M", "episodes"), [(6, 300), (1, 1), (1, 151), (2, 152)])
 def test_the_totals_are_those_of_the_message_formats(M: int, episodes: int) -> None:
     """In closed form: policies are 4-byte, counts and values 8-byte numbers; up go n, P V, P V^2 and Q."""
-    S, A, H = 5, 4, 3
+    S = 5
+    A = 4
+    H = 3
     federation = synthetic(agents=M, states=S, actions=A, horizon=H)
     result = run(FedUCBVI(synchronisation="local"), federation, episodes, seed=2)
-    rounds, records = result.rounds, result.records
+    rounds = result.rounds
+    records = result.records
     requests = int(records["requests"].sum())
     start = 16 + 4 * H * S + 8 * H * S * A
     played = len(records["start"])
@@ -232,11 +268,17 @@ def test_the_totals_of_sets_of_actions_and_counts_are_those_of_the_message_forma
     of L episodes can have: at most L H, and at most as many as there are.
     """
     federation = gridworld(agents=4, eps_p=0.1)
-    S, A, H, M = federation.states, federation.actions, federation.horizon, federation.agents
+    S = federation.states
+    A = federation.actions
+    H = federation.horizon
+    M = federation.agents
     algorithm = FedKLUCBVI(stationary=stationary, min_round_growth=0.2)
     result = run(algorithm, federation, 1000, seed=2)
-    records, steps = result.records, 1 if stationary else H
-    requests, rounds, played = int(records["requests"].sum()), result.rounds, len(records["start"])
+    records = result.records
+    steps = 1 if stationary else H
+    requests = int(records["requests"].sum())
+    rounds = result.rounds
+    played = len(records["start"])
     asked = records["requests"] > 0
     assert rounds == asked.sum()
     assert not asked[-1]
@@ -266,7 +308,7 @@ LAW_ALARM = 1e-5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", first_of([name for name in VARIANTS if name != "mvp"]))  # it is fed-mvp's code
+@pytest.mark.parametrize("variant", first_of(list(VARIANTS)))
 def test_the_drivers_agree_in_law(variant: str) -> None:
     """H0: regret and rounds have the same law under ``episodes`` and ``counts``.
 

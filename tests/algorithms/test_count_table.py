@@ -18,7 +18,8 @@ from fed_ucbvi.algorithms.increments import Support, listed_counts
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, IndexArray, WordArray
 
-ONE_WORD, TWO_WORDS = Grid(30, 1, 55), Grid(40, 2, 55)
+ONE_WORD = Grid(30, 1, 55)
+TWO_WORDS = Grid(40, 2, 55)
 Cell = tuple[int, int, int]
 Transition = tuple[int, int, int, int]
 
@@ -62,9 +63,11 @@ NewCounts = tuple[IndexArray, IndexArray, CountArray, WordArray]
 
 def as_new_counts(rng: np.random.Generator, report: Report, sizes: Sizes, *, twice: bool = False) -> NewCounts:
     """The same by cells in any order and by slots in any order; with ``twice`` one next state has two slots."""
-    K, cells = sizes.states + twice, sizes.number(sizes.steps, 0, 0)
+    K = sizes.states + twice
+    cells = sizes.number(sizes.steps, 0, 0)
     successors = np.zeros((*sizes, K), dtype=np.int32)
-    transitions, rewards = np.zeros((cells, K), dtype=np.int64), np.zeros((cells, 2), dtype=np.uint64)
+    transitions = np.zeros((cells, K), dtype=np.int64)
+    rewards = np.zeros((cells, 2), dtype=np.uint64)
     for at in np.ndindex(*sizes):
         order = rng.permutation(sizes.states)
         successors[at] = [*order, *order[:twice]]
@@ -109,7 +112,8 @@ def assert_holds(table: CountTable, report: Report, sizes: Sizes) -> None:
 
 def same(one: CountTable, other: CountTable) -> bool:
     """Bit for bit, room and all."""
-    mine, theirs = one._asdict(), other._asdict()
+    mine = one._asdict()
+    theirs = other._asdict()
     return all(a.shape == theirs[k].shape and a.tobytes() == theirs[k].tobytes() for k, a in mine.items())
 
 
@@ -127,9 +131,11 @@ def added(reports: list[Report]) -> Report:
 def test_a_table_holds_what_a_dictionary_holds_after_every_report() -> None:
     wider = 0
     for rng, sizes, reports in problems(1, 150):
-        table, total = CountTable.empty(*sizes), Report(Counter(), Counter())
+        table = CountTable.empty(*sizes)
+        total = Report(Counter(), Counter())
         for report in reports:
-            table, total = table.plus(*as_new_counts(rng, report, sizes, twice=True)), total + report
+            table = table.plus(*as_new_counts(rng, report, sizes, twice=True))
+            total = total + report
             assert_holds(table, total, sizes)
         wider += table.width > FIRST_WIDTH
     assert wider > 50, "tables must have been widened"
@@ -165,8 +171,11 @@ def test_a_message_adds_what_the_counts_by_slot_add(grid: Grid) -> None:
 
 def test_sums_of_rewards_beyond_one_word_are_those_of_pythons_integers() -> None:
     """A low word wraps round many times."""
-    rng, sizes = np.random.default_rng(4), Sizes(1, 2, 1)
-    table, total, grid = CountTable.empty(*sizes), Report(Counter(), Counter()), TWO_WORDS
+    rng = np.random.default_rng(4)
+    sizes = Sizes(1, 2, 1)
+    table = CountTable.empty(*sizes)
+    total = Report(Counter(), Counter())
+    grid = TWO_WORDS
     for _ in range(60):
         report = random_report(rng, sizes, 10, paid=1 << 62)
         wide = Report(report.moves, Counter({cell: paid << 1 for cell, paid in report.paid.items()}))
@@ -182,7 +191,8 @@ def test_sums_of_rewards_beyond_one_word_are_those_of_pythons_integers() -> None
 def test_means_of_rewards_are_rounded_up_to_the_grid() -> None:
     rng = np.random.default_rng(5)
     for _ in range(500):
-        n, bits = int(rng.integers(1, 1 << 50)), int(rng.integers(10, 41))
+        n = int(rng.integers(1, 1 << 50))
+        bits = int(rng.integers(10, 41))
         total = int(rng.integers(0, 1 << 62)) * n % (n << bits)
         expected = -(-total // n) / (1 << bits)
         assert mean_reward(n, np.uint64(total >> 64), np.uint64(total % (1 << 64)), bits) == expected
@@ -193,7 +203,8 @@ def fair_table(rng: np.random.Generator, sizes: Sizes, moves: Counter[Transition
     C, R = np.zeros((2, *sizes, sizes.states), dtype=np.int64)
     W = np.zeros((*sizes, 2), dtype=np.int64)
     for at, number in moves.items():
-        n, rho = min(number, 10**6), int(rng.integers(0, (1 << 20) + 1))
+        n = min(number, 10**6)
+        rho = int(rng.integers(0, (1 << 20) + 1))
         times = int(rng.integers(0, n + 1))
         C[at], R[at] = n, times * rho
         W[at[:3]] += [times * rho**2, 0]
@@ -222,7 +233,8 @@ def test_a_file_gives_back_the_table_and_is_as_large_as_what_was_visited(by_slot
 def test_merging_adds_and_fewer_bits_round_up(by_slot: bool) -> None:
     for rng, sizes, reports in problems(9, 40):
         one, other = (fair_table(rng, sizes, r.moves, by_slot=by_slot) for r in (reports[0], reports[-1]))
-        both, bits = one.copy().merge(other), int(rng.integers(12, 31))
+        both = one.copy().merge(other)
+        bits = int(rng.integers(12, 31))
         assert np.array_equal(both.dense(), one.dense() + other.dense())
         assert np.array_equal(both.rewards[..., 1], one.rewards[..., 1] + other.rewards[..., 1])
         if by_slot:
@@ -266,7 +278,8 @@ def test_a_file_that_cannot_be_a_table_is_rejected(tmp_path: Path) -> None:
 def test_a_copy_stays_as_it_is_and_more_room_changes_nothing() -> None:
     for rng, sizes, reports in problems(7, 40):
         table = CountTable.empty(*sizes).plus(*as_new_counts(rng, reports[0], sizes))
-        copy, roomy = table.copy(), table.widened(table.width + 3)
+        copy = table.copy()
+        roomy = table.widened(table.width + 3)
         assert_holds(roomy, reports[0], sizes)
         table.plus(*as_new_counts(rng, added(reports), sizes))
         assert_holds(copy, reports[0], sizes)

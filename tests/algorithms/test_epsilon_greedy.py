@@ -51,7 +51,11 @@ def test_it_takes_fewer_than_sixty_lines() -> None:
 def test_what_agents_saw_is_counted_by_next_state_and_reward() -> None:
     """The two summaries that the frame offers, against a loop over the slots of the supports."""
     rng = np.random.default_rng(0)
-    m, H, S, A, K = 2, 3, 4, 2, 3
+    m = 2
+    H = 3
+    S = 4
+    A = 2
+    K = 3
     policy = rng.integers(A, size=(H, S), dtype=np.int32)
     transitions = rng.integers(0, 3, (m, H, S, K))
     counts = RoundCounts(policy, transitions, transitions.sum(axis=3))
@@ -59,7 +63,8 @@ def test_what_agents_saw_is_counted_by_next_state_and_reward() -> None:
         tables = FleetTables(
             m, rng.integers(S, size=(steps, S, A, K), dtype=np.int32), rng.random((agents, steps, S, A))
         )
-        moves, rewards = np.zeros((m, H, S, S), dtype=np.int64), np.zeros((m, H, S))
+        moves = np.zeros((m, H, S, S), dtype=np.int64)
+        rewards = np.zeros((m, H, S))
         for i, h, s in np.ndindex(m, H, S):
             a = policy[h, s]
             for k in range(K):
@@ -100,7 +105,8 @@ def test_it_learns_the_optimum_of_small_mdps() -> None:
         mdp = random_mdp(np.random.default_rng(seed), states=2, actions=3, horizon=2, fixed_start=True, zeros=0.0)
         start = int(mdp.initial.argmax())
         made = finished(Simulation(epsilon_greedy(), Federation.from_mdps([mdp] * 4), 100_000, seed, "counts"))
-        tables, V = made.server.arrays(), made.server.V
+        tables = made.server.arrays()
+        V = made.server.V
         Q = (tables["rewards"] + np.einsum("hsay,hy->hsa", tables["moves"], V[1:])) / np.maximum(tables["N"], 1)
         greedy = Q.argmax(axis=2).astype(np.int32)
         best = max(brute_force_value(mdp, policy, 0, start) for policy in all_policies(mdp))

@@ -47,7 +47,9 @@ def test_numbers_of_two_words_add_subtract_and_multiply_like_integers() -> None:
     rng = np.random.default_rng(1)
     carried = 0
     for _ in range(3000):
-        a, b, c = random_number(rng, 127), random_number(rng, 127), random_number(rng, 64)
+        a = random_number(rng, 127)
+        b = random_number(rng, 127)
+        c = random_number(rng, 64)
         assert number(plus(wide(a), wide(b))) == (a + b) % 2**128
         assert number(minus(wide(a), wide(b))) == (a - b) % 2**128
         assert number(times(np.uint64(c), wide(a))) == a * c % 2**128
@@ -105,13 +107,15 @@ def test_the_variance_is_exact_up_to_the_last_rounding(large: bool) -> None:
     """
     rng = np.random.default_rng(5)
     for _ in range(3000):
-        horizon, states = int(rng.integers(1, 513 if large else 65)), int(rng.integers(1, 6))
+        horizon = int(rng.integers(1, 513 if large else 65))
+        states = int(rng.integers(1, 6))
         if large:
             N = int(2 ** rng.uniform(50, 60))
             bits = make_grid(int(2 ** rng.uniform(0, 20)), N, horizon).bits
             n = rng.multinomial(N, rng.dirichlet(np.ones(states))).tolist()
         else:
-            bits, n = int(rng.integers(10, 37)), [random_number(rng, 50) for _ in range(states)]
+            bits = int(rng.integers(10, 37))
+            n = [random_number(rng, 50) for _ in range(states)]
         if (N := sum(n)) == 0:
             continue
         values = [int(rng.integers(0, horizon * 2**bits + 1)) for _ in range(states)]

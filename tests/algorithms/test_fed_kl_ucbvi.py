@@ -22,7 +22,8 @@ from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import random_federation
 
-RARE, ALARM = 0.01, 1e-6
+RARE = 0.01
+ALARM = 1e-6
 
 
 # ------------------------------------------------------------------------------------------------------- optimism
@@ -53,13 +54,16 @@ def violations(
     for k in range(runs):
         rng = np.random.default_rng([KINDS.index(kind) + 1, k])
         world = random_world(rng, kind, k, stationary=stationary)
-        floor, eps_p, eps_r = world.common.solve().V, world.eps_p, world.eps_r
+        floor = world.common.solve().V
+        eps_p = world.eps_p
+        eps_r = world.eps_r
         if granted and eps_p > 0:
             left = np.arange(world.horizon, -1, -1)[:, None]
             own = np.max([world.agent(i).solve().V for i in range(world.agents)], axis=0)
             floor = (1.0 - eps_p) ** np.maximum(0, left - 1) * floor - left * eps_r
             floor = np.maximum(floor, own - left * (0.5 * eps_p * (left - 1) + eps_r))
-        algorithm, below = FedKLUCBVI(stationary=stationary, radius=radius), False
+        algorithm = FedKLUCBVI(stationary=stationary, radius=radius)
+        below = False
         simulation = Simulation(algorithm, world, episodes, k, "episodes")
         while not simulation.done and not below:
             simulation.advance()
@@ -126,7 +130,8 @@ def test_what_is_left_alone_is_what_would_come_out_again(world: str, kind: str) 
         anew.table.fresh[:] = True
         anew.update()
         if simulation.rows[-1].requests:
-            mine, again = server.estimates, anew.estimates
+            mine = server.estimates
+            again = anew.estimates
             for name in ("V", "best", "tops"):
                 assert getattr(mine, name).tobytes() == getattr(again, name).tobytes(), name
             assert (mine.Q[mine.best] == again.Q[mine.best]).all()
@@ -150,14 +155,17 @@ def random_round(
     rng: np.random.Generator, federation: Federation, *, stationary: bool
 ) -> tuple[CountArray, CountArray]:
     """Transitions ``(M, steps, S, A, K)`` and visits, as a driver hands them over."""
-    f, P = federation, federation.probabilities
+    f = federation
+    P = federation.probabilities
     visits = rng.poisson(0.7, (f.agents, 1 if stationary else f.horizon, f.states, f.actions)).astype(np.int64)
     return rng.multinomial(visits, np.broadcast_to(P, (*visits.shape, P.shape[-1]))).astype(np.int64), visits
 
 
 @pytest.mark.parametrize("stationary", [False, True])
 def test_a_report_stays_the_same_until_it_is_confirmed_and_is_dropped_then(stationary: bool) -> None:
-    rng, algorithm, federation = np.random.default_rng(1), FedKLUCBVI(stationary=stationary), WORLDS["gridworld"]
+    rng = np.random.default_rng(1)
+    algorithm = FedKLUCBVI(stationary=stationary)
+    federation = WORLDS["gridworld"]
     _, server, agents = a_fleet(algorithm, federation)
     for number in range(4):
         algorithm.budgets(agents, algorithm.broadcast(server))
@@ -176,7 +184,9 @@ def test_a_report_stays_the_same_until_it_is_confirmed_and_is_dropped_then(stati
 
 
 def test_a_broadcast_confirms_as_a_query_does() -> None:
-    rng, algorithm, federation = np.random.default_rng(2), FedKLUCBVI(), WORLDS["gridworld"]
+    rng = np.random.default_rng(2)
+    algorithm = FedKLUCBVI()
+    federation = WORLDS["gridworld"]
     setting, server, agents = a_fleet(algorithm, federation)
     agents.absorb(server.policy, *random_round(rng, federation, stationary=False))
     algorithm.budgets(agents, algorithm.broadcast(server))
@@ -190,7 +200,9 @@ def test_a_broadcast_confirms_as_a_query_does() -> None:
 @pytest.mark.parametrize("stationary", [False, True])
 def test_rounds_without_a_synchronisation_are_reported_with_the_next_one(stationary: bool) -> None:
     """The table is the same as if every round had been reported."""
-    rng, algorithm, federation = np.random.default_rng(3), FedKLUCBVI(stationary=stationary), WORLDS["own rewards"]
+    rng = np.random.default_rng(3)
+    algorithm = FedKLUCBVI(stationary=stationary)
+    federation = WORLDS["own rewards"]
     if stationary:
         federation = WORLDS["gridworld"]
     setting, patient, late = a_fleet(algorithm, federation)
@@ -215,7 +227,8 @@ def test_rounds_without_a_synchronisation_are_reported_with_the_next_one(station
 
 @pytest.mark.parametrize("stationary", [False, True])
 def test_a_run_started_from_the_counts_of_another_begins_where_that_one_ended(stationary: bool) -> None:
-    algorithm, federation = FedKLUCBVI(stationary=stationary), gridworld(agents=5, horizon=6, seed=1)
+    algorithm = FedKLUCBVI(stationary=stationary)
+    federation = gridworld(agents=5, horizon=6, seed=1)
     earlier = Simulation(algorithm, federation, 200, 1, "episodes")
     while not earlier.rows or not earlier.rows[-1].requests or earlier.rounds < 12:
         earlier.advance()
@@ -239,13 +252,15 @@ def test_a_run_started_from_the_counts_of_another_begins_where_that_one_ended(st
 def test_no_count_grows_by_more_in_a_round_than_budgets_allow(stationary: bool) -> None:
     """By step, an episode visits a place once at most, so that M agents add M budgets; else up to H - 1 each more."""
     federation = gridworld(agents=5, horizon=6, seed=1)
-    M, more = federation.agents, federation.horizon - 1 if stationary else 0
+    M = federation.agents
+    more = federation.horizon - 1 if stationary else 0
     simulation = Simulation(FedKLUCBVI(stationary=stationary), federation, 20_000, 1, "auto")
     fullest = 0.0
     while not simulation.done:
         before = simulation.server.table.visits.copy()
         simulation.advance()
-        after, allowed = simulation.server.table.visits, before + M * (np.maximum(1, -(-before // M)) + more)
+        after = simulation.server.table.visits
+        allowed = before + M * (np.maximum(1, -(-before // M)) + more)
         assert (after <= allowed).all()
         fullest = max(fullest, float((after / allowed).max()))
     assert fullest > 0.5, "some count must come near to what is allowed"
@@ -257,7 +272,8 @@ def test_rounds_last_as_long_as_they_should_and_are_few_whatever_the_number_of_a
     growth: float, stationary: bool
 ) -> None:
     """At most ``2 + log(T)/log(1 + growth)``, though there are many more without growth."""
-    T, federation = 5000, gridworld(agents=40)
+    T = 5000
+    federation = gridworld(agents=40)
     most = 2 + math.log(T) / math.log(1 + growth)
     records = run(FedKLUCBVI(stationary=stationary, min_round_growth=growth), federation, T, seed=1).records
     long_enough = records["length"] >= np.ceil(growth * records["start"])
@@ -276,7 +292,8 @@ def with_visits(algorithm: FedKLUCBVI, visits: list[tuple[int, int, int]]) -> li
     successors = np.tile(np.array([0, 1], dtype=np.int32), (1, 3, 2, 1))
     rewards = np.zeros((1, 1, 3, 2))
     agents = algorithm.new_agents(setting, FleetTables(1, successors, rewards))
-    server, found = algorithm.new_server(setting), []
+    server = algorithm.new_server(setting)
+    found = []
     for s, a, n in visits:
         algorithm.budgets(agents, algorithm.broadcast(server))
         transitions = np.zeros((1, 2, 3, 2, 2), dtype=np.int64)
@@ -312,9 +329,11 @@ def test_with_a_smaller_radius_a_pair_is_tried_again_as_visits_elsewhere_grow() 
 
 
 def test_counting_over_all_steps_is_refused_where_tables_depend_on_the_step() -> None:
-    federation, algorithm = random_federation(np.random.default_rng(22), 2, 3, 2, 4), FedKLUCBVI(stationary=True)
+    federation = random_federation(np.random.default_rng(22), 2, 3, 2, 4)
+    algorithm = FedKLUCBVI(stationary=True)
     setting = Setting(3, 2, 4, 2, episodes=5, eps_p=0.0, seed=0)
-    successors, rewards = federation.successors, federation.rewards
+    successors = federation.successors
+    rewards = federation.rewards
     with pytest.raises(InputError, match=r"kernel and rewards depend on the step. Use stationary=False"):
         algorithm.new_agents(setting, FleetTables(2, successors, rewards))
     with pytest.raises(InputError, match="but here rewards depend on"):

@@ -110,8 +110,10 @@ def error_bound(problem: Problem, algorithm: FedUCBVI) -> list[float]:
     ``u = 2^-f``, ``rho = sqrt(k/2)/2`` with k the factor of Var/N under the root; uniform weights round each agent's
     moments too, which makes it ``3u`` and, under the root, ``sqrt(k (2 H + 1) u/2)`` more.
     """
-    H, rule = problem.federation.horizon, algorithm.update_rule(problem.setting)
-    k, u = rule.per_variance, rule.grid.unit
+    H = problem.federation.horizon
+    rule = algorithm.update_rule(problem.setting)
+    k = rule.per_variance
+    u = rule.grid.unit
     each = 2 * u if algorithm.aggregation == "weighted" else 3 * u + math.sqrt(k * (2 * H + 1) * u / 2)
     return [(H - h) * math.exp(math.sqrt(k / 2) / 2 * (H - 1 - h)) * each + TOLERANCE for h in range(H)]
 
@@ -124,7 +126,8 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
     rng = np.random.default_rng([1, BONUSES.index(bonus)])
     unclipped = fresh = visited_once = 0
     for _ in range(120):
-        problem, scale = random_problem(rng), float(rng.choice([1.0, 1.0, 0.25, 0.0, 2.5]))
+        problem = random_problem(rng)
+        scale = float(rng.choice([1.0, 1.0, 0.25, 0.0, 2.5]))
         options = Options(bonus, scale, str(rng.choice(AGGREGATIONS)))
         delta = float(rng.choice([0.05, 0.5]))
         algorithm = algorithm_with(options, delta=delta)
@@ -133,7 +136,8 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
         naive.assert_equals(problem.synchronised(algorithm.with_agent_reports()).estimates, TOLERANCE)
         inside = (naive.N > 1) & (problem.federation.horizon > naive.Q) & (naive.variance > 0)
         unclipped += int(inside.sum()) if options.scale > 0 else 0
-        fresh, visited_once = fresh + int((naive.N == 0).sum()), visited_once + int((naive.N == 1).sum())
+        fresh = fresh + int((naive.N == 0).sum())
+        visited_once = visited_once + int((naive.N == 1).sum())
     assert min(unclipped, fresh, visited_once) > 30, "the problems must reach every branch"
 
 
@@ -144,7 +148,8 @@ def test_an_agents_rows_are_the_messages_of_the_pseudocode(aggregation: str) -> 
     algorithm = algorithm_with(options).with_agent_reports()
     for _ in range(60):
         problem = random_problem(rng)
-        agents, server = problem.fleet(algorithm), algorithm.new_server(problem.setting)
+        agents = problem.fleet(algorithm)
+        server = algorithm.new_server(problem.setting)
         naive = problem.naive(options)
         H = problem.federation.horizon
         assert algorithm.exchanges(problem.setting) == H
@@ -184,7 +189,8 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
         grid = algorithm.grid(setting)
         assert grid is not None
         assert grid.words == (1 if episodes == EPISODES else 2)
-        agents, server = problem.fleet(algorithm, setting=setting), algorithm.new_server(setting)
+        agents = problem.fleet(algorithm, setting=setting)
+        server = algorithm.new_server(setting)
         naive = problem.naive_agents()
         for exchange in range(f.horizon):
             h = f.horizon - 1 - exchange
@@ -203,7 +209,9 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
                     if aggregation == "uniform" and count:
                         x, y, z = (-(-total // count) for total in (x, y, z))
                     elif aggregation == "uniform":
-                        x, y, z = -(-sum(v) // f.states), -(-sum(w * w for w in v) // f.states), 0
+                        x = -(-sum(v) // f.states)
+                        y = -(-sum(w * w for w in v) // f.states)
+                        z = 0
                     expected += np.array([count, x, y, z], dtype=object)
                 words = (X[row, s, a], Y[row, s, a], Z[row, s, a])
                 assert [int(n[row, s, a]), *(integer(word, grid) for word in words)] == expected.tolist()
@@ -218,7 +226,8 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
 
 def blank_tables(S: int, A: int) -> FleetTables:
     """One agent whose every move leads to state 0 and pays nothing."""
-    successors, rewards = np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A))
+    successors = np.zeros((1, S, A, 1), dtype=np.int32)
+    rewards = np.zeros((1, 1, S, A))
     for table in (successors, rewards):
         table.setflags(write=False)
     return FleetTables(1, successors, rewards)
@@ -249,13 +258,15 @@ def test_the_random_initial_policy_is_uniform_and_drawn_from_the_seed() -> None:
 
 def test_random_ties_are_broken_uniformly_among_the_best_and_anew_at_each_synchronisation() -> None:
     """Action 1 of 4 is known to be worth nothing, so 3 tie; chi-square of 2 x 1500 draws, false alarm 1 in 10^4."""
-    S, A = 1500, 4
+    S = 1500
+    A = 4
     setting = Setting(S, A, horizon=1, agents=1, episodes=10, eps_p=0.0, seed=3)
     visits = np.full((1, 1, S), 10_000, dtype=np.int64)
     drawn = {}
     for ties in ("first", "random"):
         algorithm = FedUCBVI(ties=ties)
-        agents, server = algorithm.new_agents(setting, blank_tables(S, A)), algorithm.new_server(setting)
+        agents = algorithm.new_agents(setting, blank_tables(S, A))
+        server = algorithm.new_server(setting)
         algorithm.absorb(agents, np.ones((1, S), dtype=np.int32), visits[..., None], visits)
         policies = []
         for _ in range(2):
@@ -284,12 +295,16 @@ def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(
         federation, rounds = random_problem(rng)
         few = [np.minimum(moves, rng.integers(0, 9, size=moves.shape)) for _, moves, _ in rounds]
         seen = [Round(played, moves, moves.sum(axis=-1)) for (played, *_), moves in zip(rounds, few, strict=True)]
-        M, A, H, S = federation.agents, federation.actions, federation.horizon, federation.states
+        M = federation.agents
+        A = federation.actions
+        H = federation.horizon
+        S = federation.states
         policy = rng.integers(A, size=(H, S), dtype=np.int32)
         nu = float(rng.choice([0, 1, 3, 6, 10, 20, 1e9]))
         algorithm = FedUCBVI(synchronisation=synchronisation, strict=strict, nu=nu)
         agents = Problem(federation, seen).fleet(algorithm)
-        n, N = agents.experience.visits, agents.experience.visits.sum(axis=0)
+        n = agents.experience.visits
+        N = agents.experience.visits.sum(axis=0)
         visits, rule, _ = algorithm.budgets(agents, (policy, N))
         for i, h, s in np.ndindex(*visits.shape):
             a = policy[h, s]
@@ -329,7 +344,8 @@ def test_nu_is_the_papers_and_can_be_given(eps_p: float) -> None:
 def renumbered(order: list[int]) -> Federation:
     """GridWorld with identical agents; action k is the one that was ``order[k]``."""
     world = gridworld(agents=1).agent(0)
-    kernel, rewards = world.kernel.dense()[..., order, :], world.rewards[..., order]
+    kernel = world.kernel.dense()[..., order, :]
+    rewards = world.rewards[..., order]
     return Federation.from_mdps([MDP(kernel, rewards, world.initial, world.horizon)] * 20)
 
 

@@ -1,20 +1,18 @@
-"""FedQ and its early-settled relative against independent implementations of the pseudocode."""
+"""FedQ against an independent implementation of the pseudocode."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fed_ucbvi import FedQBernstein, FedQEarlySettled, FedQHoeffding, gridworld, run, synthetic
+from fed_ucbvi import FedQBernstein, FedQHoeffding, gridworld, run
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
-from model_free import Sizes, asked, played_rounds, played_steps, setting_of, steps_of
-from naive_fedq import NaiveEarlySettled, NaiveFedQ, visits_until_ask
+from model_free import Sizes, asked, played_steps, setting_of, steps_of
+from naive_fedq import NaiveFedQ, visits_until_ask
 from problems import random_federation
 
 TOLERANCE = 1e-10
@@ -101,9 +99,12 @@ def test_a_report_of_several_visits_in_the_first_case_takes_as_many_places_in_th
     """Only a liar sends one; it counts like visits in a row with the same value."""
     algorithm = FedQBernstein(bernstein_after=0)
     setting = Setting(states=1, actions=1, horizon=1, agents=3, episodes=10, eps_p=0.0, seed=0)
-    at_once, one_by_one = algorithm.new_server(setting), algorithm.new_server(setting)
+    at_once = algorithm.new_server(setting)
+    one_by_one = algorithm.new_server(setting)
     table = np.zeros((3, 1, 1))
-    r, v, n = table + 0.25, table.copy(), np.zeros((3, 1, 1), dtype=np.int64)
+    r = table + 0.25
+    v = table.copy()
+    n = np.zeros((3, 1, 1), dtype=np.int64)
     v[:, 0, 0] = [0.1, 0.9, 0.4]
     n[:, 0, 0] = [2, 5, 1]
     algorithm.aggregate(at_once, (n, r, v, v * v), 0)
@@ -116,7 +117,8 @@ def test_a_report_of_several_visits_in_the_first_case_takes_as_many_places_in_th
 
 
 def test_budgets_of_huge_counts_are_exact_and_name_the_regime() -> None:
-    limits, rule = np.zeros((1, 1, 3), dtype=np.int64), np.zeros((1, 3), dtype=np.int8)
+    limits = np.zeros((1, 1, 3), dtype=np.int64)
+    rule = np.zeros((1, 3), dtype=np.int8)
     FedQHoeffding().fill_budgets({"N": np.array([[11, 12, 2**53 - 1]])}, 3, limits, rule)
     assert limits.tolist() == [[[1, 2, (2**53 - 1) // 6]]]
     assert [FedQHoeffding.rules[number] for number in rule[0]] == ["first-visit", "growth", "growth"]
@@ -128,62 +130,3 @@ def test_smaller_constants_and_the_variance_help_where_they_should() -> None:
     as_run = run(FedQBernstein(), federation, 3000, progress=False)
     retuned = run(FedQBernstein(c=1, c_bernstein=1, bernstein_after=10), federation, 3000, progress=False)
     assert retuned.regret < 0.5 * as_run.regret
-
-
-# ------------------------------------------------------------------------------------------- early settled
-
-
-def compare_early_settled(simulation: Simulation, naive: NaiveEarlySettled) -> None:
-    known = simulation.server.estimates
-    for key, memory in naive.memory.items():
-        assert known.N[key] == memory.N
-        assert known.Q[key] == pytest.approx(memory.Q, rel=0, abs=TOLERANCE)
-        assert known.Q_lower[key] == pytest.approx(memory.lower, rel=0, abs=TOLERANCE)
-    for table in ("V", "V_lower", "V_reference", "settled"):
-        assert_allclose(getattr(known, table), getattr(naive, table), rtol=0, atol=TOLERANCE)
-    for h, s in np.ndindex(*known.policy.shape):
-        assert naive.V[h, s] - NEARLY_EQUAL <= naive.memory[h, s, int(known.policy[h, s])].Q
-
-
-@pytest.mark.parametrize(("c_b", "iota"), [(1.0, None), (0.05, 1.0), (0.3, 0.2)])
-def test_every_round_of_the_early_settled_algorithm_is_that_of_the_pseudocode(c_b: float, iota: float | None) -> None:
-    rng = np.random.default_rng(1)
-    algorithm = FedQEarlySettled(c_b=c_b, iota=iota)
-    settled = by_reference = second_case = 0
-    for problem in range(8):
-        S, A, H, M = (int(rng.integers(1, high)) for high in (4, 4, 4, 4))
-        federation = random_federation(rng, M, S, A, H, own_rewards=problem % 2 == 1)
-        simulation = Simulation(algorithm, federation, 250, problem, "episodes")
-        log = math.log(S * A * H * M * 250 / 0.05) if iota is None else iota
-        naive = NaiveEarlySettled(Sizes(S, A, H, M, 250), c_b, log)
-        for policy in played_rounds(simulation):
-            if not asked(simulation):
-                break
-            naive.update(played_steps(simulation, policy))
-            compare_early_settled(simulation, naive)
-        settled += int(naive.settled.sum())
-        by_reference += sum(memory.referenced < memory.upper for memory in naive.memory.values())
-        second_case += sum(memory.N > 4 * M * H * (H + 1) for memory in naive.memory.values())
-    assert second_case > 5
-    assert c_b == 1.0 or (settled > 5 and by_reference > 5)
-
-
-def test_bounds_enclose_the_optimal_values_and_only_ever_tighten() -> None:
-    algorithm = FedQEarlySettled()
-    settled = 0
-    for seed in range(3):
-        federation = synthetic(agents=2, seed=seed, states=2, actions=2, horizon=2)
-        simulation = Simulation(algorithm, federation, 10**6, seed, "counts")
-        best = federation.common.solve()
-        known = simulation.server.estimates
-        Q, lower = known.Q.copy(), known.V_lower.copy()
-        while not simulation.done:
-            simulation.advance()
-            assert (known.V >= best.V - 1e-9).all()
-            assert (known.V_lower <= best.V + 1e-9).all()
-            assert (known.V_reference >= known.V).all()
-            assert (known.Q <= Q).all()
-            assert (known.V_lower >= lower).all()
-            Q, lower = known.Q.copy(), known.V_lower.copy()
-        settled += int(known.settled.sum())
-    assert settled > 5, "the bounds must have come close for the claim to mean anything"

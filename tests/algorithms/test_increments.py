@@ -31,7 +31,8 @@ def random_support(rng: np.random.Generator, steps: int, tables: int) -> Support
 
 @pytest.mark.parametrize(("steps", "tables"), SHAPES)
 def test_listed_counts_are_those_of_the_dense_table(steps: int, tables: int) -> None:
-    rng, grid = np.random.default_rng(1), make_grid(1, 1000, 1)
+    rng = np.random.default_rng(1)
+    grid = make_grid(1, 1000, 1)
     for _ in range(20):
         support = random_support(rng, steps, tables)
         listed = rng.integers(0, 3, (1, support.numbers))
@@ -61,7 +62,8 @@ def test_a_support_travels_in_one_bit_for_each_transition(steps: int, tables: in
 
 
 def test_a_transition_that_is_not_listed_is_not_lost_silently() -> None:
-    grid, lane = make_grid(1, 10, 1), np.eye(3, dtype=np.bool_)[None, :, None]
+    grid = make_grid(1, 10, 1)
+    lane = np.eye(3, dtype=np.bool_)[None, :, None]
     moves = np.array([[0], [1], [0]])
     to: IndexArray = np.full((1, 3, 1, 1), 2, np.int32)
     new = CountTable.empty(1, 3, 1).plus(np.array([1], np.int32), to, moves, np.zeros((3, 2), np.uint64))
@@ -82,7 +84,9 @@ def test_reports_over_the_network_have_the_problems_transitions_and_no_others() 
 def test_a_node_that_can_go_where_the_server_cannot_is_refused() -> None:
     """Its transitions would have no place in the sum."""
     world = gridworld(agents=3)
-    S, A, H = world.states, world.actions, world.horizon
+    S = world.states
+    A = world.actions
+    H = world.horizon
     other = random_federation(np.random.default_rng(4), 3, S, A, H)
     welcome = plan_for(FedKLUCBVI(), world, 30).welcome()
     assert Node("a", lambda agents: world, 0, 1).enter(welcome).states == S

@@ -30,7 +30,8 @@ class Ball(NamedTuple):
 
 def bound(ball: Ball) -> float:
     p, V, c = ball
-    seen, top = p > 0, float(V.max())
+    seen = p > 0
+    top = float(V.max())
     size = int(seen.sum())
     return float(largest_mean(p[seen], top - V[seen], size, top, c))
 
@@ -56,8 +57,10 @@ def random_ball(rng: np.random.Generator, least: float = -8.0, most: float = 1.5
 def best_point(ball: Ball) -> FloatArray:
     """``p/(nu - V)`` up to a factor, nu by SciPy's root finder; what is left over goes to the top."""
     p, V, c = ball
-    seen, top = p > 0, V.max()
-    p, d = p[seen], top - V[seen]
+    seen = p > 0
+    top = V.max()
+    p = p[seen]
+    d = top - V[seen]
 
     def f(y: float) -> float:
         """Written with logarithms of 1 and a little, for large y."""
@@ -97,9 +100,13 @@ def test_it_is_the_mean_of_a_feasible_point_and_never_less() -> None:
     on_top = inside = 0
     for _ in range(4000):
         ball = random_ball(rng)
-        U, q, top = bound(ball), best_point(ball), float(ball.V.max())
+        U = bound(ball)
+        q = best_point(ball)
+        top = float(ball.V.max())
         assert abs(q.sum() - 1.0) < 1e-12
-        below, mean = float(q @ (top - ball.V)), float(ball.p @ (top - ball.V))  # from the top; nothing cancels
+        # from the top; nothing cancels
+        below = float(q @ (top - ball.V))
+        mean = float(ball.p @ (top - ball.V))
         e = abs(divergence(ball.p, q) / ball.c - 1.0) if 1e-200 < below < mean else 0.0
         assert e < 1e-6
         worth = 1.01 * e * (mean - below) + 1e-15 * top
@@ -115,8 +122,11 @@ def test_the_dual_function_is_nowhere_below_it() -> None:
     rng = np.random.default_rng(4)
     for _ in range(1000):
         p, V, c = ball = random_ball(rng, -4.0, 1.0)
-        U, seen, top = bound(ball), p > 0, float(V.max())
-        p, d = p[seen], top - V[seen]
+        U = bound(ball)
+        seen = p > 0
+        top = float(V.max())
+        p = p[seen]
+        d = top - V[seen]
 
         def dual(log_y: float, p: FloatArray = p, d: FloatArray = d, c: float = c) -> float:
             """``top - D(nu)``, which is to be as large as possible."""
@@ -139,7 +149,8 @@ def test_a_point_mass_has_the_closed_form() -> None:
     """``top - (top - v) exp(-c)``: what is taken from the only state that was seen goes to the top."""
     rng = np.random.default_rng(5)
     for _ in range(500):
-        V, c = rng.uniform(0.0, 9.0, 4), float(10.0 ** rng.uniform(-12, 2))
+        V = rng.uniform(0.0, 9.0, 4)
+        c = float(10.0 ** rng.uniform(-12, 2))
         below = (V.max() - V[0]) * math.exp(-c)
         got = V.max() - bound(Ball(np.array([1.0, 0.0, 0.0, 0.0]), V, c))
         assert below * (1.0 - ROUNDING) - 4e-15 <= got <= below * (1.0 + 1e-14) + 4e-15
@@ -150,7 +161,8 @@ def test_it_grows_with_the_values_and_with_the_radius() -> None:
     rng = np.random.default_rng(6)
     for _ in range(3000):
         p, V, c = ball = random_ball(rng)
-        U, scale = bound(ball), float(V.max())
+        U = bound(ball)
+        scale = float(V.max())
         more = V + np.where(rng.random(len(V)) < 0.5, rng.uniform(0.0, scale, len(V)), 0.0) * rng.choice([1e-6, 1.0])
         assert bound(Ball(p, more, c)) >= U - 1e-12 * scale
         wider = bound(Ball(p, V, c * (1.0 + float(rng.choice([1e-6, 0.01, 1.0])))))
@@ -160,7 +172,8 @@ def test_it_grows_with_the_values_and_with_the_radius() -> None:
 
 def test_two_seen_states_below_an_unseen_top_share_what_the_top_leaves() -> None:
     """By hand: p = (1/2, 1/2), V = (0, 1, 2), exp(f(top)) = (3/4) sqrt 2; U = 2 - sqrt(2) exp(-c) for larger c."""
-    p, V = np.array([0.5, 0.5, 0.0]), np.array([0.0, 1.0, 2.0])
+    p = np.array([0.5, 0.5, 0.0])
+    V = np.array([0.0, 1.0, 2.0])
     least = math.log(0.75 * math.sqrt(2.0))
     for c in (least, 0.1, 1.0, 5.0):
         assert bound(Ball(p, V, c)) == pytest.approx(2.0 - math.sqrt(2.0) * math.exp(-c), abs=1e-11)
@@ -172,7 +185,8 @@ def test_ties_count_as_one_state() -> None:
     rng = np.random.default_rng(8)
     for _ in range(300):
         p, V, c = random_ball(rng)
-        split, i = rng.random(), int(rng.integers(len(p)))
+        split = rng.random()
+        i = int(rng.integers(len(p)))
         parts = np.concatenate([np.delete(p, i), [split * p[i], (1.0 - split) * p[i]]])
         values = np.concatenate([np.delete(V, i), [V[i], V[i]]])
         top = V.max()
@@ -187,7 +201,8 @@ def test_extreme_radii_and_values_all_alike() -> None:
         assert bound(Ball(np.array([0.25, 0.75]), np.zeros(2), c)) == 0.0
     for _ in range(500):
         p, V, _ = random_ball(rng)
-        mean, top = float(p @ V), float(V.max())
+        mean = float(p @ V)
+        top = float(V.max())
         deviation = math.sqrt(float(p @ (V - mean) ** 2))
         assert bound(Ball(p, V, 0.0)) == pytest.approx(mean, abs=1e-12 * top)
         assert bound(Ball(p, V, 1e3)) == top
@@ -207,7 +222,8 @@ def test_the_largest_rate_is_that_of_a_bisection() -> None:
     for _ in range(1500):
         rate = float(rng.choice([rng.random(), rng.random() ** 8, 0.0, 1.0]))
         c = float(10.0 ** rng.uniform(-6, 1))
-        low, high = rate, 1.0
+        low = rate
+        high = 1.0
         for _ in range(80):
             middle = 0.5 * (low + high)
             inside = middle < 1.0 and bernoulli_divergence(rate, middle) <= c

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from fed_ucbvi import FedKLUCBVI, InputError, LiveFederation, evaluate, gridworld, make_environment
+from fed_ucbvi import (
+    FedKLUCBVI,
+    InputError,
+    LiveFederation,
+    best_common_policy,
+    evaluate,
+    gridworld,
+    make_environment,
+)
 from fed_ucbvi.algorithms import return_bounds
 from fed_ucbvi.algorithms.return_bounds import BINS, UNIT, add_returns, episodes_in, interval_of, new_histogram
 from fed_ucbvi.core.compiling import compiled
@@ -15,7 +23,7 @@ from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
-from fed_ucbvi.results.policy import policy_table
+from fed_ucbvi.results.policy import as_policy
 from matrices import first_of
 
 
@@ -32,13 +40,16 @@ def upper_by_duality(returns: FloatArray, H: float, b: float) -> float:
 
 @pytest.mark.parametrize("n", [1, 10, 300])
 def test_the_ends_are_those_of_the_divergence_ball_widened_by_the_spread_of_half_a_bin(n: int) -> None:
-    rng, H, delta = np.random.default_rng(n), 10.0, 0.05
+    rng = np.random.default_rng(n)
+    H = 10.0
+    delta = 0.05
     returns = H * rng.beta(2, 3, n)
     histogram = new_histogram()
     add_returns(histogram, returns, H)
     interval = interval_of(histogram, H, delta)
     b = np.log(2 / delta) + np.log(2) + 0.5 * np.log(n + 1)
-    upper, lower = upper_by_duality(returns, H, b), H - upper_by_duality(H - returns, H, b)
+    upper = upper_by_duality(returns, H, b)
+    lower = H - upper_by_duality(H - returns, H, b)
     assert interval.episodes == n
     assert interval.mean == pytest.approx(returns.mean(), abs=H / (BINS * UNIT))
     assert upper - 1e-9 <= interval.upper <= upper + 0.1 * H / BINS
@@ -46,7 +57,8 @@ def test_the_ends_are_those_of_the_divergence_ball_widened_by_the_spread_of_half
 
 
 def test_histograms_add_up_over_agents() -> None:
-    returns, parts = np.random.default_rng(1).random(50), [new_histogram() for _ in range(3)]
+    returns = np.random.default_rng(1).random(50)
+    parts = [new_histogram() for _ in range(3)]
     for part, some in zip(parts[:2], np.split(returns, [20]), strict=True):
         add_returns(part, some, 1.0)
     add_returns(parts[2], returns, 1.0)
@@ -75,10 +87,12 @@ def _misses(returns: FloatArray, value: float, radii: FloatArray) -> int:
 
 def misses(federations: int, episodes: int, agents: int, delta: float, seed: int) -> int:
     """The same of federations whose agents have different laws of returns, a fifth of them each of five families."""
-    rng, wrong = np.random.default_rng(seed), 0
+    rng = np.random.default_rng(seed)
+    wrong = 0
     n = agents * np.arange(1, episodes + 1)
     radii = np.array([return_bounds.radius(int(k), delta / 2) / k for k in n])
-    size, means = (federations // 5, episodes, agents), np.linspace(0.05, 0.6, agents)
+    size = (federations // 5, episodes, agents)
+    means = np.linspace(0.05, 0.6, agents)
     laws = [
         ((rng.random(size) < means).astype(float), means.mean()),
         ((rng.random(size) < 0.02).astype(float), 0.02),
@@ -103,7 +117,7 @@ def test_the_interval_holds_after_every_episode_in_at_least_95_of_100_federation
 def test_returns_in_simulation_are_those_of_the_episodes_that_are_counted(random_rewards: bool) -> None:
     world = make_environment("riverswim", states=4, horizon=7, agents=3, eps_p=0.2, bernoulli_rewards=random_rewards)
     simulation = Simulation(FedKLUCBVI(), world, 30, 5, "episodes")
-    policy = policy_table(np.array([0, 1, 1, 1]), 7, 4, 2)
+    policy = as_policy(np.array([0, 1, 1, 1]), 7, 4, 2)
     sets = policy[..., None] == np.arange(2)
     party = simulation.party
     party.start((sets, *FedKLUCBVI().broadcast(simulation.server)[1:]), 4)
@@ -125,7 +139,7 @@ def test_returns_in_simulation_are_those_of_the_episodes_that_are_counted(random
 def test_evaluate_covers_the_exact_value_in_simulation_and_live() -> None:
     """Each of the two intervals may miss with probability 1e-6."""
     world = gridworld(agents=4)
-    policy = world.common_optimum.policy
+    policy = best_common_policy(world).policy
     value = float(np.mean([world.agent(i).initial @ world.agent(i).evaluate(policy)[0] for i in range(4)]))
     live = LiveFederation(lambda i: TabularEnv("gridworld", agent=i, agents=4), 4, world.horizon, (0, 1))
     for where, episodes in ((world, 3000), (live, 100)):
@@ -138,9 +152,9 @@ def test_evaluate_covers_the_exact_value_in_simulation_and_live() -> None:
 def test_policies_that_cannot_be_played_are_rejected() -> None:
     world = gridworld(agents=2)
     for wrong, reason in (
-        (np.zeros((3, 2)), "must be one action for each step and state"),
-        (np.full(world.states, 7), "takes actions from 7 to 7; there are 0 to 3"),
-        (np.full(world.states, 0.5), "something else"),
+        (np.zeros((3, 2)), r"floats, which are probabilities of actions, .*Give actions as integers"),
+        (np.full(world.states, 7), "takes actions that do not exist: 7 at step 0 in state 0, where there are 0 to 3"),
+        (np.full(world.states, "1"), "something else"),
         (lambda step, state: 1 // state, "fails for some step and state: ZeroDivisionError"),
     ):
         with pytest.raises(InputError, match=reason):

@@ -35,7 +35,8 @@ def small() -> Federation:
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("name", ["mixture", "local", "global"])
 def test_the_compiled_limits_are_those_of_the_rule(name: str, strict: bool) -> None:
-    rule, M = DoublingRule.named(name, 40.0, strict=strict), 3
+    rule = DoublingRule.named(name, 40.0, strict=strict)
+    M = 3
     own, total = np.random.default_rng(1).integers(0, 90, (2, 500))
     total[:3] = 0, 40, 41
     numbers = rule.numbers(M)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+from collections.abc import Sequence
 from typing import Any, cast
 from xml.etree import ElementTree
 
@@ -13,7 +14,19 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from fed_ucbvi import FedQHoeffding, FedUCBVI, InputError, Run, gridworld, riverswim, run, synthetic
+from fed_ucbvi import (
+    MDP,
+    Federation,
+    FedQHoeffding,
+    FedUCBVI,
+    InputError,
+    Run,
+    gridworld,
+    hard_instance,
+    riverswim,
+    run,
+    synthetic,
+)
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.analysis.comparison import FIGURES, compare_runs, curves_frame, outcomes, runs_frame
 from fed_ucbvi.results.run_table import apart, names_of
@@ -69,15 +82,14 @@ def test_the_table_has_one_row_a_run_with_all_settings_and_outcomes(fed: list[Ru
         about |= {"seed": one.about.seed, "environment_seed": one.about.environment["seed"], **one.about.parameters}
         assert {name: cells[name] for name in about} == about
         assert {name: cells[name] for name in outcomes(one)} == outcomes(one)
-        assert (cells["federated_regret_low"], cells["federated_regret_high"]) == one.federated_regret
         assert cells["bytes"] == one.bytes_up + one.bytes_down
     assert frame["c"].null_count() == len(fed)
 
 
 def test_tables_summaries_and_trackers_call_a_figure_what_the_run_calls_it(fed: list[Run]) -> None:
-    """Only ends of brackets, sums of both ways and figures of the problem have names that a run does not have."""
+    """Only sums of both ways and figures of the problem have names that a run does not have."""
     one = fed[0]
-    own = {"federated_regret_low", "federated_regret_high", "bytes", "optimal_value"}
+    own = {"bytes", "optimal_value"}
     assert {name for name in outcomes(one) if not hasattr(one, name)} == own
     assert outcomes(one)["regret"] == one.summary()["regret"] == results_of(one)["final_regret"] == one.regret
     assert one.to_frame()["cumulative_regret"][-1] == one.regret
@@ -169,7 +181,8 @@ def test_where_runs_fail_the_seeds_decide(fed: list[Run], fedq: list[Run], monke
 
 
 def test_pairs_are_made_by_all_seeds_and_not_by_order(fed: list[Run], fedq: list[Run]) -> None:
-    one, other = compare_runs(fedq + fed).frame, compare_runs(fedq[::-1] + fed).frame
+    one = compare_runs(fedq + fed).frame
+    other = compare_runs(fedq[::-1] + fed).frame
     assert row(one, group="Fed-UCBVI") == pytest.approx(row(other, group="Fed-UCBVI"))
     elsewhere = [with_options(one, seed=77) for one in fed]
     found = row(compare_runs(fedq + elsewhere).frame, group="Fed-UCBVI")
@@ -234,10 +247,51 @@ def test_seeds_make_groups_also_where_eps_p_is_an_outcome() -> None:
     assert compare_runs(runs).frame["seeds"].to_list() == [2]
 
 
+def two_machines(seed: int) -> list[MDP]:
+    """An own problem, whose eps_p depends on the seed."""
+    chances = np.random.default_rng(seed).uniform(0.3, 0.7, 2)
+    rewards = [[0.0, 0.0], [1.0, 0.8]]
+    return [MDP([[[1, 0], [0, 1]], [[p, 1 - p], [0, 1]]], rewards, initial=0, horizon=4) for p in chances]
+
+
+def runs_on_own_problems(seeds: Sequence[int], algorithm: Algorithm[Any, Any]) -> list[Run]:
+    return [run(algorithm, two_machines(seed), 30, seed=seed) for seed in seeds]
+
+
+def test_ten_seeds_of_an_own_environment_are_one_comparison_of_ten_seeds() -> None:
+    narrow = FedUCBVI(nu=50, bonus_scale=0.1)
+    wide = FedUCBVI(nu=50)
+    runs = [one for algorithm in (narrow, wide) for one in runs_on_own_problems(range(10), algorithm)]
+    found = compare_runs(runs).frame
+    assert found.select("seeds", "pairs").rows() == [(10, None), (10, 10)]
+
+
+def test_computed_eps_p_separates_groups_where_by_names_it() -> None:
+    runs = runs_on_own_problems(range(3), FedUCBVI(nu=50))
+    assert compare_runs(runs, by="eps_p").frame["seeds"].to_list() == [1, 1, 1]
+
+
+def test_chosen_eps_p_separates_groups_of_the_same_seeds() -> None:
+    kernel = [[[0.9, 0.1]], [[0.0, 1.0]]]
+    other = [[[0.5, 0.5]], [[0.5, 0.5]]]
+    worlds = [
+        Federation.mixture(kernel, [other], eps_p, rewards=[[1.0], [0.0]], initial=0, horizon=3)
+        for eps_p in (0.1, 0.2)
+    ]
+    runs = [run(FedUCBVI(nu=50), world, 60, seed=seed) for world in worlds for seed in (1, 2)]
+    assert compare_runs(runs).frame["seeds"].to_list() == [2, 2]
+
+
+def test_place_drawn_by_a_hard_instance_separates_no_groups() -> None:
+    runs = [run(FedUCBVI(nu=50), hard_instance(agents=2, seed=seed), 30, seed=seed) for seed in (1, 2)]
+    assert compare_runs(runs).frame["seeds"].to_list() == [2]
+
+
 # ------------------------------------------------------------------------------------------------------ exports
 def test_markdown_and_latex_have_all_rows_and_escape_signs(fed: list[Run], wide: list[Run], fedq: list[Run]) -> None:
     found = compare_runs(fedq + fed + wide)
-    markdown, latex = found.to_markdown(), found.to_latex()
+    markdown = found.to_markdown()
+    latex = found.to_latex()
     table = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len(table) == 2 + found.frame.height
     assert len({line.count("|") for line in table}) == 1
@@ -246,7 +300,13 @@ def test_markdown_and_latex_have_all_rows_and_escape_signs(fed: list[Run], wide:
     assert r"bonus\_scale = 0.1" in latex
     body = latex.split(r"\begin{tabular}{")[1].split(r"\end{tabular}")[0]
     columns, rows = body.split("}\n", 1)
-    assert {line.count(" & ") for line in rows.splitlines() if line != r"\hline"} == {len(columns) - 1}
+    assert {line.count(" & ") for line in rows.splitlines() if not line.endswith("rule")} == {len(columns) - 1}
+
+
+def test_a_latex_table_has_the_rules_of_booktabs_and_a_label(fed: list[Run], fedq: list[Run]) -> None:
+    lines = compare_runs(fedq + fed).to_latex().splitlines()
+    assert [line for line in lines if line.endswith("rule")] == [r"\toprule", r"\midrule", r"\bottomrule"]
+    assert lines.index(r"\label{tab:regret}") > next(i for i, line in enumerate(lines) if r"\caption" in line)
 
 
 def test_a_comparison_is_short_in_text_and_a_table_in_html(fed: list[Run], fedq: list[Run]) -> None:
@@ -311,7 +371,8 @@ def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], 
             cells = row(frame, bonus_scale=scale, episodes=point)
             values = np.array([float(one.regret_at(point)) for one in runs])
             factor = np.exp(stats.t.ppf(0.975, 4) * stats.sem(values) / values.mean())
-            mean, quartiles = values.mean(), np.percentile(values, [25, 50, 75])
+            mean = values.mean()
+            quartiles = np.percentile(values, [25, 50, 75])
             expected = [mean, mean / factor, mean * factor, *quartiles]
             assert [cells[name] for name in FIGURES] == pytest.approx(expected)
             assert cells["runs"] == 5

@@ -60,7 +60,8 @@ def test_one_agent_alone_wins_from_the_t_it_says() -> None:
     T = made.alone_wins_from
     assert T is not None
     for t, wins in ((T, True), (T - 1, False)):
-        together, alone = regret_bound(8, 4, 10, 20, t, 1e-4, 0, 0.05), regret_bound(8, 4, 10, 1, t, 0, 0, 0.05)
+        together = regret_bound(8, 4, 10, 20, t, 1e-4, 0, 0.05)
+        alone = regret_bound(8, 4, 10, 1, t, 0, 0, 0.05)
         assert (alone < min(together, trivial_bound(10, t))) is wins
     assert at(T, eps_p=1e-4).verdict == "no"
     assert at().alone_wins_from is None
@@ -144,3 +145,9 @@ def test_with_the_global_rule_rounds_may_be_made_longer_and_counts_stationary() 
     for options in ({"stationary": True}, {"min_round_growth": 0.1}):
         with pytest.raises(InputError, match='go with rule="global" only'):
             rounds_bound(*sizes, 0.1, 0.05, **options)
+
+
+def test_plan_of_a_billion_states_needs_no_table() -> None:
+    made = plan(states=10**9, actions=2, horizon=10, agents=5, episodes=1000)
+    assert made.verdict == "undecided"
+    assert made.one_synchronisation.bytes_down > 10 * 10**9

@@ -58,12 +58,14 @@ def test_visits_transitions_and_rewards_are_those_counted_by_hand(stationary: bo
 
 
 def test_files_columns_and_episodes_give_the_same_table_in_any_order_of_rows(tmp_path: Path) -> None:
-    frame, table = pl.DataFrame(LOG), counts(LOG)
+    frame = pl.DataFrame(LOG)
+    table = counts(LOG)
     frame.reverse().write_csv(tmp_path / "log.csv")
     frame.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(tmp_path / "log.parquet")
     episodes = []
     for part in frame.partition_by("episode"):
-        ends, n = part["next_state"].to_list()[-1] == 3, len(part)
+        ends = part["next_state"].to_list()[-1] == 3
+        n = len(part)
         keys = {"observations": [*part["state"], part["next_state"][-1]], "actions": part["action"].to_numpy()}
         keys |= {"rewards": part["reward"].to_list(), "terminations": [False] * (n - 1) + [ends]}
         episodes.append(keys)
@@ -134,6 +136,15 @@ def test_what_is_no_log_is_an_error(source: Any, message: str) -> None:
         counts_from_logs(LOG, SIZES, reward_range=(1, 1))
 
 
+def test_bounds_of_a_plan_are_in_the_units_of_the_log() -> None:
+    """Rewards between -1 and 3 a step: the bounds are those of rescaled rewards, converted for the steps left."""
+    own = plan_from_counts(counts(LOG), reward_range=RANGE)
+    bare = plan_from_counts(counts(LOG))
+    left = np.array([3.0, 2.0, 1.0, 0.0])[:, None]
+    np.testing.assert_allclose(own.lower, -1 * left + 4 * bare.lower, atol=1e-6)
+    np.testing.assert_allclose(own.upper, -1 * left + 4 * bare.upper, atol=1e-6)
+
+
 def test_the_command_writes_counts_that_a_run_starts_from_and_a_plan(tmp_path: Path) -> None:
     pl.DataFrame(LOG).write_parquet(tmp_path / "log.parquet")
     words = ("--out", tmp_path / "c.npz", "--plan", tmp_path / "plan.json")
@@ -166,7 +177,8 @@ def least_mean(p: FloatArray, V: FloatArray, c: float) -> float:
 
 def logged(mdp: MDP, episodes: int, rng: np.random.Generator, first: int = 0) -> dict[str, list[float]]:
     """A log of uniformly random actions; what is paid is the mean reward."""
-    dense, H = mdp.kernel.dense(), mdp.horizon
+    dense = mdp.kernel.dense()
+    H = mdp.horizon
     rows = []
     for episode in range(first, first + episodes):
         s = int(rng.choice(mdp.states, p=mdp.initial))
@@ -184,18 +196,22 @@ def small_mdp(seed: int, states: int = 3, horizon: int = 3) -> MDP:
 
 @pytest.mark.parametrize(("stationary", "support"), first_of([(False, None), (True, 3)]))
 def test_it_is_the_best_policy_for_the_least_means_of_scipy(stationary: bool, support: int | None) -> None:
-    H, S, A = 2, 3, 2
+    H = 2
+    S = 3
+    A = 2
     mdp = small_mdp(4, horizon=H)
     counts = counts_from_logs(logged(mdp, 400, np.random.default_rng(1)), (S, A, H), stationary=stationary)
     plan = plan_from_counts(counts, H, delta=DELTA, support=support)
-    dense, steps = counts.dense(), len(counts.visits)
+    dense = counts.dense()
+    steps = len(counts.visits)
     K = S if support is None else support
     rewards = counts.mean_rewards()
 
     def value(policy: FloatArray) -> FloatArray:
         V = np.zeros(S)
         for h in range(H - 1, -1, -1):
-            hc, new = min(h, steps - 1), np.zeros(S)
+            hc = min(h, steps - 1)
+            new = np.zeros(S)
             for s in range(S):
                 a = int(policy[h, s])
                 n = int(dense[hc, s, a].sum())
@@ -212,7 +228,8 @@ def test_it_is_the_best_policy_for_the_least_means_of_scipy(stationary: bool, su
 
 def test_bounds_enclose_the_value_of_the_plan_and_of_the_best_policy() -> None:
     """Hypothesis: each fails with probability at most 5 %; 200 runs, at most 21 failures, false alarm 1 in 1000."""
-    lower, upper = 0, 0
+    lower = 0
+    upper = 0
     for seed in range(200):
         mdp = small_mdp(seed)
         counts = counts_from_logs(logged(mdp, 30, np.random.default_rng(seed)), (3, 2, 3), stationary=bool(seed % 2))
@@ -235,15 +252,18 @@ def test_random_rewards_have_lower_bounds_too() -> None:
 
 
 def test_the_plan_of_hospitals_together_is_that_of_their_pooled_logs_bit_for_bit() -> None:
-    mdp, rng = small_mdp(7, states=5, horizon=4), np.random.default_rng(2)
+    mdp = small_mdp(7, states=5, horizon=4)
+    rng = np.random.default_rng(2)
     logs = [logged(mdp, 20, rng, first=100 * i) for i in range(3)]
     apart = [counts_from_logs(log, (5, 2, 4)) for log in logs]
     together = {name: sum((log[name] for log in reversed(logs)), list[float]()) for name in logs[0]}
-    pooled, merged = counts_from_logs(together, (5, 2, 4)), CountTable.empty(4, 5, 2)
+    pooled = counts_from_logs(together, (5, 2, 4))
+    merged = CountTable.empty(4, 5, 2)
     for table in apart:
         merged = merged.merge(table)
     assert merged.equals(pooled)
-    one, other = plan_from_counts(merged), plan_from_counts(pooled)
+    one = plan_from_counts(merged)
+    other = plan_from_counts(pooled)
     names = ("policy", "lower", "upper", "thin")
     assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
@@ -282,3 +302,26 @@ def test_what_cannot_be_planned_says_why(options: dict[str, float], message: str
         plan_from_counts(counts, **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="have H = 2, got horizon = 3"):
         plan_from_counts(counts_from_logs(log, (2, 1, 2)), 3)
+
+
+class FrameLikePandas:
+    """What a pandas frame is for whoever reads it by its columns."""
+
+    iloc = None
+
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        self._columns = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, name: str) -> Any:
+        return np.array(self._columns[name])
+
+
+def test_a_pandas_frame_is_read_by_its_columns() -> None:
+    assert np.array_equal(counts(FrameLikePandas(LOG)).dense(), counts(LOG).dense())
+
+
+def test_a_pandas_frame_without_a_column_is_refused_by_the_name_of_the_column() -> None:
+    columns = {name: column for name, column in LOG.items() if name != "reward"}
+    with pytest.raises(InputError, match="reward missing, found episode, step, state, action, next_state"):
+        counts(FrameLikePandas(columns))

@@ -181,7 +181,8 @@ def test_what_cannot_be_drawn_is_refused_by_name(figure: Figure, message: str) -
 
 
 def test_numbers_may_be_arrays() -> None:
-    x, y = np.arange(1.0, 4.0), np.array([2.0, 3.0, 5.0])
+    x = np.arange(1.0, 4.0)
+    y = np.array([2.0, 3.0, 5.0])
     as_arrays = one_panel([Series("a", BLUE, x, y, low=y - 1, high=y + 1)])  # type: ignore[arg-type]
     as_lists = one_panel([Series("a", BLUE, x.tolist(), y.tolist(), low=(y - 1).tolist(), high=(y + 1).tolist())])
     assert Picture(as_arrays.panels).specification() == Picture(as_lists.panels).specification()
@@ -197,20 +198,20 @@ def words(svg: str) -> str:
 
 @pytest.mark.parametrize("panels", [1, 2, 3, 6])
 def test_a_legend_of_many_long_names_takes_more_lines(panels: int) -> None:
-    series = [Series(f"FedQ-EarlySettled number {k}", BLUE, [0, 1], [0.0, 1.0 + k]) for k in range(20)]
+    series = [Series(f"FedQ-Bernstein number {k}", BLUE, [0, 1], [0.0, 1.0 + k]) for k in range(20)]
     panel = one_panel(series).panels[0]
     svg = picture(Figure("many", "Names", "", [panel] * panels))
     assert overlapping(svg) == []
-    assert words(svg).count("FedQ-EarlySettled") == 20, "once for all panels"
+    assert words(svg).count("FedQ-Bernstein") == 20, "once for all panels"
     assert len({text.corners[0, 1] for text in texts_of(svg) if "FedQ" in text.text}) > 3
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 20, 40])
 def test_categories_with_long_names_do_not_overlap(count: int) -> None:
-    names = [f"FedQ-EarlySettled number {k}" for k in range(count)]
+    names = [f"FedQ-Bernstein number {k}" for k in range(count)]
     series = [Series("points", BLUE, names, [float(k) for k in range(count)], marker="circle", line=False)]
     svg = picture(one_panel(series))
-    assert words(svg).count("FedQ-EarlySettled") == count
+    assert words(svg).count("FedQ-Bernstein") == count
     assert overlapping(svg) == []
 
 
@@ -229,7 +230,8 @@ def test_numbers_along_an_axis_do_not_overlap_nor_are_they_cut(panels: int, x: S
 
 def test_the_legend_names_colours_then_dashes_then_bands_once_for_all_panels() -> None:
     drawn = [text.text for text in texts_of(picture(sample_report.many_curves()))]
-    names, variants = ["Fed-UCBVI", "FedQ-Bernstein", "FedQ-Advantage"], [f"εₚ = {k}" for k in (0, 0.1, 0.2, 0.3)]
+    names = ["Fed-UCBVI", "FedQ-Bernstein", "FedQ-Advantage"]
+    variants = [f"εₚ = {k}" for k in (0, 0.1, 0.2, 0.3)]
     assert drawn[:8] == [*names, *variants, "95 % interval of the mean"]
     assert drawn.count("Fed-UCBVI") == 1
     alone = Picture(one_panel([Series("", BLUE, [1, 2], [1, 2])]).panels).specification()

@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from commands import PROGRAM, SMALL, Terminal, call, executed, refusal, told
+from commands import PROGRAM, PUBLISHED, SMALL, Terminal, call, executed, refusal, told
 from fed_ucbvi import (
     UCBVI,
+    FedKLUCBVI,
     FedUCBVI,
     Run,
     Sweep,
@@ -50,23 +51,23 @@ def test_one_json_object_states_the_figures_of_the_run() -> None:
     summary = told(*SMALL, "--eps-p", "0.1", "--seed", "3", "--driver", "counts")
     expected = run(FedUCBVI(nu=50), synthetic(agents=3, eps_p=0.1), 60, seed=3, driver="counts").summary()
     assert {**summary, "wall_seconds": 0} == {**json.loads(json.dumps(expected)), "wall_seconds": 0}
-    wanted = "algorithm env agents episodes eps_p seed driver regret rounds federated_regret bytes_up bytes_down nu"
+    wanted = "algorithm env agents episodes eps_p seed driver regret rounds bytes_up bytes_down nu"
     assert {*wanted.split(), "wall_seconds", "rules_fired"} <= set(summary)
 
 
-def test_defaults_are_the_papers_gridworld() -> None:
+def test_defaults_are_the_recommended_algorithm_on_the_papers_gridworld() -> None:
     summary = told("run")
-    expected = run(FedUCBVI(), gridworld(agents=20, eps_p=0.0, seed=0), 30_000, seed=0, driver="auto")
+    expected = run(FedKLUCBVI(), gridworld(agents=20, eps_p=0.0, seed=0), 30_000, seed=0, driver="auto")
     assert summary["regret"] == expected.regret
     assert summary["environment"] == expected.about.environment
-    assert (summary["algorithm"], summary["driver"], summary["seed"]) == ("fed-ucbvi", "auto", 0)
+    assert (summary["algorithm"], summary["driver"], summary["seed"]) == ("fed-kl-ucbvi", "auto", 0)
 
 
 def test_people_get_an_aligned_summary() -> None:
     result = call(*SMALL)
     assert result.exit_code == 0
     assert result.stderr == ""
-    parts = ("fed-ucbvi on synthetic", "\n  regret ", "federated regret", "(exact)", "rounds", "local")
+    parts = ("fed-ucbvi on synthetic", "\n  regret ", "rounds", "local")
     for part in (*parts, "communication", "optimum", "wall"):
         assert part in result.stdout
 
@@ -74,7 +75,19 @@ def test_people_get_an_aligned_summary() -> None:
 def test_quiet_says_nothing_but_json_which_is_on_standard_output_and_warnings_on_standard_error() -> None:
     assert call(*SMALL, "--quiet").output == ""
     assert told(*SMALL, "--quiet")["rounds"] > 0
-    few = ("run", "--env", "synthetic", "--agents", "2", "--episodes", "20", "--option", "nu=50", "--json")
+    few = (
+        "run",
+        *PUBLISHED,
+        "--env",
+        "synthetic",
+        "--agents",
+        "2",
+        "--episodes",
+        "20",
+        "--option",
+        "nu=50",
+        "--json",
+    )
     ended = executed(PROGRAM, *few)
     assert ended.returncode == 0
     assert json.loads(ended.stdout)["warnings"]
@@ -84,11 +97,31 @@ def test_quiet_says_nothing_but_json_which_is_on_standard_output_and_warnings_on
 
 def test_options_of_environment_and_algorithm_are_passed_on() -> None:
     summary = told(
-        *("run", "--agents", "2", "--episodes", "1e2", "--env-seed", "4", "--env-option", "rows=4"),
-        *("--env-option", "walls=[[1,1],[2,2]]", "--env-option", "horizon=6", "--option", "nu=1e1"),
-        *("--option", "bonus-scale=2", "--option", "strict=yes", "--option", "ties=random"),
+        "run",
+        *PUBLISHED,
+        "--agents",
+        "2",
+        "--episodes",
+        "1e2",
+        "--env-seed",
+        "4",
+        "--env-option",
+        "rows=4",
+        "--env-option",
+        "walls=[[1,1],[2,2]]",
+        "--env-option",
+        "horizon=6",
+        "--option",
+        "nu=1e1",
+        "--option",
+        "bonus-scale=2",
+        "--option",
+        "strict=yes",
+        "--option",
+        "ties=random",
     )
-    environment, parameters = summary["environment"], summary["parameters"]
+    environment = summary["environment"]
+    parameters = summary["parameters"]
     assert (environment["rows"], environment["walls"], environment["seed"]) == (4, [[1, 1], [2, 2]], 4)
     assert summary["horizon"] == 6
     assert (parameters["nu"], parameters["bonus_scale"], parameters["strict"]) == (10, 2, True)
@@ -171,15 +204,15 @@ def test_environments_and_algorithms_are_listed_with_parameters_and_defaults() -
         (["--env", "gridwrld"], "did you mean 'gridworld'?"),
         (["--algorithm", "fed-ucb"], "did you mean 'fed-ucbvi'?"),
         (["--driver", "count"], "did you mean 'counts'?"),
-        (["--option", "bonus=theroy"], "did you mean 'theory'?"),
-        (["--option", "synchronisation=globl"], "did you mean 'global'?"),
-        (["--option", "bonsu=theory"], "parameter of fed-ucbvi 'bonsu'; did you mean 'bonus'?"),
-        (["--option", "bonus=theory", "--option", "bonus=theory"], "--option gives bonus twice"),
-        (["--option", "nu=nan"], "nu must be a finite number or none"),
-        (["--option", "nu=-1"], "nu must be a number in [0, inf)"),
-        (["--option", "bonus-scale=nan"], "bonus_scale must be a finite number"),
-        (["--option", "delta=0"], "delta must be a number in (0, 1)"),
-        (["--option", "strict=maybe"], "strict must be true or false"),
+        ([*PUBLISHED, "--option", "bonus=theroy"], "did you mean 'theory'?"),
+        ([*PUBLISHED, "--option", "synchronisation=globl"], "did you mean 'global'?"),
+        ([*PUBLISHED, "--option", "bonsu=theory"], "parameter of fed-ucbvi 'bonsu'; did you mean 'bonus'?"),
+        ([*PUBLISHED, "--option", "bonus=theory", "--option", "bonus=theory"], "--option gives bonus twice"),
+        ([*PUBLISHED, "--option", "nu=nan"], "nu must be a finite number or none"),
+        ([*PUBLISHED, "--option", "nu=-1"], "nu must be a number in [0, inf)"),
+        ([*PUBLISHED, "--option", "bonus-scale=nan"], "bonus_scale must be a finite number"),
+        ([*PUBLISHED, "--option", "delta=0"], "delta must be a number in (0, 1)"),
+        ([*PUBLISHED, "--option", "strict=maybe"], "strict must be true or false"),
         (["--seed", "1e30"], "seed must be at most"),
         (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
         (["--agnts", "3"], "--agents"),
@@ -199,7 +232,9 @@ def test_out_folders_are_checked_before_the_run(tmp_path: Path, monkeypatch: pyt
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the run has begun")
 
-    saved, foreign, file = tmp_path / "saved", tmp_path / "foreign", tmp_path / "file"
+    saved = tmp_path / "saved"
+    foreign = tmp_path / "foreign"
+    file = tmp_path / "file"
     assert call(*SMALL, "--out", saved).exit_code == 0
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("precious")
@@ -232,7 +267,7 @@ def test_show_draws_a_saved_run_and_prints_its_summary(tmp_path: Path) -> None:
     result = call("show", out)
     assert result.exit_code == 0
     assert "\n  regret " in result.stdout
-    assert f"federated regret {Run.load(out).federated_regret}" in " ".join(result.stdout.split())
+    assert f"regret {Run.load(out).regret:,.2f}" in " ".join(result.stdout.split())
     assert (out / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     summary = told("show", out, "--out", tmp_path / "new" / "x.pdf")
     assert summary["regret"] == Run.load(out).regret
@@ -248,7 +283,8 @@ def test_show_refuses_what_is_no_saved_run(tmp_path: Path) -> None:
     assert "is not a folder" in refusal("show", tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
     assert "no manifest.json" in refusal("show", tmp_path / "empty")
-    table, manifest = out / "run.parquet", out / "manifest.json"
+    table = out / "run.parquet"
+    manifest = out / "manifest.json"
     content = table.read_bytes()
     table.write_bytes(content[:-1])
     assert "damaged" in refusal("show", out)
@@ -302,7 +338,8 @@ def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
 def test_on_a_terminal_a_comparison_is_a_table_that_fits(
     width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worlds, scales = [synthetic(agents=M, states=S) for M in (2, 3) for S in (3, 4)], (0.1, 0.2)
+    worlds = [synthetic(agents=M, states=S) for M in (2, 3) for S in (3, 4)]
+    scales = (0.1, 0.2)
     for (number, world), scale, seed in itertools.product(enumerate(worlds), scales, (1, 2)):
         made = run(FedUCBVI(nu=50, bonus_scale=scale), world, 30, seed=seed)
         made.save(tmp_path / f"{number}-{scale}-{seed}")
@@ -326,7 +363,8 @@ def test_on_a_terminal_a_comparison_is_a_table_that_fits(
 
 
 def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:
-    kept, out = tmp_path / "kept", tmp_path / "saved"
+    kept = tmp_path / "kept"
+    out = tmp_path / "saved"
     expected = told(*SMALL, "--checkpoint", kept, "--checkpoint-every", "7")
     summary = told("resume", kept, "--out", out)
     assert summary["regret"] == expected["regret"]
@@ -368,7 +406,8 @@ def wait_until_running(process: subprocess.Popen[str], checkpoint: Path) -> None
     ids=["impatient", "ctrl-c", "sigterm"],
 )
 def test_an_interrupted_run_saves_what_it_has(tmp_path: Path, signals: Sequence[signal.Signals]) -> None:
-    out, kept = tmp_path / "saved", tmp_path / "kept"
+    out = tmp_path / "saved"
+    kept = tmp_path / "kept"
     words = ("run", "--env", "synthetic", "--agents", "2", "--episodes", "1e9", "--driver", "episodes", "--json")
     where: tuple[str | Path, ...] = ("--out", out, "--checkpoint", kept, "--checkpoint-every", "1")
     command = [sys.executable, "-c", PROGRAM, *words, *where]
@@ -408,7 +447,8 @@ def test_an_interruption_without_out_says_that_nothing_is_saved(
     assert "interrupted" in result.stdout
     assert "no result is saved" in result.stderr
     monkeypatch.undo()
-    resumed, expected = resume(kept, progress=False), run(FedUCBVI(nu=50), synthetic(agents=3), 60)
+    resumed = resume(kept, progress=False)
+    expected = run(FedUCBVI(nu=50), synthetic(agents=3), 60)
     assert np.array_equal(resumed.policy, expected.policy)
     assert np.array_equal(resumed.records["length"], expected.records["length"])
 
@@ -453,7 +493,7 @@ def test_plan_takes_an_environment_for_its_sizes() -> None:
     ("command", "words"),
     [
         ("reprodce", "did you mean 'reproduce'?"),
-        ("run --env synthetic --env-option states=200000 --env-option horizon=100", "not enough memory"),
+        ("run --env synthetic --env-option states=200000 --env-option horizon=100", "TB of memory, and"),
         ("plan --states 5", "a plan needs states, actions and horizon"),
         ("plan --env gridworld --states 5", "a federation (--env) brings its sizes along"),
         ("plan --states 1 --actions 1 --horizon 1 --env-option x=1", "needs --env"),
@@ -464,7 +504,7 @@ def test_plan_takes_an_environment_for_its_sizes() -> None:
         ("inspect --env gridworld --eps-p 1", "eps_p must be a number in [0, 1)"),
         ("advise --live CartPole-v1 --agent -1", "agent must be at least 0, got -1"),
         ("bins CartPole-v1 --bins-of x=3 --out bins.json", "unknown continuous dimension 'x'. Known: 0, 1, 2, 3."),
-        ("leave 127.0.0.1:1 --insecure --name a --patience inf", "patience must be a number, got inf"),
+        ("join 127.0.0.1:1 --insecure --name a --patience inf", "patience must be a number, got inf"),
         ("join 127.0.0.1:1 --insecure --name a --patience nan", "patience must be a number, got nan"),
         ("certs --out certs --server hub --days 1e9", "days must be a number in (0, 36525]"),
     ],

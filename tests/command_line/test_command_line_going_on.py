@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,20 +15,22 @@ from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
-from federation_processes import SERVER, Parties, Party
+from federation_processes import SERVER, Parties
 from network import federate
 from repository import ROOT
 
 
 def test_a_run_goes_on_and_another_starts_from_its_counts(tmp_path: Path) -> None:
-    kept, counts = tmp_path / "kept", tmp_path / "counts.npz"
+    kept = tmp_path / "kept"
+    counts = tmp_path / "counts.npz"
     assert told(*SMALL, "--checkpoint", kept)["episodes"] == 60
     summary = told("resume", kept, "--episodes", "200", "--out", tmp_path / "longer")
     assert (summary["episodes"], summary["complete"]) == (200, True)
     assert Run.load(tmp_path / "longer").episodes_played == 200
     about = told("counts", kept, "--out", counts)
     assert about["visits"] == 3 * 200 * about["steps"]
-    cold, warm = told(*SMALL), told(*SMALL, "--warm-start", counts)
+    cold = told(*SMALL)
+    warm = told(*SMALL, "--warm-start", counts)
     assert warm["regret"] < cold["regret"]
     assert told(*SMALL, "--warm-start", kept)["regret"] == warm["regret"]
     assert "cannot continue with 100" in refusal("resume", kept, "--episodes", "100")
@@ -48,36 +51,42 @@ def test_the_document_says_of_every_algorithm_what_it_allows() -> None:
     assert set(found) == set(ALGORITHMS)
     for name, cells in found.items():
         reasons = make_algorithm(name, {}).extension
-        assert [cell.startswith("yes") for cell in cells] == [reason == "" for reason in reasons], name
-    assert all(FedUCBVI(aggregation="uniform").extension[1:])
+        assert [cell.startswith("yes") for cell in cells] == [not reasons.episodes, not reasons.warm_start], name
+    assert FedUCBVI(aggregation="uniform").extension.warm_start
 
 
 @pytest.mark.network
 @pytest.mark.slow
-def test_a_federation_of_processes_goes_on_grows_and_loses_a_node(tmp_path: Path) -> None:
-    """It was begun in this process, by one node with two agents.
-
-    Its problem takes thousands of rounds, so that it is not over when the node leaves, however slow the machine is.
-    """
-    sizes = {"states": 10, "actions": 5, "horizon": 5}
-    world = make_environment("synthetic", agents=2, eps_p=0.0, seed=0, **sizes)
-    begun = plan_for(FedKLUCBVI(), world, 50)
+def test_a_federation_of_processes_goes_on_with_more_episodes_and_another_starts_from_its_counts(
+    tmp_path: Path,
+) -> None:
+    """The first run is begun in this process. The second one has three agents on two nodes in place of two on one."""
+    world = make_environment("synthetic", agents=2, eps_p=0.0, seed=0)
     node = Node("node-0", lambda M: world, 0, 2, tmp_path / "node-0")
-    federate(begun, [node], folder=tmp_path / "server")
+    federate(plan_for(FedKLUCBVI(), world, 50), [node], folder=tmp_path / "server")
 
-    problem = ("--env", "synthetic", *(part for name in sizes for part in ("--env-option", f"{name}={sizes[name]}")))
-    listen = ("--insecure", "--listen", "127.0.0.1:0", "--port-file", str(tmp_path / "port"))
-    more = ("--algorithm", "fed-kl-ucbvi", "--agents", "3", "--episodes", "10000000000", "--json")
-    with Parties(tmp_path) as parties:
-        parties.begin(SERVER, "serve", *listen, *problem, "--checkpoint", str(tmp_path / "server"), *more)
-        for first, agents in ((0, 2), (2, 1)):
-            own = ("--name", f"node-{first}", "--first-agent", str(first), "--agents", str(agents))
-            state = ("--state", str(tmp_path / f"node-{first}"))
-            parties.begin(f"node-{first}", "join", parties.address, "--insecure", *own, *state, *problem)
-        parties.wait(lambda: "takes part from this round on" in parties.server.words(), "the node's first round")
-        leaving = Party("leave", parties.address, "--insecure", "--name", "node-2", "--json")
-        assert leaving.end() == 0, leaving.words()
-        assert json.loads("".join(leaving.said["stdout"]))["left"]
-        assert parties.parties["node-2"].end() == 0
-        assert "left" in "".join(parties.parties["node-2"].said["stdout"])
-    assert told("counts", tmp_path / "server", "--out", tmp_path / "counts.npz")["visits"] > 2 * 5 * 50
+    problem = ("--env", "synthetic")
+    task = ("--insecure", "--listen", "127.0.0.1:0", *problem, "--algorithm", "fed-kl-ucbvi")
+    counts = tmp_path / "counts.npz"
+
+    def play(folder: Path, nodes: dict[str, tuple[int, int]], *more: str) -> dict[str, Any]:
+        """A server that listens, and its nodes, to the end; the server's result."""
+        with Parties(folder) as parties:
+            parties.begin(SERVER, "serve", *task, "--port-file", str(folder / "port"), "--json", *more)
+            for name, (first, agents) in nodes.items():
+                own = ("--name", name, "--first-agent", str(first), "--agents", str(agents))
+                state = ("--state", str(folder / name))
+                parties.begin(name, "join", parties.address, "--insecure", *own, *state, *problem)
+            parties.end()
+            result: dict[str, Any] = json.loads("".join(parties.server.said["stdout"]))
+            return result
+
+    kept = ("--checkpoint", str(tmp_path / "server"))
+    longer = play(tmp_path, {"node-0": (0, 2)}, "--agents", "2", "--episodes", "200", *kept)
+    assert (longer["episodes"], longer["complete"]) == (200, True)
+    about = told("counts", tmp_path / "server", "--out", counts)
+    assert about["visits"] > 2 * world.horizon * 50
+    (tmp_path / "next").mkdir()
+    three = {"node-0": (0, 2), "node-1": (2, 1)}
+    again = play(tmp_path / "next", three, "--agents", "3", "--episodes", "50", "--warm-start", str(counts))
+    assert (again["agents"], again["complete"]) == (3, True)

@@ -21,9 +21,10 @@ from typer.main import get_command
 from commands import PROGRAM, SMALL, Terminal, call, executed
 from fed_ucbvi import FedUCBVI, InputError, Run, RunSpec, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS
-from fed_ucbvi.command_line import COMMANDS, FIRST, app, examples
+from fed_ucbvi.command_line import COMMANDS, FEDERATIONS, FIRST, PAPER, RUNS, app
 from fed_ucbvi.command_line.federation import show_federation
-from fed_ucbvi.command_line.options import Output
+from fed_ucbvi.command_line.flags import flags_of, read_fields, written
+from fed_ucbvi.command_line.options import Output, arguments_of
 from fed_ucbvi.command_line.outputs import finish
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.drivers import NAMES
@@ -31,6 +32,7 @@ from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.transport import WireCount
+from fed_ucbvi.run_spec import FederationRules, NodeTerms
 from matrices import first_of
 from network import federate, make_nodes
 
@@ -40,11 +42,29 @@ pytestmark = pytest.mark.slow
 @pytest.mark.full
 def test_every_command_has_examples_that_it_would_take() -> None:
     for command in COMMANDS:
-        text = " ".join(call(command, "--help").stdout.split())
-        for example in examples(command):
+        text = " ".join(call(*command.name.split(), "--help").stdout.split())
+        assert command.examples
+        for example in command.examples:
+            assert f"{example} ".startswith(f"{command.name} ")
             assert f"fed-ucbvi {example}" in text
             result = call(*shlex.split(example), "--help")  # what is no option of the command is refused before help
             assert result.exit_code == 0, result.output
+
+
+def test_the_help_of_the_program_lists_every_command_under_its_heading() -> None:
+    text = call("--help").stdout
+    boxes = {heading: text.partition(f" {heading} ")[2].partition("╰")[0] for heading in (RUNS, PAPER, FEDERATIONS)}
+    for command in COMMANDS:
+        if not command.group:
+            assert f"│ {command.name} " in boxes[command.heading]
+
+
+def test_a_command_whose_extra_is_missing_names_it_when_it_is_called_and_still_has_help() -> None:
+    code = "import sys; sys.modules['grpc'] = None; from fed_ucbvi.command_line import main; main()"
+    called = executed(code, "join", "127.0.0.1:1", "--insecure", "--name", "a", "--env", "synthetic")
+    assert called.returncode == 2
+    assert "pip install 'fed-ucbvi[network]'" in called.stderr
+    assert executed(code, "join", "--help").returncode == 0
 
 
 def test_the_program_and_the_parts_of_a_command_have_examples_too() -> None:
@@ -66,24 +86,77 @@ def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.Monke
     Path("log.csv").write_text("episode,step,state,action,reward,next_state\n0,0,2,1,0.5,3\n")
     Path("sweep.toml").write_text(f'name = "small"\n[[grid]]\n{grid}')
     assert call("sweep", "sweep.toml", "--out", "sweep").exit_code == 0
+    examples = {command.name: command.examples for command in COMMANDS}
     for command in ("run", "resume", "counts", "show", "plan", "inspect", "environments", "algorithms"):
-        for example in examples(command):
+        for example in examples[command]:
             again = ["--overwrite"] if command == "resume" else []
             assert call(*shlex.split(example), *again).exit_code == 0, example
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("my-run", "my-longer-run", "kept", "counts.npz", "my-run.pdf", "agents.png", "sweep.toml", "sweep"),
-        *("log.csv", "policy.json"),
+        "my-run",
+        "my-longer-run",
+        "kept",
+        "counts.npz",
+        "my-run.pdf",
+        "agents.png",
+        "sweep.toml",
+        "sweep",
+        "log.csv",
+        "policy.json",
     }
 
 
-def test_no_command_has_a_flag_of_one_algorithm_and_every_field_of_a_run_is_a_flag_of_some_command() -> None:
+def flags_of_all_commands() -> set[str]:
     program: Any = get_command(app)
-    flags = {flag for command in program.commands.values() for option in command.params for flag in option.opts}
+    options = [option for command in program.commands.values() for option in command.params]
+    return {flag for option in options for flag in [*option.opts, *option.secondary_opts]}
+
+
+def test_no_command_has_a_flag_of_one_algorithm() -> None:
+    flags = flags_of_all_commands()
     own = {f"--{field.name}".replace("_", "-") for kind in ALGORITHMS.values() for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    assert flags & own <= {"--delta"}, "that of plan is the theory's"
-    for field in dataclasses.fields(RunSpec):
-        flag = field.metadata["flag"].name or f"--{field.name}".replace("_", "-")
-        assert flag in flags or field.name == "label"
+    assert flags & own <= {"--delta", "--stationary"}, "plan's is the theory's, advise's a property of the problem"
+
+
+def test_every_field_of_a_run_is_a_flag_of_some_command() -> None:
+    flags = flags_of_all_commands()
+    for name, flag in flags_of(RunSpec).items():
+        assert set(written(name, flag).split("/")) <= flags or name == "label"
+
+
+@pytest.mark.parametrize("kind", [RunSpec, FederationRules, NodeTerms])
+def test_every_field_of_a_run_and_of_a_node_has_a_help_text(kind: type) -> None:
+    for name, flag in flags_of(kind).items():
+        assert flag.help.endswith("."), name
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"sizes": "8,4"}, "three whole numbers above 0 as S,A,H, got '8,4'"),
+        ({"return_range": "1"}, "--return-range takes two numbers as LOW,HIGH, got '1'"),
+        ({"parameters": ["bonus"]}, "--option takes KEY=VALUE, got 'bonus'"),
+        ({"parameters": ["nu=1", "nu=2"]}, "--option gives nu twice"),
+        ({"environment_options": ["rows=NaN"]}, "rows must be finite, got NaN"),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_an_error_that_names_the_flag(texts: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_fields(RunSpec, texts)
+
+
+def test_fields_are_written_as_the_command_line_of_another_process_and_read_again() -> None:
+    spec = RunSpec(episodes=500, environment_options={"rows": 5}, return_range=(0.0, 2.5), secure_sums=True)
+    words = arguments_of(spec, "episodes environment_options return_range secure_sums overwrite")
+    assert words == ["--episodes", "500", "--env-option", "rows=5", "--return-range", "0.0,2.5", "--secure-sums"]
+    read = read_fields(RunSpec, {"environment_options": ["rows=5"], "return_range": "0.0,2.5"})
+    assert read == {"environment_options": {"rows": 5}, "return_range": (0.0, 2.5)}
+    assert arguments_of(Output(quiet=True), "log_format quiet") == ["--log-format", "text", "--quiet"]
+
+
+def test_texts_of_the_command_line_are_read_into_the_values_of_fields() -> None:
+    texts = {"nodes": "a, b", "environment_options": ["rows=5", "walls=[[1,1]]"], "return_range": "0,2.5"}
+    values = {"nodes": ("a", "b"), "environment_options": {"rows": 5, "walls": [[1, 1]]}, "return_range": (0.0, 2.5)}
+    assert read_fields(RunSpec, texts) == values
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
@@ -192,7 +265,8 @@ def test_a_run_for_which_the_disk_is_full_is_saved_elsewhere(tmp_path: Path) -> 
     """The disk is a real one of four kilobytes, mounted in a namespace of the test's own."""
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare")
-    small, elsewhere = tmp_path / "small", tmp_path / "elsewhere"
+    small = tmp_path / "small"
+    elsewhere = tmp_path / "elsewhere"
     small.mkdir()
     elsewhere.mkdir()
     ended = subprocess.run(
@@ -225,7 +299,8 @@ def test_a_federations_run_for_which_the_disk_is_full_is_saved_elsewhere_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = run(FedUCBVI(nu=5), synthetic(agents=2), 20, progress=False)
-    saved, save = tmp_path / "saved", Run.save
+    saved = tmp_path / "saved"
+    save = Run.save
 
     def fail(one: Run, path: Path, *, overwrite: bool = False) -> None:
         if path == saved:

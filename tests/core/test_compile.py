@@ -1,7 +1,8 @@
-"""Compiled code is kept where it may be, and what Numba is told that cannot work ends in one line."""
+"""The folder of compiled code, its lock, and settings of Numba that cannot work."""
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import fed_ucbvi
 from commands import executed
+from fed_ucbvi.algorithms.kernels import choose_action
 from fed_ucbvi.core import compiling
 from matrices import first_of
 
@@ -37,13 +39,19 @@ def sealed(tmp_path: Path) -> Path:
     package = tmp_path / "sealed" / "fed_ucbvi"
     shutil.copytree(Path(fed_ucbvi.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "__pycache__").touch()
-    (tmp_path / "temporary").mkdir()
     return package.parent
 
 
 def execute(code: str, *arguments: str, **settings: str | None) -> subprocess.CompletedProcess[str]:
     usual: dict[str, str | None] = {key: None for key in os.environ if key.startswith("NUMBA")}
     return executed(code, *arguments, env={**usual, "NUMBA_NUM_THREADS": "1", **settings})
+
+
+def test_compiled_code_is_kept_in_the_home_folder_if_the_package_cannot_be_written(sealed: Path) -> None:
+    home = sealed.parent / "home"
+    ended = execute(VISITS, PYTHONPATH=str(sealed), HOME=str(home))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1.25\n", "")
+    assert list((home / ".cache" / "fed-ucbvi" / "compiled").rglob("*.nbc"))
 
 
 @pytest.mark.parametrize(
@@ -57,31 +65,12 @@ def execute(code: str, *arguments: str, **settings: str | None) -> subprocess.Co
     ),
     ids=["home that cannot be written", "no home at all", "a folder of one's own that cannot be written"],
 )
-def test_without_a_usual_place_code_is_kept_in_a_temporary_one(
+def test_without_a_writable_folder_a_warning_names_the_variable(
     sealed: Path, before: str, settings: dict[str, str | None]
 ) -> None:
-    temporary = sealed.parent / "temporary"
-    ended = execute(before + VISITS, PYTHONPATH=str(sealed), TMPDIR=str(temporary), **settings)
-    folder = temporary / f"fed-ucbvi-{os.getuid()}"
+    ended = execute(before + VISITS, PYTHONPATH=str(sealed), **settings)
     assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (0, "1.25\n", 1)
-    assert f"is kept in {folder}" in ended.stderr
-    assert folder.stat().st_mode & 0o077 == 0
-    assert list(folder.rglob("*.nbc"))
-
-
-@pytest.mark.parametrize("others_can_write", first_of([False, True]))
-def test_without_a_place_to_trust_one_line_says_that_nothing_is_kept(sealed: Path, others_can_write: bool) -> None:
-    """A file is where the temporary folder goes, or a folder that others can write."""
-    folder = sealed.parent / "temporary" / f"fed-ucbvi-{os.getuid()}"
-    if others_can_write:
-        folder.mkdir()
-        folder.chmod(0o777)
-    else:
-        folder.touch()
-    ended = execute(VISITS, PYTHONPATH=str(sealed), HOME="/dev/null", TMPDIR=str(folder.parent))
-    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (0, "1.25\n", 1)
-    assert "compiled anew in every process" in ended.stderr
-    assert not list(folder.glob("*"))
+    assert "NUMBA_CACHE_DIR" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -98,20 +87,24 @@ def test_settings_of_numba_that_cannot_work_give_one_line(name: str, value: str)
 SAVE_SLOWLY = """
 import sys, time
 from fed_ucbvi.core import compiling
-known = compiling._LockedFile._load_index
-compiling._LockedFile._load_index = lambda self: (known(self), time.sleep(0.5))[0]
-compiling._LockedFile(sys.argv[1], "function", "stamp").save(sys.argv[2], f"code for {sys.argv[2]}")
+known = compiling._LockedIndex._load_index
+compiling._LockedIndex._load_index = lambda self: (known(self), time.sleep(0.5))[0]
+compiling._LockedIndex(sys.argv[1], "function", "stamp").save(sys.argv[2], f"code for {sys.argv[2]}")
 """
 
 
-def test_code_for_different_types_that_is_saved_at_the_same_moment_is_not_mixed_up(tmp_path: Path) -> None:
+def test_two_processes_that_save_at_the_same_moment_do_not_mix_up_types(tmp_path: Path) -> None:
     """Savers that know of no code yet would all call theirs number 1."""
     kinds = ["16 bits", "32 bits"]
     with ThreadPoolExecutor(len(kinds)) as savers:
         ended = list(savers.map(lambda kind: execute(SAVE_SLOWLY, str(tmp_path), kind), kinds))
     assert [one.stderr for one in ended] == ["", ""]
-    cache = compiling._LockedFile(str(tmp_path), "function", "stamp")
+    cache = compiling._LockedIndex(str(tmp_path), "function", "stamp")
     assert [cache.load(types) for types in kinds] == [f"code for {types}" for types in kinds]
+
+
+def test_kernels_use_the_lock() -> None:
+    assert isinstance(choose_action._cache._cache_file, compiling._LockedIndex)  # type: ignore[attr-defined]
 
 
 UNTOUCHED = """
@@ -154,23 +147,78 @@ def test_importing_the_package_changes_nothing_in_numba_or_in_the_process() -> N
     assert (ended.stdout, ended.stderr) == ("True\n", "")
 
 
+def module_name(path: Path) -> str:
+    return ".".join(["fed_ucbvi", *path.relative_to(compiling.PACKAGE).with_suffix("").parts])
+
+
+DECORATORS = {"compiled", "inner", "embedded", "inlined", "compiled_parallel", "intrinsic"}
+
+
+def foreign_names(path: Path, known: set[str]) -> list[str]:
+    """Names of this package that kernels in a file use but that come from files without kernels."""
+    tree = ast.parse(path.read_text())
+    imported: dict[str, str] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("fed_ucbvi"):
+            for name in statement.names:
+                imported[name.asname or name.name] = str(statement.module)
+    found = []
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        decorators = {node.id for node in function.decorator_list if isinstance(node, ast.Name)}
+        if not decorators & DECORATORS:
+            continue
+        for body in function.body:
+            used = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
+            found += [f"{function.name}: {name}" for name in used & imported.keys() if imported[name] not in known]
+    return found
+
+
+def test_kernels_use_only_files_whose_edits_are_noticed() -> None:
+    sources = compiling.kernel_sources()
+    known = {module_name(path) for path in sources}
+    foreign = {module_name(path): foreign_names(path, known) for path in sources}
+    assert {name: names for name, names in foreign.items() if names} == {}
+
+
+def test_a_foreign_constant_in_a_kernel_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text("from fed_ucbvi.a import X\n\n@compiled\ndef f():\n    return X\n")
+    assert foreign_names(path, {"fed_ucbvi.b"}) == ["f: X"]
+
+
 @pytest.mark.full
-def test_an_edit_compiles_anew_what_may_depend_on_it_and_nothing_else(tmp_path: Path) -> None:
+def test_an_edit_of_a_kernel_changes_the_cache_folder(tmp_path: Path) -> None:
     package = tmp_path / "fed_ucbvi"
     shutil.copytree(Path(fed_ucbvi.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    kernels = [package / "engine" / "drivers" / "episodes.py", package / "algorithms" / "mvp.py"]
-    code = "import sys; from pathlib import Path; from fed_ucbvi.core.compiling import code_digest; "
-    code += "print(*(code_digest(Path(file)) for file in sys.argv[1:]))"
+    code = "from fed_ucbvi.core.compiling import SOURCES; print(SOURCES)"
 
-    def digests() -> list[str]:
-        return execute(code, *map(str, kernels), PYTHONPATH=str(tmp_path)).stdout.split()
+    def sources() -> str:
+        return execute(code, PYTHONPATH=str(tmp_path)).stdout
 
-    before = digests()
-    with kernels[1].open("a") as file:
-        file.write("# edited\n")
-    after_one = digests()
+    before = sources()
     with (package / "core" / "sampling" / "philox.py").open("a") as file:
         file.write("# edited\n")
-    after_both = digests()
-    assert (len(before), [one == other for one, other in zip(before, after_one, strict=True)]) == (2, [True, False])
-    assert not {*after_one} & {*after_both}
+    after = sources()
+    assert before != after
+
+
+@pytest.mark.full
+def test_an_edit_of_a_file_without_kernels_keeps_the_cache_folder(tmp_path: Path) -> None:
+    package = tmp_path / "fed_ucbvi"
+    shutil.copytree(Path(fed_ucbvi.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    code = "from fed_ucbvi.core.compiling import SOURCES; print(SOURCES)"
+    before = execute(code, PYTHONPATH=str(tmp_path)).stdout
+    with (package / "core" / "text.py").open("a") as file:
+        file.write("# edited\n")
+    assert execute(code, PYTHONPATH=str(tmp_path)).stdout == before
+
+
+def test_old_cache_folders_are_removed(tmp_path: Path) -> None:
+    folders = [tmp_path / f"digest-{i}" for i in range(compiling.KEPT_FOLDERS + 2)]
+    for age, folder in enumerate(folders):
+        folder.mkdir()
+        os.utime(folder, (1_000_000 - age, 1_000_000 - age))
+    compiling._remove_old_folders(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(folders[: compiling.KEPT_FOLDERS])

@@ -198,11 +198,32 @@ def test_ratios_a_few_deviations_apart_are_as_exact_as_a_float_can_hold(
 # Binomial --------------------------------------------------------------------------------------------------------
 BINOMIAL_CASES = [
     # by inversion: n p < 10, and the same from above: p > 1/2
-    *[(1, 0.5), (1, 0.01), (5, 0.3), (20, 0.1), (19, 0.5), (20, 0.499), (1000, 0.0099), (10**9, 5e-9)],
-    *[(2**53, 2.0**-52), (1, 0.9), (20, 0.93), (1000, 0.9911)],
+    (1, 0.5),
+    (1, 0.01),
+    (5, 0.3),
+    (20, 0.1),
+    (19, 0.5),
+    (20, 0.499),
+    (1000, 0.0099),
+    (10**9, 5e-9),
+    (2**53, 2.0**-52),
+    (1, 0.9),
+    (20, 0.93),
+    (1000, 0.9911),
     # by rejection, and the same from above
-    *[(20, 0.5), (25, 0.41), (40, 0.26), (100, 0.3), (1000, 0.5), (10_000, 0.0011), (10**6, 2e-5), (10**12, 1e-9)],
-    *[(20, 0.5000001), (40, 0.74), (100, 0.9), (10_000, 0.7), (10**6, 1 - 2e-5)],
+    (20, 0.5),
+    (25, 0.41),
+    (40, 0.26),
+    (100, 0.3),
+    (1000, 0.5),
+    (10_000, 0.0011),
+    (10**6, 2e-5),
+    (10**12, 1e-9),
+    (20, 0.5000001),
+    (40, 0.74),
+    (100, 0.9),
+    (10_000, 0.7),
+    (10**6, 1 - 2e-5),
 ]
 
 
@@ -216,7 +237,8 @@ def test_binomial_draws_have_the_binomial_law(case: int) -> None:
     assert chi_square_p_value(tally(draws, cells), probabilities) > FALSE_ALARM / len(BINOMIAL_CASES)
 
 
-SIZES, SHARES = (10**9, 10**10, 10**12, 2**52, MAX_COUNT), (0.5, 0.3, 0.011, 0.75, 1 - 2.0**-7)
+SIZES = (10**9, 10**10, 10**12, 2**52, MAX_COUNT)
+SHARES = (0.5, 0.3, 0.011, 0.75, 1 - 2.0**-7)
 LARGE_BINOMIAL_CASES = [(n, p) for n in SIZES for p in SHARES]
 
 
@@ -230,13 +252,35 @@ def test_binomial_draws_lie_between_zero_and_n_and_are_certain_without_chance(n:
 # Hypergeometric --------------------------------------------------------------------------------------------------
 HYPERGEOMETRIC_CASES = [
     # one at a time: the smaller of sample, rest, good and bad is at most 12
-    *[(1, 1, 1), (5, 5, 3), (3, 20, 10), (24, 24, 12), (1000, 2000, 12), (12, 10**6, 400_000)],
+    (1, 1, 1),
+    (5, 5, 3),
+    (3, 20, 10),
+    (24, 24, 12),
+    (1000, 2000, 12),
+    (12, 10**6, 400_000),
     # good > bad, or more than half is drawn, or both
-    *[(20, 3, 10), (6, 6, 10), (4, 9, 11), (9, 4, 11), (10**6, 12, 700_000), (10**9, 10**9, 12)],
+    (20, 3, 10),
+    (6, 6, 10),
+    (4, 9, 11),
+    (9, 4, 11),
+    (10**6, 12, 700_000),
+    (10**9, 10**9, 12),
     # by rejection
-    *[(13, 13, 13), (30, 30, 30), (20, 40, 15), (40, 20, 15), (20, 40, 46), (40, 20, 46), (100, 900, 500)],
-    *[(900, 100, 501), (1000, 1000, 1000), (13, 10_000, 13), (10_000, 13, 10_000), (5000, 100_000, 2000)],
-    *[(10**6, 10**6, 50), (50, 10**6, 10**5), (10**8, 10**9, 200)],
+    (13, 13, 13),
+    (30, 30, 30),
+    (20, 40, 15),
+    (40, 20, 15),
+    (20, 40, 46),
+    (40, 20, 46),
+    (100, 900, 500),
+    (900, 100, 501),
+    (1000, 1000, 1000),
+    (13, 10_000, 13),
+    (10_000, 13, 10_000),
+    (5000, 100_000, 2000),
+    (10**6, 10**6, 50),
+    (50, 10**6, 10**5),
+    (10**8, 10**9, 200),
 ]
 
 
@@ -268,10 +312,18 @@ def test_hypergeometric_draws_have_the_hypergeometric_law(case: int) -> None:
 
 
 LARGE_HYPERGEOMETRIC_CASES = [
-    *[(10**9, 10**9, 10**9), (3 * 10**9, 3 * 10**9, 3 * 10**9), (4 * 10**9, 4 * 10**9, 4 * 10**9)],
-    *[(10**8, 10**9, 4 * 10**8), (10**9, 10**8, 4 * 10**8), (10**9, 10**8, 9 * 10**8), (10**11, 10**11, 10**11)],
-    *[(10**12, 10**12, 3 * 10**11), (10**12, 3 * 10**12, 3 * 10**12), (2**52, 2**52, 2**52)],
-    *[(2**52, 2**52, 10**9), (2**40, 2**52, 2**51)],
+    (10**9, 10**9, 10**9),
+    (3 * 10**9, 3 * 10**9, 3 * 10**9),
+    (4 * 10**9, 4 * 10**9, 4 * 10**9),
+    (10**8, 10**9, 4 * 10**8),
+    (10**9, 10**8, 4 * 10**8),
+    (10**9, 10**8, 9 * 10**8),
+    (10**11, 10**11, 10**11),
+    (10**12, 10**12, 3 * 10**11),
+    (10**12, 3 * 10**12, 3 * 10**12),
+    (2**52, 2**52, 2**52),
+    (2**52, 2**52, 10**9),
+    (2**40, 2**52, 2**51),
 ]
 
 
@@ -300,7 +352,8 @@ def test_huge_binomial_and_hypergeometric_draws_are_normal_to_the_last_bit(case:
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_hypergeometric_draws_keep_to_what_can_be_drawn(data: st.DataObject, seed: int) -> None:
     sizes = st.integers(0, 40) | st.integers(0, MAX_COUNT // 2)
-    good, bad = data.draw(sizes), data.draw(sizes)
+    good = data.draw(sizes)
+    bad = data.draw(sizes)
     sample = data.draw(st.integers(0, good + bad))
     draws = drawn(fill_hypergeometric, stream_for(2, 200, seed), 20, good, bad, sample)
     assert draws.min() >= max(0, sample - bad)
@@ -309,8 +362,12 @@ def test_hypergeometric_draws_keep_to_what_can_be_drawn(data: st.DataObject, see
 
 # Multinomial -----------------------------------------------------------------------------------------------------
 MULTINOMIAL_CASES: list[tuple[int, list[float]]] = [
-    *[(1, [0.2, 0.5, 0.3]), (6, [0.2, 0.5, 0.3]), (5, [0.1, 0.2, 0.3, 0.4]), (6, [0.0, 0.5, 0.0, 0.2, 0.3, 0.0])],
-    *[(30, [0.45, 0.1, 0.45]), (40, [0.98, 0.01, 0.01])],
+    (1, [0.2, 0.5, 0.3]),
+    (6, [0.2, 0.5, 0.3]),
+    (5, [0.1, 0.2, 0.3, 0.4]),
+    (6, [0.0, 0.5, 0.0, 0.2, 0.3, 0.0]),
+    (30, [0.45, 0.1, 0.45]),
+    (40, [0.98, 0.01, 0.01]),
 ]
 
 
@@ -357,7 +414,11 @@ def test_multinomial_draws_add_up_and_skip_what_is_impossible(n: int, weights: l
 
 # Splitting counts ------------------------------------------------------------------------------------------------
 SPLIT_CASES: list[tuple[list[int], int]] = [
-    *[([3, 4, 2], 4), ([3, 4, 2], 8), ([0, 5, 0, 1, 3], 3), ([30, 25, 40], 50), ([1, 90, 2], 30)]
+    ([3, 4, 2], 4),
+    ([3, 4, 2], 8),
+    ([0, 5, 0, 1, 3], 3),
+    ([30, 25, 40], 50),
+    ([1, 90, 2], 30),
 ]
 
 
@@ -379,7 +440,8 @@ def test_large_split_counts_vary_together_as_they_should(scale: int) -> None:
     Kolmogorov-Smirnov, one test for each of 6 sizes.
     """
     counts = np.array([7, 1, 20, 2], dtype=np.int64) * scale
-    total, sample = 30 * scale, 12 * scale
+    total = 30 * scale
+    sample = 12 * scale
     out = drawn(fill_split, stream_for(7, scale), (LARGE_DRAWS, 4), counts, sample)
     means = counts // 5 * 2
     statistic = ((out - means).astype(np.float64) ** 2 / means).sum(axis=1) * ((total - 1) / (total - sample))

@@ -29,7 +29,8 @@ def test_a_choice_must_be_known_also_where_the_known_come_from_an_iterator() -> 
 
 @given(value=st.integers(), low=st.integers(-100, 100), length=st.integers(0, 100))
 def test_whole_numbers_pass_within_limits_and_errors_name_the_limit(value: int, low: int, length: int) -> None:
-    limits, message = {"at_least": low, "at_most": low + length}, ""
+    limits = {"at_least": low, "at_most": low + length}
+    message = ""
     if value < low:
         message = f"n must be at least {low}, got {value}"
     elif value > low + length:

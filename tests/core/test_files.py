@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -131,7 +137,8 @@ def test_a_folder_that_appeared_during_the_block_is_not_overwritten(tmp_path: Pa
 @pytest.mark.parametrize("before", [None, "old"])
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
 def test_a_new_file_replaces_the_old(tmp_path: Path, before: str | None, error: type[BaseException] | None) -> None:
-    path, after = tmp_path / "state", "new" if error is None else before
+    path = tmp_path / "state"
+    after = "new" if error is None else before
     if before is not None:
         path.write_text(before, encoding="utf-8")
     with nullcontext() if error is None else pytest.raises(error), new_file(path) as draft:
@@ -140,6 +147,68 @@ def test_a_new_file_replaces_the_old(tmp_path: Path, before: str | None, error: 
         if error is not None:
             raise error
     assert contents(tmp_path) == ({} if after is None else {"state": after})
+
+
+# Killed processes ------------------------------------------------------------------------------------------------
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from fed_ucbvi.core.files import new_file, new_folder
+path = Path(sys.argv[2])
+with new_file(path) if sys.argv[1] == "file" else new_folder(path, "fed-ucbvi/run/1", overwrite=True) as draft:
+    (draft if sys.argv[1] == "file" else draft / "data").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_while_writing(kind: str, path: Path) -> None:
+    process = subprocess.run([sys.executable, "-c", KILLED, kind, str(path)], timeout=300)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_the_next_write_replaces_a_file_that_a_killed_process_left(tmp_path: Path) -> None:
+    killed_while_writing("file", tmp_path / "state")
+    assert list(contents(tmp_path).values()) == ["half"]
+    with new_file(tmp_path / "state") as draft:
+        assert draft.read_text(encoding="utf-8") == ""
+        draft.write_text("new", encoding="utf-8")
+    assert contents(tmp_path) == {"state": "new"}
+
+
+def test_the_next_write_replaces_a_folder_that_a_killed_process_left(tmp_path: Path) -> None:
+    killed_while_writing("folder", tmp_path / "run")
+    assert list(contents(tmp_path).values()) == ["half"]
+    save(tmp_path / "run", "new")
+    assert contents(tmp_path) == saved("new")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_folder_that_was_being_replaced_when_a_process_was_killed_is_put_back(tmp_path: Path) -> None:
+    save(tmp_path / "run", "old")
+    (tmp_path / "run").rename(tmp_path / ".run.old-partial")  # the new one would have got the name next
+    (tmp_path / ".run.partial").mkdir()
+    with pytest.raises(InputError, match="exists; choose another name, or allow overwriting it"):
+        save(tmp_path / "run", "new")
+    assert contents(tmp_path) == saved("old")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
+    with new_file(tmp_path / "state") as first:
+        first.write_text("first", encoding="utf-8")
+        with new_file(tmp_path / "state") as second:
+            second.write_text("second", encoding="utf-8")
+        assert contents(tmp_path)["state"] == "second"
+    assert contents(tmp_path) == {"state": "first"}
+
+
+def test_files_are_written_where_the_file_system_has_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
+    with new_file(tmp_path / "state") as draft:
+        draft.write_text("new", encoding="utf-8")
+    assert contents(tmp_path) == {"state": "new"}
 
 
 # Manifests -------------------------------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ def outputs() -> dict[str, list[Any]]:
 @pytest.mark.parametrize("name", ["Run", "Federation", "MDP", "Inspection", "Forecast", "Comparison"])
 def test_a_value_is_a_line_of_text_and_a_small_table(outputs: dict[str, list[Any]], name: str) -> None:
     (shown,) = outputs[name]
-    text, table = shown["data"]["text/plain"], shown["data"]["text/html"]
+    text = shown["data"]["text/plain"]
+    table = shown["data"]["text/html"]
     assert text.startswith(f"<{name} ") or text.startswith(f"<{name}:")
     assert len(text) < 200
     assert "\n" not in text

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from commands import SMALL, call, refusal
@@ -82,7 +84,9 @@ def test_a_sweep_is_shown_while_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: list[dict[str, Any]]
 ) -> None:
     (tmp_path / "sweep.toml").write_text(SWEEP, encoding="utf-8")
-    folder, seen, look = tmp_path / "sweep", [], SweepPage.look
+    folder = tmp_path / "sweep"
+    seen = []
+    look = SweepPage.look
 
     def look_and_tell(self: SweepPage) -> None:
         look(self)
@@ -112,7 +116,8 @@ def test_a_sweep_is_shown_while_it_is_made(
 
 
 def test_rows_of_a_sweep_say_what_sets_their_runs_apart(tmp_path: Path) -> None:
-    other, theory = {"name": "fed-ucbvi", "bonus_scale": 0.1}, {"name": "fed-ucbvi", "bonus": "theory"}
+    other = {"name": "fed-ucbvi", "bonus_scale": 0.1}
+    theory = {"name": "fed-ucbvi", "bonus": "theory"}
     algorithms = ["fed-ucbvi", other, {**theory, "label": "theory's bonus"}]
     problem = {"environments": ["synthetic"], "agents": [2], "eps_p": [0.0, 0.1], "episodes": [20], "seeds": 1}
     described = Sweep(name="varied", grids=[{"algorithms": algorithms, **problem}])
@@ -136,7 +141,51 @@ def test_rows_of_a_sweep_say_what_sets_their_runs_apart(tmp_path: Path) -> None:
         assert (row["group"].startswith("theory")) == (about.parameters["bonus"] == "theory")
 
 
-def test_pages_that_cannot_be_served_are_refused(tmp_path: Path) -> None:
-    assert "certificate and a token" in refusal(*SMALL, "--dashboard", "0.0.0.0:0")
-    assert "pass --dashboard" in refusal(*SMALL, "--dashboard-token", tmp_path / "token")
+def swept(folder: Path) -> tuple[SweepPage, Store]:
+    """The page of a sweep of two algorithms with four seeds each."""
+    problem = {"environments": ["synthetic"], "agents": [2], "episodes": [40], "seeds": 4}
+    described = Sweep(name="groups", grids=[{"algorithms": ["fed-ucbvi", "fed-kl-ucbvi"], **problem}])
+    page = SweepPage(described, made_sweep(folder, described))
+    return page, Store.open(folder)
+
+
+def test_groups_of_a_sweep_have_the_mean_and_the_median_of_their_seeds(tmp_path: Path) -> None:
+    page, store = swept(tmp_path / "sweep")
+    page.look()
+    groups = page.snapshot()["sweep"]["groups"]
+    assert len(groups) == 2
+    for group, algorithm in zip(groups, ("fed-ucbvi", "fed-kl-ucbvi"), strict=True):
+        runs = [store.read(job) for job in store.sweep.jobs() if job.algorithm == algorithm]
+        regret = np.array([run.regret for run in runs])
+        assert (group["done"], group["runs"], group["failed"]) == (4, 4, 0)
+        assert (group["mean"], group["median"]) == (pytest.approx(regret.mean()), pytest.approx(np.median(regret)))
+        assert group["curve"][0] == 0
+        assert group["curve"][-1] == pytest.approx(regret.mean(), abs=1e-6)
+
+
+def test_a_group_counts_seeds_that_fail_and_seeds_that_are_outliers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, store = swept(tmp_path / "sweep")
+    first, second, *_ = store.sweep.jobs()
+    store.path(first).unlink()
+    store.write_failure(first, Made(error="ValueError: no"))
+    read = Store.read
+
+    def with_an_outlier(self: Store, job: Any) -> Run:
+        made = read(self, job)
+        if job.id != second.id:
+            return made
+        records = {**made.records, "regret": 10 * made.records["regret"]}
+        return replace(made, records=records)
+
+    monkeypatch.setattr(Store, "read", with_an_outlier)
+    page.look()
+    group, other = page.snapshot()["sweep"]["groups"]
+    assert (group["done"], group["failed"], group["outliers"]) == (3, 1, 1)
+    assert (other["done"], other["failed"], other["outliers"]) == (4, 0, 0)
+
+
+def test_pages_that_cannot_be_served_are_refused() -> None:
+    assert "the page is served on this machine only" in refusal(*SMALL, "--dashboard", "0.0.0.0:0")
     assert "HOST:PORT" in refusal(*SMALL, "--dashboard", "8080")

@@ -20,7 +20,7 @@ from commands import refusal
 from events import events_in
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, RoundRecord, run, synthetic
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
+from fed_ucbvi.dashboard.metrics import Metrics
 from fed_ucbvi.dashboard.state import STATES
 from fed_ucbvi.network.members import FederationStatus
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
@@ -70,7 +70,8 @@ def test_metrics_of_a_federation_are_what_its_result_says() -> None:
     metrics, service, last = federated(plan_for(ALGORITHM, WORLD, 40, seed=1), (1, 3))
     outcome = service.outcome()
     samples = read(metrics.render().decode())
-    records, wire = outcome.run.records, outcome.wire
+    records = outcome.run.records
+    wire = outcome.wire
     assert sample(samples, "rounds_total") == len(records["start"]) > 3
     assert sample(samples, "synchronisations_total") == outcome.run.rounds
     assert sample(samples, "episodes_total") == sample(samples, "planned_episodes") == 40
@@ -115,10 +116,10 @@ def test_nothing_about_single_nodes_is_told_under_secure_sums(tls_files: TLSByNa
 
 
 def test_nodes_are_counted_by_state() -> None:
-    told = {"present": 2, "away": 3, "excluded": 3, "left": 1, "finished": 0}
+    told = {"present": 2, "away": 3, "excluded": 3, "finished": 1}
     states = [state for state, number in told.items() for _ in range(number)]
     nodes = tuple(made_up_node(f"n{i}", state, i, episodes=5) for i, state in enumerate(states))
-    events = ({"round": 1, "node": "n5", "what": "away", "done": "exclude"},)
+    events = ({"round": 1, "node": "n5", "what": "away", "done": "excluded for good"},)
     status = FederationStatus("run", False, nodes, WireCount(), 3, events)
     samples = read(Metrics(lambda: status).render().decode())
     assert {state: sample(samples, "nodes", state=state) for state in STATES} == told
@@ -154,12 +155,12 @@ def test_metrics_are_served_on_this_machine_only() -> None:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))  # nobody listens there any more
     for address in ("0.0.0.0:9464", "10.0.0.7:9464", "[::]:9464", "example.org:9464"):
-        with pytest.raises(InputError, match="on this machine only"):
-            check_metrics_address(address)
+        with pytest.raises(InputError, match="the metrics endpoint is served on this machine only"):
+            metrics.served(address).__enter__()
     with pytest.raises(InputError, match="HOST:PORT"):
-        check_metrics_address("9464")
+        metrics.served("9464").__enter__()
     words = refusal("serve", "--insecure", "--sizes", "3,2,3", "--metrics", "0.0.0.0:9464")
-    assert "metrics are served on this machine only" in words
+    assert "the metrics endpoint is served on this machine only" in words
 
 
 def test_without_its_package_metrics_are_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:

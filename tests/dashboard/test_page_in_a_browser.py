@@ -15,13 +15,13 @@ import pytest
 
 from browser import OpenPage, open_browser
 from fed_ucbvi import FedUCBVI, gridworld, run
-from fed_ucbvi.dashboard.server import SECONDS_BETWEEN, Access, PageServer
+from fed_ucbvi.dashboard.server import SECONDS_BETWEEN, PageServer
 from fed_ucbvi.dashboard.state import LiveState, Subject
 from federation_processes import SERVER, Processes
 from rounds import made_up_rounds
 
 SUBJECT = Subject("a run", {"name": "fed-ucbvi"}, {"name": "nowhere"}, agents=4, states=8, actions=3, horizon=5)
-LOOPBACK = Access.parse("127.0.0.1:0")
+LOOPBACK = "127.0.0.1:0"
 
 OVERLAPPING = """[...document.querySelectorAll('#grid text')].flatMap(
     text => [...document.querySelectorAll('#grid .arrow')].map(arrow => [text.getBBox(), arrow.getBBox()])
@@ -94,7 +94,9 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
 
 @pytest.mark.full
 def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(browser: Any) -> None:
-    state, stop, rounds = LiveState(SUBJECT), threading.Event(), made_up_rounds(1)
+    state = LiveState(SUBJECT)
+    stop = threading.Event()
+    rounds = made_up_rounds(1)
 
     def feed() -> None:
         while not stop.wait(0.01):
@@ -106,7 +108,8 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(brow
         page = OpenPage(browser, server.url)
         page.wait("document.querySelector('#link').textContent.includes('connected')")
         browser.execute_script("window.seen = 0; (function see() { seen++; requestAnimationFrame(see); })()")
-        began, before = time.monotonic(), int(page("document.documentElement.dataset.draws"))
+        began = time.monotonic()
+        before = int(page("document.documentElement.dataset.draws"))
         feeding.start()
         try:
             page.wait("Number(document.querySelector('.tile .figure')?.textContent.replace(',', '')) > 1500")
@@ -125,17 +128,19 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(brow
 
 
 def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> None:
-    state, rounds = LiveState(SUBJECT), made_up_rounds(1)
+    state = LiveState(SUBJECT)
+    rounds = made_up_rounds(1)
     state(next(rounds))
     server = PageServer(state, LOOPBACK)
-    page, port = OpenPage(browser, server.url), urlsplit(server.url).port
+    page = OpenPage(browser, server.url)
+    port = urlsplit(server.url).port
     page.wait("document.documentElement.dataset.link === 'live'")
     assert page("document.querySelector('#notice').hidden")
     server.close()  # without a word on the run
     page.wait("document.documentElement.dataset.link === 'lost'")
     assert "Connection to the server lost" in texts(page, "#notice")[0]
     state(next(rounds))
-    with PageServer(state, Access.parse(f"127.0.0.1:{port}")):
+    with PageServer(state, f"127.0.0.1:{port}"):
         page.wait("document.documentElement.dataset.link === 'live'")
         page.wait("document.querySelector('.tile .figure')?.textContent === '2'")
         assert page("document.querySelector('#notice').hidden")

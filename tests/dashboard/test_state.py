@@ -31,7 +31,8 @@ def by_hand(records: list[RoundRecord], stride: int) -> list[list[float | None]]
     points: list[list[float | None]] = []
     for start in range(0, len(records), stride):
         group = records[start : start + stride]
-        last, paid = group[-1], [one for one in group if not math.isnan(one.reward)]
+        last = group[-1]
+        paid = [one for one in group if not math.isnan(one.reward)]
         stood = [
             one for one in records[: start + stride] if one.playing == "incumbent" and not math.isnan(one.reward)
         ]
@@ -51,8 +52,10 @@ def by_hand(records: list[RoundRecord], stride: int) -> list[list[float | None]]
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("most", [2, 7, 50])
 def test_points_are_those_of_the_rounds_however_they_came(seed: int, most: int) -> None:
-    chance, records = random.Random(seed), list(made_up_rounds(seed, count=333))
-    series, left = RoundSeries(most), iter(records)
+    chance = random.Random(seed)
+    records = list(made_up_rounds(seed, count=333))
+    series = RoundSeries(most)
+    left = iter(records)
     series.extend([])
     assert (series.size, series.points()) == (0, [])
     seen = 0
@@ -83,7 +86,8 @@ def status(secure: bool, *names: str) -> FederationStatus:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_increments_add_up_to_the_snapshot_for_every_reader(seed: int) -> None:
-    chance, rounds = random.Random(seed), made_up_rounds(seed)
+    chance = random.Random(seed)
+    rounds = made_up_rounds(seed)
     state = LiveState(SUBJECT)
     readers: list[tuple[dict[str, Any], Position]] = [(new_mirror(), Position()) for _ in range(2)]
     for _ in range(25):
@@ -118,11 +122,13 @@ def test_many_rounds_leave_no_more_behind_than_a_few() -> None:
 
 
 def test_rounds_from_one_thread_are_all_there_for_readers_in_others() -> None:
-    state, done = LiveState(SUBJECT), threading.Event()
+    state = LiveState(SUBJECT)
+    done = threading.Event()
     seen: list[dict[str, Any]] = []
 
     def read() -> None:
-        mirror, position = new_mirror(), Position()
+        mirror = new_mirror()
+        position = Position()
         while True:
             last = done.is_set()
             increment, position = state.increment(position)
@@ -164,24 +170,25 @@ def test_nodes_are_present_away_excluded_or_expected() -> None:
         **{"name": "a", "state": "present", "first_agent": 0, "agents": 1, "episodes": 17},
         **{"latency": 0.25, "bytes_up": 3, "bytes_down": 4},
     }
-    assert content["network"]["nodes"] == {**dict.fromkeys(states.values(), 1), "finished": 0, "left": 0}
+    assert content["network"]["nodes"] == {**dict.fromkeys(states.values(), 1), "finished": 0}
     assert content["network"]["latency"] == 0.25
     assert content["network"]["violations"] == 2
 
 
 def test_events_are_changes_of_nodes_and_those_of_the_server_with_the_time_they_were_seen() -> None:
     """Nodes that are away at first, and events that an earlier server recorded, happened at an unknown time."""
-    state, first = LiveState(SUBJECT), status(False)
+    state = LiveState(SUBJECT)
+    first = status(False)
     began = time.time()
     state.take_status(first)
     *_, d = first.nodes
-    back = first._replace(nodes=(made_up_node("a", "left"), made_up_node("b", "present", 1, 2), d))
+    back = first._replace(nodes=(made_up_node("a", "away"), made_up_node("b", "present", 1, 2), d))
     state.take_status(back._replace(events=(*first.events, {**first.events[0], "what": "silent"})))
     events = state.snapshot()["events"]
     assert [(event["node"], event["what"], event["done"]) for event in events] == [
         ("a", "connected", ""),
         (*(first.events[0][name] for name in ("node", "what")), "excluded"),
-        ("a", "left for good", ""),
+        ("a", "disconnected", ""),
         ("b", "connected again", ""),
         (first.events[0]["node"], "silent", "excluded"),
     ]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +32,22 @@ from fed_ucbvi import (
     resume,
     run,
 )
-from fed_ucbvi.algorithms.contract import check_actions
 from fed_ucbvi.algorithms.kl_bound import pessimistic_values
+from fed_ucbvi.algorithms.return_bounds import Interval
+from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.dashboard.state import LiveState, Subject
+from fed_ucbvi.engine.assumptions import DeltaParts
 from fed_ucbvi.engine.assurance import Assurance, Promises
+from fed_ucbvi.engine.progress import waiting_to_explore
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
+from fed_ucbvi.results.recommendations import VALUE
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
 from runs import finished, interrupt_after
 
-AGENTS, EPISODES = 4, 400
+AGENTS = 4
+EPISODES = 400
 
 
 def problem(seed: int) -> Federation:
@@ -56,7 +64,8 @@ def value(world: Federation, policy: IndexArray) -> float:
 
 def incumbent_of(world: Federation, seed: int) -> IndexArray:
     """The best policy with a third of its actions drawn anew."""
-    rng, best = np.random.default_rng(seed), world.common.solve().policy
+    rng = np.random.default_rng(seed)
+    best = world.common.solve().policy
     drawn = rng.integers(0, world.actions, best.shape)
     return np.where(rng.random(best.shape) < 0.33, drawn, best).astype(np.int32)
 
@@ -83,6 +92,7 @@ def begun(
     """A run with an incumbent, before its first round."""
     wanted = Promises.of(incumbent, loss, None, (world.horizon, world.states, world.actions))
     simulation = Simulation(algorithm, world, *given, promises=wanted, **options)
+    assert simulation.assurance is not None
     return simulation, simulation.assurance
 
 
@@ -115,10 +125,13 @@ def test_exploring_never_costs_more_than_was_allowed() -> None:
 
 def test_what_is_promoted_is_better_and_what_is_certified_is_near_the_best() -> None:
     """Every certificate may be wrong with probability 0.05; of these few, at most 5 are (once in ten thousand)."""
-    wrong, promoted, certified = 0, 0, 0
+    wrong = 0
+    promoted = 0
+    certified = 0
     for seed in range(20):
         world = problem(seed)
-        policy, best = incumbent_of(world, seed), world.common.solve().V[0] @ world.common.initial
+        policy = incumbent_of(world, seed)
+        best = world.common.solve().V[0] @ world.common.initial
         gap = 0.25 * float(best)
         result = run(FedKLUCBVI(stationary=True), world, 4000, seed=seed, incumbent=policy, progress=False)
         if result.certificate is not None:
@@ -163,7 +176,8 @@ def test_rounds_and_books_by_hand() -> None:
 
 def test_rounds_that_are_cut_leave_budgets_as_they_are_without_shortcuts() -> None:
     """Agents counted in one table look only where the last round went; agents counted apart look everywhere."""
-    world, records = gridworld(agents=4), []
+    world = gridworld(agents=4)
+    records = []
     policy = world.common.solve().policy.copy()
     policy[6:] = 0
     for apart in (False, True):
@@ -189,7 +203,8 @@ def test_live_environments_keep_the_promise_and_units_are_their_own() -> None:
     def in_euro(env: TabularEnv) -> Any:
         return gymnasium.wrappers.TransformReward(env, lambda r: 10.0 + 20.0 * float(r))
 
-    live, world = live_grid(3, in_euro, (10.0, 30.0)), gridworld(agents=3)
+    live = live_grid(3, in_euro, (10.0, 30.0))
+    world = gridworld(agents=3)
     policy = world.common.solve().policy
     seen: list[RoundRecord] = []
     told: dict[str, Any] = {"incumbent": lambda step, state: int(policy[step, state]), "on_round": seen.append}
@@ -220,6 +235,184 @@ def test_certificates_are_saved_with_the_run_and_in_the_policy_file(tmp_path: Pa
         load_policy(tmp_path / "policy.json")
 
 
+def watched(policy: Any, where: Federation | LiveFederation, episodes: int) -> Run:
+    """A run that may not cost anything."""
+    return run(FedKLUCBVI(), where, episodes, seed=7, incumbent=policy, loss=0, progress=False)
+
+
+def assert_interval(result: Run, expected: Interval) -> None:
+    """The run's one certificate has this interval."""
+    (one,) = result.certificates
+    assert one.kind == VALUE
+    assert one.delta == 0.05
+    assert (one.at_least, one.compared_with, one.episodes) == (expected.lower, expected.upper, expected.episodes)
+
+
+def test_with_loss_0_a_run_plays_nothing_but_the_incumbent() -> None:
+    world = problem(3)
+    policy = incumbent_of(world, 3)
+    result = watched(policy, world, 200)
+    assert result.complete
+    assert set(result.records["playing"].tolist()) == {INCUMBENT}
+    assert (result.records["cost"] == 0.0).all()
+    assert (result.records["allowed"] == 0.0).all()
+    assert result.records["value"] == pytest.approx(value(world, policy), abs=1e-12)
+
+
+def test_with_loss_0_a_run_recommends_the_incumbent_with_its_interval() -> None:
+    world = problem(3)
+    policy = incumbent_of(world, 3)
+    result = watched(policy, world, 200)
+    assert_interval(result, evaluate(policy, world, 200, seed=7))
+    assert np.array_equal(result.policy, policy)
+    assert result.certificate == result.certificates[0]
+
+
+def test_with_loss_0_an_incumbent_that_pays_the_least_is_not_left() -> None:
+    """Exploring could not cost anything then, but a run with loss=0 never explores."""
+    S = 3
+    A = 2
+    H = 4
+    rewards = np.zeros((S, A))
+    rewards[:, 1] = 1.0
+    world = Federation.from_mdps([MDP(np.full((S, A, S), 1 / S), rewards, 0, H)] * AGENTS)
+    result = watched(np.zeros((H, S), dtype=np.int32), world, 300)
+    assert set(result.records["playing"].tolist()) == {INCUMBENT}
+    assert result.certificates[0].at_least == 0.0
+
+
+def test_with_loss_0_an_incumbent_that_draws_its_actions_has_its_interval() -> None:
+    world = problem(3)
+    both = np.ones((world.states, world.actions), dtype=np.bool_)
+    assert_interval(watched(both, world, 100), evaluate(both, world, 100, seed=7))
+
+
+def test_with_loss_0_real_environments_play_nothing_but_the_incumbent() -> None:
+    policy = gridworld(agents=2).common.solve().policy
+    result = watched(policy, live_grid(), 40)
+    assert set(result.records["playing"].tolist()) == {INCUMBENT}
+    assert_interval(result, evaluate(policy, live_grid(), 40, seed=7))
+
+
+def test_with_loss_0_a_run_that_was_interrupted_has_the_same_interval(tmp_path: Path) -> None:
+    world = problem(3)
+    policy = incumbent_of(world, 3)
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "kept", "checkpoint_every": 1}
+    with pytest.raises(Interrupted):
+        run(
+            FedKLUCBVI(),
+            world,
+            200,
+            seed=7,
+            incumbent=policy,
+            loss=0,
+            on_round=interrupt_after(episodes=100),
+            **kept,
+        )
+    assert_interval(resume(tmp_path / "kept", progress=False), evaluate(policy, world, 200, seed=7))
+
+
+def test_with_loss_0_the_command_prints_the_interval(tmp_path: Path) -> None:
+    world = gridworld(agents=2)
+    run(FedKLUCBVI(), world, 50, progress=False).save(tmp_path / "rule")
+    policy = load_policy(tmp_path / "rule")
+    options = ("--env", "gridworld", "--agents", 2, "--episodes", 100, "--seed", 7, "--algorithm", "fed-kl-ucbvi")
+    done = call("run", *options, "--incumbent", tmp_path / "rule", "--loss", 0, "--quiet", "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    shown = call("show", tmp_path / "run")
+    assert "certificate: value" in shown.stdout
+    expected = evaluate(policy, world, 100, seed=7)
+    assert f"worth at least {expected.lower:,.4g}" in shown.stdout.replace("\n", " ")
+
+
+def in_units(world: Federation, offset: float, scale: float) -> Federation:
+    """The same problem, whose steps pay between ``offset`` and ``offset + scale`` in own units."""
+    about = {**world.description, "reward_offset": offset, "reward_scale": scale}
+    return replace(world, description=about)
+
+
+def waited(world: Federation, episodes: int, **options: Any) -> tuple[Run, list[RoundRecord]]:
+    """A run with an incumbent, and its rounds."""
+    rounds: list[RoundRecord] = []
+    policy = world.common.solve().policy
+    result = run(FedKLUCBVI(), world, episodes, seed=3, incumbent=policy, on_round=rounds.append, **options)
+    return result, rounds
+
+
+def test_exploring_begins_when_the_rounds_before_it_say() -> None:
+    """The forecast falls as the incumbent's interval narrows, and is right in the last round before."""
+    world = in_units(problem(3), 0.0, 20.0)
+    result, rounds = waited(world, 3000)
+    first = int(np.flatnonzero(result.records["playing"] != INCUMBENT)[0])
+    start = int(result.records["start"][first])
+    assert first > 3
+    forecasts = [one.explores_from for one in rounds[:first]]
+    assert forecasts[0] > 1.1 * start, "while little is known of the incumbent, the forecast is later"
+    assert forecasts[-1] == start
+    assert start <= forecasts[-2] <= 1.2 * start
+    assert all(np.isnan(one.explores_from) and np.isnan(one.charge) for one in rounds[first:])
+
+
+def test_the_charge_of_exploring_is_the_upper_end_of_the_incumbents_interval_in_own_units() -> None:
+    world = in_units(problem(3), 0.0, 20.0)
+    policy = world.common.solve().policy
+    _, rounds = waited(world, 40, loss=0.001)
+    assert rounds[-1].episodes == 40
+    simulation, assurance = begun(world, policy, 0.001, FedKLUCBVI(), 40, 3)
+    finished(simulation)
+    assert assurance.incumbent is not None
+    assert rounds[-1].charge == pytest.approx(20.0 * assurance.interval(assurance.incumbent).upper, rel=1e-12)
+
+
+def test_a_run_that_never_leaves_its_incumbent_says_why_and_what_helps(caplog: pytest.LogCaptureFixture) -> None:
+    world = in_units(problem(3), 0.0, 20.0)
+    with caplog.at_level(logging.INFO):
+        result, rounds = waited(world, 40, loss=0.001)
+    assert set(result.records["playing"].tolist()) == {INCUMBENT}
+    begins = f"after about {math.ceil(rounds[-1].explores_from):,} episodes of each agent"
+    first, last = (one for one in caplog.records if "nothing explored yet" in one.getMessage())
+    assert (first.levelname, last.levelname) == ("INFO", "WARNING")
+    assert f"may cost up to {rounds[-1].charge:,.4g} against the incumbent" in last.getMessage()
+    assert begins in last.getMessage()
+    assert "return_range" in last.getMessage()
+    shown = dict(summary_rows(result)[1])
+    assert "--return-range" in shown["explored"]
+
+
+def test_a_stated_range_is_not_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        waited(problem(3), 40, loss=0.001, return_range=(0.0, 4.9))
+    assert "nothing explored yet" in caplog.text
+    assert "return_range" not in caplog.text
+
+
+def test_while_the_incumbents_worth_may_be_0_no_beginning_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """In own units the incumbent is worth 0, so that no number of episodes shows its sign."""
+    world = problem(3)
+    offset = -value(world, world.common.solve().policy) / world.horizon
+    with caplog.at_level(logging.WARNING):
+        _, rounds = waited(in_units(world, offset, 1.0), 20)
+    assert all(np.isnan(one.explores_from) for one in rounds)
+    assert all(one.charge > 0.0 for one in rounds)
+    assert "whose own worth may still be 0, so exploring cannot begin" in caplog.text
+
+
+def test_with_loss_0_nothing_is_said_of_exploring(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        watched(problem(3).common.solve().policy, problem(3), 50)
+    assert "nothing explored yet" not in caplog.text
+
+
+def test_the_progress_bar_says_when_exploring_can_begin() -> None:
+    _, rounds = waited(problem(3), 40, loss=0.001)
+    last = rounds[-1]
+    text = f"incumbent only until about episode {math.ceil(last.explores_from):,} (exploring may cost "
+    assert waiting_to_explore(last) == f"{text}{last.charge:,.4g} an episode), "
+    unknown = f"incumbent only (exploring may cost {last.charge:,.4g} an episode), "
+    assert waiting_to_explore(last._replace(explores_from=math.nan)) == unknown
+    assert waiting_to_explore(last._replace(charge=math.nan)) == ""
+
+
 def test_what_cannot_be_promised_is_refused() -> None:
     world = problem(0)
     policy = world.common.solve().policy
@@ -228,8 +421,10 @@ def test_what_cannot_be_promised_is_refused() -> None:
         (FastFedKLUCBVI(), {"until_gap": 0.1}, "radius 0.5 is not proved to be optimistic"),
         (FedKLUCBVI(), {"loss": 0.1}, "pass incumbent too"),
         (FedKLUCBVI(), {"incumbent": policy, "loss": 1.5}, "loss must be a number"),
+        (FedKLUCBVI(), {"incumbent": policy, "loss": -0.1}, "loss must be a number"),
+        (FedKLUCBVI(), {"incumbent": policy, "loss": 0, "until_gap": 0.1}, "no gap can be certified"),
         (FedKLUCBVI(), {"until_gap": 0.0}, "until_gap must be a number"),
-        (FedKLUCBVI(), {"incumbent": policy + 2}, "the incumbent takes actions from"),
+        (FedKLUCBVI(), {"incumbent": policy + 2}, "the incumbent takes actions that do not exist"),
         (FedKLUCBVI(), {"incumbent": lambda step, state: 1 // step}, "the incumbent fails for some step and state"),
         (FedKLUCBVI(), {"incumbent": policy, "fleets": "ray"}, "are for agents in this process"),
         (FedKLUCBVI(), {"incumbent": policy, "driver": "cuda"}, "are for agents in this process"),
@@ -250,9 +445,11 @@ def smallest_mean(p: FloatArray, V: FloatArray, c: float) -> float:
 
 
 def test_pessimistic_values_are_those_of_the_worst_kernel() -> None:
-    world, delta = problem(1), 0.1
+    world = problem(1)
+    delta = 0.1
     simulation = finished(Simulation(FedKLUCBVI(), world, 500, 0, "auto"))
-    server, policy = simulation.server, simulation.recommend().policy
+    server = simulation.server
+    policy = simulation.plan().policy
     found = pessimistic_values(server.table, policy, False, delta, world.states)
     (H, S), A = policy.shape, world.actions
     V = np.zeros((H + 1, S))
@@ -283,7 +480,7 @@ def test_the_command_line_takes_an_incumbent_and_prints_certificates(tmp_path: P
     assert "exploring cost" in done.output
     done = call("run", *grid, "--episodes", 100, "--incumbent", "operator:add")
     assert done.exit_code == 2
-    assert "the incumbent takes actions from" in done.output
+    assert "the incumbent takes actions that do not exist" in done.output
 
 
 def test_the_page_shows_what_is_played_and_what_was_certified() -> None:
@@ -304,7 +501,8 @@ def test_the_page_shows_what_is_played_and_what_was_certified() -> None:
 
 def test_an_owner_whose_rewards_leave_their_range_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
     """After 30 episodes twice what was said is paid; with honest environments the run goes on from its checkpoint."""
-    policy, episodes = gridworld(agents=2).common.solve().policy, 0
+    policy = gridworld(agents=2).common.solve().policy
+    episodes = 0
 
     class Liar(gymnasium.RewardWrapper[Any, Any]):
         def reset(self, **options: Any) -> Any:
@@ -333,11 +531,13 @@ def test_a_stated_range_of_returns_lets_explore_sooner_and_an_episode_outside_is
     """
     rng, (S, A, H) = np.random.default_rng(4), (4, 2, 5)
     rewards = 0.4 + 0.2 * rng.random((S, A))
-    kernel, V = rng.dirichlet(np.full(S, 0.5), (S, A)), np.zeros(S)
+    kernel = rng.dirichlet(np.full(S, 0.5), (S, A))
+    V = np.zeros(S)
     world = Federation.from_mdps([MDP(kernel, rewards, 0, H)] * AGENTS)
     for _ in range(H):
         V = (rewards + kernel @ V).mean(axis=1)
-    both, worth = np.ones((S, A), dtype=np.bool_), float(V[0])
+    both = np.ones((S, A), dtype=np.bool_)
+    worth = float(V[0])
     interval = evaluate(both, world, 3, seed=1, return_range=(2.0, 3.0))
     assert interval.lower <= worth <= interval.upper
     assert interval.upper - interval.lower < 0.5 * np.diff(evaluate(both, world, 3, seed=1)[:2])[0]
@@ -370,51 +570,119 @@ def test_a_stated_range_of_returns_lets_explore_sooner_and_an_episode_outside_is
     ):
         with pytest.raises(InputError, match=reason):
             run(FedKLUCBVI(), world, 10, return_range=ends, **options)
-    with pytest.raises(InputError, match="some of them empty"):
+    with pytest.raises(InputError, match="the incumbent has no action for some state: step 0, state 0"):
         run(FedKLUCBVI(), world, 10, incumbent=np.zeros((S, A), dtype=np.bool_), progress=False)
 
 
-def test_probabilities_are_played_in_120ths_and_a_function_may_give_them(tmp_path: Path) -> None:
-    """What is played has a value by hand. Hypothesis: returns have that mean; z-tests, false alarm 1 in 1000 each."""
+RULE: FloatArray = np.array([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7], [1 / 3, 1 / 3, 1 / 3], [0.001, 0.0, 0.999]])
+"""Probabilities of three actions in four states."""
+DRAWING: dict[str, Any] = {"loss": 0.1, "return_range": (0, 5), "progress": False}
+
+
+def world_of_the_rule() -> tuple[Federation, float]:
+    """A problem with the sizes of the rule, and what the rule is worth there, by its Bellman equations."""
     rng, (S, A, H) = np.random.default_rng(8), (4, 3, 5)
-    rewards, kernel = rng.random((S, A)), rng.dirichlet(np.full(S, 0.5), (S, A))
-    world = Federation.from_mdps([MDP(kernel, rewards, 0, H)] * AGENTS)
-    rule = np.array([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7], [1 / 3, 1 / 3, 1 / 3], [0.001, 0.0, 0.999]])
-    played = np.array([[60, 60, 0], [12, 24, 84], [40, 40, 40], [0, 0, 120]]) / 120
+    rewards = rng.random((S, A))
+    kernel = rng.dirichlet(np.full(S, 0.5), (S, A))
     V = np.zeros(S)
     for _ in range(H):
-        V = (played * (rewards + kernel @ V)).sum(axis=1)
-    many = evaluate(rule, world, 5000, seed=1)
-    assert abs(many.mean - V[0]) < 3.29 * 0.5 * H / np.sqrt(5000 * AGENTS)
-    options: dict[str, Any] = {"loss": 0.1, "return_range": (0, 5), "progress": False}
-    result = run(FedKLUCBVI(), world, 300, incumbent=rule, checkpoint=tmp_path / "kept", **options)
+        V = (RULE * (rewards + kernel @ V)).sum(axis=1)
+    return Federation.from_mdps([MDP(kernel, rewards, 0, H)] * AGENTS), float(V[0])
+
+
+def test_returns_of_a_rule_that_draws_have_its_exact_mean() -> None:
+    """H0: returns have the mean of the Bellman equations; z-test, false alarm 1 in 1000."""
+    world, exact = world_of_the_rule()
+    assert abs(evaluate(RULE, world, 5000, seed=1).mean - exact) < 3.29 * 0.5 * 5 / np.sqrt(5000 * AGENTS)
+
+
+def test_an_incumbent_that_draws_is_played_with_its_exact_value(tmp_path: Path) -> None:
+    world, exact = world_of_the_rule()
+    result = run(FedKLUCBVI(), world, 300, incumbent=RULE, checkpoint=tmp_path / "kept", **DRAWING)
     incumbent = (result.records["playing"] == INCUMBENT)[: result.certificates[0].rounds]  # then another is promoted
-    values = result.records["value"][: len(incumbent)]
-    assert values[incumbent] == pytest.approx(V[0], abs=1e-12)
+    assert result.records["value"][: len(incumbent)][incumbent] == pytest.approx(exact, abs=1e-12)
     assert 0 < incumbent.sum() < len(incumbent)
-    by_row = run(FedKLUCBVI(), world, 300, incumbent=lambda step, state: rule[state], **options)
-    assert np.array_equal(by_row.records["reward"], result.records["reward"])
-    assert resume(tmp_path / "kept", episodes=400, progress=False).episodes_played == 400
-    live, grid = live_grid(), gridworld(agents=2)
+
+
+def test_a_function_may_give_the_probabilities_of_an_incumbent() -> None:
+    world, _ = world_of_the_rule()
+    by_row = run(FedKLUCBVI(), world, 300, incumbent=lambda step, state: RULE[state], **DRAWING)
+    by_table = run(FedKLUCBVI(), world, 300, incumbent=RULE, **DRAWING)
+    assert np.array_equal(by_row.records["reward"], by_table.records["reward"])
+
+
+def test_a_run_with_an_incumbent_that_draws_is_resumed_bit_for_bit(tmp_path: Path) -> None:
+    world, _ = world_of_the_rule()
+    whole = run(FedKLUCBVI(), world, 300, incumbent=RULE, **DRAWING)
+    with pytest.raises(Interrupted):
+        run(
+            FedKLUCBVI(),
+            world,
+            300,
+            incumbent=RULE,
+            checkpoint=tmp_path / "kept",
+            checkpoint_every=3,
+            on_round=interrupt_after(episodes=20),
+            **DRAWING,
+        )
+    assert resume(tmp_path / "kept", progress=False).same_outcome(whole)
+
+
+def test_a_run_that_plays_nothing_but_a_rule_that_draws_recommends_it(tmp_path: Path) -> None:
+    world, exact = world_of_the_rule()
+    result = run(FedKLUCBVI(), world, 50, incumbent=RULE, **{**DRAWING, "loss": 0})
+    assert np.array_equal(result.policy, np.broadcast_to(RULE, (5, 4, 3)))
+    assert result.value == pytest.approx(exact, abs=1e-12)
+    result.export_policy(tmp_path / "policy.json")
+    policy = load_policy(tmp_path / "policy.json")
+    assert policy.form == "probabilities"
+    assert policy.guarantee is not None
+    assert policy.guarantee.at_least == result.certificates[-1].at_least
+
+
+def test_a_uniform_table_is_worth_what_the_set_of_all_actions_is() -> None:
+    world, _ = world_of_the_rule()
+    uniform = np.full((4, 3), 1 / 3)
+    everything = np.ones((4, 3), dtype=np.bool_)
+    means = [evaluate(policy, world, 500, seed=1).mean for policy in (uniform, everything)]
+    assert means[0] == means[1]
+
+
+def test_a_live_environment_plays_a_rule_that_draws() -> None:
+    """H0: its returns have the rule's exact mean; z-test, false alarm 1 in 1000."""
+    live = live_grid()
+    grid = gridworld(agents=2)
     chances = np.tile([0.1, 0.2, 0.3, 0.4], (grid.states, 1))
     exact = float(grid.common.initial @ grid.common.evaluate(np.broadcast_to(chances, (10, *chances.shape)))[0])
     seen = evaluate(chances, live, 2000, seed=3)
     assert abs(seen.mean - exact) < 3.29 * 0.5 * 10 / np.sqrt(4000)
-    for wrong in (rule - 0.01, np.broadcast_to(rule[:, :2], (H, S, 2)), np.full((H, S, A), np.nan)):
-        with pytest.raises(InputError, match=r"probabilities of shape|one action for each step"):
-            run(FedKLUCBVI(), world, 10, incumbent=wrong, **options)
-    with pytest.raises(InputError, match="read as actions and as probabilities; give actions as integers"):
-        evaluate(np.tile([0.0, 1.0, 0.0, 0.0], (H, 1)), world, 10)
-    for weights in (-played[None], 2 * played[None]):
-        with pytest.raises(InputError, match="below 0, or more than 120 together"):
-            check_actions("the policy", np.asarray(120 * weights, dtype=np.int64), A)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (RULE - 0.01, "probability of -0.01"),
+        (RULE * 0.9, "add up to 0.9, not to 1"),
+        (np.broadcast_to(RULE[:, :2], (5, 4, 2)), r"shape \(H, S, A\) = \(5, 4, 3\), got \(5, 4, 2\)"),
+        (np.full((5, 4, 3), np.nan), "probability of nan"),
+        (np.tile([0.0, 1.0, 0.0, 0.0], (5, 1)), "Give actions as integers"),
+        (lambda step, state: [0.5, 0.6, 0.0], "add up to 1.1"),
+    ],
+)
+def test_an_incumbent_that_is_no_policy_is_refused(wrong: Any, says: str) -> None:
+    world, _ = world_of_the_rule()
+    with pytest.raises(InputError, match=says):
+        run(FedKLUCBVI(), world, 10, incumbent=wrong, **DRAWING)
 
 
 def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() -> None:
     """Thin counts: 480 pairs, 300 episodes. The model is refuted, and its plan is then not the one recommended."""
-    S, A, H = 60, 8, 12
+    S = 60
+    A = 8
+    H = 12
     rng = np.random.default_rng(0)
-    kernel, rewards = rng.dirichlet(np.full(S, 0.05), (S, A)), (rng.random((S, A)) < 0.03) * 1.0
+    kernel = rng.dirichlet(np.full(S, 0.05), (S, A))
+    rewards = (rng.random((S, A)) < 0.03) * 1.0
     world = Federation.from_mdps([MDP(kernel, rewards, np.full(S, 1 / S), H)] * AGENTS)
     best = world.common.solve().policy
     rng = np.random.default_rng(0)
@@ -422,7 +690,8 @@ def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() ->
     simulation, assurance = begun(world, rule, 0.3, FedKLUCBVI(stationary=True), 300, 0, "auto")
     assert finished(simulation).assurance is assurance
     assert assurance.thin
-    result, trusting = simulation.result(), simulation.algorithm.new_planner(simulation.setting, simulation.server)
+    result = simulation.result()
+    trusting = simulation.algorithm.new_planner(simulation.setting, simulation.server)
     assert result.certificates
     assert trusting is not None
     assert result.estimated_value - result.value < simulation.initial_value(trusting.V) - value(
@@ -436,7 +705,8 @@ def test_the_incumbent_is_played_as_often_as_the_candidate_it_is_compared_with()
     simulation, assurance = begun(world, incumbent_of(world, 1), 0.3, FedKLUCBVI(), EPISODES, 0, "auto")
     verified = 0
     while not simulation.done:
-        incumbent, candidate = assurance.incumbent, assurance.candidate
+        incumbent = assurance.incumbent
+        candidate = assurance.candidate
         simulation.advance()
         if simulation.rows[-1].playing == VERIFYING:
             assert incumbent is not None
@@ -445,3 +715,59 @@ def test_the_incumbent_is_played_as_often_as_the_candidate_it_is_compared_with()
             before = assurance.interval(candidate).episodes - simulation.rows[-1].agent_episodes
             assert assurance.interval(incumbent).episodes >= before
     assert verified > 0
+
+
+@pytest.mark.parametrize(("incumbent", "until_gap"), [(True, False), (False, True), (True, True)])
+def test_delta_is_split_over_everything_that_is_promised(incumbent: bool, until_gap: bool) -> None:
+    parts = DeltaParts.of(0.05, incumbent=incumbent, until_gap=until_gap)
+    intervals = sum(parts.interval(number) for number in range(1, 100_000))
+    assert parts.optimism + parts.lower + parts.upper == pytest.approx(0.05)
+    assert 0.5 * intervals == pytest.approx(parts.lower, rel=1e-4)
+    assert parts.upper in (0.0, pytest.approx(parts.lower))
+
+
+def test_a_run_with_both_promises_gives_intervals_half_of_delta() -> None:
+    world = problem(1)
+    promises = Promises.of(incumbent_of(world, 1), 0.05, 0.2, (world.horizon, world.states, world.actions))
+    simulation = Simulation(FedKLUCBVI(), world, 100, 0, promises=promises)
+    assert isinstance(simulation.algorithm, FedKLUCBVI)
+    assert simulation.algorithm.delta == 0.025
+    assurance = simulation.assurance
+    assert assurance is not None
+    assert assurance.incumbent is not None
+    assert assurance.interval(assurance.incumbent).delta == pytest.approx(0.025 / 2)
+
+
+def test_a_certificate_lists_what_it_assumes_as_sentences(tmp_path: Path) -> None:
+    world = problem(5)
+    result = run(FedKLUCBVI(stationary=True), world, 4000, until_gap=0.8, return_range=(0, 5), progress=False)
+    certificate = result.certificate
+    assert certificate is not None
+    expected = (
+        "Episodes are drawn alike",
+        "Values are means over the agents",
+        "Every episode pays between 0 and 5",
+        "Everything that the run promises fails with probability at most 0.05 in all: 0.025 for the optimistic "
+        "value, 0.025 for the lower ends",
+        "The state holds everything",
+        "Transitions and rewards are the same at every step",
+        "Rewards are deterministic",
+        "The law of the first state is that of the problem's table",
+        "All agents have the same transitions and rewards",
+        "The bound by the counts alone",
+    )
+    assert len(certificate.assumed) == len(expected)
+    for sentence, begins in zip(certificate.assumed, expected, strict=True):
+        assert sentence.startswith(begins)
+        assert sentence.endswith(".")
+    result.export_policy(tmp_path / "policy.json")
+    assert load_policy(tmp_path / "policy.json").guarantee == certificate
+
+
+def test_a_certificate_of_live_agents_names_what_nobody_knows() -> None:
+    live = live_grid(1)
+    result = run(FedKLUCBVI(stationary=True), live, 40, until_gap=9.9, progress=False)
+    assert result.certificate is not None
+    assumed = " ".join(result.certificate.assumed)
+    assert "The law of the first state is estimated from this run's episodes" in assumed
+    assert "Every step pays between 0 and 1 (the range of rewards)." in assumed

@@ -20,7 +20,10 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import ByzanUCBVI, Federation, FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run
+from fed_ucbvi.algorithms.base import Budgets, Counting, Setting
 from fed_ucbvi.engine.drivers import cuda as driver
+from fed_ucbvi.engine.drivers.base import Fleet, collect
+from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 
 vars(np).setdefault("row_stack", np.vstack)  # NumPy 2.5 has none, and numba-cuda 0.30 looks for it
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
@@ -88,6 +91,24 @@ def test_records_policies_and_values_are_those_of_the_episodes_driver(case: str)
     gpu, cpu = (run(algorithm, federation, episodes, seed=3, driver=name) for name in ("cuda", "episodes"))
     assert same_but_for_the_driver(gpu, cpu)
     assert gpu.records["length"].max() > 1  # somebody went past the earliest ask, or might have
+
+
+@on_gpu
+@pytest.mark.parametrize("counting", [Counting.PAIRS, Counting.STATIONARY])
+def test_a_policy_of_probabilities_is_drawn_as_by_the_episodes_driver(counting: Counting) -> None:
+    federation = line(3, 0.2)
+    chances = np.random.default_rng(6).dirichlet(np.full(federation.actions, 0.5), (3, federation.states))
+    chances[0, 1] = np.eye(federation.actions)[2]
+    shape = (1, *counting.shape(3, federation.states, federation.actions))
+    budgets = Budgets(np.full(shape, 10**6, dtype=np.int64), np.ones(shape[1:], dtype=np.int8))
+    setting = Setting.of(federation, 10, 1, random_rewards=False)
+    rule = FedKLUCBVI(stationary=counting is Counting.STATIONARY).synchronisation_rule(setting)
+    assert rule is not None
+    gpu = driver.CudaDriver(Fleet.of(federation, 1, counting=counting, pooled=True), rule, 3)
+    cpu = EpisodesDriver(Fleet.of(federation, 1, counting=counting, pooled=True))
+    ends = [collect(one, chances, budgets, 5, 4) for one in (gpu, cpu)]
+    assert ends[0] == ends[1]
+    assert np.array_equal(gpu.transitions, cpu.transitions)
 
 
 @on_gpu

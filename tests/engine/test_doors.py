@@ -14,7 +14,6 @@ from fed_ucbvi import (
     FedUCBVI,
     InputError,
     Sweep,
-    alone_or_together,
     best_common_policy,
     choose_parameters,
     gridworld,
@@ -52,9 +51,8 @@ def test_a_federation_is_one_or_a_name_or_mdps() -> None:
         run(FedUCBVI(), gridworld(), 5, progress=False)
     )
     assert run(FedUCBVI(), MDPS[0], 50, progress=False).about.agents == 1
-    assert alone_or_together("fed-kl-ucbvi", MDPS, 100).run.about.agents == 3
     assert price_of_sharing(MDPS) == price_of_sharing(SMALL)
-    assert best_common_policy("gridworld").value == gridworld().common_optimum.value
+    assert best_common_policy("gridworld").value == best_common_policy(gridworld()).value
     assert inspect_federation(MDPS).federation.agents == 3
     assert plan("gridworld", episodes=100) == plan(gridworld(), episodes=100)
     assert plan(SMALL, episodes=9) == plan(states=3, actions=2, horizon=3, agents=3, episodes=9)
@@ -77,7 +75,6 @@ def test_a_sweep_takes_algorithms_as_values_and_classes() -> None:
         lambda given: inspect_federation(given),
         lambda given: price_of_sharing(given),
         lambda given: best_common_policy(given),
-        lambda given: alone_or_together(FedUCBVI(), given, 5),
         lambda given: plan(given, episodes=5),
         lambda given: choose_parameters(given),
     ],

@@ -19,14 +19,23 @@ import pytest
 from scipy import stats
 
 from fed_ucbvi import MDP, Federation, InputError, gridworld, synthetic
-from fed_ucbvi.algorithms.base import Budgets, Counting, as_sets
+from fed_ucbvi.algorithms.base import Budgets, Counting
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers import auto, episodes, make_driver
 from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, collect
 from fed_ucbvi.engine.drivers.counts import CountsDriver
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
+from fed_ucbvi.problem.policies import by_action
 from matrices import first_of, in_turn
-from problems import budgets_of, random_dense_kernel, random_federation, random_play, random_rows, random_sets
+from problems import (
+    budgets_of,
+    random_dense_kernel,
+    random_federation,
+    random_play,
+    random_probabilities,
+    random_rows,
+    random_sets,
+)
 
 ALARM = 4e-6
 ROUNDS = 5_000
@@ -92,12 +101,13 @@ class Situation(NamedTuple):
     def paths(self, i: int) -> dict[Counts, float]:
         """The law of the counts of one episode of agent i: all its trajectories, one by one."""
         H, S, A = self.sizes
-        sets = as_sets(self.policy, A)
+        sets = by_action(self.policy, A)
+        chances = sets / sets.sum(axis=2, keepdims=True)
         law: dict[Counts, float] = {}
         for states in itertools.product(range(S), repeat=H + 1):
             for actions in itertools.product(*(np.flatnonzero(sets[h, states[h]]).tolist() for h in range(H))):
                 steps = [
-                    self.row(i, h, states[h], actions[h])[states[h + 1]] / float(sets[h, states[h]].sum())
+                    self.row(i, h, states[h], actions[h])[states[h + 1]] * float(chances[h, states[h], actions[h]])
                     for h in range(H)
                 ]
                 probability = float(self.initial[i, states[0]]) * math.prod(steps)
@@ -132,7 +142,8 @@ class Situation(NamedTuple):
         return [tuple(row) for row in table.tolist()]
 
     def visits_in(self, counts: Counts) -> Counts:
-        P, S = math.prod(self.cells), self.sizes[1]
+        P = math.prod(self.cells)
+        S = self.sizes[1]
         return tuple(sum(counts[j * S : (j + 1) * S]) for j in range(P)) if self.small else counts[:P]
 
     def reaches(self, i: int, counts: Counts, length: int) -> bool:
@@ -191,7 +202,8 @@ def brute_force_law(situation: Situation) -> dict[Outcome, float]:
 
 
 def play_agents_alone(situation: Situation) -> list[Played]:
-    agents, most = range(len(situation.kernels)), situation.most
+    agents = range(len(situation.kernels))
+    most = situation.most
     return [play_alone(situation.paths(i), partial(situation.reaches, i), most) for i in agents]
 
 
@@ -361,6 +373,15 @@ def with_sets(
     return Situation(kernels, random_rows(rng, (M, S)), random_sets(rng, H, S, A, ties), table, most, calm, counting)
 
 
+def with_probabilities(
+    seed: int, counting: Counting, sizes: tuple[int, int, int, int], budgets: tuple[int, ...], most: int, **more: Any
+) -> Situation:
+    """The same, with probabilities of actions in the place of sets; some are 0."""
+    _, H, S, A = sizes
+    policy = random_probabilities(np.random.default_rng([102, seed]), H, S, A)
+    return with_sets(seed, counting, sizes, budgets, most, **more)._replace(policy=policy)
+
+
 def flat(agents: int, budget: int, *, horizon: int = 2, states: int = 2) -> CountArray:
     return np.full((agents, horizon, states), budget, dtype=np.int64)
 
@@ -395,7 +416,8 @@ COMPETING: dict[str, Situation] = {
 }
 """An agent asks at the last episode of the block it was given, and another then asks earlier."""
 
-PAIRS, STATIONARY = Counting.PAIRS, Counting.STATIONARY
+PAIRS = Counting.PAIRS
+STATIONARY = Counting.STATIONARY
 TIED: dict[str, Situation] = {
     "sets of actions": with_sets(0, PAIRS, (2, 2, 2, 2), (2, 3), 6, steps=2),
     "sets of three actions": with_sets(1, PAIRS, (1, 1, 2, 3), (2, 3, 4), 10, ties=0.9),
@@ -410,6 +432,17 @@ TIED: dict[str, Situation] = {
 }
 """Sets of actions, by step and over all steps together."""
 
+DRAWN: dict[str, Situation] = {
+    "probabilities of actions": with_probabilities(40, PAIRS, (2, 2, 2, 2), (2, 3), 6, steps=2),
+    "probabilities of three actions": with_probabilities(41, PAIRS, (1, 1, 2, 3), (2, 3, 4), 10),
+    "probabilities, an agent asks early in another's search": with_probabilities(
+        42, PAIRS, (2, 1, 2, 3), (3, 5, NEVER), 8
+    ),
+    "probabilities, never asked for": with_probabilities(43, PAIRS, (2, 2, 2, 2), (NEVER,), 2),
+    "probabilities, all steps together": with_probabilities(44, STATIONARY, (2, 2, 2, 2), (3, 5), 6),
+}
+"""Probabilities of actions, by step and over all steps together."""
+
 RESTING: dict[str, Situation] = {
     "rest, one action each": situation_of(20, flat(2, 2), 8, calm=4),
     "rest, and someone asks all the same": situation_of(21, flat(2, 1, horizon=1), 14, calm=12),
@@ -421,7 +454,7 @@ RESTING: dict[str, Situation] = {
 }
 """Rounds that go on for some episodes unless someone reaches eight times its budget."""
 
-ALL_SITUATIONS = {**SITUATIONS, **COMPETING, **TIED, **RESTING}
+ALL_SITUATIONS = {**SITUATIONS, **COMPETING, **TIED, **DRAWN, **RESTING}
 
 
 @pytest.fixture
@@ -436,6 +469,7 @@ def eager_auto(monkeypatch: pytest.MonkeyPatch) -> None:
         "two agents alike",
         "asks at the last episode or is cut short",
         "sets of actions, never asked for",
+        "probabilities, never asked for",
         "all steps together, one step",
         "rest, one action each",
     ],
@@ -443,8 +477,10 @@ def eager_auto(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_playing_agents_apart_gives_the_law_of_playing_them_together(name: str) -> None:
     whole = ALL_SITUATIONS[name]
     situation = whole._replace(most=min(whole.most, 5)) if not whole.calm else whole._replace(calm=2, most=3)
-    everyone, alone = range(len(situation.kernels)), play_agents_alone(situation)
-    together, apart = brute_force_law(situation), exact_law(situation, everyone, alone)
+    everyone = range(len(situation.kernels))
+    alone = play_agents_alone(situation)
+    together = brute_force_law(situation)
+    apart = exact_law(situation, everyone, alone)
     assert together.keys() == {outcome for outcome, mass in apart.items() if mass > 0}
     assert all(apart[outcome] == pytest.approx(mass, rel=1e-9) for outcome, mass in together.items())
 
@@ -530,7 +566,8 @@ def test_competing_agents_stop_and_count_alike_under_two_drivers(driver: str, na
     samples = []
     for kind, seed in ((driver, 1), ("episodes", 2)):
         party = make_driver(kind, Fleet.of(federation, seed))
-        visits, lengths = np.zeros((4000, *party.visits.shape)), np.zeros(4000)
+        visits = np.zeros((4000, *party.visits.shape))
+        lengths = np.zeros(4000)
         for k in range(4000):
             lengths[k] = collect(party, policy, budgets_of(budgets), 1000 * k, 1000).length
             visits[k] = party.visits
@@ -579,7 +616,8 @@ def transition_rows(
 
 def pearson(rows: list[tuple[FloatArray, CountArray]]) -> tuple[float, int]:
     """The p-value of one chi-square over all rows, given their sums, and its degrees of freedom."""
-    statistic, freedom = 0.0, 0
+    statistic = 0.0
+    freedom = 0
     for law, found in rows:
         possible = law > 0
         assert not found[~possible].any()
@@ -636,9 +674,12 @@ def test_counts_are_conserved(driver: str) -> None:
             policy = random_play(rng, counting, H, S, A)
             rows = M if rng.integers(2) else 1
             limits = rng.choice([2, 5, 30, 1000, NEVER], size=(rows, *shape)).astype(np.int64)
-            budgets, most = budgets_of(limits, float(rng.choice([0.0, 0.01]))), int(rng.choice([1, 2, 7, 300]))
+            budgets = budgets_of(limits, float(rng.choice([0.0, 0.01])))
+            most = int(rng.choice([1, 2, 7, 300]))
             stop = collect(party, policy, budgets, first, most)
-            visits, transitions, starts = party.visits, party.transitions, party.starts
+            visits = party.visits
+            transitions = party.transitions
+            starts = party.starts
             assert 1 <= stop.length <= most
             assert stop.requests > 0 or stop.length == most
             asking = stop.length >= budgets.min_length(first)
@@ -651,7 +692,8 @@ def test_counts_are_conserved(driver: str) -> None:
             arrived = np.zeros((M, shape[0], S), dtype=np.int64)
             for cell in np.ndindex(*shape):
                 h, s = cell[:2]
-                a, step = int(policy[h, s]) if counting is Counting.POLICY else cell[2], 0 if stationary else h
+                a = int(policy[h, s]) if counting is Counting.POLICY else cell[2]
+                step = 0 if stationary else h
                 moved = transitions[(slice(None), *cell)]
                 assert not moved[federation.probabilities[:, step, s, a] == 0].any()
                 for slot, there in enumerate(federation.successors[step, s, a].tolist()):
@@ -673,7 +715,9 @@ def test_counts_are_conserved(driver: str) -> None:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("name", ["step-dependent kernels with gaps", "sets of actions", "all steps together"])
+@pytest.mark.parametrize(
+    "name", ["step-dependent kernels with gaps", "sets of actions", "probabilities of actions", "all steps together"]
+)
 def test_a_round_is_drawn_from_seed_and_first_episode_alone(driver: str, name: str) -> None:
     situation = ALL_SITUATIONS[name]
 
@@ -746,7 +790,8 @@ def same_round(one: EpisodesDriver, other: EpisodesDriver) -> bool:
 def test_setups_end_at_the_least_length_after_it_and_not_at_all_and_never_before() -> None:
     ends: Counter[tuple[Counting, str]] = Counter()
     for setup in setups():
-        stop, calm = setup.collect(EpisodesDriver(setup.fleet())), setup.budgets.min_length(5000)
+        stop = setup.collect(EpisodesDriver(setup.fleet()))
+        calm = setup.budgets.min_length(5000)
         when = "in" if stop.length < calm else ("at" if stop.length == calm else "after")
         ends[setup.counting, when if stop.requests else "none"] += 1
     assert set(ends) == {(counting, when) for counting in Counting for when in ("at", "after", "none")}
@@ -769,7 +814,8 @@ def test_how_the_collection_is_cut_up_does_not_change_the_episodes(
     steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for setup in setups():
-        whole, pieces = EpisodesDriver(setup.fleet()), EpisodesDriver(setup.fleet())
+        whole = EpisodesDriver(setup.fleet())
+        pieces = EpisodesDriver(setup.fleet())
         stop = setup.collect(whole)
         with monkeypatch.context() as patch:
             patch.setattr(episodes, "STEPS_PER_CALL", steps)
@@ -782,7 +828,8 @@ def test_splitting_a_federation_into_fleets_does_not_change_the_episodes(cuts: t
     for setup in setups():
         whole = EpisodesDriver(setup.fleet())
         stop = setup.collect(whole)
-        alone, together = [], []
+        alone = []
+        together = []
         for begin, end in itertools.pairwise(cuts):
             part = EpisodesDriver(setup.fleet(begin, end))
             alone.append(setup.collect(part, begin, end).length)
@@ -827,16 +874,27 @@ def test_what_is_taken_back_was_never_played() -> None:
 
 @pytest.mark.parametrize("states", [4, 12])
 @pytest.mark.parametrize("counting", Counting)
-def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(counting: Counting, states: int) -> None:
+@pytest.mark.parametrize("form", ["sets", "probabilities"])
+def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(
+    counting: Counting, states: int, form: str
+) -> None:
     """By NumPy's own Philox: word (h+1) mod 4 of block (h+1) // 4; key (seed, agent), counter (episode, block).
 
-    Which action of a set is played: word h mod 4 of block h // 4, for the purpose 5.
+    Which action is drawn: word h mod 4 of block h // 4, for the purpose 5; of sets the k-th of n, of probabilities by
+    inversion.
     """
     rng = np.random.default_rng([600, states])
-    H, M, A, seed, first, most = 9, 3, 3, 2**63 + 5, 2**40, 50
+    H = 9
+    M = 3
+    A = 3
+    seed = 2**63 + 5
+    first = 2**40
+    most = 50
     stationary = counting is Counting.STATIONARY
     federation = random_federation(rng, M, states, A, H, own_starts=True, zeros=0.1, stationary=stationary)
     policy = random_play(rng, counting, H, states, A)
+    if form == "probabilities" and counting is not Counting.POLICY:
+        policy = random_probabilities(rng, H, states, A)
     shape = counting.shape(H, states, A)
     expected = np.zeros((M, *shape, federation.successors.shape[3]), dtype=np.int64)
     starts = np.zeros((M, states), dtype=np.int64)
@@ -851,10 +909,13 @@ def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(count
             step = 0 if stationary else h
             cell: tuple[int, ...]
             if counting is Counting.POLICY:
-                action, cell = int(policy[h, state]), (h, state)
+                action = int(policy[h, state])
+                cell = (h, state)
             else:
                 greedy = np.flatnonzero(policy[h, state]).tolist()
                 action = greedy[int(ties[h] * len(greedy))]
+                if form == "probabilities":
+                    action = int(np.searchsorted(np.cumsum(policy[h, state]), ties[h], side="right"))
                 cell = (step, state, action)
             row = federation.probabilities[i, step, state, action]
             slot = int(np.searchsorted(np.cumsum(row), uniforms[h + 1], side="right"))

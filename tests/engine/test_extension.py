@@ -12,11 +12,10 @@ from numpy.testing import assert_allclose
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Interrupted, reference, resume, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
-from fed_ucbvi.algorithms.base import NOT_DECLARED, Counting, Setting
+from fed_ucbvi.algorithms.base import NOT_DECLARED, Counting
 from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.engine.checkpoint import load_counts, open_checkpoint
-from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.simulation import Simulation
 from live_world import AGENTS, World
 from matrices import in_turn
@@ -26,7 +25,9 @@ from runs import finished, interrupt_after, without_cautions
 
 pytestmark = without_cautions
 
-SHORT, LONG, SEED = 60, 150, 5
+SHORT = 60
+LONG = 150
+SEED = 5
 SMALL: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
 WORLD = synthetic(agents=3, eps_p=0.1, seed=2, **SMALL)
 OWN_REWARDS = synthetic(agents=3, eps_p=0.1, eps_r=0.3, seed=2, **SMALL)
@@ -99,7 +100,8 @@ def test_an_algorithm_whose_author_has_not_said_so_does_not_go_on(tmp_path: Path
 
 def naive_of(simulation: Simulation, *earlier: CountTable) -> list[NaiveAgent]:
     """All that was counted, as one agent, told transition by transition; and the counts of an earlier run."""
-    moves, told = simulation.agents.table.dense(), []
+    moves = simulation.agents.table.dense()
+    told = []
     rewards = np.broadcast_to(simulation.federation.rewards[0], moves.shape[:3])
     for n, paid in ((moves, rewards), *((counts.dense(), counts.mean_rewards()) for counts in earlier)):
         told.append(NaiveAgent())
@@ -135,11 +137,15 @@ def test_a_grid_that_is_kept_has_room_for_all_sums_or_is_refused() -> None:
     rng = np.random.default_rng(7)
     kept = refused = wrongly = two = 0
     for _ in range(500):
-        M, H = int(rng.integers(1, 1000)), int(rng.integers(1, 100))
-        T, factor, random = int(2 ** rng.uniform(0, 30)), int(2 ** rng.uniform(0, 25)), bool(rng.integers(2))
+        M = int(rng.integers(1, 1000))
+        H = int(rng.integers(1, 100))
+        T = int(2 ** rng.uniform(0, 30))
+        factor = int(2 ** rng.uniform(0, 25))
+        random = bool(rng.integers(2))
         more = M + int(rng.integers(3))
         first = make_grid(M, M * T, H, random_rewards=random)
-        N, most = more * T * factor, H + random
+        N = more * T * factor
+        most = H + random
         squares = N * (most << first.bits) ** 2 >= 2 ** (62 + 62 - (more - 1).bit_length() - 4)
         try:
             grid = make_grid(more, N, H, random_rewards=random, kept=first.bits)
@@ -152,23 +158,10 @@ def test_a_grid_that_is_kept_has_room_for_all_sums_or_is_refused() -> None:
         assert N * most << grid.bits < largest
         assert N * (most << grid.bits) ** 2 < 2 ** (63 + grid.base)
         assert not random or N << grid.bits < 2**63
-        kept, two = kept + 1, two + (grid.words > first.words)
+        kept = kept + 1
+        two = two + (grid.words > first.words)
     assert not wrongly, "there was room"
     assert min(kept, refused, two) > 20, "the problems must reach every branch"
-
-
-def test_more_agents_need_weights_by_visits() -> None:
-    setting = Setting(3, 2, 3, 3, 100, 0.0, 1)
-    assert extended_setting(FedUCBVI(), setting, agents=5).agents == 5
-    for name in ALGORITHMS:
-        algorithm = make_algorithm(name, {})
-        if algorithm.extension.agents:
-            with pytest.raises(InputError, match="cannot be extended with more agents than planned"):
-                extended_setting(algorithm, setting, agents=5)
-    with pytest.raises(InputError, match="weights agents alike"):
-        extended_setting(FedUCBVI(aggregation="uniform"), setting, agents=5)
-    with pytest.raises(InputError, match="has gone on, with 3 agents; it cannot continue with 2"):
-        extended_setting(FedUCBVI(), setting, agents=2)
 
 
 def test_counters_of_32_bits_get_64_where_t_needs_them(tmp_path: Path) -> None:
@@ -213,8 +206,8 @@ def test_a_warm_start_plans_what_the_earlier_run_recommended(variant: str, tmp_p
     counts.save(tmp_path / "counts.npz")
     assert CountTable.load(tmp_path / "counts.npz").equals(counts)
     again = Simulation(algorithm, world, 400, 2, "episodes", counts=counts)
-    assert np.array_equal(again.recommend().policy, earlier.policy)
-    assert again.initial_value(again.recommend().V) == pytest.approx(earlier.estimated_value, rel=0, abs=1e-6)
+    assert np.array_equal(again.plan().policy, earlier.policy)
+    assert again.initial_value(again.plan().V) == pytest.approx(earlier.estimated_value, rel=0, abs=1e-6)
     warm = run(algorithm, world, 100, seed=3, warm_start=tmp_path / "counts.npz", checkpoint=tmp_path / "warm")
     assert warm.same_outcome(run(algorithm, world, 100, seed=3, warm_start=tmp_path / "earlier"))
     assert warm.about.facts["earlier_visits"] == counts.most
@@ -232,7 +225,8 @@ def test_the_first_plan_and_those_after_it_are_from_all_counts(tmp_path: Path) -
     run(algorithm, WORLD, 200, seed=1, checkpoint=tmp_path / "earlier")
     counts = load_counts(tmp_path / "earlier")
     simulation = Simulation(algorithm, WORLD, 300, 2, "episodes", counts=counts)
-    options, sizes = Options(bonus="corrected", scale=0.001), Sizes(3, 2, 3, 1, 0.05)
+    options = Options(bonus="corrected", scale=0.001)
+    sizes = Sizes(3, 2, 3, 1, 0.05)
     synchronise(naive_of(simulation, counts), sizes, options).assert_equals(simulation.server.estimates, 5e-8)
     for _ in range(3):
         simulation.advance()
@@ -270,7 +264,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     counts = counts_of(simulation)
     with pytest.raises(InputError, match=r"\(S, A, steps\) = \(3, 2, 3\), this run has \(S, A, H\) = \(4, 2, 3\)"):
         run(FedUCBVI(), synthetic(agents=2, states=4, actions=2, horizon=3), 10, warm_start=counts)
-    with pytest.raises(InputError, match="rewards are random in this run"):
+    with pytest.raises(InputError, match="rewards may be random in this run"):
         run(FedUCBVI(), WORLD.with_bernoulli_rewards(), 10, warm_start=counts)
     for name, reason in (("byzan-ucbvi", "robust means"), ("fedq-hoeffding", "no counts of transitions")):
         with pytest.raises(InputError, match=f"{name} cannot start from the counts of an earlier run: .*{reason}"):

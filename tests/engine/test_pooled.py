@@ -56,7 +56,8 @@ def random_algorithm(rng: np.random.Generator, federation: Federation) -> FedUCB
 
 
 def test_random_algorithms_are_of_all_kinds() -> None:
-    bonuses, sets = set(), set()
+    bonuses = set()
+    sets = set()
     for seed in range(60):
         federation, rng = random_world(seed)
         algorithm = random_algorithm(rng, federation)
@@ -72,7 +73,8 @@ class Shuffled:
     """A transport to parties in this process; reports come in an order that changes."""
 
     def __init__(self, parties: Sequence[Party], order: np.random.Generator) -> None:
-        self._parties, self._order = parties, order
+        self._parties = parties
+        self._order = order
 
     def ask_all(self, message: PartyMessage) -> list[Any]:
         answers = [party.answer(message) for party in self._parties]
@@ -98,7 +100,8 @@ def in_fleets(
 @given(st.integers(0, 10**6))
 def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int) -> None:
     federation, rng = random_world(seed)
-    M, T = federation.agents, int(rng.integers(1, 80))
+    M = federation.agents
+    T = int(rng.integers(1, 80))
     algorithm = random_algorithm(rng, federation)
     pooled = Simulation(algorithm, federation, T, seed, "episodes")
     by_agent = Simulation(algorithm, federation, T, seed, "episodes", apart=True)
@@ -109,7 +112,8 @@ def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int
             one.advance()
         assert same_bits(pooled.server, by_agent.server)
         assert same_bits(pooled.server, split.server)
-    mine, theirs = pooled.records(), by_agent.records()
+    mine = pooled.records()
+    theirs = by_agent.records()
     assert all(np.array_equal(mine[name], theirs[name]) for name in SAME)
     assert split.result().same_outcome(pooled.result())
     assert np.allclose(mine["regret"], theirs["regret"], rtol=1e-12, atol=1e-12)
@@ -136,7 +140,10 @@ def test_what_a_round_touched_is_listed_once_and_completely(counting: Counting) 
     rng = np.random.default_rng(5)
     for trial in range(20):
         federation, _ = random_world(trial)
-        M, H, S, A = federation.agents, federation.horizon, federation.states, federation.actions
+        M = federation.agents
+        H = federation.horizon
+        S = federation.states
+        A = federation.actions
         if counting is Counting.STATIONARY and federation.successors.shape[0] > 1:
             continue
         fleet = Fleet.of(federation, trial, pooled=True, counting=counting)
@@ -168,7 +175,8 @@ def test_counters_of_16_bits_give_the_same_run(
     algorithm: FedUCBVI | FedKLUCBVI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Budgets of which every agent has its own have as many bits."""
-    world, episodes = gridworld(agents=5), np.iinfo(np.int16).max - 1
+    world = gridworld(agents=5)
+    episodes = np.iinfo(np.int16).max - 1
     if algorithm.counting is Counting.STATIONARY:
         episodes = episodes // world.horizon
     expected = run(algorithm, world, episodes, seed=2)

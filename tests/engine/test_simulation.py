@@ -47,7 +47,8 @@ LOCAL = FedUCBVI(synchronisation="local")
 @pytest.mark.parametrize("episodes", [1, 2, 37, 3000])
 def test_a_run_plays_exactly_the_episodes_asked_for(driver: str, agents: int, episodes: int) -> None:
     result = run(LOCAL, synthetic(agents=agents, eps_p=0.1), episodes, seed=3, driver=driver)
-    starts, lengths = result.records["start"], result.records["length"]
+    starts = result.records["start"]
+    lengths = result.records["length"]
     assert result.complete
     assert result.episodes_played == episodes == lengths.sum()
     assert np.array_equal(result.records["agent_episodes"], agents * lengths)
@@ -62,13 +63,15 @@ def test_a_run_plays_exactly_the_episodes_asked_for(driver: str, agents: int, ep
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("seed", range(6))
 def test_every_visit_is_in_the_servers_books_or_in_the_last_round(driver: str, seed: int) -> None:
-    M, T = 3, 200 + seed
+    M = 3
+    T = 200 + seed
     simulation = finished(Simulation(LOCAL, synthetic(agents=M, eps_p=0.1), T, seed, driver))
     asked_at_the_end = simulation.rows[-1].requests > 0
     N = simulation.server.estimates.N
     rest = 0 if asked_at_the_end else simulation.driver.visits.sum(axis=(0, 2))
     assert (N.sum(axis=(1, 2)) + rest == M * T).all()
-    own, pool = simulation.agents.experience.visits, simulation.agents.table
+    own = simulation.agents.experience.visits
+    pool = simulation.agents.table
     assert (own.sum(axis=(2, 3)) == T).all()
     assert np.array_equal(own.sum(axis=0), pool.visits)
     assert np.array_equal(pool.transitions.sum(axis=3), pool.visits)
@@ -95,7 +98,8 @@ def test_a_request_at_the_very_last_episode_is_honoured_and_a_round_cut_short_is
     algorithm = FedUCBVI(nu=40.0)
     federation = gridworld(agents=3, eps_p=0.1)
     whole = run(algorithm, federation, 400, seed=5, driver="episodes")
-    ends, lengths = np.cumsum(whole.records["length"]), whole.records["length"]
+    ends = np.cumsum(whole.records["length"])
+    lengths = whole.records["length"]
     index = next(k for k in range(5, len(lengths)) if lengths[k] > 1)
     before, asked, cut = (
         finished(Simulation(algorithm, federation, int(episodes), 5, driver))
@@ -113,7 +117,8 @@ def test_a_request_at_the_very_last_episode_is_honoured_and_a_round_cut_short_is
 
 def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
     """Each request is checked against the visits before and during the round."""
-    algorithm, federation = FedUCBVI(nu=30.0), synthetic(agents=3, eps_p=0.1)
+    algorithm = FedUCBVI(nu=30.0)
+    federation = synthetic(agents=3, eps_p=0.1)
     simulation = Simulation(algorithm, federation, 5000, 7, "episodes")
     rules = set()
     while not simulation.done:
@@ -125,7 +130,8 @@ def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
         agent, step, state, action, rule = simulation.rows[-1][8:13]
         assert action == policy[step, state]
         seen = int(simulation.driver.visits[agent, step, state])
-        before, total = int(n[agent, step, state, action]), int(N[step, state, action])
+        before = int(n[agent, step, state, action])
+        total = int(N[step, state, action])
         if algorithm.rules[rule] == "local":
             assert total < 30
             assert before + seen >= 2 * before
@@ -179,7 +185,8 @@ def test_regret_and_reward_of_a_round_are_sums_over_what_happened(
 ) -> None:
     """V of every policy by summing over all paths, V* by trying all policies, at the starts that occurred."""
     rng = np.random.default_rng([1, own_rewards])
-    stationary, H = algorithm.counting is Counting.STATIONARY, 3 if algorithm is LOCAL else 2
+    stationary = algorithm.counting is Counting.STATIONARY
+    H = 3 if algorithm is LOCAL else 2
     federation = random_federation(rng, 2, 2, 2, H, own_rewards=own_rewards, own_starts=True, stationary=stationary)
     common = federation.common
     best = [max(brute_force_value(common, policy, 0, s) for policy in all_policies(common)) for s in range(2)]
@@ -188,7 +195,8 @@ def test_regret_and_reward_of_a_round_are_sums_over_what_happened(
         policy = simulation.server.policy.copy()
         simulation.advance()
         gaps = [best[s] - drawn_value(common, policy, s) for s in range(2)]
-        starts, visits = simulation.driver.starts, simulation.driver.visits
+        starts = simulation.driver.starts
+        visits = simulation.driver.visits
         assert (starts.sum(axis=1) == visits.reshape((2, -1)).sum(axis=1) / H).all()
         if not stationary:
             assert np.array_equal(starts, visits[:, 0].reshape((2, 2, -1)).sum(axis=2))
@@ -257,7 +265,8 @@ def test_more_visits_than_can_be_counted_exactly_are_refused() -> None:
 
 def test_progress_is_reported_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS_BETWEEN_REPORTS", 0.0)
-    reports, seen = list[RoundRecord](), list[RoundRecord]()
+    reports = list[RoundRecord]()
+    seen = list[RoundRecord]()
     run(LOCAL, gridworld(agents=2), 500, seed=1, progress=reports.append, on_round=seen.append)
     assert len(seen) > 1
     assert repr(reports) == repr(seen), "of every round"
@@ -289,7 +298,8 @@ def test_an_interrupt_in_the_middle_of_a_round_leaves_the_rounds_before_it(
     rounds: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     simulation = Simulation(LOCAL, gridworld(agents=3), 3000, 2, "episodes")
-    extend, calls = simulation.driver.extend, itertools.count()
+    extend = simulation.driver.extend
+    calls = itertools.count()
 
     def interrupted(*arguments: object) -> tuple[int, bool]:
         if next(calls) == rounds:
@@ -309,13 +319,16 @@ def test_an_interrupt_in_the_middle_of_a_round_leaves_the_rounds_before_it(
 # ---------------------------------------------------------------------------------------- callbacks after every round
 
 
-ALGORITHM, WORLD, EPISODES = FedUCBVI(nu=100), synthetic(agents=3), 200
+ALGORITHM = FedUCBVI(nu=100)
+WORLD = synthetic(agents=3)
+EPISODES = 200
 
 
 def test_there_is_one_record_a_round_and_they_add_up_to_the_runs_own() -> None:
     seen: list[RoundRecord] = []
     result = run(ALGORITHM, WORLD, EPISODES, on_round=seen.append)
-    records, told = result.records, result.recommendations
+    records = result.records
+    told = result.recommendations
     assert [one.round for one in seen] == list(range(1, len(records["start"]) + 1))
     assert [one.episodes for one in seen] == (records["start"] + records["length"]).tolist()
     for name, column in {"length": "length", "requests": "requests", "state": "state", "action": "action"}.items():
@@ -352,7 +365,8 @@ def test_a_run_that_is_resumed_goes_on_with_the_totals_it_had(tmp_path: Path) ->
 def test_a_subscriber_is_given_every_policy_that_is_recommended() -> None:
     class Watching(Subscriber):
         def __init__(self) -> None:
-            self.rounds, self.policies = 0, list[tuple[int, IndexArray]]()
+            self.rounds = 0
+            self.policies = list[tuple[int, IndexArray]]()
 
         def __call__(self, record: RoundRecord) -> None:
             self.rounds = record.round

@@ -63,7 +63,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(folder: Path, number: int) -> dict[int, SavedState]:
     """Write states; all of them by round."""
     folder.mkdir(exist_ok=True)
-    log, all_states = StateStore(folder, "run"), {state.round: state for state in states(number)}
+    log = StateStore(folder, "run")
+    all_states = {state.round: state for state in states(number)}
     for state in all_states.values():
         log.write(state)
     return all_states
@@ -84,7 +85,8 @@ def test_every_state_is_read_back_to_the_bit_from_pieces(tmp_path: Path) -> None
 
 
 def test_an_entry_takes_as_much_as_has_changed(tmp_path: Path) -> None:
-    log, large = StateStore(tmp_path, "run"), np.zeros(10**6)
+    log = StateStore(tmp_path, "run")
+    large = np.zeros(10**6)
     for number in range(20):
         large[number * 1000] = number
         log.write(SavedState(number, {}, {"large": large}, {"rows": [(1.0,)] * number}))
@@ -106,7 +108,8 @@ def tiny(folder: Path) -> dict[int, SavedState]:
     for first in (1, 3):
         log = StateStore(folder, "run")
         for number in range(first, first + 2):
-            array, rows = np.arange(number, number + 4), [(0.5, float(row)) for row in range(number)]
+            array = np.arange(number, number + 4)
+            rows = [(0.5, float(row)) for row in range(number)]
             kept[number] = SavedState(number, {"at": number}, {"x": array}, {"rows": rows})
             log.write(kept[number])
     return kept
@@ -115,7 +118,8 @@ def tiny(folder: Path) -> dict[int, SavedState]:
 def test_a_bit_that_is_flipped_anywhere_gives_an_earlier_state(tmp_path: Path) -> None:
     """Every byte of a log of two generations, one bit each. The older one is there if the newer is damaged."""
     kept = tiny(tmp_path)
-    bits, reached = itertools.cycle(range(8)), []
+    bits = itertools.cycle(range(8))
+    reached = []
     for file in log_files(tmp_path):
         content = bytearray(file.read_bytes())
         for position in range(len(content)):
@@ -131,7 +135,8 @@ def test_a_bit_that_is_flipped_anywhere_gives_an_earlier_state(tmp_path: Path) -
 def test_a_log_that_ends_early_goes_on_from_the_last_whole_entry(tmp_path: Path) -> None:
     """Cut at every length; also where the file is missing."""
     kept = tiny(tmp_path)
-    file, reached = log_files(tmp_path)[-1], []
+    file = log_files(tmp_path)[-1]
+    reached = []
     content = file.read_bytes()
     for length in reversed(range(len(content))):
         file.write_bytes(content[:length])
@@ -158,7 +163,8 @@ def test_what_goes_on_after_damage_is_kept_too(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_small")
 def test_an_entry_that_cannot_be_written_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full at some entries, now before and now after they are written."""
-    append_bytes, calls = state_store.append_bytes, itertools.count()
+    append_bytes = state_store.append_bytes
+    calls = itertools.count()
 
     def full(*arguments: Any, **options: Any) -> int:
         call = next(calls)
@@ -168,7 +174,9 @@ def test_an_entry_that_cannot_be_written_leaves_no_trace(tmp_path: Path, monkeyp
         return size if call % 2 else append_bytes(*arguments, **options)
 
     monkeypatch.setattr(state_store, "append_bytes", full)
-    log, failed, kept = StateStore(tmp_path, "run", durable=True), 0, {}
+    log = StateStore(tmp_path, "run", durable=True)
+    failed = 0
+    kept = {}
     for state in states(30):
         kept[state.round] = state
         while log.last != state.round:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fed_ucbvi import FedKLUCBVI, InputError
+from fed_ucbvi import FedKLUCBVI, InputError, LiveFederation, run
 from fed_ucbvi.environments.bin_making import given_bins, learn_bins, make_finite, quantile_edges
 from fed_ucbvi.environments.bins import Bins, Edges, Levels, Whole
 from fed_ucbvi.environments.finite_spaces import dimensions_of, numbers_in
@@ -33,7 +33,9 @@ class Playing(gymnasium.Env[Any, Any]):
     """Shows elements of a space, pays the sum of what was done, and remembers the actions."""
 
     def __init__(self, seen: spaces.Space[Any], done: spaces.Space[Any], ends: int = 10**9) -> None:
-        self.observation_space, self.action_space, self._ends = seen, done, ends
+        self.observation_space = seen
+        self.action_space = done
+        self._ends = ends
         self.actions: list[Any] = []
         self._step = 0
 
@@ -65,7 +67,8 @@ def test_all_kinds_of_spaces_become_discrete_and_every_state_and_action_has_one_
     env = Playing(EVERYTHING, EVERYTHING)
     bins = given_bins(env, {"x.0": 2, "x.1": [-0.5, 0.5]}, {"x.0": 3, "x.1": [-1.0, 0.25]}, horizon=5)
     finite = make_finite(env, bins)
-    S, A = 3 * 4 * 8 * 2 * 3, 3 * 4 * 8 * 3 * 2
+    S = 3 * 4 * 8 * 2 * 3
+    A = 3 * 4 * 8 * 3 * 2
     assert (finite.observation_space, finite.action_space) == (spaces.Discrete(S), spaces.Discrete(A))
     finite.reset(seed=0)
     states = {finite.step(action)[0] for action in range(A)}
@@ -118,7 +121,33 @@ def test_the_range_of_rewards_is_observed_and_what_is_outside_is_clipped(caplog:
     low, high = bins.reward_range or (0.0, 0.0)
     assert (set(paid), finite.clipped) == ({low, 10.0, high}, 10)
     assert len(caplog.records) == 2  # the first and the tenth
-    assert learn_bins(env, reward_range=(0, 20), horizon=40).reward_range is None
+
+
+def test_bins_keep_the_range_of_rewards_that_was_given(tmp_path: Path) -> None:
+    env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
+    bins = learn_bins(env, reward_range=(0, 20), horizon=40)
+    assert (bins.reward_range, bins.clips) == ((0.0, 20.0), False)
+    bins.save(tmp_path / "bins.json")
+    assert Bins.load(tmp_path / "bins.json") == bins
+
+
+def test_a_reward_outside_a_range_that_was_given_is_not_clipped() -> None:
+    env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
+    finite = make_finite(env, learn_bins(env, actions_per_dimension=3, reward_range=(9.5, 10.5), horizon=40))
+    finite.reset(seed=0)
+    paid = [finite.step(place)[1] for place in (0, 1, 2)]
+    assert max(abs(reward - 10.0) for reward in paid) > 0.5
+    assert finite.clipped == 0
+
+
+def test_a_run_takes_the_range_of_rewards_from_the_bins() -> None:
+    def make(agent: int) -> gymnasium.Env[Any, Any]:
+        return Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
+
+    bins = learn_bins(make(0), actions_per_dimension=3, reward_range=(0, 20), horizon=4)
+    fleet = LiveFederation(lambda agent: make_finite(make(agent), bins), 1, bins.horizon, bins.reward_range)
+    result = run(FedKLUCBVI(), fleet, 20, progress=False)
+    assert 36.0 < result.average_reward < 44.0  # four steps of 9 to 11
 
 
 def test_an_episode_that_terminates_brings_0_into_the_range() -> None:

@@ -61,7 +61,8 @@ def test_the_reference_agents_fulfil_assumption_1_with_the_eps_p_they_were_made_
     for path in sorted(REFERENCE.glob("*.npz")):
         with np.load(path, allow_pickle=False) as stored:
             meta = json.loads(str(stored["meta"]))
-            kernels, rewards = stored["agent_P"], stored["agent_r"]
+            kernels = stored["agent_P"]
+            rewards = stored["agent_r"]
         mdps = [MDP(P, r, 0, meta["H"]) for P, r in zip(kernels, rewards, strict=True)]
         assert 0 < Federation.from_mdps(mdps).eps_p <= meta["eps"] + 1e-12
 
@@ -74,7 +75,8 @@ def test_moves_keep_to_the_square_and_its_neighbours(rows: int, columns: int, se
     world = gridworld(agents=2, eps_p=0.5, seed=3, rows=rows, columns=columns, walls=walls, success=success)
     free = [cell for cell in cells if cell not in walls]
     assert world.states == len(free)
-    common, own = world.common.kernel.dense()[0], dense_agents(world)[:, 0]
+    common = world.common.kernel.dense()[0]
+    own = dense_agents(world)[:, 0]
     for s, (r, c) in enumerate(free):
         near = {free.index(x) for x in free if abs(x[0] - r) + abs(x[1] - c) == 1}
         for a, (dr, dc) in enumerate([(0, -1), (0, 1), (1, 0), (-1, 0)]):

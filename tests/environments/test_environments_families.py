@@ -50,7 +50,8 @@ def test_without_spread_and_eps_p_all_agents_are_the_common_mdp(name: str) -> No
 @pytest.mark.parametrize("spread", [0.05, 0.5, 3.0, 10.0])
 def test_a_spread_keeps_supports_and_bounds_eps_p(name: str, spread: float) -> None:
     federation = small(name, agents=4, spread=spread, seed=2)
-    published, kernels = small(name, agents=1, seed=2).common.kernel.dense(), dense_agents(federation)
+    published = small(name, agents=1, seed=2).common.kernel.dense()
+    kernels = dense_agents(federation)
     for kernel in kernels:
         np.testing.assert_array_equal(kernel > 0, published > 0)
         np.testing.assert_allclose(kernel.sum(axis=-1), 1.0, rtol=0, atol=1e-12)
@@ -126,7 +127,8 @@ def test_log_odds_of_the_natural_parameter_are_displaced_uniformly(name: str) ->
 @pytest.mark.parametrize("name", ["chain", "deep_sea", "n_room", "two_state_chain", "windy_cliff", "hard_instance"])
 def test_eps_p_is_the_range_of_the_one_probability_that_varies(name: str) -> None:
     """In the hard instance that is 1/2 and the gap, and its optimum is known."""
-    federation, hard = small(name, agents=9, spread=0.7, seed=4), name == "hard_instance"
+    federation = small(name, agents=9, spread=0.7, seed=4)
+    hard = name == "hard_instance"
     drawn = [PARAMETERS[name][1](P) / (2 if hard else 1) for P in dense_agents(federation)]
     assert federation.eps_p == pytest.approx(max(drawn) - min(drawn), abs=1e-12)
     for i, gap in enumerate(drawn if hard else ()):
@@ -158,7 +160,8 @@ def test_an_individual_kernel_of_n_room_moves_to_the_free_neighbours_and_ends_at
     federation = small("n_room", agents=3, eps_p=0.5, seed=6)
     layout: Any = federation.layout
     cells = layout["cells"]
-    goal, end = cells.index([1, 7]), len(cells)
+    goal = cells.index([1, 7])
+    end = len(cells)
     for kernel, individual in zip(dense_agents(federation)[:, 0], individual_kernels(federation)[:, 0], strict=True):
         for s, (r, c) in enumerate(cells):
             near = {t for t, (x, y) in enumerate(cells) if abs(x - r) + abs(y - c) == 1}

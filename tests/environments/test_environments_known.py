@@ -53,7 +53,8 @@ def check_tables(federation: Federation, P: FloatArray, R: FloatArray, start: Fl
 @pytest.mark.parametrize("S", [3, 6, 9])
 @pytest.mark.parametrize("variant", ["tabularl", "strehl-littman"])
 def test_riverswim_is_its_definition(S: int, variant: Any) -> None:
-    P, R = np.zeros((S, 2, S)), np.zeros((S, 2))
+    P = np.zeros((S, 2, S))
+    R = np.zeros((S, 2))
     for s in range(S):
         P[s, 0, max(0, s - 1)] = 1.0
     if variant == "tabularl":
@@ -87,7 +88,8 @@ def test_the_default_chain_is_the_one_that_rlberry_scool_prints() -> None:
 
 @pytest.mark.parametrize(("L", "fail"), [(2, 0.3), (3, 0.0), (7, 0.25)])
 def test_a_chain_of_any_length_moves_as_intended_or_the_other_way(L: int, fail: float) -> None:
-    P, R = np.zeros((L, 2, L)), np.zeros((L, 2))
+    P = np.zeros((L, 2, L))
+    R = np.zeros((L, 2))
     for s in range(L):
         sides = max(s - 1, 0), min(s + 1, L - 1)
         for a in (0, 1):
@@ -101,7 +103,8 @@ def test_a_chain_of_any_length_moves_as_intended_or_the_other_way(L: int, fail: 
 
 @pytest.mark.parametrize("N", [2, 5, 12])
 def test_the_stochastic_chain_of_tabularl_is_its_definition(N: int) -> None:
-    P, R = np.zeros((N, 2, N)), np.zeros((N, 2))
+    P = np.zeros((N, 2, N))
+    R = np.zeros((N, 2))
     for s in range(N):
         P[s, 0, max(0, s - 1)] = 1.0
         P[s, 1, min(N - 1, s + 1)] = 1 - 1 / N
@@ -134,7 +137,8 @@ def dive(N: int, row: int, column: int, right: bool, slip: float) -> tuple[dict[
 @pytest.mark.parametrize("action_map", [False, True])
 def test_deep_sea_is_its_definition(N: int, stochastic: bool, action_map: bool) -> None:
     sea = deep_sea(agents=2, seed=5, size=N, stochastic=stochastic, action_map=action_map)
-    P, R = sea.common.kernel.dense(), sea.common.rewards
+    P = sea.common.kernel.dense()
+    R = sea.common.rewards
     offset = float(str(sea.description["reward_offset"]))
     assert (sea.states, sea.actions, sea.horizon) == (N * N, 2, N)
     rightward = []
@@ -169,14 +173,16 @@ def test_the_optimum_of_deep_sea_is_that_of_the_straight_course(N: int) -> None:
     sure = deep_sea(agents=1, size=N)
     assert value(sure.common) == pytest.approx(1.0, abs=1e-14)
     assert value(sure.common) + N * float(str(sure.description["reward_offset"])) == pytest.approx(0.99, abs=1e-14)
-    q, cost = 1 - 1 / N, 0.01 / N
+    q = 1 - 1 / N
+    cost = 0.01 / N
     expected = q ** (N - 1) + sum(q**k * (1 / N) * cost * (N - 1 - k) for k in range(N - 1))
     assert value(deep_sea(agents=1, size=N, stochastic=True).common) == pytest.approx(expected, abs=1e-14)
 
 
 # SixArms ---------------------------------------------------------------------------------------------------------
 def test_six_arms_is_its_definition() -> None:
-    P, R = np.zeros((7, 6, 7)), np.zeros((7, 6))
+    P = np.zeros((7, 6, 7))
+    R = np.zeros((7, 6))
     for a, p in enumerate((1.0, 0.15, 0.10, 0.05, 0.03, 0.01)):
         P[0, a, a + 1] = p
         P[0, a, 0] += 1 - p
@@ -213,8 +219,11 @@ def test_n_room_is_the_plan_of_seven_rooms() -> None:
     assert (rooms.layout["rows"], rooms.layout["columns"]) == (len(plan), len(plan[0]))
     end = len(cells)
     where = {plan[r][c]: s for s, (r, c) in enumerate(cells) if plan[r][c] != "."}
-    P, R = np.zeros((end + 1, 4, end + 1)), np.zeros((end + 1, 4))
-    R[where["f"]], R[where["s"]], R[where["g"]] = 0.1, 0.01, 1.0
+    P = np.zeros((end + 1, 4, end + 1))
+    R = np.zeros((end + 1, 4))
+    R[where["f"]] = 0.1
+    R[where["s"]] = 0.01
+    R[where["g"]] = 1.0
     for s, (r, c) in enumerate(cells):
         near = {a: cells.index((r + dr, c + dc)) for a, (dr, dc) in MOVES.items() if (r + dr, c + dc) in cells}
         for a in MOVES:
@@ -253,7 +262,9 @@ def test_the_hard_instance_is_its_definition(A: int, d: int, H: int, waiting: in
     last = H // 3 if waiting is None else waiting
     best = hard.description["best"]
     assert isinstance(best, list)
-    step, leaf, action = best[0] + 1, best[1], best[2]
+    step = best[0] + 1
+    leaf = best[1]
+    action = best[2]
     assert 1 + d <= step <= last + d
     words = [tuple(word) for k in range(d) for word in np.ndindex(*[A] * k)]
     number: dict[Any, int] = {"wait": 0} | {word: 1 + k for k, word in enumerate(words)}
@@ -261,7 +272,8 @@ def test_the_hard_instance_is_its_definition(A: int, d: int, H: int, waiting: in
     S = len(number)
     assert hard.states == S == 3 + (A**d - 1) // (A - 1)
     leaves = [word for word in words if len(word) == d - 1]
-    P, R = np.zeros((H, S, A, S)), np.zeros((H, S, A))
+    P = np.zeros((H, S, A, S))
+    R = np.zeros((H, S, A))
     for h in range(1, H + 1):
         for a in range(A):
             P[h - 1, 0, a, number["wait"] if a == 0 and h <= last else number[()]] = 1.0
@@ -325,7 +337,9 @@ def test_a_garnet_leads_to_as_many_different_states_as_it_branches_drawn_evenly(
     ``n b (S-b) / (S (S-1)) (I - J/S)`` with J all ones, so their squared distance from n b/S over that factor is
     chi-square with S - 1 degrees of freedom in the limit.
     """
-    S, A, b = 12, 200, 4
+    S = 12
+    A = 200
+    b = 4
     problem = garnet(agents=1, seed=3, states=S, actions=A, branching=b)
     successors = problem.successors[0].reshape(-1, b)
     assert (np.diff(successors, axis=1) > 0).all()
@@ -385,7 +399,8 @@ def cliff_tables(X: int, Y: int, theta: float) -> tuple[FloatArray, FloatArray]:
 
     Actions are up, down, left and right. The result has our numbering: rows from above, and left, right, down, up.
     """
-    P, R = np.zeros((X * Y, 4, X * Y)), np.full((X * Y, 4), -1.0)
+    P = np.zeros((X * Y, 4, X * Y))
+    R = np.full((X * Y, 4), -1.0)
     for x, y in itertools.product(range(X), range(Y)):
         s = x + y * X
         if y == 0 and x > 0:
@@ -412,7 +427,8 @@ def test_windy_cliff_is_its_definition(X: int, Y: int, theta: float) -> None:
 
 def test_individual_cliffs_have_a_wind_of_their_own_drawn_evenly() -> None:
     """Hypothesis: the winds of 300 agents are uniform on (0,1); Kolmogorov-Smirnov at false-alarm rate 1e-3."""
-    kappa, theta = 0.4, 0.5
+    kappa = 0.4
+    theta = 0.5
     cliffs = windy_cliff(agents=300, eps_p=kappa, wind=theta, seed=5)
     winds = []
     for i in range(300):
@@ -438,7 +454,8 @@ def test_rows_and_rewards_of_random_mdps_are_normalised_uniform_weights_and_unif
 
 
 def test_in_disjoint_random_mdps_agents_go_with_probability_kappa_where_the_common_kernel_never_goes() -> None:
-    kappa, S = 0.2, 6
+    kappa = 0.2
+    S = 6
     problem = random_mdps(agents=4, eps_p=kappa, seed=1, states=S, variant="disjoint")
     common = problem.common.kernel.dense()[0]
     assert problem.eps_p == kappa

@@ -16,6 +16,7 @@ from fed_ucbvi.core.colours import BLUE, rgb
 from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.environments.gymnasium_environments import draw_picture, draw_text, layout_of
 from fed_ucbvi.gymnasium_environments import TabularEnv, register
+from fed_ucbvi.problem.units import Units
 from problems import OF_OTHER_PACKAGES, row_of
 
 IDS = register()
@@ -37,13 +38,15 @@ def test_every_environment_passes_gymnasiums_checker(id: str) -> None:
 def test_the_environment_has_the_agents_own_tables(id: str, agent: int | None) -> None:
     env: Any = gymnasium.make(id, agent=agent, agents=2, eps_p=0.2, seed=1).unwrapped
     federation = make_environment(id.removeprefix("fed_ucbvi/").removesuffix("-v0"), agents=2, eps_p=0.2, seed=1)
+    units = Units.of(federation.description)
     mdp = federation.common if agent is None else federation.agent(agent)
     assert np.array_equal(env.initial_state_distrib, mdp.initial)
     for h in {0, mdp.horizon - 1}:
         table = env.table(h)
         for s, a in np.ndindex(mdp.states, mdp.actions):
             assert {y: p for p, y, _, _ in table[s][a]} == row_of(mdp.kernel, h, s, a)
-            assert {r for _, _, r, _ in table[s][a]} == {float(mdp.rewards[min(h, len(mdp.rewards) - 1), s, a])}
+            rescaled = float(mdp.rewards[min(h, len(mdp.rewards) - 1), s, a])
+            assert {r for _, _, r, _ in table[s][a]} == {units.offset + units.scale * rescaled}
     if hasattr(env, "P"):
         assert env.P == env.table(0) == env.table(mdp.horizon - 1)
 
@@ -64,7 +67,8 @@ def test_steps_follow_the_kernel_and_pay_the_reward() -> None:
             assert (reward, terminated, truncated) == (env.mdp.rewards[h, s, a], False, h == 2)
             seen[h, s, a, y] += 1
             s = y
-    statistic, freedom = stats.chisquare([first[s] for s in range(4)]).statistic, 3
+    statistic = stats.chisquare([first[s] for s in range(4)]).statistic
+    freedom = 3
     dense = env.mdp.kernel.dense()
     for h, s, a in np.ndindex(3, 4, 2):
         counts = np.array([seen[h, s, a, y] for y in range(4)])
@@ -96,7 +100,8 @@ def test_the_picture_has_the_agents_disc_in_its_square_and_nowhere_else() -> Non
     for layout, states in drawn:
         for state in range(states):
             picture = draw_picture(layout, state)
-            height, width = picture.shape[0] // layout["rows"], picture.shape[1] // layout["columns"]
+            height = picture.shape[0] // layout["rows"]
+            width = picture.shape[1] // layout["columns"]
             rows, columns = np.nonzero((picture == list(rgb(BLUE))).all(axis=2))
             squares = {(int(r) // height, int(c) // width) for r, c in zip(rows, columns, strict=True)}
             assert squares == {tuple(layout["cells"][state])}

@@ -66,7 +66,8 @@ def test_a_federation_has_exactly_the_probabilities_of_gymnasiums_table_and_back
     P, initial = table_of(id, kwargs)
     federation = from_gymnasium(id, agents=2, horizon=horizon, kwargs=kwargs)
     ours = TabularEnv("from_gymnasium", agent=1, id=id, agents=2, horizon=horizon, kwargs=kwargs)
-    S, A = len(P), len(P[0])
+    S = len(P)
+    A = len(P[0])
     assert (federation.states, federation.actions, federation.horizon) == (S + 1, A, horizon)
     for mdp in (federation.agent(0), federation.agent(1), federation.common):
         assert np.array_equal(mdp.initial, [*initial, 0.0])
@@ -145,7 +146,8 @@ def optimum(federation: Federation) -> float:
 def test_a_state_only_reached_by_terminating_needs_no_row() -> None:
     P = corridor()
     del P[2]
-    without, full = read_table(TableEnv(P), "it"), read_table(TableEnv(), "it")
+    without = read_table(TableEnv(P), "it")
+    full = read_table(TableEnv(), "it")
     values = [MDP(t.kernel, (t.rewards + 1) / 4, t.initial, 6).solve().V[0, :2] for t in (without, full)]
     assert np.array_equal(values[0], values[1])
 

@@ -27,7 +27,7 @@ from fed_ucbvi.environments.random_problems import synthetic
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.results.about import label_of, marker_of, own_colour
-from fed_ucbvi.run_spec import complete_options
+from fed_ucbvi.run_spec import RunSpec, complete_options
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store
 from repository import ROOT
@@ -53,6 +53,12 @@ def many(agents, seed=0, *, states=3, names=("a", "b")):
 
 def needy(agents, rent, *, rule=len):
     return many(agents)
+
+def pair(agents=2, seed=0):
+    return many(agents, seed)
+
+def any_options(**options):
+    return many(options.get("agents", 4))
 
 def broken():
     raise ZeroDivisionError("no shops")
@@ -263,6 +269,18 @@ def test_two_packages_with_one_name_and_one_that_cannot_be_loaded_are_told(monke
         registered.cache_clear()
 
 
+@pytest.mark.parametrize(("function", "agents"), [("pair", 2), ("any_options", 4), ("three", 3), ("many", 20)])
+def test_own_function_chooses_its_number_of_agents_where_none_is_given(
+    here: Path, function: str, agents: int
+) -> None:
+    spec = RunSpec(environment=f"shops_of_ours:{function}")
+    assert spec.make_federation().agents == agents
+
+
+def test_given_number_of_agents_replaces_the_default_of_an_own_function(here: Path) -> None:
+    assert RunSpec(environment="shops_of_ours:pair", agents=5).make_federation().agents == 5
+
+
 # ------------------------------------------------------------------------------------------------------ the commands
 def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None:
     make_environment("shops_of_ours:FIXED").save("shops.npz")
@@ -292,7 +310,7 @@ def test_a_federation_over_the_network_takes_own_environments_and_algorithms(her
     own = ("--env", "shops.npz", "--algorithm", "shops_of_ours:Bold", "--episodes", "30", "--seed", "2", "--json")
     first = json.loads(done("run", *own, "--driver", "episodes", cwd=here))
     second = json.loads(done("federate", "--nodes", "2", *own, cwd=here))
-    for key in ("algorithm", "environment", "agents", "rounds", "value", "federated_regret"):
+    for key in ("algorithm", "environment", "agents", "rounds", "value", "regret"):
         assert first[key] == second[key]
 
 

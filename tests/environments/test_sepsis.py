@@ -18,15 +18,20 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import sepsis
 from repository import ROOT
 
-S, A, H = 716, 2, 6
-DEATH, SURVIVED, END = 713, 714, 715
+S = 716
+A = 2
+H = 6
+DEATH = 713
+SURVIVED = 714
+END = 715
 
 
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, FloatArray]]:
     """Tables of the package's form: a few states of patients lead to each other, to death and to survival."""
     rng = np.random.default_rng(3)
-    kernel, paid = np.zeros((S, A, S)), np.zeros((S, A, S))
+    kernel = np.zeros((S, A, S))
+    paid = np.zeros((S, A, S))
     kernel[:4, :, [0, 1, 2, 3, DEATH, SURVIVED]] = rng.dirichlet(np.ones(6), size=(4, A))
     kernel[4:, :, END] = 1.0
     paid[:SURVIVED, :, SURVIVED] = 1.0
@@ -91,7 +96,8 @@ def test_hospitals_as_processes_learn_what_one_run_does(made_up: dict[str, Float
     assert "with secure sums and logs: worth 0." in done.stdout
     files = [tmp_path / "kept" / f"hospital-{i}.parquet" for i in range(3)]
     logs = [counts_from_logs(file, (S, A, 51), stationary=True) for file in files]
-    world, algorithm = icu_sepsis(agents=3), FedKLUCBVI(stationary=True, min_round_growth=0.1)
+    world = icu_sepsis(agents=3)
+    algorithm = FedKLUCBVI(stationary=True, min_round_growth=0.1)
     pooled = logs[0].merge(logs[1]).merge(logs[2])
     promised: dict[str, Any] = {"incumbent": clinicians_policy, "return_range": (0, 1)}
     expected = run(algorithm, world, 20, warm_start=pooled, driver="episodes", **promised)

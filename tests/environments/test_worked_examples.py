@@ -16,7 +16,7 @@ import pytest
 import shops
 from gymnasium.utils.env_checker import check_env
 
-from fed_ucbvi import Federation, InputError
+from fed_ucbvi import Federation, InputError, best_common_policy
 from fed_ucbvi.engine.simulation import Caution
 from matrices import first_of
 from repository import ROOT
@@ -31,9 +31,9 @@ def test_figures_of_the_shops_are_those_computed_by_hand(fleet: Federation) -> N
     """Of the specification: the best rule earns 116.2 and the best shared policy 120.2 to 121.8 euro a month."""
     money, at_most, order = compare_shops.best_rule(fleet)
     assert (round(money, 1), at_most, order) == (116.2, 3, 5)
-    found = fleet.common_optimum.value
-    assert [round(shops.euro(end), 1) for end in (found.lower, found.upper)] == [120.2, 121.8]
-    assert round(shops.euro(fleet.common_optimum.own), 1) == 122.3
+    found = best_common_policy(fleet).value
+    assert [round(end, 1) for end in found] == [120.2, 121.8]
+    assert round(best_common_policy(fleet).own, 1) == 122.3
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN")
@@ -61,8 +61,8 @@ def test_live_shops_earn_what_their_tables_say(fleet: Federation) -> None:
 @pytest.mark.slow
 @pytest.mark.full
 def test_shops_that_learn_live_for_a_hundred_months_are_near_the_best_shared_policy() -> None:
-    """Counted over all steps, as ``advise`` recommends: 0.95 of it after a hundred months; mean of seeds 0 and 1."""
-    best = shops.euro(shops.shops().common_optimum.value.lower)
+    """Counted over all steps, which are alike: 0.95 of it after a hundred months; mean of seeds 0 and 1."""
+    best = best_common_policy(shops.shops()).value.lower
     curves = compare_shops.together(100, 2, stationary=True)
     assert np.mean([curve[100] for curve in curves]) > 0.95 * best
     figures = {"together": curves, "together, stationary": curves, "alone, stationary": curves}
@@ -83,7 +83,8 @@ def test_houses_are_proper_environments_and_keep_the_balance_of_heat() -> None:
     house = houses.make(2)
     check_env(house, skip_render_check=True)
     house.reset(seed=0)
-    inside, outside = house.inside, house.outside
+    inside = house.inside
+    outside = house.outside
     house.step(np.array([1.0]))
     gain = (outside - inside) / 50.0 + 4.5 / 5.0
     assert abs(house.inside - inside - gain) < 0.5  # noise of 0.1
@@ -109,6 +110,7 @@ def test_a_fleet_learns_to_within_5_percent_of_the_optimum_in_its_own_units(name
     example = runpy.run_path(str(ROOT / "examples" / "gymnasium_fleet.py"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
-        figures = example["learn"](example["TASKS"][name], live, seed=0).original_units
-    assert figures["optimal_value"] - figures["value"] < 0.05 * abs(figures["optimal_value"])
-    assert figures["optimal_value"] - figures["average_reward"] > 0.05 * abs(figures["optimal_value"])
+        result = example["learn"](example["TASKS"][name], live, seed=0)
+    best = result.about.optimal_value
+    assert best - result.value < 0.05 * abs(best)
+    assert best - result.average_reward > 0.05 * abs(best)

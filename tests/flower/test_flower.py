@@ -39,7 +39,9 @@ from repository import ROOT
 APP = ROOT / "examples" / "flower"
 SPLIT = (3, 1)
 """Agents of the two nodes, as only they know."""
-EPISODES, SEED, NU = 100, 5, 40
+EPISODES = 100
+SEED = 5
+NU = 40
 PAUSE = 1.0
 """Seconds between looks at a log: Flower's command takes a core for seconds, which those it looks for need."""
 
@@ -93,7 +95,8 @@ class FakePost:
     """
 
     def __init__(self, nodes: dict[int, NodeSettings], lost: Iterable[int] = ()) -> None:
-        self.nodes, self.lost = nodes, set(lost)
+        self.nodes = nodes
+        self.lost = set(lost)
         self.keys: dict[int, dict[str, bytes]] = {number: {} for number in nodes}
         self.loop: asyncio.AbstractEventLoop | None = None
         self.invited: list[tuple[int, Invitation]] = []
@@ -154,7 +157,8 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.full
 def test_a_run_by_invitation_begun_again_is_the_simulation(simulated: Run, tmp_path: Path) -> None:
-    saved, checkpoint = tmp_path / "all.npz", tmp_path / "checkpoint"
+    saved = tmp_path / "all.npz"
+    checkpoint = tmp_path / "checkpoint"
     PROBLEM.save(saved)
     nodes = {
         number: NodeSettings(RunSpec(environment=str(saved)), state=str(tmp_path / f"state-{number}"))
@@ -189,7 +193,8 @@ def test_a_node_that_cannot_come_stops_the_run_and_says_why() -> None:
 def test_a_nodes_key_stays_on_the_node_and_its_certificate_is_for_its_own_name(tmp_path: Path) -> None:
     authority = RunAuthority.make(tmp_path, "127.0.0.1")
     invitations = authority.invitations("run", "127.0.0.1:1", [5, 3], 3, 60)
-    first, second = invitations[5], invitations[3]
+    first = invitations[5]
+    second = invitations[3]
     shares = [(one.name, one.first_agent, one.agents) for one in (first, second)]
     assert shares == [("node-5", 0, 1), ("node-3", 1, 2)]
     assert not (tmp_path / "ca.key").exists()
@@ -391,7 +396,8 @@ def test_a_run_under_flower_is_the_simulation_and_environments_stay_on_their_nod
             assert time.monotonic() < end, processes.log("superlink")
             time.sleep(PAUSE)
         processes.command("stop", stopped, CONNECTION)
-        said, end = f"{said} out={json.dumps(str(out))}", time.monotonic() + 180
+        said = f"{said} out={json.dumps(str(out))}"
+        end = time.monotonic() + 180
         number = processes.command("run", str(APP), CONNECTION, "--run-config", said)["run-id"]
         while not (status := processes.status(number)).startswith("finished"):
             assert time.monotonic() < end, processes.log("superlink")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from fed_ucbvi import Federation, FedKLUCBVI, FedMVP, InputError
+from fed_ucbvi import Federation, FedKLUCBVI, InputError
 from fed_ucbvi.algorithms.base import Counting, Message
 from fed_ucbvi.network.checks import Expected, ReportSchema, check_played
 from fed_ucbvi.network.failures import ViolationError
@@ -16,6 +16,7 @@ from fed_ucbvi.network.members import Member, Used
 from fed_ucbvi.network.messages import COUNTS, Played, Query, Request, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.results.round_record import INCUMBENT
 from network import check_report, first_broadcast, make_nodes
 from problems import random_federation
 
@@ -33,7 +34,8 @@ def entered(plan: RunPlan, world: Federation = WORLD) -> Node:
 def started(algorithm: Any, world: Federation = WORLD) -> tuple[RunPlan, Node, Message, Played]:
     """A node that has played its first round, for a server that knows the sizes only."""
     plan = RunPlan(algorithm, plan_for(algorithm, world, 100, seed=1).setting)
-    node, broadcast = entered(plan, world), first_broadcast(plan)
+    node = entered(plan, world)
+    broadcast = first_broadcast(plan)
     if broadcast[0].ndim == 3:
         broadcast[0][:, :, 2] = False  # so that there is something that the policy does not do
     played: Any = node.answer(Start(1, 0, 0, 100, 5, broadcast))
@@ -49,6 +51,26 @@ def test_a_node_plays_no_policy_that_has_nothing_to_play_somewhere(algorithm: Fe
         entered(plan).answer(Start(1, 0, 0, 100, 5, (policy, *rest)))
     with pytest.raises(InputError, match="does not fit the run"):
         entered(plan).answer(Start(1, 0, 0, 100, 5, (policy.argmax(axis=2).astype(np.int32), *rest)))
+
+
+@pytest.mark.parametrize(
+    ("row", "says"), [([0.5, 0.4, 0.0], "add up to 0.9, not to 1"), ([1.5, -0.5, 0.0], "a probability of -0.5")]
+)
+def test_a_node_plays_no_incumbent_whose_probabilities_make_no_sense(row: list[float], says: str) -> None:
+    plan = plan_for(FedKLUCBVI(), WORLD, 100, seed=1)
+    policy, *rest = first_broadcast(plan)
+    chances = np.full(policy.shape, 1 / policy.shape[2])
+    chances[1, 0] = row
+    start = Start(1, 0, 0, 100, 5, (chances, *rest), playing=INCUMBENT, judged=(1, 0))
+    with pytest.raises(InputError, match=says):
+        entered(plan).answer(start)
+
+
+def test_a_node_explores_with_no_probabilities() -> None:
+    plan = plan_for(FedKLUCBVI(), WORLD, 100, seed=1)
+    policy, *rest = first_broadcast(plan)
+    with pytest.raises(InputError, match="does not fit the run"):
+        entered(plan).answer(Start(1, 0, 0, 100, 5, (np.full(policy.shape, 1 / policy.shape[2]), *rest)))
 
 
 @every
@@ -182,49 +204,3 @@ def test_reports_that_are_checked_together_fail_like_each_by_itself(algorithm: F
         expected.check_reports(reports, members, lengths)
     assert str(alone.value) == str(together.value)
     assert together.value.node == "b"
-
-
-Told = tuple[list[Any], int, Expected]
-
-
-@pytest.fixture
-def told() -> Told:
-    """What an honest node reports after its first round (n, paid, squares, moves), which its server believes."""
-    certain = random_federation(np.random.default_rng(7), 3, 3, 3, 4, own_rewards=True)
-    arrays, length, expected = reported(FedMVP(scale=0.001), certain.with_bernoulli_rewards())
-    check_report(tuple(arrays), member(), length, expected)
-    assert arrays[1].sum() > 0
-    return arrays, length, expected
-
-
-@pytest.mark.parametrize(
-    ("field", "change", "says"),
-    [
-        (1, -0.5, r"paid .* negative"),
-        (1, 100.0, r"paid .* more than the visits can have paid"),
-        (2, -0.5, r"squares .* negative"),
-        (2, 100.0, r"squares .* more than the visits can have paid"),
-        (3, -1, r"moves .* negative"),
-        (3, 1, r"moves .* does not add up to the visits of the round"),
-        (3, 100, r"moves .* more than the visits of the round"),
-    ],
-)
-def test_numbers_of_a_round_that_cannot_be_true_are_refused(told: Told, field: int, change: float, says: str) -> None:
-    arrays, length, expected = told
-    place = tuple(np.argwhere(arrays[0] > 0)[0])
-    if change == 1:  # one more move to the state that has the fewest, within the visits
-        place = (*place, int(arrays[3][place].argmin()))
-        assert arrays[3][place] < arrays[0][place[:3]]
-        arrays[3][place] += 1
-    else:
-        arrays[field][place] = change
-    with pytest.raises(ViolationError, match=says):
-        check_report(tuple(arrays), member(), length, expected)
-
-
-def test_squares_that_no_rewards_can_have_are_refused(told: Told) -> None:
-    arrays, length, expected = told
-    place = tuple(np.argwhere(arrays[1] > 0)[0])
-    arrays[2][place] = 0.5 * arrays[1][place] ** 2 / arrays[0][place]
-    with pytest.raises(ViolationError, match=r"squares .* less than the mean squared allows"):
-        check_report(tuple(arrays), member(), length, expected)

@@ -15,14 +15,16 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from cryptography.x509.oid import AttributeOID, NameOID
 
 from commands import refusal, told
-from faults import WORLD
+from faults import WORLD, unusual_certificate
 from fed_ucbvi import FedUCBVI, InputError
-from fed_ucbvi.network.certificates import TLSFiles, make_certificates, read_request
+from fed_ucbvi.network.certificates import TLSFiles, make_certificates, node_name, read_request, write_request
 from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.messages import Denial
+from fed_ucbvi.network.roster import Authority, der_of
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import FederationServer
 from fed_ucbvi.network.transport import RemoteServer
@@ -38,32 +40,29 @@ SECURE = "serve --certs c --sizes 3,2,3 --secure-sums"
     [
         ("certs --out CERTS", "nothing to do"),
         ("certs --out CERTS --node node-0", "'node-0' already"),
-        ("certs --out CERTS --revoke z", "no certificate 'z'"),
         ("certs --out CERTS --host x --node y", "name the --server"),
         ("serve --env gridworld", "either --certs DIR"),
         ("serve --insecure --listen 0.0.0.0:1 --env gridworld", "this machine alone"),
         ("serve --insecure", "one of --env NAME"),
         ("serve --insecure --sizes 3,x,4", "three whole numbers"),
         ("serve --certs CERTS --name nobody --sizes 3,2,4", "nobody.crt is missing"),
-        ("serve --insecure --sizes 3,2,4 --on-away hope", "unknown on_away"),
         ("serve --insecure --sizes 3,2,3 --quorum many", "whole number"),
         ("serve --insecure --sizes 500,2,10 --algorithm fed-kl-ucbvi", "numbers a message"),
         ("serve --insecure --env gridworld --secure-sums", "needs certificates"),
         ("serve --certs c --nodes a,b --env gridworld --secure-sums", "at least 3 nodes"),
-        (f"{SECURE} --option aggregation=uniform", "one node's history"),
+        (f"{SECURE} --algorithm fed-ucbvi --option aggregation=uniform", "one node's history"),
         (f"{SECURE} --algorithm byzan-ucbvi", "every agent's report by itself"),
         ("join localhost:1 --name a --insecure --env nowhere:at_all", "cannot load"),
         ("join localhost --name a --insecure", "HOST:PORT"),
         ("join 127.0.0.1:abc --certs CERTS --name node-0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
-        ("leave 127.0.0.1:abc --certs CERTS --name node-0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
         ("join localhost:1 --name nobody --certs CERTS", "nobody.crt is missing"),
         ("join localhost:1 --name node-0 --certs CERTS --env x.npz", "x.npz is not a file"),
         (f"{JOIN} --agents 1000000000 --env synthetic", "1,000,000,000 agents on this node take at least"),
         (f"{LIVE} --agents 1000000000 --horizon 8 --reward-range 0,1", "take at least"),
         (f"{JOIN} --env gridworld --logs no.csv", "is no file"),
         (f"{JOIN} --require-secure-sums", "needs certificates"),
-        ("join 127.0.0.1:1 --certs c --name a --least-members 2", "at least 3"),
-        ("join 127.0.0.1:1 --certs c --name a --members nowhere.txt", "cannot be read"),
+        ("join 127.0.0.1:1 --certs CERTS --name node-0 --least-members 2", "at least 3"),
+        ("join 127.0.0.1:1 --certs CERTS --name node-0 --members nowhere.txt", "cannot be read"),
         (f"{LIVE} --reward-range 1", "takes two numbers as LOW,HIGH, got '1'"),
         (f"{LIVE} --reward-range 1,0", "reward_range: high must be"),
         (f"{JOIN} --live CliffWalking-v1 --reward-range -100,0", "horizon is missing"),
@@ -120,7 +119,8 @@ def test_certificates_are_never_replaced(tmp_path: Path) -> None:
 
 
 def test_every_party_makes_its_own_key_and_takes_part_with_what_the_authority_signed(tmp_path: Path) -> None:
-    authority, own = tmp_path / "authority", tmp_path / "own"
+    authority = tmp_path / "authority"
+    own = tmp_path / "own"
     for name, more in (("server", ("--server", "--host", "127.0.0.1")), ("node-0", ())):
         asked = told("certs", "request", name, "--out", own)
         assert asked["name"] == name
@@ -139,14 +139,12 @@ def test_every_party_makes_its_own_key_and_takes_part_with_what_the_authority_si
         (("request", "node-0", "--out", str(own)), "there is a key 'node-0'"),
         (("request", "a b", "--out", str(own)), "cannot be a node's name"),
         (("request", "ca", "--out", str(own)), "there is a key 'ca'"),
-        (("sign", request_file, "--out", str(authority)), "already; --renew makes another"),
-        (("sign", request_file, "--out", str(tmp_path / "new"), "--renew"), "no certificate 'node-0'"),
+        (("sign", request_file, "--out", str(authority)), "already; to sign another one for the same name, remove"),
         (("sign", request_file, "--out", str(authority), "--host", "x"), "pass --server"),
         (("sign", request_file, "--out", str(own)), "already"),
         (("sign", str(own / "none.csr"), "--out", str(authority)), "No such file"),
     ):
         assert says in refusal("certs", *arguments)
-    assert not (tmp_path / "new").exists()
     assert "put options behind" in refusal("certs", "--out", authority, "request", "x", "--out", own)
 
 
@@ -185,6 +183,59 @@ def test_a_request_that_asks_for_more_than_a_name_or_is_not_its_keys_own_is_refu
             read_request(request)
 
 
+WEAK = [
+    ({"key": rsa.generate_private_key(65537, 1024)}, "an RSA key of 1024 bits"),
+    ({"key": ec.generate_private_key(ec.SECP192R1())}, "a key on the curve secp192r1"),
+    ({"key": dsa.generate_private_key(2048)}, "a key of another kind"),
+    ({"digest": hashes.SHA224()}, "signed with sha224"),
+    ({"authority": True}, r"may sign others \(CA:true\)"),
+]
+
+
+@pytest.mark.parametrize(("unusual", "says"), WEAK, ids=["RSA 1024", "P-192", "DSA", "SHA-224", "CA:true"])
+def test_a_certificate_that_can_be_forged_or_can_forge_others_is_no_partys(
+    unusual: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    make_certificates(tmp_path)
+    files = unusual_certificate(tmp_path, "a", **unusual)
+    with pytest.raises(InputError, match=says):
+        node_name(files.certificate.read_bytes())
+
+
+def test_a_roster_with_a_nodes_weak_certificate_is_refused(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    files = unusual_certificate(tmp_path, "a", authority=True)
+    authority = Authority(files.authority.read_bytes())
+    denial = Denial("a", 1, b"", b"", der_of(files.certificate.read_bytes()))
+    with pytest.raises(InputError, match=r"with a certificate that no node has: .*CA:true"):
+        authority.check(denial, "a run", 1)
+
+
+@pytest.mark.parametrize(("unusual", "says"), WEAK[:4], ids=["RSA 1024", "P-192", "DSA", "SHA-224"])
+def test_a_weak_signing_request_is_refused(unusual: dict[str, Any], says: str) -> None:
+    key = unusual.get("key", ec.generate_private_key(ec.SECP256R1()))
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    signed = request.sign(key, unusual.get("digest", hashes.SHA256()))
+    with pytest.raises(InputError, match=f"{says}|not of the kind P-256"):
+        read_request(signed.public_bytes(serialization.Encoding.PEM))
+
+
+def test_a_weak_authority_signs_nothing(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    weak = ec.generate_private_key(ec.SECP192R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fed-ucbvi federation")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(name, name, weak.public_key(), 1, now, now + datetime.timedelta(days=1))
+    (tmp_path / "ca.crt").write_bytes(builder.sign(weak, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    kind = serialization.PrivateFormat.PKCS8
+    private = weak.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
+    (tmp_path / "ca.key").write_bytes(private)
+    write_request(tmp_path / "own", "a")
+    assert "a key on the curve secp192r1" in refusal("certs", "sign", tmp_path / "own" / "a.csr", "--out", tmp_path)
+    assert not (tmp_path / "a.crt").exists()
+
+
 def test_insecure_is_refused_off_loopback() -> None:
     for address in ("0.0.0.0:0", "10.1.2.3:5", "[::]:5", "example.org:1"):
         with pytest.raises(InputError, match="--insecure is for this machine alone"):
@@ -194,8 +245,6 @@ def test_insecure_is_refused_off_loopback() -> None:
             asyncio.run(run_node(node, RemoteServer(address)))
 
 
-def test_the_commands_make_and_revoke(tmp_path: Path) -> None:
-    folder = tmp_path / "certs"
-    made = told("certs", "--out", folder, "--server", "registry", "--node", "a", "--node", "b")
+def test_one_command_makes_all_certificates(tmp_path: Path) -> None:
+    made = told("certs", "--out", tmp_path / "certs", "--server", "registry", "--node", "a", "--node", "b")
     assert len(made["written"]) == 8
-    assert told("certs", "--out", folder, "--revoke", "b")["revoked"] == ["b"]

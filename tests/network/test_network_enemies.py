@@ -1,4 +1,4 @@
-"""Nodes that turn are named and dropped, and the honest nodes' run is what it would have been without them."""
+"""A node that breaks the protocol is named. It stops the run, or is excluded where a quorum remains."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import pytest
 from msgspec.structs import replace
 
 from faults import ALGORITHM, SPLIT, WORLD, CrashError, T, Turn, hello_of, long_fault, plan, turning
-from fed_ucbvi.network.arrays import Changes
+from fed_ucbvi import FedKLUCBVI
 from fed_ucbvi.network.checks import Expected, ReportSchema
+from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.coordinator import Coordinator
-from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
+from fed_ucbvi.network.failures import FederationStoppedError, RefusedError, ViolationError
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import Decline, DeltaCache, Joining, Played, Report, Request, encode, in_parts
+from fed_ucbvi.network.messages import Decline, Joining, Played, Report, Request, encode, in_parts
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server import Outcome
 from network import LOOPBACK, Served, assert_run_of_the_others, assert_simulation, check_report, federate, make_nodes
@@ -37,10 +38,15 @@ async def with_turned(
     return await served.finish(), await turned
 
 
-def assert_dropped(outcome: Outcome, told: str, number: int, says: str) -> None:
-    """node-0 was, in that round, for that reason, which it was told."""
+def with_quorum(**rules: Any) -> RunPlan:
+    """A run that one of two nodes can finish; the other one has a minute for each answer unless ``rules`` differ."""
+    return plan(FedKLUCBVI(), **{"quorum": 1, "wait": 60.0, **rules})
+
+
+def assert_excluded(outcome: Outcome, told: str, number: int, says: str) -> None:
+    """node-0 was excluded in that round, for that reason, which it was told."""
     (event,) = outcome.events
-    assert (event["round"], event["node"], event["done"]) == (number, "node-0", "drop")
+    assert (event["round"], event["node"], event["done"]) == (number, "node-0", "excluded for good")
     assert re.search(says, event["what"])
     assert told == event["what"]
 
@@ -76,12 +82,41 @@ FIRST_ANSWERS: dict[str, tuple[Turn, str]] = {
 
 
 @pytest.mark.parametrize("kind", FIRST_ANSWERS)
-async def test_a_node_that_answers_wrongly_is_dropped_by_name_and_the_run_is_that_of_the_others(kind: str) -> None:
+async def test_with_a_quorum_a_node_that_answers_wrongly_is_excluded_and_the_others_finish(kind: str) -> None:
     turn, says = FIRST_ANSWERS[kind]
-    task = plan(on_violation="drop")
+    task = with_quorum()
     outcome, told = await with_turned(task, turn)
-    assert_dropped(outcome, told, 1, says)
+    assert_excluded(outcome, told, 1, says)
     assert_run_of_the_others(outcome.run, task)
+
+
+async def test_an_excluded_node_is_rejected_when_it_comes_back(tmp_path: Path) -> None:
+    """Also by a server that resumes the run from its checkpoint."""
+
+    def die(coordinator: Coordinator) -> None:
+        if coordinator.engine.events:
+            raise CrashError
+
+    task = with_quorum()
+    served = Served(task, tmp_path / "checkpoint", report=die)
+    enemy, honest = make_nodes(WORLD, SPLIT, tmp_path)
+    served.begin(turning(enemy, served.remote(), FIRST_ANSWERS["no bytes"][0]))
+    served.join(honest)
+    with pytest.raises(CrashError):
+        await served.start()
+    served.restart(task, tmp_path / "checkpoint")
+    again = make_nodes(WORLD, SPLIT, tmp_path)[0]
+    with pytest.raises(RefusedError, match="'node-0' has been excluded from this run in round 1: it sent 0 bytes"):
+        await run_node(again, served.remote())
+    outcome = await served.finish()
+    assert outcome.ended
+    assert_run_of_the_others(outcome.run, task)
+
+
+def test_a_violation_stops_the_run_if_fewer_nodes_than_the_quorum_would_remain() -> None:
+    says = "'node-0' broke the rules in round 1: .*, and without it 1 nodes are left of a quorum of 2"
+    with pytest.raises(FederationStoppedError, match=says):
+        asyncio.run(with_turned(with_quorum(quorum=2), FIRST_ANSWERS["no bytes"][0]))
 
 
 def test_a_run_that_a_violation_has_stopped_goes_on_with_honest_nodes(tmp_path: Path) -> None:
@@ -96,11 +131,10 @@ async def test_replayed_answers_are_passed_over_and_change_nothing() -> None:
     """Every answer comes twice, after copies of some of the earlier ones, out of order."""
     chance = random.Random(5)
     past: list[bytes] = []
-    sent = DeltaCache()
 
     def turn(answer: Any) -> Iterable[bytes]:
         copies = chance.sample(past, min(len(past), 3))
-        past.append(encode(answer, sent))
+        past.append(encode(answer))
         return [*copies, past[-1], past[-1]]
 
     outcome, told = await with_turned(plan(), turn)
@@ -108,18 +142,19 @@ async def test_replayed_answers_are_passed_over_and_change_nothing() -> None:
     assert_simulation(outcome, plan())
 
 
-async def test_a_node_that_never_answers_is_done_without_after_deadline_and_patience() -> None:
-    task = plan(on_away="exclude", deadline=2.0, patience=1.0)
+async def test_with_a_quorum_a_round_closes_without_a_node_that_never_answers() -> None:
+    task = with_quorum(deadline=2.0, wait=0.5)
     outcome, told = await with_turned(task, lambda _: ())
-    assert told == "no answer within 2 s"
+    assert told == "the round has closed without it"
     (event,) = outcome.events
-    assert event == {"round": 1, "node": "node-0", "what": "away for 1 s", "done": "exclude"}
+    assert event == {"round": 1, "node": "node-0", "what": "has not answered", "done": "the round closes without it"}
     assert_run_of_the_others(outcome.run, task)
 
 
 async def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_again_and_again() -> None:
     """Above eight times the limit gRPC ends the stream, as a dying process would; but this one lives on."""
-    served = Served(plan(on_violation="drop"), address=LOOPBACK)
+    task = with_quorum()
+    served = Served(task, address=LOOPBACK)
     enemy, honest = make_nodes(WORLD, SPLIT)
 
     async def insist() -> list[str]:
@@ -132,8 +167,8 @@ async def test_messages_that_are_cut_off_unread_are_a_violation_if_they_come_aga
     served.join(honest)
     outcome = await served.finish()
     what = "it ended 5 streams where one answer was due"
-    assert outcome.events == [{"round": 1, "node": "node-0", "what": what, "done": "drop"}]
-    assert_run_of_the_others(outcome.run, plan())
+    assert outcome.events == [{"round": 1, "node": "node-0", "what": what, "done": "excluded for good"}]
+    assert_run_of_the_others(outcome.run, task)
 
 
 async def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
@@ -144,9 +179,9 @@ async def test_a_node_that_talks_without_end_is_not_listened_to() -> None:
         for _ in range(100_000):
             yield long_fault(5_000)
 
-    task = plan(on_violation="drop", on_away="exclude", patience=0.5)
-    outcome, _ = await with_turned(task, turn, address=LOOPBACK)
-    assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(1, "node-0", "exclude")]
+    outcome, _ = await with_turned(with_quorum(wait=0.5), turn, address=LOOPBACK)
+    done = "the round closes without it"
+    assert [(event["round"], event["node"], event["done"]) for event in outcome.events] == [(1, "node-0", done)]
     assert outcome.ended
     assert not outcome.run.complete
     assert outcome.wire.bytes_up < 5_000_000
@@ -168,7 +203,8 @@ def in_reports(lie: Callable[[list[Any]], None], first_round: int = 1) -> Turn:
 def _wrap_around(arrays: list[Any]) -> None:
     """Counts near 2^63 on three states whose sum, in 64 bits, is the honest one."""
     n = arrays[0]
-    total, largest = n.sum(), np.iinfo(np.int64).max
+    total = n.sum()
+    largest = np.iinfo(np.int64).max
     n[0] = 0
     n[0, 0, 0] = n[0, 1, 0] = largest
     n[0, 2, 0] = total + 2
@@ -237,17 +273,7 @@ def _instead_of_report(number: int, answer: Any) -> Turn:
     return turn
 
 
-def _changes(**content: Any) -> Turn:
-    """No change at all in the second round, though episodes were played, but for these."""
-    changes: Any = Changes(**{"since": 1, "changed": b"", "data": b"", **content})
-    return _instead_of_report(2, Report(2, 0, changes))
-
-
 FALSE_ANSWERS: list[tuple[int, Turn, str]] = [
-    (2, _changes(since=7), "changes since round 7, of which nothing is known"),
-    (2, _changes(changed=b"\1"), "1 changed words take 8 bytes, got 0"),
-    (2, _changes(changed=b"\0" * 99 + b"\1"), r"beyond the \d+ words"),
-    (2, _changes(), "n .* does not add up to the"),
     (1, _instead_of_report(1, Decline(1, "no", 0)), "declines to report: no"),  # nothing is masked
 ]
 
@@ -256,13 +282,19 @@ FALSE_ANSWERS: list[tuple[int, Turn, str]] = [
     ("number", "turn", "says"),
     [*((number, in_reports(lie, number), says) for number, lie, says in FALSE_REPORTS), *FALSE_ANSWERS],
 )
-async def test_a_false_report_is_refused_by_agent_and_field(number: int, turn: Turn, says: str) -> None:
+def test_a_false_report_stops_the_run_by_agent_and_field(number: int, turn: Turn, says: str) -> None:
     """From the first round on, or later."""
-    outcome, told = await with_turned(plan(on_violation="drop"), turn)
-    assert_dropped(outcome, told, number, says)
+    broke = f"'node-0' broke the rules in round {number}: "
+    with pytest.raises(FederationStoppedError, match=f"{broke}.*{says}.*; finished rounds are kept"):
+        asyncio.run(with_turned(plan(), turn))
+
+
+async def test_with_a_quorum_a_false_report_is_dropped_and_the_rounds_after_it_are_those_of_the_others() -> None:
+    outcome, told = await with_turned(with_quorum(), in_reports(_set(0, (0, 1), -1), 3))
+    assert_excluded(outcome, told, 3, "agent 0: .* negative")
     assert outcome.ended
     assert not outcome.run.complete
-    later = slice(number - 1, None)
+    later = slice(2, None)
     assert (outcome.run.records["agent_episodes"][later] == 2 * outcome.run.records["length"][later]).all()
 
 
@@ -279,13 +311,12 @@ async def test_counts_that_fell_while_the_server_was_down_are_refused(tmp_path: 
         await served.start()
     gone.cancel()
     served.joined.remove(gone)
-    served.restart(plan(on_violation="drop"), tmp_path / "checkpoint")
+    served.restart(plan(), tmp_path / "checkpoint")
     enemy = make_nodes(WORLD, SPLIT, tmp_path)[0]
     served.begin(turning(enemy, served.remote(), in_reports(_move, 13)))
-    outcome = await served.finish()
-    (event,) = outcome.events
-    assert (event["round"], event["node"], event["done"]) == (13, "node-0", "drop")
-    assert re.search("agent 0: n .*(smaller than before|changed where the policy did not go)", event["what"])
+    says = "agent 0: n .*(smaller than before|changed where the policy did not go)"
+    with pytest.raises(FederationStoppedError, match=f"'node-0' broke the rules in round 13: {says}"):
+        await served.start()
 
 
 @pytest.mark.parametrize("squares", [4, 3])
@@ -295,7 +326,8 @@ def test_squares_are_at_least_the_mean_squared(squares: int) -> None:
     schema = ReportSchema(task, ALGORITHM.new_server(task.setting))
     grid = schema.grid
     assert grid is not None
-    V, policy = np.array([0.0, 1.0, 2.0]), np.zeros((3, 3), dtype=np.int32)
+    V = np.array([0.0, 1.0, 2.0])
+    policy = np.zeros((3, 3), dtype=np.int32)
     expected = Expected(schema, policy, (V,), 1)
     n, X, Y, Z = (np.zeros((1, *form.shape), dtype=np.int64) for form in expected.forms)
     n[0, 0, 0], X[0, 0, 0, 0] = 2, round(math.sqrt(8) * 2**grid.bits)

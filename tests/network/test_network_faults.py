@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import shutil
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 from msgspec import structs
 
 from faults import SEED, SPLIT, WORLD, CrashError, T, failing, keep_alive, mortal, with_deaths
-from fed_ucbvi import FedUCBVI, InputError, resume, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, resume, run
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
@@ -27,16 +27,16 @@ from fed_ucbvi.engine import checkpoint, state_store
 from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.network import client, coordinator, transport
 from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.failures import FederationStoppedError, RefusedError
+from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.server import FederationServer, Outcome
+from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.transport import RemoteServer
 from federation_processes import Line
 from matrices import first_of
-from network import LOOPBACK, Served, assert_run_of_the_others, assert_simulation, federate, make_nodes
+from network import LOOPBACK, Served, TLSByName, assert_run_of_the_others, assert_simulation, federate, make_nodes
 from runs import without_cautions
 
 ALGORITHM = FedUCBVI(nu=30)
@@ -119,7 +119,9 @@ async def test_a_node_without_its_state_is_turned_away_from_a_run_in_progress() 
 @pytest.mark.parametrize("name", ["fed-ucbvi", "fedq-bernstein", "concurrent-ucbvi"])
 async def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: str, tmp_path: Path) -> None:
     """Twice; in between the server begins anew as well. The node is brought back by the server's history."""
-    task, kept, deaths = plan(make_algorithm(name, {}), 40), tmp_path / "checkpoint", [14, 60]
+    task = plan(make_algorithm(name, {}), 40)
+    kept = tmp_path / "checkpoint"
+    deaths = [14, 60]
 
     def die(run: coordinator.Coordinator) -> None:
         if run.round == 12:
@@ -137,6 +139,39 @@ async def test_a_node_that_has_lost_its_state_plays_all_its_rounds_again(name: s
     outcome = await served.finish()
     assert deaths == []
     assert_simulation(outcome, task)
+
+
+@pytest.mark.parametrize(
+    ("secure", "copied"),
+    [(False, 4), (True, 1), (True, 4), (True, 8)],
+    ids=["plain", "secure 1", "secure", "secure 8"],
+)
+async def test_an_old_copy_of_a_nodes_state_is_brought_up_to_date(
+    secure: bool, copied: int, tmp_path: Path, tls_files: TLSByName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After nine rounds a node starts again from a copy of its folder from an earlier round."""
+    task = plan_for(FedKLUCBVI(), WORLD, 120, seed=4, patience=300.0, secure_sums=secure)
+    own = tmp_path / "states" / "node-0"
+    copy = tmp_path / "copy"
+    served = Served(task, tmp_path / "run", tls_files)
+    first, *_ = served.join(*make_nodes(WORLD, [1, 1, 1], own.parent))
+    advance = served.coordinator._advance
+
+    async def advance_and_go_back() -> Any:
+        past = await advance()
+        if served.coordinator.round == copied:
+            shutil.copytree(own, copy)
+        if served.coordinator.round == 9:
+            served.joined.remove(first)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            shutil.rmtree(own)
+            copy.rename(own)
+            served.join(make_nodes(WORLD, [1], own.parent)[0])
+        return past
+
+    monkeypatch.setattr(served.coordinator, "_advance", advance_and_go_back)
+    assert_simulation(await served.finish(), task, secure=secure)
 
 
 def test_what_a_kill_while_writing_has_left_is_swept_up(tmp_path: Path) -> None:
@@ -168,7 +203,8 @@ async def test_a_line_that_breaks_while_nobody_speaks_is_mended(fault: str, monk
             far = RemoteServer(f"127.0.0.1:{line.port}")
             served.begin(run_node(first, far, patience=patience if fault == "cut" else 600.0))
             await served.meet()
-            stream, members = served.registry.members["node-0"].stream, served.registry.members
+            stream = served.registry.members["node-0"].stream
+            members = served.registry.members
             if fault == "stalled":
                 line.stall()
                 while "node-0" not in members or members["node-0"].stream in (stream, None):
@@ -232,17 +268,20 @@ async def with_departure(
     return outcome
 
 
-@pytest.mark.parametrize("away", ["last", "exclude"])
-async def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: str, tmp_path: Path) -> None:
-    task = plan(on_away=away, patience=0.3)
+WITHOUT = "the round closes without it"
+
+
+async def test_with_a_quorum_the_run_goes_on_without_a_node_that_stays_away_and_says_so(tmp_path: Path) -> None:
+    task = plan(FedKLUCBVI(), quorum=1, wait=0.3)
     outcome = await with_departure(task, 23, tmp_path, kept=tmp_path / "checkpoint")
     (event,) = outcome.events
-    assert (event["node"], event["done"]) == ("node-0", away)
+    assert (event["node"], event["done"]) == ("node-0", WITHOUT)
     records = outcome.run.records
     missing = records["agent_episodes"] == 2 * records["length"]
     assert (missing == (np.arange(len(missing)) + 1 >= event["round"])).all()
     assert (records["agents"] == np.where(missing, 2, 3)).all()
-    expected = run(ALGORITHM, WORLD, T, seed=SEED, driver="episodes").records
+    expected = run(FedKLUCBVI(), WORLD, T, seed=SEED, driver="episodes").records
+    assert not missing[0]
     for name in ("length", "bytes_up", "requests", "agent", "state"):
         assert np.array_equal(records[name][~missing], expected[name][: np.count_nonzero(~missing)])
     assert outcome.run.episodes_played == task.setting.episodes
@@ -254,27 +293,19 @@ async def test_the_run_goes_on_without_a_node_that_stays_away_and_says_so(away: 
 
 async def test_a_node_that_comes_back_takes_part_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
-    outcome = await with_departure(plan(episodes=3_000, on_away="last", patience=0.2), 23, tmp_path, back=True)
-    assert [event["done"] for event in outcome.events] == ["last", "takes part again"]
+    task = plan(FedKLUCBVI(min_round_growth=0.0), episodes=3_000, quorum=1, wait=0.2)
+    outcome = await with_departure(task, 23, tmp_path, back=True)
+    assert [event["done"] for event in outcome.events] == [WITHOUT, "takes part again"]
     left, returned = (event["round"] for event in outcome.events)
     shares = outcome.run.records["agent_episodes"] / outcome.run.records["length"]
     assert (shares == np.where(np.isin(np.arange(1, len(shares) + 1), np.arange(left, returned)), 2, 3)).all()
     assert (outcome.run.records["agents"] == shares).all()
 
 
-async def test_a_node_excluded_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:
-    task = plan(LOCAL, on_away="exclude", patience=0.2)
+async def test_with_a_quorum_a_node_away_from_the_start_leaves_the_run_of_the_others(tmp_path: Path) -> None:
+    task = plan(FedKLUCBVI(), quorum=1, wait=0.2)
     outcome = await with_departure(task, 1, tmp_path)
     assert_run_of_the_others(outcome.run, task)
-
-
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
-def test_only_algorithms_that_report_counts_may_go_on_without_all_their_agents(name: str) -> None:
-    algorithm = make_algorithm(name, {})
-    federation = synthetic(agents=1 if algorithm.single_agent else 3, states=3, actions=2, horizon=3)
-    needs_all = name in ("ucbvi", "concurrent-ucbvi", "ucb-advantage", "concurrent-ucb-advantage")
-    with pytest.raises(InputError, match="needs all its agents") if needs_all else nullcontext():
-        FederationServer(plan_for(algorithm, federation, 10, on_away="exclude"), None, None)
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
@@ -311,9 +342,10 @@ def test_live_nodes_stop_where_the_signal_reaches_them_and_all_play_t_episodes()
 
 
 async def test_a_live_run_ends_without_a_node_that_never_comes_back() -> None:
-    outcome = await with_departure(plan(LOCAL, collection="live", on_away="last", patience=0.3), 10, address=LOOPBACK)
+    task = plan(FedKLUCBVI(), collection="live", quorum=1, wait=0.3)
+    outcome = await with_departure(task, 10, address=LOOPBACK)
     (event,) = outcome.events
-    assert (event["node"], event["done"]) == ("node-0", "last")
+    assert (event["node"], event["done"]) == ("node-0", WITHOUT)
     assert outcome.ended
     assert not outcome.run.complete
     assert 2 * T <= outcome.run.records["agent_episodes"].sum() < 3 * T
@@ -329,18 +361,6 @@ async def without_the_second(served: Served, **options: Any) -> asyncio.Future[A
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
     return first
-
-
-async def test_a_node_that_was_excluded_is_told_why() -> None:
-    served = Served(plan(episodes=100_000, patience=0.2, deadline=5.0, on_away="exclude"))
-    first = await without_the_second(served)
-    while not served.registry.members["node-1"].out:
-        await asyncio.sleep(0.01)
-    with pytest.raises(RefusedError, match=r"'node-1' has been excluded from this run in round \d+: away for 0.2 s"):
-        await run_node(make_nodes(WORLD, SPLIT)[1], served.remote())
-    first.cancel()
-    ends = await asyncio.gather(first, served.start(), return_exceptions=True)
-    assert isinstance(ends[1], FederationStoppedError)
 
 
 async def test_nodes_hear_why_their_server_has_stopped(caplog: pytest.LogCaptureFixture) -> None:
@@ -390,7 +410,8 @@ def test_a_node_killed_while_it_makes_its_folder_can_begin(place: str, tmp_path:
 
 
 def test_agents_that_cannot_be_are_refused_before_memory_is_taken() -> None:
-    source, welcome = Mock(), plan().welcome()
+    source = Mock()
+    welcome = plan().welcome()
     spec = welcome.spec.replace(b'"agents": 3', b'"agents": 1000000000')
     assert b"1000000000" in spec
     with pytest.raises(InputError, match="1,000,000,000 agents of the server's run take at least"):

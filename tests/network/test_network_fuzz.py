@@ -57,7 +57,8 @@ def damaged(draw: st.DrawFn, *originals: bytes) -> bytes:
 
 
 (HONEST,) = make_nodes(WORLD, [3])
-HELLO, READY = encode(hello_of(HONEST)), encode(HONEST.enter(PLAN.welcome()))
+HELLO = encode(hello_of(HONEST))
+READY = encode(HONEST.enter(PLAN.welcome()))
 
 
 @many
@@ -72,8 +73,10 @@ def test_the_door_survives_any_bytes_and_seats_nobody_who_has_not_said_the_right
     log.addHandler(handler)
 
     async def attempt() -> list[Any]:
-        server, connection = FederationServer(PLAN, None, None), Arriving(*arriving)
-        registry, session = server.registry, asyncio.ensure_future(server.session(connection))
+        server = FederationServer(PLAN, None, None)
+        connection = Arriving(*arriving)
+        registry = server.registry
+        session = asyncio.ensure_future(server.session(connection))
         for _ in range(20):
             await asyncio.sleep(0)
         seated = dict(registry.members)
@@ -100,7 +103,8 @@ def _round() -> tuple[bytes, list[bytes], np.ndarray[Any, Any], list[Query]]:
     """An honest node's answers in its first round, with what it was asked."""
     node: Any = Node("node-0", lambda M: WORLD, 0, 1)
     node.enter(PLAN.welcome())
-    server, broadcast = PLAN.algorithm.new_server(PLAN.setting), first_broadcast(PLAN)
+    server = PLAN.algorithm.new_server(PLAN.setting)
+    broadcast = first_broadcast(PLAN)
     played = encode(node.answer(Start(1, 0, 0, 120, CHUNK, broadcast)))
     node.answer(Stop(1, CHUNK))
     queries = [Query(1, exchange, tuple(PLAN.algorithm.query(server, exchange))) for exchange in range(3)]
@@ -120,7 +124,9 @@ def test_an_answer_of_any_bytes_is_possible_or_refused(data: bytes, episodes: bo
     """What passes the checks could be an honest node's: requests that exist, counts that add up, values in range."""
 
     async def attempt() -> None:
-        stream, member, reason = NodeStream(Arriving(data), WireCount()), Member("node-0", 0, 1, b""), "possible"
+        stream = NodeStream(Arriving(data), WireCount())
+        member = Member("node-0", 0, 1, b"")
+        reason = "possible"
         try:
             if episodes:
                 played = await stream.expect(1)
@@ -153,8 +159,12 @@ ORDERED = np.zeros((3, 3), dtype=np.int32), np.zeros((3, 3, 2), dtype=np.int64)
 ORDERS = tuple(
     encode(message)
     for message in (
-        *(Start(1, 0, 0, 120, 5, ORDERED), messages.Continue(1, 9), Stop(1, 4), Query(1, 0, (np.zeros(3),))),
-        *(PLAN.welcome(), messages.Refusal("no", retry=False)),
+        Start(1, 0, 0, 120, 5, ORDERED),
+        messages.Continue(1, 9),
+        Stop(1, 4),
+        Query(1, 0, (np.zeros(3),)),
+        PLAN.welcome(),
+        messages.Refusal("no", retry=False),
     )
 )
 
@@ -211,7 +221,8 @@ class Impostor:
     """A server that says just this to every stream."""
 
     def __init__(self, *words: bytes, silent: bool = False) -> None:
-        self._words, self._silent = words, silent
+        self._words = words
+        self._silent = silent
 
     async def session(self, connection: Connection) -> None:
         await connection.read()

@@ -26,24 +26,29 @@ from fed_ucbvi.network.messages import Down, Start, ToMany, Up
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
-from fed_ucbvi.network.server_checkpoint import counts_in, replay
+from fed_ucbvi.network.server_checkpoint import counts_in
 from fed_ucbvi.network.sources import LiveSource
 from matrices import first_of
 from network import Served, TLSByName, assert_same, federate, make_nodes
 
 BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 SWIM = riverswim(agents=4, horizon=6)
-SPLIT, NAMES = (1, 2, 1), ("node-0", "node-1", "node-2")
-T, SEED = 60, 3
+SPLIT = (1, 2, 1)
+NAMES = ("node-0", "node-1", "node-2")
+T = 60
+SEED = 3
 
 
 def write_log(path: Path, world: Federation, episodes: int, seed: int = 0) -> Path:
     """Episodes of random actions, some of which end early."""
-    rng, mdp, rows = np.random.default_rng(seed), world.common, []
+    rng = np.random.default_rng(seed)
+    mdp = world.common
+    rows = []
     for episode in range(episodes):
         state = int(rng.choice(mdp.states, p=mdp.initial))
         for step in range(int(rng.integers(1, mdp.horizon + 1))):
-            action, place = int(rng.integers(mdp.actions)), min(step, len(mdp.rewards) - 1)
+            action = int(rng.integers(mdp.actions))
+            place = min(step, len(mdp.rewards) - 1)
             law = min(step, len(mdp.kernel.successors) - 1), state, action
             after = int(rng.choice(mdp.kernel.successors[law], p=mdp.kernel.probabilities[law]))
             rows.append((episode, step, state, action, float(mdp.rewards[place, state, action]), after))
@@ -70,7 +75,8 @@ def simulated(logs: list[Path], world: Federation, algorithm: FedKLUCBVI) -> Run
 
 def assert_counted(server: Path, made: Run, logged: CountTable) -> None:
     """Every logged step once, and every step of the episodes up to the last synchronisation."""
-    records, H = made.records, len(made.policy)
+    records = made.records
+    H = len(made.policy)
     until = np.flatnonzero(records["requests"])[-1] + 1
     assert counts_in(server).visits.sum() == logged.visits.sum() + H * records["agent_episodes"][:until].sum()
 
@@ -89,7 +95,6 @@ def test_a_federation_with_logs_is_the_simulation_that_starts_from_their_counts(
     assert_same(outcome.run, expected, regret=False, secure=secure)
     cold = run(algorithm, world, T, seed=SEED, driver="episodes")
     assert not np.array_equal(expected.V, cold.V), "the logs matter"
-    assert replay(tmp_path / "server").differs == []
     assert_counted(tmp_path / "server", outcome.run, merged(logs, world, stationary=stationary))
 
 
@@ -111,7 +116,8 @@ def test_a_dying_node_brings_its_logs_once(secure: bool, after: bool, tls_files:
 async def test_a_server_started_again_takes_no_logs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It dies before it takes them, before the first round, and before the fifth."""
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
-    plan, kept = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED), tmp_path / "server"
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED)
+    kept = tmp_path / "server"
     calls = failing(monkeypatch, Coordinator, "_advance", (1, 3, 8), CrashError())
     monkeypatch.setattr(client, "MAX_PAUSE", 0.3)
     served = Served(plan, kept)
@@ -119,7 +125,6 @@ async def test_a_server_started_again_takes_no_logs_twice(tmp_path: Path, monkey
     outcome = await served.finish_after(CrashError, plan, kept)
     assert len(calls) > 8
     assert_same(outcome.run, simulated(logs, BY_STEP, FedKLUCBVI()), regret=False)
-    assert replay(kept).differs == []
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -152,7 +157,6 @@ def test_logs_of_a_late_node_come_with_its_next_report(secure: bool, tls_files: 
     ]
     outcome = federate(plan, nodes, tls_files if secure else None, tmp_path / "server")
     assert Late.missed
-    assert replay(tmp_path / "server").differs == []
     assert_counted(tmp_path / "server", outcome.run, merged(logs, BY_STEP, stationary=False))
 
 
@@ -162,7 +166,6 @@ def test_too_few_contributors_keep_their_logs_until_there_are_more(tls_files: TL
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True)
     outcome = federate(plan, nodes_with([None, log, None], BY_STEP), tls_files, tmp_path / "server")
     assert_counted(tmp_path / "server", outcome.run, merged([log], BY_STEP, stationary=False))
-    assert replay(tmp_path / "server").differs == []
 
 
 async def test_nobody_is_told_logs_again(tls_files: TLSByName, tmp_path: Path, monkeypatch: Any) -> None:
@@ -201,7 +204,6 @@ def test_live_nodes_bring_logs_whose_rewards_vary(tmp_path: Path) -> None:
     counts = counts_from_logs(log, (17, 4, 6), stationary=True, random_rewards=True)
     assert_counted(tmp_path / "server", outcome.run, counts)
     assert counts_in(tmp_path / "server").visits[0, 0, 0] >= 60
-    assert replay(tmp_path / "server").differs == []
 
 
 def test_logs_that_are_not_those_of_before_or_not_taken_are_refused(tmp_path: Path) -> None:
@@ -223,7 +225,8 @@ def test_logs_that_are_not_those_of_before_or_not_taken_are_refused(tmp_path: Pa
 def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_state(tmp_path: Path) -> None:
     world = synthetic(agents=3, eps_p=processes.EPS_P, seed=processes.ENV_SEED, **processes.SIZES)
     logs = {name: write_log(tmp_path / f"{name}.csv", world, 40, i) for i, name in enumerate(processes.THREE)}
-    bad, lines = tmp_path / "bad.csv", logs["node-0"].read_text().splitlines()
+    bad = tmp_path / "bad.csv"
+    lines = logs["node-0"].read_text().splitlines()
     bad.write_text("\n".join([*lines[:2], lines[2].replace(",", ",9", 2), *lines[3:]]))
     with processes.Processes(tmp_path, secure_sums=True) as parties:
         parties.logs = {"node-0": bad}
@@ -231,7 +234,7 @@ def test_processes_with_logs_give_the_simulation_and_bad_ones_a_line_and_no_stat
         assert parties.parties["node-0"].end() == 2
         assert "bad.csv, line 3: step is 9" in parties.parties["node-0"].words()
         assert "step is" not in parties.parties[processes.SERVER].words(), "not even its errors leave the node"
-        assert {path.name for path in (tmp_path / "node-0").iterdir()} == {"lock", "transcript.jsonl"}
+        assert {path.name for path in (tmp_path / "node-0").iterdir()} == {"lock"}
         parties.logs = logs
         parties.start(*processes.THREE)
         made, _ = parties.finish()

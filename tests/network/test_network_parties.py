@@ -18,8 +18,8 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.network import query_guard
 from fed_ucbvi.network.messages import PROTOCOL, Hello, Joining, Query, Start, Stop
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.node_state_store import NodeStateStore
-from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.node_state_store import NodeStateStore, stored_run
+from fed_ucbvi.network.run_plan import RunPlan, epoch_now, plan_for
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import Source, host
 from network import Served, assert_simulation, federate, first_broadcast, make_nodes
@@ -90,7 +90,8 @@ def test_a_node_hosts_its_slice_and_the_digest_tells_problems_apart() -> None:
 def test_a_node_does_not_do_what_a_server_must_not_ask() -> None:
     (node,) = make_nodes(WORLD, [4])
     node.enter(plan().welcome())
-    policy, N = np.zeros((3, 3), dtype=np.int32), np.zeros((3, 3, 2), dtype=np.int64)
+    policy = np.zeros((3, 3), dtype=np.int32)
+    N = np.zeros((3, 3, 2), dtype=np.int64)
     good = Start(1, 0, 0, 40, 5, (policy, N))
     node.answer(good)
     for bad, says in (
@@ -109,10 +110,8 @@ def test_a_node_does_not_do_what_a_server_must_not_ask() -> None:
 
 
 async def test_a_seat_is_one_processs_alone_on_whatever_stream() -> None:
-    hello, ready = (
-        Hello(PROTOCOL, "0.1.0", "a", b"x" * 16, 0, 4, ""),
-        Joining(3, 2, 3, host(WORLD, 0, 4).digest, (0,)),
-    )
+    hello = Hello(PROTOCOL, "0.1.0", "a", b"x" * 16, 0, 4, "")
+    ready = Joining(3, 2, 3, host(WORLD, 0, 4).digest, (0,))
     async with Served(plan()) as served, stream_to(served.remote()) as old, stream_to(served.remote()) as new:
         await old.say(hello, ready)
         await served.meet()
@@ -129,7 +128,7 @@ async def test_a_seat_is_one_processs_alone_on_whatever_stream() -> None:
 def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> None:
     first = dataclasses.replace(plan(), run="first")
     outcome = federate(first, make_nodes(WORLD, [4]), folder=tmp_path / "run")
-    for same in (plan(), dataclasses.replace(plan(), on_away="last")):
+    for same in (plan(), dataclasses.replace(plan(), patience=7.0)):
         again = ServerCheckpoint(tmp_path / "run", same)
         assert again.plan.run == first.run
         again.close()
@@ -208,6 +207,40 @@ def test_a_node_goes_to_no_older_server_than_it_has_met(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the server is an old one"):
             again.meet(4)
         again.meet(6)
+
+
+FAR = 2**62
+"""An epoch that no server comes after."""
+
+
+def test_a_node_refuses_and_forgets_an_epoch_in_the_future(tmp_path: Path) -> None:
+    task = plan()
+    (node,) = make_nodes(WORLD, [4], tmp_path)
+    with pytest.raises(
+        InputError, match=r"hours in the future by this machine's clock.*Set it, and start the server"
+    ):
+        node.enter(dataclasses.replace(task, epoch=FAR).welcome())
+    (again,) = make_nodes(WORLD, [4], tmp_path)
+    assert again.enter(task.welcome()).rounds == (0,)
+
+
+def test_an_epoch_in_the_future_that_a_state_folder_remembers_does_not_count(tmp_path: Path) -> None:
+    store(Counter(), tmp_path).memorise(0, {"epoch": FAR})
+    kept = store(Counter(), tmp_path)
+    kept.meet(epoch_now())
+    assert kept.memory["epoch"] <= epoch_now()
+
+
+def test_a_run_whose_clocks_were_all_in_the_future_goes_on_when_they_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as wrong:
+        for module in ("server_checkpoint", "node_state_store"):
+            wrong.setattr(f"fed_ucbvi.network.{module}.epoch_now", lambda: FAR)
+        federate(plan(), make_nodes(WORLD, [4], tmp_path), folder=tmp_path / "kept")
+    assert_simulation(federate(plan(), make_nodes(WORLD, [4], tmp_path), folder=tmp_path / "kept"), plan())
+    (node,) = make_nodes(WORLD, [4], tmp_path)
+    node.enter(dataclasses.replace(plan(), run=stored_run(tmp_path / "node-0") or "").welcome())
 
 
 def asked(node: Node, number: int, exchange: int, *values: float) -> None:

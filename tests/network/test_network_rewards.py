@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, Run, load_policy, run, synthetic
+from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, Run, load_policy, reference, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.numbers import number
@@ -28,7 +28,7 @@ from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE
 from fed_ucbvi.network.sources import LiveSource
-from fed_ucbvi.problem.units import Units
+from fed_ucbvi.problem.units import PER_STEP, Units
 from fed_ucbvi.results.round_record import RoundRecord
 from fed_ucbvi.results.run_data import CallbackList, learning_curve
 from fed_ucbvi.trackers import results_of
@@ -36,9 +36,12 @@ from gymnasium_problems import Corridors
 from network import Served, TLSByName, first_broadcast, make_nodes
 from network import federate as run_to_the_end
 
-H, T, AGENTS = 4, 30, 3
-LOW, HIGH = -1.5, 3.5
-SETTING = Setting(4, 2, H, AGENTS, T, 0.0, 0)
+H = 4
+T = 30
+AGENTS = 3
+LOW = -1.5
+HIGH = 3.5
+SETTING = Setting(4, 2, H, AGENTS, T, 0.0, 0, random_rewards=True)
 GRID = RewardGrid.of(SETTING)
 
 
@@ -72,15 +75,20 @@ def test_the_gap_is_over_the_states_in_which_episodes_began(kind: str, algorithm
     if kind == "secure sums" and not algorithm.server_counts:
         pytest.skip("its reports are not what is new")
     certs = tls_files if kind == "secure sums" else None
-    corridors, silent = Corridors(), range(AGENTS) if kind == "nobody tells rewards" else ()
+    corridors = Corridors()
+    silent = range(AGENTS) if kind == "nobody tells rewards" else ()
     run, seen = federate(corridors, algorithm, silent, certs)
     starts = started_in(corridors)
     assert starts.sum() == AGENTS * T
     assert np.count_nonzero(starts) > 1
-    told = starts @ run.V[0] / starts.sum()
-    assert run.optimistic_value == pytest.approx(told, rel=1e-12 if certs is None else 0.05)  # but for the last few
+    n = int(starts.sum())
+    events = SETTING.states * (2 * SETTING.horizon - 1) + 1
+    delta = algorithm.delta / events if isinstance(algorithm, FedKLUCBVI) else 0.05
+    c = np.array((math.log(2.0 / delta) + 0.5 * math.log(n + 1)) / n)
+    told = float(reference.largest_mean(starts / n, run.V[0], c))
+    assert run.optimistic_value == pytest.approx(told, rel=1e-6 if certs is None else 0.05)  # but for the last few
     assert math.isfinite(run.estimated_value)
-    assert run.original_units["gap"] == pytest.approx(seen[-1].gap)
+    assert run.gap == pytest.approx(seen[-1].gap)
     assert all(math.isfinite(record.gap) for record in seen)
     assert run.summary()["gap"] == run.gap
     assert run.recommendations["optimistic"][-1] == run.optimistic_value
@@ -95,18 +103,20 @@ def test_the_server_has_mean_and_spread_of_what_environments_paid(kind: str, tls
     paid = corridors.returns(range(AGENTS))
     assert len(paid) == AGENTS * T
     if kind == "secure sums":  # of the last episodes fewer than three nodes may have something new to tell
-        told = run.records["agent_episodes"][~np.isnan(run.records["reward"])].sum()
+        known = ~np.isnan(run.records["reward"])
+        told = run.records["agent_episodes"][known].sum()
         assert 0.8 * len(paid) < told <= len(paid)
-        assert learning_curve(run, 1).mean == pytest.approx(paid.mean(), abs=0.5)
+        mean = AGENTS * run.records["reward"][known].sum() / told
+        assert mean == pytest.approx(paid.mean(), abs=0.5)
         return
     curve = learning_curve(run, 1)
     assert curve.mean == pytest.approx(paid.mean(), rel=1e-9)
-    assert run.average_reward == pytest.approx(rescaled(paid).mean(), rel=1e-9)
-    assert run.original_units["average_reward"] == pytest.approx(paid.mean(), rel=1e-9)
+    assert run.average_reward == pytest.approx(paid.mean(), rel=1e-9)
+    assert run.in_units(PER_STEP).average_reward == pytest.approx(rescaled(paid).mean(), rel=1e-9)
     assert curve.error == pytest.approx(paid.std(ddof=1) / math.sqrt(len(paid)), rel=1e-6)
     weights = run.records["agent_episodes"]
     assert np.average([record.reward for record in seen], weights=weights) == pytest.approx(paid.mean(), rel=1e-9)
-    spreads = (HIGH - LOW) * run.records["reward_sd"]
+    spreads = run.records["reward_sd"]
     assert [record.reward_sd for record in seen] == pytest.approx(spreads.tolist(), nan_ok=True)
     assert (np.isnan(run.records["reward_sd"]) == (weights < 2)).all()
 
@@ -136,7 +146,8 @@ def test_those_who_do_not_tell_are_not_in_the_mean(monkeypatch: pytest.MonkeyPat
 def test_a_live_node_that_is_started_again_says_the_same(tmp_path: Path) -> None:
     task = RunPlan(FedUCBVI(), SETTING, collection="live")
     start = Start(1, 0, 0, T, T, first_broadcast(task))
-    corridors, found = Corridors(), []
+    corridors = Corridors()
+    found = []
     for _ in range(2):
         node = Node("a", source(corridors), 0, 2, tmp_path)
         node.enter(task.welcome())
@@ -162,7 +173,8 @@ def test_numbers_of_any_grouping_add_up_and_none_overflows() -> None:
     rng = np.random.default_rng(3)
     for setting in (SETTING, replace(SETTING, agents=1000, episodes=10**12, horizon=500)):
         grid = RewardGrid.of(setting)
-        n, most = setting.agents * setting.episodes, setting.horizon
+        n = setting.agents * setting.episodes
+        most = setting.horizon
         all_of_it = grid.report(Paid(n, float(n * most), np.array([n, 0, 0, 0]), float(n) * most**2))
         assert (all_of_it >= 0).all()
         grid.check(all_of_it, n)
@@ -208,11 +220,13 @@ def test_rewards_that_cannot_be_true_are_a_violation(numbers: list[int], says: s
 
 
 UNITS = Units(-1.5, 5.0)
-PLAN = RunPlan(FedUCBVI(bonus_scale=0.1), Setting(4, 2, H, 2, 40, 0.0, 0), collection="live")
+PLAN = RunPlan(FedUCBVI(bonus_scale=0.1), Setting(4, 2, H, 2, 40, 0.0, 0, random_rewards=True), collection="live")
 
 
 async def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None:
-    corridors, state, metrics = Corridors(initial=(1.0, 0.0, 0.0)), LiveState(Subject.of_plan(PLAN)), Metrics()
+    corridors = Corridors(initial=(1.0, 0.0, 0.0))
+    state = LiveState(Subject.of_plan(PLAN))
+    metrics = Metrics()
     nodes = [Node(name, source(corridors), i, 1, tmp_path / name) for i, name in enumerate("ab")]
     served = Served(PLAN, tmp_path / "kept", on_round=CallbackList(state, metrics))
     async with state.following(served.coordinator):
@@ -225,32 +239,33 @@ async def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -
         assert policy is not None
         assert policy.units == UNITS
 
-    own, mean = run.original_units, corridors.returns().mean()
-    assert own["average_reward"] == pytest.approx(mean, rel=1e-9)
+    mean = corridors.returns().mean()
+    assert run.average_reward == pytest.approx(mean, rel=1e-9)
     rows = summary_rows(run)[1]
-    said = " ".join(text for name, text in rows if name == "in its own units")
-    assert f"paid {mean:,.4g} an episode" in said
-    assert "rewards of -1.5 to 3.5 a step rescaled to [0, 1]" in dict(rows)["setting"]
-    assert f"gap {own['gap']:,.4g}" in said
-    assert run.plot().panels[0].title == f"Reward: {number(own['average_reward'])} an episode (regret unknown)"
-    assert results_of(run)["final_average_reward"] == own["average_reward"]
-    assert results_of(run)["final_estimated_value"] == own["estimated_value"]
+    assert dict(rows)["paid"].startswith(f"{mean:,.4f} per episode")
+    assert "rewards of -1.5 to 3.5 per step" in dict(rows)["setting"]
+    assert dict(rows)["gap"].startswith(f"{run.gap:,.4f}")
+    assert run.plot().panels[0].title == f"Reward: {number(run.average_reward)} an episode (regret unknown)"
+    assert results_of(run)["final_average_reward"] == run.average_reward
+    assert results_of(run)["final_estimated_value"] == run.estimated_value
     per_round = 2 * run.records["reward"] / run.records["agent_episodes"]
-    expected = [UNITS.original_return(reward, H) for reward in per_round]
+    expected = per_round.tolist()
     content = state.snapshot()
     assert content["subject"]["units"] == "-1.5 to 3.5"
     assert [point[content["columns"].index("reward")] for point in content["points"]] == pytest.approx(expected)
-    assert content["now"]["optimistic_value"] == pytest.approx(own["optimistic_value"])
-    assert content["now"]["gap"] == pytest.approx(own["gap"])
+    assert content["now"]["optimistic_value"] == pytest.approx(run.optimistic_value)
+    assert content["now"]["gap"] == pytest.approx(run.gap)
     measured = dict(line.rsplit(" ", 1) for line in metrics.render().decode().splitlines() if line[0] != "#")
     assert float(measured["fed_ucbvi_reward"]) == pytest.approx(expected[-1])
-    assert float(measured["fed_ucbvi_gap"]) == pytest.approx(own["gap"])
+    assert float(measured["fed_ucbvi_gap"]) == pytest.approx(run.gap)
     again = Served(PLAN, tmp_path / "kept").server.outcome().run
-    assert again.original_units == pytest.approx(own, nan_ok=True)
+    assert again.average_reward == run.average_reward
+    assert again.gap == run.gap
 
 
 async def test_nodes_whose_rewards_have_other_units_are_refused() -> None:
-    served, corridors = Served(PLAN), Corridors(initial=(1.0, 0.0, 0.0))
+    served = Served(PLAN)
+    corridors = Corridors(initial=(1.0, 0.0, 0.0))
     served.join(Node("a", source(corridors), 0, 1))
     await served.meet()
     with pytest.raises(RefusedError) as refused:
@@ -269,7 +284,8 @@ def test_rounds_are_told_as_in_a_simulation_and_nodes_with_what_they_carried() -
     def look(coordinator: Coordinator) -> None:
         seen.append(coordinator.status())
 
-    world, algorithm = synthetic(agents=4, eps_p=0.2, states=3, actions=2, horizon=3), FedUCBVI(nu=30)
+    world = synthetic(agents=4, eps_p=0.2, states=3, actions=2, horizon=3)
+    algorithm = FedUCBVI(nu=30)
 
     plan = plan_for(algorithm, world, 40, seed=1)
     outcome = run_to_the_end(plan, make_nodes(world, (2, 2)), report=look, on_round=told.append)

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 import tracemalloc
-import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
+import grpc  # type: ignore[import-untyped]
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, network
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, network, synthetic
 from fed_ucbvi.algorithms.base import Message, exchange_messages
 from fed_ucbvi.algorithms.exact_sums import make_grid
-from fed_ucbvi.engine.rounds import Play, PlayedRound, Request
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network import messages as wire
-from fed_ucbvi.network.arrays import MAX_AXES, Changes, DTypeName, PackedArray, WireError
+from fed_ucbvi.network import transport
+from fed_ucbvi.network.arrays import MAX_AXES, DTypeName, PackedArray, WireError
+from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.failures import ConnectionLostError
 from fed_ucbvi.network.messages import (
     REWARDS_ALONE,
-    DeltaCache,
     Played,
-    Query,
     Report,
     decode_down,
     decode_up,
     encode,
 )
-from fed_ucbvi.network.run_plan import plan_for
-from network import Tap, assert_simulated, federate, make_nodes
+from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.network.transport import Connection, RemoteServer
+from federation_processes import Line
+from network import LOOPBACK, InMemoryServer, Served, Tap, TLSByName, federate, make_nodes
 
-M, T, SEED = 4, 120, 3
+M = 4
+T = 120
+SEED = 3
 DTYPES = get_args(DTypeName)
 ALGORITHM = FedUCBVI(synchronisation="local")
 WORLD = gridworld(agents=M, eps_p=0.2)
+LARGE = synthetic(agents=3, eps_p=0.2, seed=1, states=20, actions=4, horizon=5)
 
 
 class Overheard(Simulation):
@@ -47,23 +58,21 @@ class Overheard(Simulation):
         super().__init__(ALGORITHM, WORLD, T, SEED, "episodes")
         self.reports: dict[tuple[int, int], Message] = {}
 
-    def _answer(self, request: Request) -> PlayedRound | None:
-        if isinstance(request, Play):
-            return super()._answer(request)
-        round_number, first = (len(self.rows), WORLD.horizon) if request.planning else (self.rounds + 1, 0)
+    def _synchronise(self, server: Any) -> None:
+        is_planner = server is not self.server
+        round_number = len(self.rows) if is_planner else self.rounds + 1
+        first_exchange = WORLD.horizon if is_planner else 0
 
         def note(report: Message, exchange: int) -> None:
-            self.reports[round_number, first + exchange] = tuple(array.copy() for array in report)
+            self.reports[round_number, first_exchange + exchange] = tuple(array.copy() for array in report)
 
-        exchange_messages(self.algorithm, request.server, self.agents, self.setting, note)
-        return None
+        exchange_messages(self.algorithm, server, self.agents, self.setting, note)
 
 
 def spelt_out(heard: Iterable[tuple[int, Any, bytes]]) -> Iterator[tuple[Any, bytes]]:
     """The messages of all streams, with their bytes, none of which says anything that the message does not."""
-    sent = defaultdict[int, DeltaCache](DeltaCache)
-    for stream, message, data in heard:
-        assert encode(message, sent[stream]) == data
+    for _, message, data in heard:
+        assert encode(message) == data
         yield message, data
 
 
@@ -80,7 +89,9 @@ def test_only_the_papers_messages_go_up_no_trajectory_or_transition_count(monkey
     while not simulated.done:
         simulated.advance()
     recommended = len(simulated.result().recommendations["round"])
-    S, A, H = WORLD.states, WORLD.actions, WORLD.horizon
+    S = WORLD.states
+    A = WORLD.actions
+    H = WORLD.horizon
     seen: dict[type, int] = {}
     sums: dict[tuple[int, int], list[Message]] = {}
     for message, data in spelt_out(tap.messages()):
@@ -114,7 +125,8 @@ def test_only_the_papers_messages_go_up_no_trajectory_or_transition_count(monkey
             if pooled.ndim == 3 and pooled.shape[-1] == 2:  # carry what the low words of several agents add up to
                 words = [np.stack([w[..., 0] % 2**grid.base, w[..., 1] + w[..., 0] // 2**grid.base]) for w in words]
             assert np.array_equal(*words)
-    rounds, records = outcome.run.rounds, len(outcome.run.records["start"])
+    rounds = outcome.run.rounds
+    records = len(outcome.run.records["start"])
     answers = (rounds + recommended) * H + records - rounds
     assert seen == {wire.Hello: 2, wire.Joining: 2, Played: 2 * records, Report: 2 * answers}
 
@@ -122,12 +134,15 @@ def test_only_the_papers_messages_go_up_no_trajectory_or_transition_count(monkey
 def test_down_go_the_policy_n_and_v(monkeypatch: pytest.MonkeyPatch) -> None:
     tap = Tap(monkeypatch)
     outcome = federate(plan_for(ALGORITHM, WORLD, 60, seed=SEED), make_nodes(WORLD, [4]))
-    S, A, H = WORLD.states, WORLD.actions, WORLD.horizon
+    S = WORLD.states
+    A = WORLD.actions
+    H = WORLD.horizon
     kinds: dict[str, list[tuple[tuple[int, ...], ...]]] = {}
     for message, _ in spelt_out(tap.messages(up=False)):
         shapes = tuple(array.shape for array in getattr(message, "arrays", ()))
         kinds.setdefault(type(message).__name__, []).append(shapes)
-    records, rounds = len(outcome.run.records["start"]), outcome.run.rounds
+    records = len(outcome.run.records["start"])
+    rounds = outcome.run.rounds
     assert kinds == {
         "Welcome": [()],
         "Start": [((H, S), (H, S, A))] * records,
@@ -137,134 +152,121 @@ def test_down_go_the_policy_n_and_v(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_what_is_counted_is_the_papers_and_what_really_crosses_the_line_is_less_than_half_of_it() -> None:
-    """One agent a node, so that nothing is spared by sending one row for several of them.
-
-    New counts take less than half of what the paper's messages of as many rounds would.
-    """
-    counts = assert_simulated(FedKLUCBVI(), WORLD, 100, 1, [1] * M)
-    S, A, H = WORLD.states, WORLD.actions, WORLD.horizon
-    assert counts.wire.bytes_up < 0.5 * counts.run.rounds * M * H * 4 * 8 * S * A
-    outcome = assert_simulated(ALGORITHM, WORLD, 100, 1, [1] * M)
-    for name in ("bytes_up", "bytes_down"):
-        real, more = getattr(outcome.wire, name), getattr(outcome.run.recommendation_traffic, name)
-        accounted = getattr(outcome.run, name) + more
-        assert 0.05 * accounted < real < 0.5 * accounted
+# -------------------------------------------------------------------------------------------------------- compression
 
 
-def test_pairs_that_nobody_visits_are_sent_once_and_never_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the first report of an exchange a pair travels only if it has been visited; others never change."""
-    tap = Tap(monkeypatch)
-    federate(plan_for(ALGORITHM, WORLD, 60, seed=SEED), make_nodes(WORLD, [M]))
-    first = set[int]()
-    for _, message, data in tap.messages():
-        if not isinstance(message, Report):
-            continue
-        sent = msgspec.msgpack.decode(data)[3]
-        assert (message.exchange in first) == isinstance(sent, dict)
-        if isinstance(sent, dict):
-            n = message.arrays[0].reshape(-1)
-            words = sum(array.size for array in message.arrays)
-            bits = np.unpackbits(np.frombuffer(sent["c"], np.uint8), count=words, bitorder="little")
-            start = 0
-            for array in message.arrays[:4]:  # a fifth are rewards
-                assert not bits[start : start + array.size].reshape(n.size, -1)[n == 0].any()
-                start += array.size
-        first.add(message.exchange)
+@dataclass(frozen=True)
+class Carried:
+    """Bytes of a run's messages, and those that the TCP line between nodes and server carried."""
+
+    messages_up: int
+    messages_down: int
+    line_up: int
+    line_down: int
 
 
-# ------------------------------------------------------------------------------------------------ changes of arrays
+async def carried_by_a_line(plan: RunPlan, nodes: Sequence[Node], tls_files: TLSByName | None = None) -> Carried:
+    """Run over a line that counts."""
+    served = Served(plan, tls_files=tls_files, address=LOOPBACK)
+    with Line(served.server.port) as line:
+        for node in nodes:
+            own = None if tls_files is None else tls_files(node.name)
+            served.begin(run_node(node, RemoteServer(f"127.0.0.1:{line.port}", own)))
+        outcome = await served.finish()
+        wire = outcome.wire
+        return Carried(wire.bytes_up, wire.bytes_down, line.bytes_up, line.bytes_down)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=4)), max_size=4),
-    st.integers(0, 2**32),
-)
-def test_arrays_come_back_from_their_changes_which_are_short(forms: list[tuple[str, list[int]]], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    before = tuple(rng.integers(0, 2 if code == "b1" else 100, size=shape).astype(code) for code, shape in forms)
-    arrays = tuple(np.where(rng.random(old.shape) < 0.5, old, old.dtype.type(1)).astype(old.dtype) for old in before)
-    kept = [old.copy() for old in before]
-    changes = Changes.of(arrays, before, 1)
-    for back, array, old, same in zip(changes.made_to(before), arrays, before, kept, strict=True):
-        assert (back.dtype, back.shape, back.flags.writeable) == (array.dtype, array.shape, True)
-        assert np.array_equal(back, array)
-        assert np.array_equal(old, same)
-    words = sum(-(-array.nbytes // 8) for array in arrays)
-    assert len(changes.data) <= 8 * sum(int((array != old).sum()) for array, old in zip(arrays, before, strict=True))
-    assert len(changes.changed) <= -(-words // 8)
-    assert Changes.of(before, before, 1) == Changes(1, b"", b"")
+async def test_messages_are_compressed_in_both_directions() -> None:
+    carried = await carried_by_a_line(plan_for(FedKLUCBVI(), LARGE, 20, seed=SEED), make_nodes(LARGE, [1, 1, 1]))
+    assert carried.line_up < 0.5 * carried.messages_up
+    assert carried.line_down < 0.5 * carried.messages_down
 
 
-def test_what_differs_in_a_bit_is_a_change_and_nan_is_not() -> None:
-    before, array = np.array([0.0, np.nan, 1.0]), np.array([-0.0, np.nan, 1.0])
-    changes = Changes.of((array,), (before,), 1)
-    assert (changes.changed, len(changes.data)) == (b"\x01", 8)
-    (back,) = changes.made_to((before,))
-    assert np.signbit(back).tolist() == [True, bool(np.signbit(np.nan)), False]
+async def test_the_count_of_bytes_is_that_of_messages_without_compression(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without compression the line carries what was counted, and the headers of HTTP/2."""
+    monkeypatch.setattr(transport, "COMPRESSION", grpc.Compression.NoCompression)
+    carried = await carried_by_a_line(plan_for(FedKLUCBVI(), LARGE, 20, seed=SEED), make_nodes(LARGE, [1, 1, 1]))
+    assert carried.messages_up <= carried.line_up < 1.05 * carried.messages_up
+    assert carried.messages_down <= carried.line_down < 1.05 * carried.messages_down
 
 
-@pytest.mark.parametrize(
-    ("changed", "data", "says"),
-    [
-        (b"\x03", b"\7" * 8, "2 changed words take 16 bytes, got 8"),
-        (b"\x20", b"\7" * 8, "beyond the 5 words"),
-        (b"\x01\x01", b"\7" * 16, "beyond the 5 words"),
-        (b"", b"\7" * 8, "0 changed words take 0 bytes, got 8"),
-        (b"\x01", b"\7" * 7, "1 changed words take 8 bytes, got 7"),
-        (b"\x10", b"\2" + b"\0" * 7, "neither true nor false"),
-    ],
-)
-def test_changes_that_contradict_themselves_or_the_past_are_refused(changed: bytes, data: bytes, says: str) -> None:
-    before = np.arange(4).reshape(2, 2), np.array([True, False, True])
-    numbers, truths = Changes(1, b"\x14", b"\7" + b"\0" * 7 + b"\0\1\1" + b"\0" * 5).made_to(before)
-    assert (numbers.tolist(), truths.tolist()) == ([[0, 1], [7, 3]], [False, True, True])
-    with pytest.raises(WireError, match=says):
-        Changes(1, changed, data).made_to(before)
+async def test_masked_reports_are_random_and_stay_as_long_as_they_are(tls_files: TLSByName) -> None:
+    plan = plan_for(FedKLUCBVI(), LARGE, 20, seed=SEED, secure_sums=True)
+    carried = await carried_by_a_line(plan, make_nodes(LARGE, [1, 1, 1]), tls_files)
+    assert carried.messages_up <= carried.line_up < 1.1 * carried.messages_up
 
 
-def test_what_is_mostly_zero_says_only_what_is_not() -> None:
-    """Reports of what is new: a few transitions of many, others in every round."""
-    rng, sent, taken = np.random.default_rng(8), DeltaCache(), DeltaCache()
-    for number in range(1, 6):
-        counts = np.zeros((1, 100_000), dtype=np.int64)
-        counts[0, rng.integers(0, 100_000, 50)] = rng.integers(1, 9, 50)
-        data = encode(Report(number, 0, (counts,)), sent)
-        assert number == 1 or len(data) < 50 * 8 + 600
-        message: Any = decode_up(data, taken)
-        assert np.array_equal(message.arrays[0], counts)
-        taken.keep(message)
-    for bad in (b"no zlib", zlib.compress(bytes(10**7) + b"1")):
-        with pytest.raises(WireError):
-            Changes(0, bad, bytes(8), packed=True).made_to((counts,))
+@pytest.mark.parametrize("required", [True, False])
+async def test_a_node_that_knows_that_it_masks_its_reports_asks_for_no_compression(
+    required: bool, tls_files: TLSByName, tmp_path: Path
+) -> None:
+    """It knows from its own terms, or once the server has told it."""
+    asked: list[bool] = []
+
+    class Noting(InMemoryServer):
+        @asynccontextmanager
+        async def connect(self, *, compressed: bool = True) -> AsyncIterator[Connection]:
+            asked.append(compressed)
+            async with super().connect() as connection:
+                yield connection
+                if len(asked) == 1:
+                    raise ConnectionLostError("the line is cut")
+
+    plan = plan_for(FedKLUCBVI(), WORLD, 5, seed=SEED, secure_sums=True)
+    served = Served(plan, tls_files=tls_files)
+    first, *others = make_nodes(WORLD, [1, 1, M - 2], tmp_path, require_secure_sums=required)
+    joining = served.begin(run_node(first, Noting(served, tls_files(first.name))))[0]
+    await served.meet()
+    stream = served.registry.members[first.name].stream
+    assert stream is not None
+    stream.close("come back")
+    while len(asked) < 2:
+        await asyncio.sleep(0.01)
+    served.join(*others)
+    await served.finish()
+    await joining
+    assert asked == [not required, False]
 
 
-def test_changes_are_told_from_late_copies_and_from_changes_of_what_is_not_here() -> None:
-    sent, taken = DeltaCache(), DeltaCache()
-    first, second, third = (Report(r, 0, (np.array([r, 1, 5]),)) for r in (1, 2, 4))
-    data = [encode(message, sent) for message in (first, second, third)]
-    for i, message in enumerate((first, second, third)):
-        back: Any = decode_up(data[i], taken)
-        assert np.array_equal(back.arrays[0], message.arrays[0])
-        taken.keep(back)
-    for late in data[1:]:
-        assert decode_up(late, taken).arrays == ()  # type: ignore[union-attr]
-    with pytest.raises(WireError, match="changes since round 1, of which nothing is known"):
-        decode_up(data[1], DeltaCache())
+async def test_a_server_takes_no_message_that_is_too_long_after_decompression() -> None:
+    """A hundred million zeros are less than the limit on the line."""
+    async with (
+        Served(plan_for(FedKLUCBVI(), WORLD, 5), address=LOOPBACK) as served,
+        RemoteServer(f"127.0.0.1:{served.server.port}").connect() as connection,
+    ):
+        await connection.write(bytes(10**8))
+        with pytest.raises(ConnectionLostError, match="Decompressed message larger than max"):
+            await connection.read()
+        assert served.registry.wire.bytes_up == 0
 
 
-def test_a_message_to_many_is_the_same_bytes_as_to_each() -> None:
-    """Streams that have carried the same, one that has missed a round, and one that is new; and again."""
-    one, other, third = ([Query(r, e, (np.arange(4.0) * r + e,)) for e in (0, 1)] for r in (1, 2, 3))
-    shared, alone = [DeltaCache() for _ in range(4)], [DeltaCache() for _ in range(4)]
-    for streams, messages in (((0, 1, 2), one), ((0, 1), other), ((0, 1, 2, 3), third), ((0, 1, 2, 3), third)):
-        for message in messages:
-            many = wire.ToMany(message)
-            data = [many.encode(shared[i]) for i in streams]
-            assert data == [encode(message, alone[i]) for i in streams]
-    assert all(len({id(copies.last(third[e])) for copies in shared}) == 1 for e in (0, 1))
-    roster = wire.ToMany(wire.Roster(1, 2, ()))
-    assert len({id(roster.encode(copies)) for copies in shared}) == 1
+async def test_a_node_takes_no_message_that_is_too_long_after_decompression(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MAX_BYTES", 1 << 20)
+
+    class Bomber:
+        async def session(self, connection: Connection) -> None:
+            await connection.write(bytes(10**8))
+            await connection.read()
+
+        async def policy(self, certificate: bytes) -> bytes:
+            return b""
+
+    listener = transport.Listener(Bomber(), LOOPBACK, None)
+    await listener.start()
+    async with RemoteServer(f"127.0.0.1:{listener.port}").connect() as connection:
+        with pytest.raises(ConnectionLostError, match="Decompressed message larger than max"):
+            await connection.read()
+    await listener.stop()
+
+
+@pytest.mark.full
+def test_a_message_that_is_too_long_after_decompression_takes_no_memory() -> None:
+    """A process with a server alone, before and after a node has sent a hundred million zeros."""
+    program = Path(__file__).parents[1] / "support" / "decompression_bomb.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert after - before < 10 << 10, "in kilobytes"
 
 
 # ---------------------------------------------------------------------------------------------- arrays and messages

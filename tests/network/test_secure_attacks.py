@@ -104,9 +104,24 @@ async def test_a_node_is_read_only_if_a_check_is_missing(
 
 def serving(folder: Path, *options: str) -> tuple[str, ...]:
     return (
-        *("serve", "--listen", "127.0.0.1:0", "--port-file", str(folder / "port"), "--certs", str(folder / "certs")),
-        *("--algorithm", "fed-kl-ucbvi", "--collection", "live", "--secure-sums", "--agents", "4"),
-        *("--checkpoint", str(folder / "server"), "--json", *options),
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--port-file",
+        str(folder / "port"),
+        "--certs",
+        str(folder / "certs"),
+        "--algorithm",
+        "fed-kl-ucbvi",
+        "--collection",
+        "live",
+        "--secure-sums",
+        "--agents",
+        "4",
+        "--checkpoint",
+        str(folder / "server"),
+        "--json",
+        *options,
     )
 
 
@@ -147,7 +162,8 @@ def test_an_environments_error_reaches_the_server_by_kind_only(cured: bool, part
     check = AS_IT_IS if cured else "the kind of errors alone"
     for name in NAMES:
         parties.begin(name, *noting(check, tmp_path, joining(parties, name, *live, problem=())))
-    server, victim = parties.server, parties.parties[VICTIM]
+    server = parties.server
+    victim = parties.parties[VICTIM]
     parties.wait(lambda: "the node cannot continue" in server.words(), "a node to say why it ends")
     assert victim.end() == 2
     assert "patient 4711" in victim.words(), "its owner may know"

@@ -19,7 +19,7 @@ from scipy import stats
 from commands import refusal
 from faults import Fragile, Noting, one_vanishes, with_deaths
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, synthetic
-from fed_ucbvi.algorithms import exact_sums, make_algorithm
+from fed_ucbvi.algorithms import base, exact_sums, make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
@@ -39,7 +39,8 @@ ALPHA = 1e-6
 NAMES = ["node-0", "node-1", "node-2", "node-3"]
 WORLD = synthetic(agents=4, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 SPLIT = [1, 2, 1]
-T, SEED = 60, 3
+T = 60
+SEED = 3
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([number + 1]) * 32) for number in range(4)]
 ROSTER = b"roster"
 
@@ -94,7 +95,8 @@ def looks_random(words: np.ndarray[Any, Any]) -> bool:
     """Hypothesis: independent uniform bits. Pearson's chi-square on bytes, and the number of ones, each at ALPHA."""
     data = np.frombuffer(words.astype("<u8").tobytes(), dtype=np.uint8)
     bytes_ok = stats.chisquare(np.bincount(data, minlength=256)).pvalue > ALPHA
-    ones, bits = int(np.unpackbits(data).sum()), 8 * data.size
+    ones = int(np.unpackbits(data).sum())
+    bits = 8 * data.size
     return bool(bytes_ok and stats.binomtest(ones, bits).pvalue > ALPHA)
 
 
@@ -125,7 +127,8 @@ def test_the_largest_sums_wrap_nowhere(agents: int, episodes: int, horizon: int,
         if words == 1:
             assert agents * number < 2**63
             continue
-        low, high = number % 2**grid.base, number >> grid.base
+        low = number % 2**grid.base
+        high = number >> grid.base
         assert max(agents * low, agents * (2**grid.base - 1), agents * (high + 1)) < 2**63
         sent = [masked((np.array([low, high]),), NAMES[i], pairs_of(i, nodes=3), ROSTER) for i in range(3)]
         assert summed(sent)[0].tolist() == [3 * low, 3 * high]
@@ -140,7 +143,8 @@ D = b"d" * 32
 
 def signed(folder: Path, run: str = "the-run", **ready: Any) -> tuple[list[Credentials], list[RosterEntry]]:
     """Three nodes, of four agents, and what they have signed for round 5."""
-    own, entries = [], []
+    own = []
+    entries = []
     said = {"number": 5, "binding": D, "episodes": (2, 2), "confirmed": (0, 0), **ready}
     for name, first, m in zip(NAMES, (0, 1, 3), SPLIT, strict=False):
         own.append(Credentials(name, first, m, run, TLSFiles.of(folder, name)))
@@ -167,8 +171,13 @@ def forged(
     """Rosters that no honest server sends, and what node-0 says."""
     key = X25519PrivateKey.generate().public_key().public_bytes_raw()
     for content in (
-        *({"key": key}, {"episodes": 9}, {"uncredited": 9}, {"since": (4, 0)}),  # the last: what it has confirmed
-        *({"rewards": False}, {"signature": b""}, {"key": b""}),
+        {"key": key},
+        {"episodes": 9},
+        {"uncredited": 9},
+        {"since": (4, 0)},  # the last: what it has confirmed
+        {"rewards": False},
+        {"signature": b""},
+        {"key": b""},
     ):
         yield [mine, replace(one, ready=replace(one.ready, **content)), two], "what it has not signed"
     for other in (replace(one, agents=1), signed(folder, "another run")[1][1], signed(folder, number=6)[1][1]):
@@ -246,7 +255,9 @@ class Sender:
 
     def __init__(self, folder: Path, most_failures: int = 9, kept: Path | None = None) -> None:
         self.own, self.entries = signed(folder)
-        self._most, self._kept, self._store = most_failures, kept, empty_store(kept)
+        self._most = most_failures
+        self._kept = kept
+        self._store = empty_store(kept)
         self.used = dict.fromkeys((COUNTS, REWARDS), (0, b""))
         self.asked: dict[int, bytes] = {}
 
@@ -291,7 +302,8 @@ def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episo
 ) -> None:
     """Also by a process that is started again: the store is opened anew before every question."""
     sender = Sender(certs, 2, tmp_path if on_disk else None)
-    own, asked = sender.own, sender.asked
+    own = sender.own
+    asked = sender.asked
 
     def ask(number: int, names: str, episodes: int, report: int, *denials: Denial) -> int:
         new = everyone(episodes, episodes, names)
@@ -306,7 +318,8 @@ def test_what_was_sent_is_sent_again_only_in_the_same_company_or_after_new_episo
         ask(2, "01", 2, 10)
     assert sender.sums.failures == 0
     assert ask(2, "01", 3, 12) == 1
-    certificate, missed = sender.entries[1].certificate, asked[2]
+    certificate = sender.entries[1].certificate
+    missed = asked[2]
     for wrong in ((own[1], "node-1", 1, missed), (own[1], "node-1", 2, asked[1]), (own[2], "node-2", 2, missed)):
         who, name, number, digest = wrong
         denial = Denial(name, number, digest, who.denial(number, digest), certificate)
@@ -420,6 +433,7 @@ def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
     algorithm, world = VARIANTS[variant]
     if words == 2:
         monkeypatch.setattr(exact_sums, "ENOUGH_BITS", 50)
+        monkeypatch.setattr(base, "make_grid", exact_sums.make_grid.__wrapped__)  # grids are cached
     task = plan(algorithm, world, 20)
     assert exact_sums.Grid(*algorithm.grid(task.setting) or ()).words == words
     outcome = federate(task, make_nodes(world, SPLIT), tls_files)
@@ -444,7 +458,18 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(random_rewards: bo
     What nodes have to themselves at the end, because fewer than three had anything new, is not in it.
     """
     algorithm = FedKLUCBVI()
-    setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False, random_rewards=random_rewards)
+    setting = Setting(
+        states=17,
+        actions=4,
+        horizon=6,
+        agents=4,
+        episodes=40,
+        eps_p=0.0,
+        seed=SEED,
+        eps_p_known=False,
+        random_rewards=random_rewards,
+        starts_known=False,
+    )
     task = RunPlan(algorithm, setting, collection="live", secure_sums=True)
     source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     nodes = make_nodes(source, SPLIT, kind=Noting, require_secure_sums=True)
@@ -497,7 +522,8 @@ def test_a_node_that_returns_with_a_new_key_changes_nothing(
 def test_a_live_node_whose_line_breaks_in_a_round_signs_anew(tls_files: TLSByName) -> None:
     """What it signed before is of no use: the key went with the stream."""
     task = plan(FedKLUCBVI(), collection="live", run="the-run")
-    start, entries = Start(1, 0, 0, 5, 1, first_broadcast(task)), []
+    start = Start(1, 0, 0, 5, 1, first_broadcast(task))
+    entries = []
     nodes = make_nodes(WORLD, SPLIT)
     for node in (*nodes, nodes[0]):
         if node.welcome is None:
@@ -524,20 +550,22 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_sum(collection: str, silent: bo
     If the vanished node had answered, the sum is used.
     """
     algorithm = FedKLUCBVI()
-    rules: dict[str, Any] = {"patience": 0.3, "on_away": "exclude"}
+    rules: dict[str, Any] = {"quorum": 3, "wait": 0.3}
     if collection == "live":
         setting = Setting(17, 4, 6, 4, 30, 0.0, SEED, eps_p_known=False)
         task = RunPlan(algorithm, setting, collection="live", secure_sums=True, **rules)
         source: Any = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     else:
-        task, source = plan(algorithm, **rules), WORLD
+        task = plan(algorithm, **rules)
+        source = WORLD
     mortal, *others = make_nodes(source, [1] * 4, kind=Noting, require_secure_sums=True)
-    mortal.dies_in, mortal.after = 2, not silent
+    mortal.dies_in = 2
+    mortal.after = not silent
     outcome = one_vanishes(task, [mortal, *others], tls_files)
     T = task.setting.episodes
     failed = [event["round"] for event in outcome.events if "synchronisation failed" in event["what"]]
     assert failed == [2]  # a process that dies takes its answer along: the stream is gone before it is read
-    assert [event["done"] for event in outcome.events if event["node"] == "node-0"] == ["exclude"]
+    assert [event["done"] for event in outcome.events if event["node"] == "node-0"] == ["the round closes without it"]
     assert all(node.finished and node._sent.failures == 1 for node in others)
     records = outcome.run.records
     asked = [i + 1 for i, requests in enumerate(records["requests"]) if requests]
@@ -556,11 +584,28 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_sum(collection: str, silent: bo
         assert later[1] > later[0] > 0
 
 
-def test_with_two_nodes_left_the_run_stops(tls_files: TLSByName) -> None:
-    task, nodes = plan(FedKLUCBVI(), patience=0.3, on_away="exclude"), make_nodes(WORLD, SPLIT, kind=Fragile)
+def test_without_a_quorum_the_run_stops_if_a_node_vanishes(tls_files: TLSByName) -> None:
+    task = plan(FedKLUCBVI(), patience=0.3)
+    nodes = make_nodes(WORLD, SPLIT, kind=Fragile)
     nodes[0].dies_at = 5
-    with pytest.raises(FederationStoppedError, match="secure sums need 3 nodes, and 2 take part"):
+    with pytest.raises(FederationStoppedError, match=r"'node-0' has stayed away, or has not answered, for 0\.3 s"):
         one_vanishes(task, nodes, tls_files)
+
+
+class Boaster(Node):
+    """It claims more episodes than there are."""
+
+    def answer(self, message: Any) -> Any:
+        answer = super().answer(message)
+        if isinstance(answer, Played) and answer.round == 3:
+            return replace(answer, played=10 * T)
+        return answer
+
+
+def test_with_two_nodes_left_of_a_quorum_of_two_the_run_stops(tls_files: TLSByName) -> None:
+    nodes = [Boaster("node-0", lambda M: WORLD, 0, 1), *make_nodes(WORLD, SPLIT)[1:]]
+    with pytest.raises(FederationStoppedError, match="secure sums need 3 nodes, and 2 take part"):
+        federate(plan(FedKLUCBVI(), quorum=2), nodes, tls_files)
 
 
 class Liar(Node):
@@ -576,7 +621,7 @@ class Liar(Node):
 def test_a_sum_that_cannot_be_true_stops_the_run_and_nobody_is_named(tls_files: TLSByName) -> None:
     nodes = [Liar("node-0", lambda M: WORLD, 0, 1), *make_nodes(WORLD, SPLIT)[1:]]
     with pytest.raises(FederationStoppedError, match=r"up to what cannot be true: all agents.*hide which") as stop:
-        federate(plan(FedKLUCBVI(), on_violation="drop"), nodes, tls_files)
+        federate(plan(FedKLUCBVI()), nodes, tls_files)
     assert "node-0" not in str(stop.value)
 
 

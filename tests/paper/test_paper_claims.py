@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from commands import refusal, told
+from commands import PUBLISHED, refusal, told
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper import ablations, experiment, section5, table1, theory, tuned
@@ -44,9 +45,37 @@ def over_eps_p(*shares: float) -> Traces:
     return cells(*(("gridworld", "fed-ucbvi", 20, eps_p, regret, 9) for eps_p, regret in regrets.items()))
 
 
-def with_rounds(*counts: int) -> Traces:
-    """Fed-UCBVI with these rounds, of 1 000 episodes, for several M."""
-    return cells(*(("gridworld", "fed-ucbvi", 2 + k, 0.0, 1.0, count) for k, count in enumerate(counts)))
+def with_rounds(*counts: int, name: str = "fed-ucbvi") -> Traces:
+    """An algorithm with these rounds, of 1 000 episodes, for several M."""
+    return cells(*(("gridworld", name, 2 + k, 0.0, 1.0, count) for k, count in enumerate(counts)))
+
+
+def with_additional_regret(*powers: float) -> Traces:
+    """Fed-UCBVI with 20 agents; at each eps_p an additional regret that grows like a power of the episodes."""
+    alike = group("gridworld", "fed-ucbvi", [100.0] * 5, agents=20, eps_p=0.0)
+    several = [alike]
+    for k, power in enumerate(powers):
+        # The curve of identical agents is the root of the share of episodes.
+        curve = partial(_with_addition, power=power)
+        several.append(group("gridworld", "fed-ucbvi", [150.0] * 5, agents=20, eps_p=0.01 * 10**k, curve=curve))
+    return table(*several)
+
+
+def _with_addition(share: FloatArray, power: float) -> FloatArray:
+    return np.asarray((100.0 * np.sqrt(share) + 50.0 * share**power) / 150.0)
+
+
+RIVAL = "fedq-bernstein"
+
+
+def with_gaps(*, together: float, alone: float) -> Traces:
+    """Fed-UCBVI and FedQ-Bernstein with 20 agents and with one; the ratios of their regrets are given."""
+    return cells(
+        ("gridworld", "fed-ucbvi", 20, 0.0, 100 * together, 9),
+        ("gridworld", RIVAL, 20, 0.0, 100.0, 9),
+        ("gridworld", "fed-ucbvi", 1, 0.0, 3000 * alone, 9),
+        ("gridworld", RIVAL, 1, 0.0, 3000.0, 9),
+    )
 
 
 MINUS = "\N{MINUS SIGN}"
@@ -57,7 +86,22 @@ OUTCOMES: dict[Claim, list[tuple[Traces, str, str]]] = {
         (over_eps_p(1.1, 1.3), "holds partly", "1.10 to 1.30"),
         (over_eps_p(1.3, 3.0), "does not hold", "1.30 to 3.00"),
     ],
+    section5.HETEROGENEITY_EVERY_M: [
+        (over_eps_p(1.25, 1.25), "holds", "1.25"),
+        (over_eps_p(1.1, 1.3), "holds partly", "1.10 to 1.30"),
+        (over_eps_p(1.3, 3.0), "does not hold", "1.30 to 3.00"),
+    ],
+    section5.LINEAR_TERM: [
+        (with_additional_regret(1.0, 1.5), "holds", "0.35 to 0.50 of the additional regret"),
+        (with_additional_regret(1.0, 0.5), "holds partly", "0.50 to 0.71 of the additional regret"),
+        (with_additional_regret(0.5, 0.5), "does not hold", "0.71 of the additional regret"),
+    ],
     section5.SPEED_UP: [
+        (over_agents("gridworld", slope), outcome, f"slope {MINUS}{-slope:.2f} at εₚ = 0 ({MINUS}{-slope:.2f} over")
+        for slope, outcome in ((-1.0, "holds"), (-0.51, "holds"), (-0.3, "holds partly"))
+    ]
+    + [(over_agents("gridworld", 0.1), "does not hold", "slope 0.10 at εₚ = 0")],
+    section5.INVERSE_SPEED_UP: [
         (over_agents("gridworld", slope), outcome, f"slope {MINUS}{-slope:.2f} at εₚ = 0 ({MINUS}{-slope:.2f} over")
         for slope, outcome in ((-1.0, "holds"), (-0.91, "holds"), (-0.7, "holds partly"), (-0.3, "does not hold"))
     ],
@@ -69,6 +113,22 @@ OUTCOMES: dict[Claim, list[tuple[Traces, str, str]]] = {
         (with_rounds(100, 50), "holds", "5.00% to 10.00% of T"),
         (with_rounds(101, 100), "holds partly", "10.00% to 10.10% of T"),
         (with_rounds(200, 101), "does not hold", "10.10% to 20.00% of T"),
+    ],
+    section5.HIGH_ROUNDS: [
+        (with_rounds(990, 101, name=RIVAL), "holds", "10.10% to 99.00% of T"),
+        (with_rounds(990, 100, name=RIVAL), "holds partly", "10.00% to 99.00% of T"),
+        (with_rounds(100, 50, name=RIVAL), "does not hold", "5.00% to 10.00% of T"),
+    ],
+    section5.MOST_ROUNDS: [
+        (with_rounds(990, 500, name=RIVAL), "holds", "50.00% to 99.00% of T"),
+        (with_rounds(990, 499, name=RIVAL), "holds partly", "49.90% to 99.00% of T"),
+        (with_rounds(490, 480, name=RIVAL), "does not hold", "48.00% to 49.00% of T"),
+    ],
+    section5.SIMILAR_GAPS: [
+        (with_gaps(together=0.2, alone=0.1), "holds", "0.20 times FedQ-Bernstein's regret with M = 20, 0.10 alone"),
+        (with_gaps(together=0.1, alone=0.2), "holds", "the larger ratio is 2.0 times the smaller one"),
+        (with_gaps(together=0.1, alone=0.21), "holds partly", "the larger ratio is 2.1 times the smaller one"),
+        (with_gaps(together=0.1, alone=0.6), "does not hold", "the larger ratio is 6.0 times the smaller one"),
     ],
 }
 
@@ -99,9 +159,9 @@ def test_the_share_of_regret_in_the_second_half_is_told() -> None:
 
 
 def test_saturation_shows_in_the_slope_of_the_last_step() -> None:
-    bent = [("gridworld", "fed-ucbvi", m, 0.0, regret, 9) for m, regret in ((1, 64.0), (8, 8.0), (64, 8.0))]
+    bent = [("gridworld", "fed-ucbvi", m, 0.0, regret, 9) for m, regret in ((2, 64.0), (16, 8.0), (128, 8.0))]
     found = verdict_on(section5.SPEED_UP, cells(*bent))
-    assert "from M = 1 to 8 it is −1.00, from M = 8 to 64 it is 0.00" in found.measured  # noqa: RUF001
+    assert "from M = 2 to 16 it is −1.00, from M = 16 to 128 it is 0.00" in found.measured  # noqa: RUF001
 
 
 FAR_BELOW = {(0.1, 0.5): "holds", (0.4, 1.5): "holds partly", (0.9, 0.8, 0.7): "holds partly"}
@@ -143,19 +203,52 @@ def test_an_ordering_holds_if_the_figures_grow_strictly(regrets: dict[str, list[
     assert table1.ordered(growing, table(*runs).where(lambda one: one["algorithm"] != "y")) is None
 
 
+def names_judged(runs: Traces) -> list[str]:
+    return [verdict.name for verdict in section5.EXPERIMENT.judge(runs)]
+
+
 def test_what_cannot_be_judged_is_not_judged() -> None:
-    alone = cells(("gridworld", "fed-ucbvi", 20, 0.1, 100.0, 9))
-    judge = section5.EXPERIMENT.judge
-    assert [verdict.name for verdict in judge(alone)] == [section5.FEW_ROUNDS.name]
-    assert judge(table()) == []
-    assert judge(cells(("gridworld", "fedq-bernstein", 20, 0.0, 100.0, 9))) == []
+    assert names_judged(table()) == []
+    assert names_judged(cells(("gridworld", "fed-ucbvi", 20, 0.1, 100.0, 9))) == [section5.FEW_ROUNDS.name]
+    rival = cells(("gridworld", "fedq-bernstein", 20, 0.0, 100.0, 9))
+    assert names_judged(rival) == [section5.HIGH_ROUNDS.name, section5.MOST_ROUNDS.name]
+
+
+def test_runs_with_one_agent_decide_nothing_but_the_gap_in_the_single_agent_setting() -> None:
+    alone = cells(("gridworld", "fed-ucbvi", 1, 0.0, 100.0, 9), ("gridworld", "fedq-bernstein", 1, 0.0, 100.0, 9))
+    assert names_judged(alone) == []
+
+
+def test_a_claim_about_figure_1_is_judged_with_the_agents_of_figure_1() -> None:
+    """A cost of heterogeneity with 2 agents counts for the stricter claim only."""
+    some = [("gridworld", "fed-ucbvi", 20, 0.0, 100.0, 9), ("gridworld", "fed-ucbvi", 20, 0.1, 110.0, 9)]
+    some += [("gridworld", "fed-ucbvi", 2, 0.0, 100.0, 9), ("gridworld", "fed-ucbvi", 2, 0.1, 140.0, 9)]
+    outcomes = {verdict.name: verdict.outcome for verdict in section5.EXPERIMENT.judge(cells(*some))}
+    assert outcomes[section5.HETEROGENEITY.name] == "holds"
+    assert outcomes[section5.HETEROGENEITY_EVERY_M.name] == "holds partly"
+
+
+def test_linear_speed_up_is_the_factor_of_the_theorem_and_one_over_m_is_stricter() -> None:
+    verdicts = section5.EXPERIMENT.judge(over_agents("gridworld", -0.7))
+    outcomes = {verdict.name: verdict.outcome for verdict in verdicts}
+    assert outcomes[section5.SPEED_UP.name] == "holds"
+    assert outcomes[section5.INVERSE_SPEED_UP.name] == "holds partly"
+
+
+def test_stricter_readings_are_listed_as_ours() -> None:
+    ours = {verdict.name for verdict in section5.EXPERIMENT.judge(all_cells()) if verdict.ours}
+    stricter = (section5.HETEROGENEITY_EVERY_M, section5.INVERSE_SPEED_UP, section5.MOST_ROUNDS)
+    assert ours == {claim.name for claim in stricter}
+
+
+def all_cells() -> Traces:
+    some = product(("gridworld", "synthetic"), ("fed-ucbvi", "fedq-bernstein"), (1, 2, 20), (0.0, 0.1))
+    return cells(*((env, name, m, eps_p, 100.0 / m, 9) for env, name, m, eps_p in some))
 
 
 def test_every_claim_of_the_paper_is_judged_where_all_data_is_there() -> None:
-    some = product(("gridworld", "synthetic"), ("fed-ucbvi", "fedq-bernstein"), (2, 5), (0.0, 0.1))
-    runs = cells(*((env, name, m, eps_p, 100.0 / m, 9) for env, name, m, eps_p in some))
-    names = [verdict.name for verdict in section5.EXPERIMENT.judge(runs)]
-    assert names == [claim.name for claim in (*section5.CLAIMS, section5.BELOW)]
+    claims = (*section5.CLAIMS, *section5.RIVAL_CLAIMS, section5.BELOW, section5.SIMILAR_GAPS)
+    assert names_judged(all_cells()) == [claim.name for claim in claims]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +375,7 @@ def test_names_that_cannot_be_compared_are_refused(names: list[str], message: st
 
 
 def test_liars_can_be_asked_for_on_the_command_line() -> None:
-    words = ("run", "--episodes", "60", "--agents", "4", "--option", "nu=10", "--liars", "0.25", "--attack")
+    words = ("run", *PUBLISHED, "--episodes", "60", "--agents", "4", "--liars", "0.25", "--attack")
     environment = told(*words, "counts")["environment"]
     assert (environment["attack"], len(environment["liars"])) == ("counts", 1)
     assert "did you mean 'counts'?" in refusal(*words, "conts")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import shops
 
-from fed_ucbvi import MDP, Federation, FedUCBVI, Run, gridworld, reference, riverswim, run
+from fed_ucbvi import MDP, Federation, FedUCBVI, Run, best_common_policy, gridworld, reference, riverswim, run
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.network.run_plan import plan_for
 from network import federate, make_nodes
@@ -29,46 +29,49 @@ def result(fleet: Federation) -> Run:
 
 def test_the_five_shops_get_what_their_own_tables_say(result: Run) -> None:
     own = [worth(*shops.shop(mean), result.policy, shops.FIRST) for mean in shops.DEMANDS]
-    assert [shops.euro(value) for value in result.by_agent] == pytest.approx(own, abs=1e-9)
-    agents, figures = result.agents_value, result.original_units
-    assert figures["agents_mean"] == pytest.approx(np.mean(own), abs=1e-9)
-    assert figures["agents_worst"] == pytest.approx(min(own), abs=1e-9)
-    assert figures["agents_best"] == pytest.approx(max(own), abs=1e-9)
+    assert result.by_agent == pytest.approx(own, abs=1e-9)
+    agents = result.agents_value
+    assert agents.mean == pytest.approx(np.mean(own), abs=1e-9)
+    assert agents.worst == pytest.approx(min(own), abs=1e-9)
+    assert agents.best == pytest.approx(max(own), abs=1e-9)
     assert (agents.worst_agent, agents.best_agent, agents.agents) == (own.index(min(own)), own.index(max(own)), 5)
 
 
-def test_the_five_shops_are_told_the_best_shared_policy_and_their_own_optima(fleet: Federation, result: Run) -> None:
-    """Euro a month, computed elsewhere: best shared policy 120.2 to 121.8, own optima 122.3."""
-    figures = result.original_units
-    assert (round(figures["best_common_lower"], 1), round(figures["best_common_upper"], 1)) == (120.2, 121.8)
+def test_the_best_shared_policy_of_the_five_shops(fleet: Federation) -> None:
+    """Euro a month, computed elsewhere: 120.2 to 121.8."""
+    optimum = best_common_policy(fleet)
+    assert [round(end, 1) for end in optimum.value] == [120.2, 121.8]
+    tables = [shops.shop(mean) for mean in shops.DEMANDS]
+    shared = [worth(*table, optimum.policy, shops.FIRST) for table in tables]
+    assert optimum.value.lower == pytest.approx(np.mean(shared), abs=1e-9)
+
+
+def test_the_own_optima_of_the_five_shops(fleet: Federation) -> None:
+    """Euro a month, computed elsewhere: 122.3 on average."""
+    found = best_common_policy(fleet).own
     tables = [shops.shop(mean) for mean in shops.DEMANDS]
     days = (shops.DAYS, 1, 1, 1)
     own = [reference.evaluate(np.tile(P, days), np.tile(r, days[:3]))[0, shops.FIRST] for P, r in tables]
-    assert figures["own_optimal_value"] == pytest.approx(np.mean(own), abs=1e-9)
-    assert round(figures["own_optimal_value"], 1) == 122.3
-    shared = [worth(*table, fleet.common_optimum.policy, shops.FIRST) for table in tables]
-    assert figures["best_common_lower"] == pytest.approx(np.mean(shared), abs=1e-9)
+    assert found == pytest.approx(np.mean(own), abs=1e-9)
+    assert round(found, 1) == 122.3
 
 
 def test_what_agents_that_differ_get_is_printed_before_anything_of_the_common_mdp(result: Run) -> None:
     title, rows = summary_rows(result)
     assert title.endswith("shops")
     names = [name for name, _ in rows]
-    assert names[:3] == ["setting", "value per agent", "best shared policy"]
+    assert names[:2] == ["setting", "value per agent"]
     assert names.index("value per agent") < names.index("in the common MDP") < names.index("regret")
-    agents, texts = result.agents_value, dict(rows)
+    agents = result.agents_value
+    texts = dict(rows)
     assert texts["value per agent"] == (
         f"mean {agents.mean:.4f}, worst {agents.worst:.4f} (agent {agents.worst_agent}), "
         f"best {agents.best:.4f} (agent {agents.best_agent})"
     )
-    assert texts["best shared policy"] == "[11.4307, 11.4506]; each agent's own best policy 11.4562 (means)"
     assert texts["in the common MDP"].startswith(
         f"value {result.value:.4f}, optimum {result.about.optimal_value:.4f}"
     )
-    euros = [text for name, text in rows if name == "in its own units"]
-    assert euros[0].startswith(f"per agent: mean {shops.euro(agents.mean):,.4g}")
-    assert "best shared policy [120.2, 121.8], each agent's own best 122.3" in euros[1]
-    assert all("value" not in text for text in euros)
+    assert "%" not in texts["in the common MDP"], "a month can cost money, so shares of its value mean nothing"
 
 
 def test_agents_that_are_alike_get_one_line() -> None:
@@ -77,7 +80,6 @@ def test_agents_that_are_alike_get_one_line() -> None:
     assert [name for name, _ in rows][:4] == ["setting", "recommended policy", "gap", "regret"]
     assert alike.about.alike
     assert alike.by_agent == pytest.approx([alike.value] * 3, abs=1e-12)
-    assert alike.about.own_optimal_value == pytest.approx(alike.about.optimal_value, abs=1e-12)
     starts = [MDP(np.full((2, 2, 2), 0.5), [[0.0, 0.0], [1.0, 1.0]], initial=s, horizon=2) for s in (0, 1)]
     apart = run(FedUCBVI(), Federation.from_mdps(starts), 5)
     assert (apart.about.alike, apart.about.eps_p, apart.about.eps_r) == (False, 0.0, 0.0), "starts alone differ"
@@ -87,15 +89,17 @@ def test_agents_that_are_alike_get_one_line() -> None:
 def test_every_figure_agrees_with_all_policies_of_a_small_federation() -> None:
     """Two agents, two states, two actions, two steps: sixteen policies, tried one by one."""
     rng = np.random.default_rng(4)
-    P, r = rng.dirichlet([1, 1], size=(2, 2, 2)), rng.random((2, 2, 2))
+    P = rng.dirichlet([1, 1], size=(2, 2, 2))
+    r = rng.random((2, 2, 2))
     federation = Federation.from_mdps([MDP(P[i], r[i], initial=0, horizon=2) for i in (0, 1)])
     result = run(FedUCBVI(), federation, 30)
     policies = [np.array(choice).reshape(2, 2) for choice in itertools.product((0, 1), repeat=4)]
     values = np.array([[worth(P[i], r[i], policy, 0) for i in (0, 1)] for policy in policies])
     chosen = next(k for k, policy in enumerate(policies) if (policy == result.policy).all())
     assert result.by_agent == pytest.approx(values[chosen], abs=1e-12)
-    assert result.about.best_common_value == pytest.approx([values.mean(axis=1).max()] * 2, abs=1e-9)
-    assert result.about.own_optimal_value == pytest.approx(values.max(axis=0).mean(), abs=1e-12)
+    optimum = best_common_policy(federation)
+    assert optimum.value == pytest.approx([values.mean(axis=1).max()] * 2, abs=1e-9)
+    assert optimum.own == pytest.approx(values.max(axis=0).mean(), abs=1e-12)
 
 
 def test_liars_do_not_count() -> None:
@@ -119,7 +123,8 @@ def test_two_thousand_agents_have_their_figures_too() -> None:
     expected = [float(mdp.initial @ mdp.evaluate(result.policy)[0]) for mdp in own]
     assert result.by_agent[list(some)] == pytest.approx(expected, abs=1e-12)
     assert result.agents_value.agents == 2000
-    assert result.about.own_optimal_value >= result.about.best_common_value.upper - 1e-9
+    optimum = best_common_policy(federation)
+    assert optimum.own >= optimum.value.upper - 1e-9
 
 
 @pytest.mark.slow
@@ -129,7 +134,6 @@ def test_a_run_over_the_network_has_the_figures_of_the_simulation() -> None:
     simulated = run(FedUCBVI(), world, 60, seed=2, driver="episodes")
     assert outcome.run.by_agent.tolist() == simulated.by_agent.tolist()
     assert outcome.run.optimistic_value == simulated.optimistic_value
-    assert outcome.run.about.own_optimal_value == simulated.about.own_optimal_value
 
 
 def test_the_figures_are_saved_and_in_json(result: Run, tmp_path: Path) -> None:
@@ -139,5 +143,4 @@ def test_the_figures_are_saved_and_in_json(result: Run, tmp_path: Path) -> None:
     summary = json.loads(json.dumps(loaded.summary(), allow_nan=False))
     assert summary["agents_value"]["mean"] == result.agents_value.mean
     assert summary["agents_alike"] is False
-    assert summary["own_optimal_value"] == result.about.own_optimal_value
     assert summary_rows(loaded) == summary_rows(result)

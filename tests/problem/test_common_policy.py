@@ -5,18 +5,35 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
+from typing import NoReturn
 
 import numpy as np
 import pytest
 
-from fed_ucbvi import MDP, Federation, FedQAdvantage, FedUCBVI, InputError, gridworld, run, synthetic
-from fed_ucbvi.analysis.inspection import best_common_policy, price_of_sharing
+from fed_ucbvi import (
+    MDP,
+    Federation,
+    FedQAdvantage,
+    FedUCBVI,
+    InputError,
+    Run,
+    gridworld,
+    run,
+    synthetic,
+)
+from fed_ucbvi.analysis import sharing
+from fed_ucbvi.analysis.sharing import (
+    best_common_policy,
+    federated_regret,
+    federated_simple_regret,
+    price_of_sharing,
+)
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.problem.common_policy import MIN_PASS, WORK, ascend, starting_policies
+from fed_ucbvi.problem.common_policy import MIN_PASS, WORK, ascend, honest_tables, starting_policies
 from fed_ucbvi.problem.sharing_bounds import AllowedArray, flow_floor, own_optima, tighten
 from matrices import first_of
 from problems import random_federation, random_mdp
@@ -28,7 +45,10 @@ LOCAL = FedUCBVI(synchronisation="local")
 # ------------------------------------------------------------------------------- enumeration, from dense tables
 def dense_tables(federation: Federation) -> tuple[FloatArray, FloatArray]:
     """``P[M,H,S,A,S]`` and ``r[M,H,S,A]``."""
-    M, H, S, A = federation.agents, federation.horizon, federation.states, federation.actions
+    M = federation.agents
+    H = federation.horizon
+    S = federation.states
+    A = federation.actions
     mdps = [federation.agent(i) for i in range(M)]
     P = np.stack([np.broadcast_to(mdp.kernel.dense(), (H, S, A, S)) for mdp in mdps])
     return P, np.stack([np.broadcast_to(mdp.rewards, (H, S, A)) for mdp in mdps])
@@ -102,7 +122,8 @@ def test_the_bracket_is_closed_and_right_and_memory_stays_below_its_own_bound_an
 ) -> None:
     better = 0
     for federation in itertools.chain(small_federations(number), small_federations(number // 2, horizon=2)):
-        optimum, remembering = best_common_policy(federation), best_with_memory(federation)
+        optimum = best_common_policy(federation)
+        remembering = best_with_memory(federation)
         values = values_of(federation, every_policy(federation.horizon, 2, 2))
         assert optimum.value.exact
         assert optimum.value.lower == pytest.approx(values.mean(axis=1).max(), abs=1e-11)
@@ -134,7 +155,7 @@ def test_a_bracket_cut_short_holds_the_truth(number: int) -> None:
 
 def test_memory_can_be_worth_half_of_everything() -> None:
     federation = parity_federation()
-    optimum = federation.common_optimum
+    optimum = best_common_policy(federation)
     assert optimum.value == Bracket(0.5, 0.5)
     assert best_with_memory(federation) == pytest.approx(1.0)
     assert optimum.history_upper == optimum.own == 1.0
@@ -146,7 +167,7 @@ def test_no_randomised_markov_policy_beats_the_best_deterministic_one() -> None:
     for federation in small_federations(40):
         P, r = dense_tables(federation)
         M, H, S, A = r.shape
-        best = federation.common_optimum.value.upper
+        best = best_common_policy(federation).value.upper
         for _ in range(50):
             rule = rng.dirichlet(np.full(A, 0.3), size=(H, S))
             V = np.zeros((M, S))
@@ -159,7 +180,7 @@ def test_no_randomised_markov_policy_beats_the_best_deterministic_one() -> None:
 @pytest.mark.parametrize("eps_p", [0.0, 0.01, 0.1, 10**-0.5])
 def test_the_papers_environments_are_solved_exactly(agents: int, eps_p: float) -> None:
     for federation in (gridworld(agents, eps_p), synthetic(agents, eps_p)):
-        optimum = federation.common_optimum
+        optimum = best_common_policy(federation)
         assert optimum.value.exact
         assert optimum.value.upper <= optimum.history_upper <= optimum.own
         common = values_of(federation, federation.common.solve().policy[None]).mean()
@@ -177,15 +198,23 @@ def test_large_problems_get_the_cheap_bounds() -> None:
 
 
 def test_the_bracket_depends_on_nothing_but_the_federation_and_the_work() -> None:
-    world = gridworld(agents=6, eps_p=0.7, seed=3)
-    first, again = (best_common_policy(world, work=WORK // 10) for _ in range(2))
+    world, its_equal = (gridworld(agents=6, eps_p=0.7, seed=3) for _ in range(2))
+    first, again = (best_common_policy(one, work=WORK // 10) for one in (world, its_equal))
+    assert first is not again
     assert not first.value.exact
     for field in fields(first):
         assert np.array_equal(getattr(first, field.name), getattr(again, field.name))
+
+
+def test_the_same_search_is_made_once() -> None:
     small = synthetic(agents=2, eps_p=0.1)
-    assert small.common_optimum is small.common_optimum
+    assert best_common_policy(small) is best_common_policy(small)
+    assert best_common_policy(small) is not best_common_policy(small, work=1)
+
+
+def test_a_search_without_work_is_refused() -> None:
     with pytest.raises(InputError, match="work"):
-        best_common_policy(world, work=0)
+        best_common_policy(synthetic(agents=2), work=0)
 
 
 def test_liars_do_not_count() -> None:
@@ -193,8 +222,8 @@ def test_liars_do_not_count() -> None:
     lying = whole.with_liars(0.34, "random", seed=2)
     assert lying.liars is not None
     honest = Federation.from_mdps([whole.agent(i) for i in range(6) if i not in lying.liars.agents], reference="mean")
-    assert lying.common_optimum.value == honest.common_optimum.value
-    assert lying.common_optimum.value != whole.common_optimum.value
+    assert best_common_policy(lying).value == best_common_policy(honest).value
+    assert best_common_policy(lying).value != best_common_policy(whole).value
     assert price_of_sharing(lying) == price_of_sharing(honest)
 
 
@@ -202,7 +231,7 @@ def test_liars_do_not_count() -> None:
 @pytest.mark.slow
 def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
     for federation in small_federations(60, states=3):
-        tables = federation.differing_tables
+        tables = honest_tables(federation)
         for start in starting_policies(tables, federation.common.solve().policy):
             before = values_of(federation, start[None]).mean()
             value, sweeps = ascend(tables, start, 100)
@@ -217,7 +246,8 @@ def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
 
 def test_the_starts_differ_and_every_agent_gives_one_where_they_are_few() -> None:
     federation = next(small_federations(1, states=3))
-    tables, common = federation.differing_tables, federation.common.solve().policy
+    tables = honest_tables(federation)
+    common = federation.common.solve().policy
     starts = [policy.tobytes() for policy in starting_policies(tables, common)]
     assert len(starts) == len(set(starts))
     for i in range(federation.agents):
@@ -229,10 +259,13 @@ def floors(
 ) -> tuple[float, float, float, FloatArray, IndexArray, FloatArray]:
     """The agents' own optima, both floors, and what the flow floor writes: costs, a policy, its regrets."""
     H, S, A = allowed.shape
-    tables = federation.differing_tables
-    V, W = np.ones((H + 1, S, federation.agents)), np.ones((H + 1, S))
+    tables = honest_tables(federation)
+    V = np.ones((H + 1, S, federation.agents))
+    W = np.ones((H + 1, S))
     own, overlap = own_optima(tables, tables.probabilities.min(axis=-1), allowed, V, W)
-    policy, cost, regrets = np.zeros((H, S), dtype=np.int32), np.zeros((H, S, A)), np.zeros((2, H, S))
+    policy = np.zeros((H, S), dtype=np.int32)
+    cost = np.zeros((H, S, A))
+    regrets = np.zeros((2, H, S))
     return own, overlap, flow_floor(tables, allowed, V, W, cost, policy, regrets), cost, policy, regrets
 
 
@@ -247,7 +280,9 @@ def test_the_floors_are_below_every_allowed_policys_loss_and_ruling_out_spares_t
     rng = np.random.default_rng(5)
     ruled_out = 0
     for federation in small_federations(300):
-        H, S, A = federation.horizon, federation.states, federation.actions
+        H = federation.horizon
+        S = federation.states
+        A = federation.actions
         allowed = rng.random((H, S, A)) < 0.7
         allowed |= np.arange(A) == rng.integers(A, size=(H, S, 1))
         sums = values_of(federation, every_policy(H, S, A)).sum(axis=1)
@@ -265,7 +300,7 @@ def test_the_floors_are_below_every_allowed_policys_loss_and_ruling_out_spares_t
                 assert own - sums[taking].max() >= bound - 1e-12
         known = float(rng.choice(sums[inside]))
         before = int(allowed.sum())
-        tables = federation.differing_tables
+        tables = honest_tables(federation)
         shared = tables.probabilities.min(axis=-1)
         upper, _, step, state, passes = tighten(tables, shared, allowed, known, 100)
         ruled_out += before - int(allowed.sum())
@@ -281,7 +316,9 @@ def test_the_floors_are_below_every_allowed_policys_loss_and_ruling_out_spares_t
 def test_with_one_action_everywhere_the_flow_floor_is_the_loss() -> None:
     rng = np.random.default_rng(6)
     for federation in small_federations(50, states=3):
-        H, S, A = federation.horizon, federation.states, federation.actions
+        H = federation.horizon
+        S = federation.states
+        A = federation.actions
         chosen = rng.integers(A, size=(H, S), dtype=np.int32)
         own, _, floor, _, policy, _ = floors(federation, np.arange(A) == chosen[:, :, None])
         assert floor == 0.0
@@ -291,7 +328,9 @@ def test_with_one_action_everywhere_the_flow_floor_is_the_loss() -> None:
 
 def test_reachable_is_where_some_policy_takes_some_agent() -> None:
     for federation in (*small_federations(60, states=3), parity_federation()):
-        H, S, A = federation.horizon, federation.states, federation.actions
+        H = federation.horizon
+        S = federation.states
+        A = federation.actions
         P, _ = dense_tables(federation)
         seen = np.zeros((H, S), dtype=bool)
         for policy in every_policy(H, S, A):
@@ -299,8 +338,8 @@ def test_reachable_is_where_some_policy_takes_some_agent() -> None:
             for h in range(H):
                 seen[h] |= (d > 0).any(axis=0)
                 d = np.einsum("ms,mst->mt", d, P[:, h, np.arange(S), policy[h]])
-        assert np.array_equal(federation.differing_tables.reachable, seen)
-    world = gridworld(agents=2, eps_p=0.1).differing_tables.reachable
+        assert np.array_equal(honest_tables(federation).reachable, seen)
+    world = honest_tables(gridworld(agents=2, eps_p=0.1)).reachable
     assert (world[0].sum(), world[1].sum()) == (1, 3)
 
 
@@ -312,35 +351,92 @@ def test_federated_regret_is_the_sum_over_episodes_of_what_the_best_policy_gains
 ) -> None:
     federation = environment(4, 0.3, 1)
     simulation = Simulation(LOCAL, federation, 400, 3, driver)
-    assert simulation.result().federated_regret == Bracket(0.0, 0.0), "before the first round"
+    assert federated_regret(simulation.result(), federation) == Bracket(0.0, 0.0), "before the first round"
     best = best_common_policy(federation).value.lower
     total = 0.0
     while not simulation.done:
-        policy, before = simulation.server.policy.copy(), simulation.played
+        policy = simulation.server.policy.copy()
+        before = simulation.played
         simulation.advance()
         total += (simulation.played - before) * (best - values_of(federation, policy[None]).mean())
-    result = simulation.result()
-    assert result.federated_regret.exact
-    assert result.federated_regret.lower == pytest.approx(total, rel=1e-9)
-    assert result.summary()["federated_regret"] == result.federated_regret.summary()
-    assert result.about.best_common_value == federation.common_optimum.value
+    regret = federated_regret(simulation.result(), federation)
+    assert regret.exact
+    assert regret.lower == pytest.approx(total, rel=1e-9)
+
+
+def test_federated_simple_regret_is_what_the_recommended_policy_loses_against_the_best_of_all_policies() -> None:
+    federation = random_federation(np.random.default_rng(8), 3, 2, 2, 3, eps_p=0.5, own_rewards=True)
+    result = run(LOCAL, federation, 20, seed=1)
+    best = values_of(federation, every_policy(3, 2, 2)).mean(axis=1).max()
+    worth = values_of(federation, result.policy[None]).mean()
+    regret = federated_simple_regret(result, federation)
+    assert regret.exact
+    assert regret.lower == pytest.approx(best - worth, abs=1e-11)
+
+
+@pytest.mark.parametrize("regret_of", [federated_regret, federated_simple_regret])
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (gridworld(agents=4, eps_p=0.1), "the run has agents = 3 and the federation has agents = 4"),
+        (synthetic(agents=3, eps_p=0.1), "the run has states = 8 and the federation has states = 5"),
+        (gridworld(agents=3, eps_p=0.1, horizon=9), "the run has horizon = 10 and the federation has horizon = 9"),
+        (
+            gridworld(agents=3, eps_p=0.1, seed=1),
+            "the run's policy is worth .* to agent 0 in the run",
+        ),
+        (gridworld(agents=3, eps_p=0.2), "the run's policy is worth .* to agent 0 in the run"),
+    ],
+)
+def test_another_federation_than_that_of_the_run_is_refused(
+    regret_of: Callable[[Run, Federation], Bracket], other: Federation, message: str
+) -> None:
+    result = run(LOCAL, gridworld(agents=3, eps_p=0.1), 5)
+    with pytest.raises(InputError, match=message):
+        regret_of(result, other)
+
+
+def test_the_regrets_are_unknown_where_values_are_unknown_as_in_a_live_run() -> None:
+    world = synthetic(agents=2)
+    result = run(LOCAL, world, 10)
+    unknown = np.full_like(result.records["value"], np.nan)
+    records = {**result.records, "value": unknown}
+    live = replace(result, records=records, by_agent=np.full(2, np.nan))
+    assert np.isnan(federated_regret(live, world)).all()
+    assert np.isnan(federated_simple_regret(live, world)).all()
+
+
+def test_a_run_searches_for_no_common_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("nobody asked for the best common policy")
+
+    federation = gridworld(agents=3, eps_p=0.1)
+    monkeypatch.setattr(sharing, "search_common_policy", refuse)
+    result = run(LOCAL, federation, 50)
+    assert result.summary()["episodes_played"] == 50
+    with pytest.raises(AssertionError, match="nobody asked"):
+        federated_regret(result, federation)
 
 
 @pytest.mark.parametrize("eps_p", [0.0, 0.01, 0.1])
 def test_it_keeps_the_papers_bound_by_the_common_regret_and_is_that_of_agents_all_alike(eps_p: float) -> None:
     """``R(T) <= R^c(T) + 2 T eps_p H^2`` where agents have one reward."""
-    result = run(LOCAL, gridworld(agents=5, eps_p=eps_p), 1000, seed=1)
-    regret, H = result.federated_regret, result.about.horizon
+    federation = gridworld(agents=5, eps_p=eps_p)
+    result = run(LOCAL, federation, 1000, seed=1)
+    regret = federated_regret(result, federation)
+    H = result.about.horizon
     assert 0.0 < regret.upper <= (result.regret + 2 * 1000 * eps_p * H * H) * (1 + 1e-9)
     assert eps_p > 0 or (regret.exact and regret.lower == pytest.approx(result.regret, rel=1e-9))
 
 
-def test_a_policy_played_that_beats_the_bracket_raises_its_lower_end() -> None:
+def test_a_policy_played_that_beats_the_bracket_raises_its_lower_end(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = gridworld(agents=5, eps_p=0.1)
     result = run(LOCAL, federation, 3000, seed=0)
     values = result.records["value"]
-    object.__setattr__(result.about, "best_common_value", Bracket(float(values.min()), float(values.max()) + 0.5))
-    regret = result.federated_regret
+    wider = Bracket(float(values.min()), float(values.max()) + 0.5)
+    found = replace(best_common_policy(federation), value=wider)
+    monkeypatch.setattr(sharing, "best_common_policy", lambda _: found)
+    regret = federated_regret(result, federation)
     weights = result.records["length"]
     assert regret.lower == pytest.approx((weights * (values.max() - values)).sum())
     assert regret.upper == pytest.approx((weights * (values.max() + 0.5 - values)).sum())
@@ -350,9 +446,10 @@ def test_where_agents_stop_apart_every_episode_counts_once() -> None:
     federation = synthetic(agents=3, eps_p=0.3)
     result = run(FedQAdvantage(forced_synchronisation=False, reference_after=20), federation, 3000, seed=2)
     assert len(set(result.records["agent_episodes"] / result.records["length"])) > 1
-    best = federation.common_optimum.value.lower
-    values, episodes = result.records["value"], result.records["agent_episodes"]
-    assert result.federated_regret.lower == pytest.approx(3000 * best - (values * episodes).sum() / 3)
+    best = best_common_policy(federation).value.lower
+    values = result.records["value"]
+    episodes = result.records["agent_episodes"]
+    assert federated_regret(result, federation).lower == pytest.approx(3000 * best - (values * episodes).sum() / 3)
 
 
 def test_only_honest_agents_values_are_recorded() -> None:
@@ -364,4 +461,4 @@ def test_only_honest_agents_values_are_recorded() -> None:
     simulation = Simulation(LOCAL, lying, 51, 2, "episodes")
     driver = simulation.driver
     assert Scorer(simulation.federation).score(result.policy, driver.visits, driver.starts)[2] == pytest.approx(last)
-    assert (result.records["value"] <= lying.common_optimum.value.upper + 1e-12).all()
+    assert (result.records["value"] <= best_common_policy(lying).value.upper + 1e-12).all()

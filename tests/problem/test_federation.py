@@ -19,7 +19,9 @@ from fed_ucbvi.problem.mdp import MDP
 from problems import dense_agents, random_dense_kernel, random_federation, random_mdp, random_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
-EPS, ZEROS, STEPS = st.floats(0, 1, exclude_max=True), st.floats(0, 0.9), st.sampled_from([1, 3])
+EPS = st.floats(0, 1, exclude_max=True)
+ZEROS = st.floats(0, 0.9)
+STEPS = st.sampled_from([1, 3])
 CLOSE = 1e-12
 
 
@@ -33,12 +35,14 @@ def largest_common_share(agents: FloatArray) -> float:
     Unknowns: ``q = t P^c`` for every row and ``t``. Constraints: ``0 <= q <= P^i`` for every agent i, and the sum of
     ``q`` over next states is ``t`` in every row.
     """
-    M, states = agents.shape[0], agents.shape[-1]
+    M = agents.shape[0]
+    states = agents.shape[-1]
     rows = agents.reshape(M, -1, states)
     count = rows.shape[1] * states
     above = np.hstack([np.tile(np.eye(count), (M, 1)), np.zeros((M * count, 1))])
     sums = np.hstack([np.kron(np.eye(rows.shape[1]), np.ones((1, states))), -np.ones((rows.shape[1], 1))])
-    cost, zero = np.append(np.zeros(count), -1.0), np.zeros(rows.shape[1])
+    cost = np.append(np.zeros(count), -1.0)
+    zero = np.zeros(rows.shape[1])
     found = linprog(cost, above, rows.reshape(-1), sums, zero, bounds=(0, None), method="highs")
     assert found.success
     return -float(found.fun)
@@ -73,7 +77,10 @@ def test_a_mixture_is_the_weighted_sum(
 @pytest.mark.parametrize("own_starts", [False, True])
 def test_agents_have_own_rewards_and_starts_and_the_common_mdp_the_means(own_rewards: bool, own_starts: bool) -> None:
     rng = np.random.default_rng([3, own_rewards, own_starts])
-    M, S, A, H = 4, 3, 2, 3
+    M = 4
+    S = 3
+    A = 2
+    H = 3
     rewards = rng.random((M if own_rewards else 1, H, S, A))
     starts = random_rows(rng, (M, S)) if own_starts else random_rows(rng, (S,))
     tables = [random_dense_kernel(rng, S, A) for _ in range(M + 1)]
@@ -92,7 +99,8 @@ def test_agents_have_own_rewards_and_starts_and_the_common_mdp_the_means(own_rew
 
 def test_rewards_of_agents_may_be_stationary_each_and_description_and_layout_are_kept() -> None:
     rewards = np.random.default_rng(4).random((2, 1, 3, 2))
-    table, more = np.full((3, 2, 3), 1 / 3), {"description": {"name": "coin"}, "layout": {"rows": 1}}
+    table = np.full((3, 2, 3), 1 / 3)
+    more = {"description": {"name": "coin"}, "layout": {"rows": 1}}
     for told, kept in (({}, ({"name": "custom"}, None)), (more, tuple(more.values()))):
         given: dict[str, Any] = {"rewards": rewards, "initial": 0, "horizon": 5, **told}
         federation = Federation.mixture(table, [table, table], 0.1, **given)

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.problem.kernel import Kernel, align
+from fed_ucbvi.problem.kernel import ROUNDING, Kernel, align
 from problems import random_dense_kernel, row_of
 
 SEEDS = st.integers(0, 2**32 - 1)
-SIZES, FLAGS = st.integers(1, 5), st.lists(st.booleans(), min_size=1, max_size=4)
+SIZES = st.integers(1, 5)
+FLAGS = st.lists(st.booleans(), min_size=1, max_size=4)
 
 
 def uniform_table(steps: int = 2, states: int = 3, actions: int = 2) -> FloatArray:
@@ -46,11 +47,14 @@ def test_a_kernel_given_by_support_may_list_impossible_successors() -> None:
 
 
 @given(seed=SEEDS, states=st.integers(1, 30), off=st.floats(-9e-10, 9e-10))
-def test_rows_within_rounding_of_one_are_rescaled_and_checking_them_again_changes_no_bit(
-    seed: int, states: int, off: float
-) -> None:
+def test_rows_that_nearly_sum_to_one_are_rescaled_to_it_up_to_rounding(seed: int, states: int, off: float) -> None:
     kernel = Kernel.from_dense(random_dense_kernel(np.random.default_rng(seed), states, 2) * (1 + off))
-    np.testing.assert_allclose(kernel.probabilities.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(kernel.probabilities.sum(axis=-1), 1.0, rtol=0, atol=ROUNDING)
+
+
+@given(seed=SEEDS, states=st.integers(1, 30), off=st.floats(-9e-10, 9e-10))
+def test_checking_a_kernel_again_changes_no_bit(seed: int, states: int, off: float) -> None:
+    kernel = Kernel.from_dense(random_dense_kernel(np.random.default_rng(seed), states, 2) * (1 + off))
     again = Kernel(kernel.successors, kernel.probabilities)
     np.testing.assert_array_equal(again.probabilities, kernel.probabilities)
 
@@ -167,3 +171,22 @@ HALVES = np.full((1, 2, 1, 2), 0.5)
 def test_a_support_that_is_no_kernel_is_refused(successors: Any, probabilities: FloatArray, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         Kernel(np.asarray(successors), probabilities)
+
+
+@pytest.mark.parametrize(
+    ("axes", "says"),
+    [
+        ((1, 0, 2), r"It looks like (A, S, S): pass np.swapaxes(P, -3, -2)."),
+        ((0, 2, 1), r"It looks like (S, S, A), the next state before the action: pass np.swapaxes(P, -2, -1)."),
+        ((2, 1, 0), "so it is transposed: the next state must be the last axis"),
+    ],
+)
+def test_a_kernel_with_its_axes_in_another_order_is_refused_with_the_remedy(axes: tuple[int, ...], says: str) -> None:
+    kernel = np.random.default_rng(3).dirichlet(np.ones(4), (4, 2))
+    with pytest.raises(InputError, match=re.escape(says)):
+        Kernel.from_dense(kernel.transpose(axes))
+
+
+def test_a_row_that_is_nearly_a_distribution_is_refused_with_a_sum_that_is_not_1() -> None:
+    with pytest.raises(InputError, match=r"sums to 1\.00000000[0-9]+, not to 1"):
+        Kernel.from_dense([[[0.5, 0.5 + 3e-9]], [[0.0, 1.0]]])

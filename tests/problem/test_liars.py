@@ -10,9 +10,10 @@ import pytest
 
 from commands import refusal
 from fed_ucbvi import ByzanUCBVI, ConcurrentUCBVI, FedKLUCBVI, FedUCBVI, InputError, resume, run
+from fed_ucbvi.core.indexing import UNREACHABLE
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.problem.liars import ATTACKS, FALSE_COUNT_FACTOR, MAX_FALSE, NEVER, Liars, choose_liars
+from fed_ucbvi.problem.liars import ATTACKS, FALSE_COUNT_FACTOR, MAX_FALSE, Liars, choose_liars
 from problems import random_federation
 
 H = 5
@@ -36,7 +37,8 @@ def tampered(attack: str, seed: int = 0, round_number: int = 0, exchange: int = 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_reports_stay_possible_and_honest_rows_and_other_kinds_of_arrays_as_they_were(attack: str, seed: int) -> None:
     x, n = report(seed)
-    flags, alone = np.ones((6, 1), dtype=np.int8), report(seed)[0]
+    flags = np.ones((6, 1), dtype=np.int8)
+    alone = report(seed)[0]
     states = np.arange(6, dtype=np.int32)[:, None]
     Liars(LYING, attack).tamper_report(0, H, (x, n, flags, states), 0)
     before = report(seed)
@@ -80,7 +82,8 @@ def test_colluders_agree_on_a_shift_inside_an_interval_and_against_the_ranking()
     for seed in range(20):
         x, n = tampered("collude", seed)
         np.testing.assert_array_equal(x[1], x[4])
-        honest, weights = x[HONEST], n[HONEST]
+        honest = x[HONEST]
+        weights = n[HONEST]
         most = weights.max(axis=0)
         np.testing.assert_array_equal(n[1], most)
         mean = (honest * weights).sum(axis=0) / np.maximum(1, weights.sum(axis=0))
@@ -109,10 +112,10 @@ def test_a_mimic_repeats_the_honest_report_that_misleads_most() -> None:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_silent_agents_never_ask_and_spammers_always_unless_the_server_ignores_them(attack: str) -> None:
     budgets = np.full((6, 2, 3), 7, dtype=np.int64)
-    budgets[4] = NEVER
+    budgets[4] = UNREACHABLE
     Liars(LYING, attack).tamper_budgets(budgets)
-    assert (budgets[1] == {"silent": NEVER, "spam": 1}.get(attack, 7)).all()
-    assert (budgets[4] == NEVER).all()
+    assert (budgets[1] == {"silent": UNREACHABLE, "spam": 1}.get(attack, 7)).all()
+    assert (budgets[4] == UNREACHABLE).all()
     assert (budgets[HONEST] == 7).all()
     assert attack != "silent" or tampered(attack)[1][[1, 4]].sum() == 0
 
@@ -139,7 +142,8 @@ def test_the_regret_is_that_of_the_honest_agents() -> None:
     simulation = Simulation(FedUCBVI(), f, 30, 0, "episodes")
     best = f.common.solve().V[0]
     while not simulation.done:
-        before, policy = simulation.totals.regret, simulation.server.policy.copy()
+        before = simulation.totals.regret
+        policy = simulation.server.policy.copy()
         simulation.advance()
         gap = best - f.common.evaluate(policy)[0]
         expected = (simulation.driver.visits[honest, 0] @ gap).mean()

@@ -47,7 +47,9 @@ def test_values_and_occupancy_are_sums_over_all_paths(seed: int, size: tuple[int
 def test_optimal_values_are_the_best_over_all_deterministic_policies(size: tuple[int, int, int], seed: int) -> None:
     form = dict(zip(FORM, (seed % 2 == 0, seed // 2 == 0, seed % 2 == 1), strict=True))
     mdp = random_mdp(np.random.default_rng([seed, *size]), *size, **form)
-    H, S, A = mdp.horizon, mdp.states, mdp.actions
+    H = mdp.horizon
+    S = mdp.states
+    A = mdp.actions
     best_V = np.zeros((H + 1, S))
     best_Q = np.full((H, S, A), -np.inf)
     for h in range(H):
@@ -134,10 +136,10 @@ def test_bad_tables_are_refused_with_the_reason(changes: dict[str, Any], message
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        *((np.zeros(shape), f"(H, S) = (2, 2), got {shape}") for shape in ((2,), (2, 3), (3, 2))),
+        *((np.zeros(shape, dtype=int), f"(H, S) = (2, 2), got {shape}") for shape in ((2,), (2, 3), (3, 2))),
         (np.zeros((1, 2, 2)), "(H, S, A) = (2, 2, 2), got (1, 2, 2)"),
-        *(([[0, 1], [action, 0]], "actions must be 0..1") for action in (-1, 2, 2**32)),
-        (np.full((2, 2), 0.9), "a policy must hold whole numbers only"),
+        *(([[0, 1], [action, 0]], f"actions that do not exist: {action} at step 1") for action in (-1, 2, 2**32)),
+        (np.full((2, 2), 0.9), "floats, which are probabilities of actions"),
     ],
 )
 def test_a_bad_policy_is_refused_with_the_reason(policy: Any, message: str) -> None:

@@ -253,7 +253,8 @@ def check_figures(shown: str) -> None:
     """The tooltip names a curve, and the figures are those of one of its points."""
     assert re.search(r"Fed-UCBVI|FedQ-Bernstein|1/√M", shown)
     agents, regret = (float(re.findall(rf"{name}\s+([\d,.]+)", shown)[0].replace(",", "")) for name in AXES)
-    curves, place = sample_report.speed_up().panels[0].series, sample_report.AGENTS.index(int(agents))
+    curves = sample_report.speed_up().panels[0].series
+    place = sample_report.AGENTS.index(int(agents))
     points = [series.y[place] for series in curves]
     assert min(abs(regret / value - 1) for value in points) < 1e-5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.report import writing
-from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table, Verdict
+from fed_ucbvi.report.content import Cell, Figure, Outcome, PageContent, Section, Table, Verdict
 from fed_ucbvi.report.writing import FORMAT, cell_text, figure_frame, table_frame, write_report
 from fed_ucbvi.results.statistics import Estimate
 
@@ -28,7 +29,8 @@ VERDICT = Verdict("It grows", "Figure 1", "1 to 2", "holds if it grows", "holds"
 
 
 def small(*ids: str, tables: tuple[str, ...] = ()) -> PageContent:
-    panels, rows = [Panel("", "x", "y", [Series("A", BLUE, [1, 2], [1, 2])])], [[1]]
+    panels = [Panel("", "x", "y", [Series("A", BLUE, [1, 2], [1, 2])])]
+    rows = [[1]]
     figures = [Figure(id_, "Up", "", panels) for id_ in ids]
     columns = [Table(id_, "Table", "", ["a"], rows) for id_ in tables]
     return PageContent("Small", [], [Section("all", "All", [], [VERDICT], figures, columns)])
@@ -56,6 +58,15 @@ def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None
     assert told == {"section": "all", **asdict(VERDICT), "open": []}
     assert (folder / "figures/a.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "figures/a.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_headings_count_verdicts_with_the_verb_in_the_plural(tmp_path: Path) -> None:
+    outcomes: list[Outcome] = ["holds", "holds", "holds partly", "holds partly", "does not hold"]
+    verdicts = [replace(VERDICT, outcome=outcome) for outcome in outcomes]
+    write_report(PageContent("Claims", [], [Section("all", "All", [], verdicts)]), tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    (heading,) = re.findall(r'<h2 id="claims-title">(.*?)</h2>', page)
+    assert re.sub(r"<[^>]*>", "", heading).endswith(": 2 hold, 2 hold partly, 1 does not hold")
 
 
 def one_figure() -> PageContent:
@@ -177,7 +188,8 @@ def test_control_characters_from_data_reach_no_file_raw(tmp_path: Path) -> None:
     bad = "a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
     shown = r"a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
     series = Series(bad, BLUE, [bad, "plain"], [1, 2], [0, 1], [2, 3], variant=bad, band=bad, marker="cross")
-    verdict, drawn = Verdict(bad, bad, bad, bad, "holds", bad, bad, bad), Panel(bad, bad, bad, [series])
+    verdict = Verdict(bad, bad, bad, bad, "holds", bad, bad, bad)
+    drawn = Panel(bad, bad, bad, [series])
     tables = [Table("t", bad, bad, [bad], [[bad]])]
     section = Section("s", bad, [bad], [verdict], [Figure("f", bad, bad, [drawn])], tables)
     write_report(PageContent(bad, [bad], [section], {bad: [bad]}), tmp_path)
@@ -199,7 +211,8 @@ def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
     "figure", [sample_report.many_curves(), sample_report.speed_up(), sample_report.by_environment()]
 )
 def test_every_point_of_a_figure_is_in_its_data_and_no_other(figure: Figure) -> None:
-    frame, expected = figure_frame(figure), []
+    frame = figure_frame(figure)
+    expected = []
     for panel in figure.panels:
         for series in panel.series:
             unknown: Any = [None] * len(series.x)

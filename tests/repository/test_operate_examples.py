@@ -1,14 +1,21 @@
-"""The units and the compose file in examples/operate: they parse, and the program takes their command lines."""
+"""Examples for operators: units and compose file in examples/operate, and how docs/operate.md reaches the page."""
 
 from __future__ import annotations
 
+import base64
 import logging
 import re
 import shlex
 import shutil
+import socket
+import ssl
 import subprocess
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from configparser import RawConfigParser
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +23,9 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from commands import call
+from fed_ucbvi.dashboard.server import PageServer, is_local_name
+from fed_ucbvi.dashboard.state import LiveState, Subject
+from fed_ucbvi.network.certificates import make_certificates
 from repository import ROOT
 
 FOLDER = ROOT / "examples" / "operate"
@@ -120,3 +130,97 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
     command = ["systemd-analyze", "verify", "--man=no", *map(str, paths)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (said.returncode, said.stderr) == (0, "")
+
+
+# ------------------------------------------------------------------------------------- the page from another machine
+
+OPERATE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+SERVED = "127.0.0.1:8080"
+"""Where docs/operate.md serves the page."""
+
+
+def example(language: str, beginning: str) -> str:
+    """The block of docs/operate.md that begins in this way."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", OPERATE, flags=re.MULTILINE | re.DOTALL)
+    (block,) = (one for one in blocks if one.startswith(beginning))
+    return str(block)
+
+
+def test_the_forwarded_port_leads_to_the_page_by_a_name_that_it_answers() -> None:
+    assert f"`--dashboard {SERVED}`" in OPERATE
+    words = shlex.split(example("sh", "ssh -N -L"), comments=True)
+    own_port, _, target = words[words.index("-L") + 1].partition(":")
+    assert target == SERVED
+    (address,) = re.findall(r"http://(\S+)/", example("sh", "ssh -N -L"))
+    assert address == f"localhost:{own_port}"
+    assert is_local_name(address)
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh here")
+def test_ssh_understands_the_forwarded_port() -> None:
+    """With -G it prints its settings and connects to nobody."""
+    program, *words = shlex.split(example("sh", "ssh -N -L"), comments=True)
+    printed = subprocess.run([program, "-G", *words], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "localforward 8080 [127.0.0.1]:8080" in printed.splitlines()
+
+
+def test_the_proxy_sends_a_host_that_the_page_answers() -> None:
+    """nginx sends the target of proxy_pass unless it is told otherwise."""
+    settings = example("nginx", "server {")
+    (target,) = re.findall(r"proxy_pass http://([^;/]+);", settings)
+    assert target == SERVED
+    assert "proxy_set_header" not in settings
+    assert is_local_name(target)
+    assert not is_local_name("hub.example.org")
+
+
+@contextmanager
+def nginx(settings: str, folder: Path) -> Iterator[None]:
+    """Run nginx with these settings of one server until the block ends."""
+    places = "".join(
+        f"{kind}_temp_path {folder / kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    errors = folder / "errors"
+    process_settings = f"daemon off; master_process off; pid {folder / 'pid'}; error_log {errors}; events {{}}"
+    text = f"{process_settings} http {{ access_log off; {places}\n{settings}\n}}\n"
+    (folder / "nginx.conf").write_text(text, encoding="utf-8")
+    process = subprocess.Popen(["nginx", "-p", str(folder), "-e", str(errors), "-c", "nginx.conf"])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")
+def test_nginx_brings_the_page_and_its_events_to_who_has_the_password(tmp_path: Path) -> None:
+    make_certificates(tmp_path, server="fed-ucbvi", hosts=["hub.example.org"])
+    (tmp_path / "fed-ucbvi.htpasswd").write_text("reader:{PLAIN}sesame\n", encoding="utf-8")
+    state = LiveState(Subject("a run", {"name": "fed-ucbvi"}, {"name": "nowhere"}, 4, 8, 3, 5))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with PageServer(state, "127.0.0.1:0") as page:
+        settings = example("nginx", "server {").replace("/etc/nginx", str(tmp_path))
+        settings = settings.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl")
+        settings = settings.replace(f"http://{SERVED}", page.url.rstrip("/"))
+        context = ssl.create_default_context(cafile=tmp_path / "ca.crt")
+        word = base64.b64encode(b"reader:sesame").decode()
+
+        def ask(path: str, **headers: str) -> Any:
+            request = urllib.request.Request(f"https://localhost:{port}{path}", headers=headers)
+            return urllib.request.urlopen(request, timeout=60, context=context)
+
+        with nginx(settings, tmp_path):
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.05)
+            named = {"Host": "hub.example.org", "Authorization": f"Basic {word}"}
+            with ask("/state.json", **named) as answer:
+                assert b'"a run"' in answer.read()
+            with ask("/events", **named) as events:
+                assert events.readline() == b"retry: 1000\n"
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                ask("/state.json", Host="hub.example.org")

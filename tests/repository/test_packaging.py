@@ -74,11 +74,14 @@ def declared(extras: Iterable[str] = ()) -> set[str]:
 @pytest.mark.full
 @pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples"])
 def test_every_package_that_is_imported_is_declared(folder: str) -> None:
-    known, own = declared(("dev", "test")), {"rlberry"}  # tests/support/rlberry_reference.py says how to get it
+    # tests/support/rlberry_reference.py says how to get it
+    known = declared(("dev", "test"))
+    own = {"rlberry"}
     for path in PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"]:
         own |= {file.stem for file in (ROOT / path).glob("*.py")}
     if folder == "src":
-        known, own = declared(EXTRAS.keys() - {"dev", "test"}), set()
+        known = declared(EXTRAS.keys() - {"dev", "test"})
+        own = set()
     for package, path in imported(ROOT / folder):
         assert package in own or distributions(package) & known, f"{path} imports {package}, not declared"
 

@@ -51,6 +51,7 @@ def test_the_first_example_leaves_what_it_says_and_the_first_commands_run_there(
     for command in COMMANDS[:2]:
         result = call(*shlex.split(command))
         assert result.exit_code == 0, result.output
+    assert Run.load("grid-run").same_outcome(names["result"]), "Python and shell show the same run"
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -83,7 +84,9 @@ def test_the_commands_take_their_words() -> None:
 def test_what_the_page_for_one_agent_shows_runs_and_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = execute("\n".join(examples_in(ONE_AGENT)))
-    machine, best = names["machine"], float(names["machine"].solve().V[0, 0]) + 1e-9  # rounding
+    # rounding
+    machine = names["machine"]
+    best = float(names["machine"].solve().V[0, 0]) + 1e-9
     assert names["interval"].lower <= names["result"].value <= min(best, names["interval"].upper)
     assert names["enough"].certificate is not None
     assert best - names["enough"].value <= 1.0

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fed_ucbvi import FedKLUCBVI, FedUCBVI, gridworld, run
 from repository import ROOT
 
 DOCS = ROOT / "docs"
@@ -130,3 +131,26 @@ def test_a_tutorial_is_executed_says_what_one_will_see_and_ends_with_something_t
     assert "**What you will see.**" in text
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[-1] == "Try"
     assert f"tutorials/{tutorial.stem}\n" in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.full  # the documentation's tools are installed for make test-all only
+def test_the_reference_shows_bounded_numbers_by_their_plain_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signatures as Sphinx writes them."""
+    from sphinx.util.inspect import signature, stringify_signature
+
+    monkeypatch.syspath_prepend(DOCS / "extensions")
+    plain_types = runpy.run_path(str(DOCS / "extensions" / "generated_reference.py"))["plain_types"]
+    for thing in (FedKLUCBVI, FedUCBVI, gridworld):
+        full = stringify_signature(signature(thing))
+        assert "Bounds(" in full
+        plain = plain_types(full)
+        assert not re.search("Annotated|Bounds", plain)
+    assert "eps_p: float = 0.0" in plain
+
+
+def test_the_first_tutorial_names_lines_that_the_table_of_a_run_has() -> None:
+    text = (DOCS / "tutorials" / "first_curve.md").read_text(encoding="utf-8")
+    named = re.findall(r"\*\*([A-Za-z ]+)\*\* (?:is|counts)", text.split("## The curve")[0])
+    table = run(FedKLUCBVI(), gridworld(agents=2), 20, progress=False)._repr_html_()
+    assert len(named) == 4
+    assert all(f">{name.lower()}<" in table for name in named)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import shops
 
-from commands import call, told
+from commands import PUBLISHED, call, told
 from fed_ucbvi import (
     UCBVI,
     Federation,
@@ -19,6 +19,7 @@ from fed_ucbvi import (
     FedUCBVI,
     LiveFederation,
     Run,
+    best_common_policy,
     chain,
     gridworld,
     n_room,
@@ -46,8 +47,9 @@ def test_a_run_that_has_learnt_little_says_so_and_what_to_try(little: Run) -> No
 
 @pytest.mark.parametrize("make", [gridworld, riverswim, synthetic, chain])
 def test_a_default_run_that_has_learnt_says_nothing(make: Callable[[], Federation]) -> None:
-    result = run(FedUCBVI(), make(), 30_000)
-    assert result.agents_value.mean > 0.95 * result.about.best_common_value.lower
+    federation = make()
+    result = run(FedUCBVI(), federation, 30_000)
+    assert result.agents_value.mean > 0.95 * best_common_policy(federation).value.lower
     assert result.advice is None
     assert "advice" not in dict(summary_rows(result)[1])
 
@@ -58,19 +60,20 @@ def test_five_shops_with_defaults_are_advised_in_euro() -> None:
     """As published they learn next to nothing in 300 months, with Fed-KL-UCBVI most of what there is."""
     result = run(FedUCBVI(), shops.shops(), 300)
     assert result.advice is not None
-    worth = f"{result.original_units['agents_mean']:,.4g}"
+    worth = f"{result.agents_value.mean:,.4g}"
     assert f"optimistic value is still 1,680 an episode, the policy is worth {worth}" in result.advice
     better = run(FedKLUCBVI(stationary=True), shops.shops(), 300)
-    assert better.original_units["agents_mean"] > 100
+    assert better.agents_value.mean > 100
     assert better.advice is None
 
 
 def test_the_line_is_drawn_at_half_of_what_the_server_hopes_for_and_near_the_best(little: Run) -> None:
-    worth, best = little.agents_value.mean, little.about.best_common_value.lower
+    worth = little.agents_value.mean
+    best = little.about.optimal_value
     assert not replace(little, optimistic_value=2.0 * worth).learnt_little
     assert replace(little, optimistic_value=2.001 * worth).learnt_little
-    assert not replace(little, by_agent=np.full(3, 0.995 * best)).learnt_little
-    assert replace(little, by_agent=np.full(3, 0.985 * best)).learnt_little
+    assert not replace(little, value=0.995 * best).learnt_little
+    assert replace(little, value=0.985 * best).learnt_little
 
 
 def test_nothing_is_said_of_a_run_that_has_not_begun(little: Run) -> None:
@@ -102,7 +105,7 @@ def test_a_live_run_compares_with_the_estimate_or_else_with_what_its_last_episod
     assert result.optimistic_value == pytest.approx(result.V[0, 0]), "every episode begins in state 0"
     assert result.recent_reward < 50
     assert result.advice is not None
-    assert f"the policy is estimated at {result.original_units['estimated_value']:,.4g}; try" in result.advice
+    assert f"the policy is estimated at {result.estimated_value:,.4g}; try" in result.advice
     unplanned = replace(result, estimated_value=float("nan")).advice
     assert unplanned is not None
     assert f"the last tenth of them paid {result.recent_reward:,.4g}; try" in unplanned
@@ -112,14 +115,16 @@ def test_a_live_run_compares_with_the_estimate_or_else_with_what_its_last_episod
 
 def test_the_last_tenth_is_cut_out_of_a_round_in_proportion(little: Run) -> None:
     """Rounds of 60, 36 and 4 episodes that pay 1, 2 and 10 each: the last ten are six of the second and the third."""
-    lengths, pays = np.array([60, 36, 4]), np.array([1.0, 2.0, 10.0])
+    lengths = np.array([60, 36, 4])
+    pays = np.array([1.0, 2.0, 10.0])
     made = {name: little.records[name][:3] for name in little.records}
     made |= {"agent_episodes": 3 * lengths, "reward": lengths * pays}
     assert replace(little, records=made).recent_reward == pytest.approx((6 * 2.0 + 4 * 10.0) / 10)
 
 
 def test_advice_is_printed_by_run_and_show_and_in_json(little: Run, tmp_path: Path) -> None:
-    run_words = ("run", "--env", "n_room", "--agents", 3, "--episodes", 50, "--out", tmp_path / "run")
+    problem = ("--env", "n_room", "--agents", 3, "--episodes", 50)
+    run_words = ("run", *PUBLISHED, *problem, "--out", tmp_path / "run")
     assert "has learnt little" in " ".join(call(*run_words).stdout.split())
     assert "has learnt little" in " ".join(call("show", tmp_path / "run").stdout.split())
     assert told("show", tmp_path / "run")["advice"] == little.advice

@@ -70,7 +70,8 @@ def names(picture: Picture) -> list[str]:
 
 def twins_of(one: Run, environments: list[dict[str, Any]]) -> list[Run]:
     """The same run with other options of its environment."""
-    about, options = one.about, one.about.environment
+    about = one.about
+    options = one.about.environment
     return [replace(one, about=replace(about, environment={**options, **new})) for new in environments]
 
 
@@ -239,7 +240,8 @@ def test_one_run_has_no_band_and_no_run_is_refused(plain_run: Run) -> None:
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_every_format_is_written_and_the_same_for_the_same_run(plain_run: Run, tmp_path: Path, format_: str) -> None:
-    first, second = tmp_path / "new" / f"a.{format_}", tmp_path / "new" / f"b.{format_}"
+    first = tmp_path / "new" / f"a.{format_}"
+    second = tmp_path / "new" / f"b.{format_}"
     plain_run.plot(first)
     plain_run.plot(str(second))
     assert sorted(first.parent.iterdir()) == [first, second]
@@ -429,7 +431,8 @@ def test_a_point_is_the_mean_of_its_episodes_and_its_error(observed: Observed, b
     curve = learning_curve(result, bins)
     assert curve.episodes[-1] == 40
     assert 0 < len(curve.mean) <= bins
-    ends, first = np.cumsum(result.records["length"]), 0
+    ends = np.cumsum(result.records["length"])
+    first = 0
     for end, mean, error in zip(*curve, strict=True):
         last = int(np.searchsorted(ends, end)) + 1
         paid = np.concatenate(episodes[first:last])

@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from commands import call
 from fed_ucbvi import FedQAdvantage, FedQHoeffding, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
@@ -70,7 +70,7 @@ def test_equality_sees_every_part(result: Run) -> None:
         replace(result, value=math.nextafter(result.value, 9)),
         replace(result, complete=False),
         replace(result, about=replace(result.about, seed=1)),
-        replace(result, about=replace(result.about, best_common_value=Bracket(3.0, 4.0))),
+        replace(result, about=replace(result.about, optimal_value=3.0)),
         replace(result, about=replace(result.about, parameters={**result.about.parameters, "bonus": "theory"})),
         *(
             replace(result, records={**result.records, name: np.nan_to_num(result.records[name]) + 1})
@@ -104,7 +104,9 @@ def test_numbers_of_any_type_run_and_save(given: dict[str, Any], tmp_path: Path)
 
 def test_runs_are_written_whole_or_not_at_all(result: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over a run in a folder only if that is said; over one in a file always."""
-    folder, file, other = tmp_path / "folder", tmp_path / "file", replace(result, value=0.25)
+    folder = tmp_path / "folder"
+    file = tmp_path / "file"
+    other = replace(result, value=0.25)
     result.save(folder)
     result.write_file(file)
     with pytest.raises(InputError, match="exists"):
@@ -177,7 +179,8 @@ def test_regret_at_the_ends_of_rounds_is_the_cumulative_sum_and_linear_between(r
     assert result.regret_at(ends) == pytest.approx(totals, rel=1e-14)
     assert result.regret_at(0) == 0.0
     assert float(result.regret_at(1500)) == result.regret
-    starts, slopes = result.records["start"], result.records["regret"] / result.records["length"]
+    starts = result.records["start"]
+    slopes = result.records["regret"] / result.records["length"]
     for k in np.flatnonzero(result.records["length"] > 2).tolist():
         before = totals[k] - result.records["regret"][k]
         assert float(result.regret_at(starts[k] + 1)) == pytest.approx(before + slopes[k], abs=1e-9)
@@ -186,6 +189,69 @@ def test_regret_at_the_ends_of_rounds_is_the_cumulative_sum_and_linear_between(r
     for outside in (-1, 1501, [0, 1501]):
         with pytest.raises(InputError, match=r"0\.\.1500"):
             result.regret_at(outside)
+
+
+def without_rewards(result: Run, rounds: slice) -> Run:
+    """The same run, where nobody has told the reward of these rounds."""
+    rewards = result.records["reward"].copy()
+    rewards[rounds] = math.nan
+    return replace(result, records={**result.records, "reward": rewards})
+
+
+def episode_by_episode(result: Run) -> list[float]:
+    """The mean reward of every episode per agent; NaN where it is unknown."""
+    lengths = result.records["length"].tolist()
+    rewards = result.records["reward"].tolist()
+    return [reward / length for length, reward in zip(lengths, rewards, strict=True) for _ in range(length)]
+
+
+@pytest.mark.parametrize("rounds", [slice(1, 2), slice(0, 3), slice(-1, None)], ids=["one", "first", "last"])
+def test_the_average_reward_is_over_the_episodes_whose_reward_is_known(rounds: slice, result: Run) -> None:
+    partly = without_rewards(result, rounds)
+    each = episode_by_episode(partly)
+    known = [reward for reward in each if not math.isnan(reward)]
+    assert len(known) < len(each)
+    assert partly.average_reward == pytest.approx(sum(known) / len(known), rel=1e-12)
+    assert partly.rewarded_episodes == pytest.approx(len(known))
+
+
+def test_the_recent_reward_is_over_the_known_episodes_of_the_last_tenth(result: Run) -> None:
+    partly = without_rewards(result, slice(-2, -1))
+    each = episode_by_episode(partly)
+    tenth = each[round(0.9 * len(each)) :]
+    known = [reward for reward in tenth if not math.isnan(reward)]
+    assert len(each) % 10 == 0
+    assert 0 < len(known) < len(tenth)
+    assert partly.recent_reward == pytest.approx(sum(known) / len(known), rel=1e-9)
+
+
+def test_the_mean_reward_so_far_leaves_out_episodes_whose_reward_is_unknown(result: Run) -> None:
+    partly = without_rewards(result, slice(0, 1))
+    each = episode_by_episode(partly)
+    first = int(partly.records["length"][0])
+    points = [first, first + 1, len(each)]
+    expected = [math.nan, each[first], np.nanmean(each)]
+    assert partly.mean_reward_at(points) == pytest.approx(expected, rel=1e-9, nan_ok=True)
+
+
+def test_without_any_known_reward_the_average_is_unknown(result: Run) -> None:
+    nothing = without_rewards(result, slice(None))
+    assert math.isnan(nothing.average_reward)
+    assert math.isnan(nothing.recent_reward)
+    assert nothing.rewarded_episodes == 0.0
+
+
+def test_rewards_that_are_all_known_are_averaged_over_all_episodes(result: Run) -> None:
+    assert result.average_reward == float(result.records["reward"].sum()) / result.episodes_played
+    assert result.rewarded_episodes == result.episodes_played
+
+
+def test_show_says_how_many_episodes_the_average_reward_is_of(result: Run, tmp_path: Path) -> None:
+    own_units = replace(result.about, environment={**result.about.environment, **Units(-1.0, 2.0).description()})
+    partly = replace(without_rewards(result, slice(0, 1)), about=own_units)
+    partly.save(tmp_path / "run")
+    shown = " ".join(call("show", tmp_path / "run").stdout.split())
+    assert f"known for {partly.rewarded_episodes:,.4g} of {result.episodes_played:,} episodes" in shown
 
 
 def test_rounds_at_counts_the_synchronisations_so_far(result: Run) -> None:
@@ -215,8 +281,6 @@ def test_the_summary_is_the_run_in_figures(result: Run) -> None:
     summary = result.summary()
     assert json.loads(json.dumps(summary)) == summary
     assert summary["regret"] == result.regret
-    regret = summary["federated_regret"]
-    assert regret == {"lower": result.federated_regret.lower, "upper": result.federated_regret.upper, "exact": True}
     assert summary["rounds"] == result.rounds == sum(result.rules_fired.values())
     assert summary["rules_fired"] == result.rules_fired
     assert min(result.rules_fired.values()) > 0
@@ -282,7 +346,8 @@ NONSENSE: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("key", NONSENSE)
 def test_a_sealed_file_with_nonsense_in_it_is_refused(key: str, result: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     content = manifest_of(result)
-    less, about = {name: part for name, part in content.items() if name != key}, content["about"]
+    less = {name: part for name, part in content.items() if name != key}
+    about = content["about"]
     fewer = {name: part for name, part in about.items() if name != "agents"}
     wrong = [less, *({**content, key: value} for value in NONSENSE[key])]
     for manifest in (*wrong, {**content, "about": {**about, "extra": 1}}, {**content, "about": fewer}):
@@ -311,8 +376,8 @@ WORLDS = {
 
 def told_again(result: Run) -> list[RoundRecord]:
     about = result.about
-    rows, units = (result.records, result.recommendations), Units.of(about.environment)
-    return [*replay(*rows, episodes=about.episodes, rules=about.rules, units=units, horizon=about.horizon)]
+    rows = result.records, result.recommendations
+    return [*replay(*rows, episodes=about.episodes, rules=about.rules, units=Units(), horizon=about.horizon)]
 
 
 @pytest.mark.parametrize(("algorithm", "world", "episodes"), WORLDS.values(), ids=WORLDS.keys())
@@ -327,13 +392,12 @@ def test_a_run_tells_its_rounds_again(algorithm: Algorithm[Any, Any], world: Fed
             expected = getattr(one, name)
             same = expected if isinstance(expected, (int, str)) else pytest.approx(expected, rel=1e-12, nan_ok=True)
             assert getattr(other, name) == same, name
-    own = result.original_units
     for name in ("optimistic_value", "estimated_value", "gap"):
         now = getattr(told[-1], "recommended_value" if name == "estimated_value" else name)
-        assert now == pytest.approx(own[name], rel=1e-9, nan_ok=True)
-    assert told[-1].regret == pytest.approx(own["regret"], rel=1e-9)
+        assert now == pytest.approx(getattr(result, name), rel=1e-9, nan_ok=True)
+    assert told[-1].regret == pytest.approx(result.regret, rel=1e-9)
     weights = result.records["agent_episodes"]
-    assert np.average([record.reward for record in told], weights=weights) == pytest.approx(own["average_reward"])
+    assert np.average([record.reward for record in told], weights=weights) == pytest.approx(result.average_reward)
 
 
 def test_rounds_of_agents_that_stop_apart_are_told_again_as_they_were() -> None:

@@ -38,7 +38,8 @@ def test_the_interval_of_a_mean_is_scipys_column_by_column() -> None:
 
 def test_the_interval_of_a_mean_of_costs_never_reaches_zero_and_is_students_where_it_is_small() -> None:
     rng = np.random.default_rng(1)
-    wide, narrow = rng.exponential(size=4), 100 + rng.normal(size=4)
+    wide = rng.exponential(size=4)
+    narrow = 100 + rng.normal(size=4)
     mean, low, high = mean_interval(wide)
     assert 0 < low < mean < high
     assert mean / low == pytest.approx(high / mean)
@@ -71,8 +72,10 @@ def test_a_summary_says_how_many_runs_carry_the_mean() -> None:
 @pytest.mark.parametrize("seeds", [2, 5, 40])
 def test_the_interval_of_a_paired_difference_is_that_of_scipys_paired_test(seeds: int) -> None:
     rng = np.random.default_rng(seeds)
-    x, y = rng.normal(3, 1, seeds), rng.normal(2, 2, seeds)
-    found, theirs = paired_difference(x, y), stats.ttest_rel(x, y)
+    x = rng.normal(3, 1, seeds)
+    y = rng.normal(2, 2, seeds)
+    found = paired_difference(x, y)
+    theirs = stats.ttest_rel(x, y)
     ends = theirs.confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((ends.low, ends.high))
     assert found.decided == (theirs.pvalue < 0.05)
@@ -85,8 +88,10 @@ def test_the_ratio_excludes_one_exactly_where_the_difference_excludes_zero() -> 
     rng = np.random.default_rng(5)
     decided = []
     for _ in range(200):
-        x, y = rng.gamma(9, 1, 6), rng.gamma(14, 1, 6)
-        ratio, difference = paired_ratio(x, y), paired_difference(x, y)
+        x = rng.gamma(9, 1, 6)
+        y = rng.gamma(14, 1, 6)
+        ratio = paired_ratio(x, y)
+        difference = paired_difference(x, y)
         assert ratio.low < ratio.mean < ratio.high
         assert (ratio.low > 1 or ratio.high < 1) == difference.decided
         decided.append(difference.decided)
@@ -95,7 +100,8 @@ def test_the_ratio_excludes_one_exactly_where_the_difference_excludes_zero() -> 
 
 def test_the_ends_of_a_ratio_are_where_scipys_paired_test_just_does_not_reject() -> None:
     rng = np.random.default_rng(6)
-    x, y = rng.gamma(9, 1, 8), rng.gamma(14, 1, 8)
+    x = rng.gamma(9, 1, 8)
+    y = rng.gamma(14, 1, 8)
     for rho in paired_ratio(x, y)[1:]:
         assert stats.ttest_rel(x, rho * y).pvalue == pytest.approx(0.05)
 
@@ -120,8 +126,10 @@ def test_intervals_of_differences_and_ratios_cover_the_truth_as_often_as_they_sa
     hits = np.zeros(2, dtype=int)
     for _ in range(4000):
         shared = rng.normal(0, 3, seeds)  # as of one environment that two algorithms meet
-        x, y = 30 + shared + rng.normal(0, 1, seeds), 20 + shared + rng.normal(0, 1, seeds)
-        difference, ratio = paired_difference(x, y), paired_ratio(x, y)
+        x = 30 + shared + rng.normal(0, 1, seeds)
+        y = 20 + shared + rng.normal(0, 1, seeds)
+        difference = paired_difference(x, y)
+        ratio = paired_ratio(x, y)
         hits += [difference.low <= 10 <= difference.high, ratio.low <= 1.5 <= ratio.high]
     assert (abs(hits - 3800) < 55).all()
 

@@ -20,7 +20,8 @@ with warnings.catch_warnings():
 
     from fed_ucbvi.command_line import app
 
-SMALL = ("run", "--env", "synthetic", "--agents", "3", "--episodes", "60", "--option", "nu=50")
+PUBLISHED = ("--algorithm", "fed-ucbvi")
+SMALL = ("run", *PUBLISHED, "--env", "synthetic", "--agents", "3", "--episodes", "60", "--option", "nu=50")
 PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from fed_ucbvi.command_line import main; main()"

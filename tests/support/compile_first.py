@@ -19,7 +19,9 @@ def compile_for(name: str) -> None:
 
 if __name__ == "__main__":
     first, *others = ALGORITHMS
-    usual, episodes.STEPS_BEFORE_THREADS = episodes.STEPS_BEFORE_THREADS, 1  # the first also plays on threads
+    # the first also plays on threads
+    usual = episodes.STEPS_BEFORE_THREADS
+    episodes.STEPS_BEFORE_THREADS = 1
     compile_for(first)  # and what all need; each process would compile it for itself
     episodes.STEPS_BEFORE_THREADS = usual
     with get_context("spawn").Pool(2) as processes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -11,7 +12,10 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec.structs import replace
 
 from fed_ucbvi import FedUCBVI, synthetic
@@ -20,7 +24,7 @@ from fed_ucbvi.network import certificates, messages
 from fed_ucbvi.network.certificates import PEM, SigningRequest, TLSFiles, read_authority
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError
-from fed_ucbvi.network.messages import COUNTS, PROTOCOL, REWARDS, DeltaCache, Down, Hello, Refusal, Up, encode
+from fed_ucbvi.network.messages import COUNTS, PROTOCOL, REWARDS, Down, Hello, Refusal, Up, encode
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
@@ -35,13 +39,14 @@ Turn = Callable[[Up], Iterable[bytes]]
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(synchronisation="local")
-T, SEED = 120, 4
+T = 120
+SEED = 4
 SPLIT = [1, 2]
 
 
-def plan(**rules: Any) -> RunPlan:
+def plan(algorithm: Any = ALGORITHM, **rules: Any) -> RunPlan:
     """The task, with a patience that no test outlives unless it says so."""
-    return plan_for(ALGORITHM, WORLD, T, seed=SEED, run="the-run", **{"patience": 300.0, **rules})
+    return plan_for(algorithm, WORLD, T, seed=SEED, run="the-run", **{"patience": 300.0, **rules})
 
 
 class Stream:
@@ -49,7 +54,6 @@ class Stream:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._taken = DeltaCache()
 
     async def say(self, *messages: Up | bytes) -> None:
         for message in messages:
@@ -58,20 +62,20 @@ class Stream:
     async def hear(self) -> Down | None:
         """The server's next message; None at the end."""
         try:
-            message = messages.decode_down(await self._connection.read(), self._taken)
+            return messages.decode_down(await self._connection.read())
         except ConnectionEndedError:
             return None
-        self._taken.keep(message)
-        return message
 
 
 class Arriving:
     """The server's end of a stream on which these bytes arrive."""
 
-    peer, certificate = "nowhere", b""
+    peer = "nowhere"
+    certificate = b""
 
     def __init__(self, *arriving: bytes) -> None:
-        self.arriving, self.sent = list(arriving), list[bytes]()
+        self.arriving = list(arriving)
+        self.sent = list[bytes]()
 
     async def read(self) -> bytes:
         if not self.arriving:
@@ -132,11 +136,47 @@ async def turning(node: Node, server: RemoteServer, turn: Turn) -> str:
 
 def without_usage(folder: Path, name: str, common_name: str) -> TLSFiles:
     """A certificate of the federation's authority that does not say what it is for, as other programs make them."""
-    authority, key = read_authority(folder), ec.generate_private_key(ec.SECP256R1())
+    authority = read_authority(folder)
+    key = ec.generate_private_key(ec.SECP256R1())
     request = SigningRequest(common_name, key.public_key())
     host = x509.SubjectAlternativeName([x509.DNSName("localhost")])
     made = certificates._signed(request, authority.certificate.subject, authority.key, 1, host)
     certificates._write(folder, name, "crt", made.public_bytes(PEM), certificates._private(key))
+    return TLSFiles.of(folder, name)
+
+
+def unusual_certificate(
+    folder: Path,
+    name: str,
+    *,
+    key: CertificateIssuerPrivateKeyTypes | None = None,
+    authority: bool = False,
+    digest: hashes.SHA224 | hashes.SHA256 | None = None,
+    server: bool = False,
+) -> TLSFiles:
+    """A certificate that another program made and the federation's authority signed; its files are in ``folder``."""
+    issuer = read_authority(folder)
+    own = key or ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.certificate.subject)
+        .public_key(own.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - day)
+        .not_valid_after(now + day)
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    )
+    made = builder.sign(issuer.key, digest or hashes.SHA256())
+    (folder / f"{name}.crt").write_bytes(made.public_bytes(PEM))
+    plain = serialization.NoEncryption()
+    (folder / f"{name}.key").write_bytes(own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, plain))
     return TLSFiles.of(folder, name)
 
 
@@ -147,7 +187,9 @@ class CrashError(Exception):
 class Fragile(Node):
     """A node that dies when it has been given something to do for the ``dies_at``-th time, or just after that."""
 
-    dies_at, after, calls = -1, False, 0
+    dies_at = -1
+    after = False
+    calls = 0
 
     def answer(self, message: Down) -> Up | None:
         return self._survive(self._is_last(message), lambda: super(Fragile, self).answer(message))
@@ -210,7 +252,8 @@ def mortal(
 
     def born() -> Node:
         node: Fragile = make_nodes(problem, split, folder, Fragile, **options)[0]
-        node.dies_at, node.after = (deaths.pop(0) if deaths else -1), next(in_turn)
+        node.dies_at = deaths.pop(0) if deaths else -1
+        node.after = next(in_turn)
         return node
 
     return born
@@ -269,7 +312,8 @@ def failing(
     after: bool = False,
 ) -> list[int]:
     """Have these calls of a function raise an error, before or after their work; the list grows with every call."""
-    original, made = getattr(place, name), list[int]()
+    original = getattr(place, name)
+    made = list[int]()
 
     def sometimes(*arguments: Any, **options: Any) -> Any:
         made.append(len(made) + 1)

@@ -31,10 +31,19 @@ AGENTS = {"node-0": (0, 1), "node-1": (1, 2)}
 THREE = {"node-0": (0, 1), "node-1": (1, 1), "node-2": (2, 1)}
 """The same agents on as many nodes as secure sums need."""
 SERVER = "server"
-T, SEED, ENV_SEED, EPS_P = 120, 4, 2, 0.2
+PUBLISHED_LOCAL = ("--algorithm", "fed-ucbvi", "--option", "synchronisation=local")
+T = 120
+SEED = 4
+ENV_SEED = 2
+EPS_P = 0.2
 """109 rounds, of some milliseconds each."""
 PROBLEM = (
-    *("--env", "synthetic", "--eps-p", str(EPS_P), "--env-seed", str(ENV_SEED)),
+    "--env",
+    "synthetic",
+    "--eps-p",
+    str(EPS_P),
+    "--env-seed",
+    str(ENV_SEED),
     *(part for name, value in SIZES.items() for part in ("--env-option", f"{name}={value}")),
 )
 
@@ -91,7 +100,8 @@ class Parties:
     """Processes by name, one of which is a server that leaves its port in the folder; all are killed at the end."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, 0
+        self.folder = folder
+        self.port = 0
         self.parties: dict[str, Party] = {}
 
     def __enter__(self) -> Self:
@@ -160,8 +170,11 @@ class Processes(Parties):
         joining: Sequence[str] = (),
     ) -> None:
         super().__init__(folder)
-        self._problem, self._joining, self._rules = problem, joining, rules
-        self.nodes, self._secure = nodes or (THREE if secure_sums else AGENTS), secure_sums
+        self._problem = problem
+        self._joining = joining
+        self._rules = rules
+        self.nodes = nodes or (THREE if secure_sums else AGENTS)
+        self._secure = secure_sums
         self._increments = secure_sums or nodes is not None
         if secure_sums and certs is None:
             certs = folder / "certs"
@@ -179,11 +192,27 @@ class Processes(Parties):
 
     def serving(self) -> Sequence[str]:
         return (
-            *("serve", "--listen", self.address, "--port-file", str(self.folder / "port"), *self._tls_files),
-            *("--nodes", ",".join(self.nodes), "--episodes", str(T), "--seed", str(SEED), *self._problem),
-            *(("--algorithm", "fed-kl-ucbvi") if self._increments else ("--option", "synchronisation=local")),
-            *("--checkpoint", str(self.folder / "checkpoint")),
-            *("--out", str(self.folder / "run"), "--json", "--quiet", *self._rules),
+            "serve",
+            "--listen",
+            self.address,
+            "--port-file",
+            str(self.folder / "port"),
+            *self._tls_files,
+            "--nodes",
+            ",".join(self.nodes),
+            "--episodes",
+            str(T),
+            "--seed",
+            str(SEED),
+            *self._problem,
+            *(("--algorithm", "fed-kl-ucbvi") if self._increments else PUBLISHED_LOCAL),
+            "--checkpoint",
+            str(self.folder / "checkpoint"),
+            "--out",
+            str(self.folder / "run"),
+            "--json",
+            "--quiet",
+            *self._rules,
             *(("--secure-sums",) if self._secure else ()),
         )
 
@@ -191,8 +220,19 @@ class Processes(Parties):
         first, agents = self.nodes[name]
         port = self.lines[name].port if name in self.lines else self.port
         return (
-            *("join", f"127.0.0.1:{port}", "--name", name, *self._tls_files, *PROBLEM),
-            *("--first-agent", str(first), "--agents", str(agents), "--state", str(self.folder / name), "--json"),
+            "join",
+            f"127.0.0.1:{port}",
+            "--name",
+            name,
+            *self._tls_files,
+            *PROBLEM,
+            "--first-agent",
+            str(first),
+            "--agents",
+            str(agents),
+            "--state",
+            str(self.folder / name),
+            "--json",
             *(("--require-secure-sums",) if self._secure else ()),
             *(("--logs", str(self.logs[name])) if name in self.logs else ()),
             *self._joining,
@@ -241,11 +281,21 @@ class Processes(Parties):
 
 
 class Line:
-    """A TCP line to a port of this machine that can be cut, stalled half-open, and slowed down."""
+    """A TCP line to a port of this machine that can be cut, stalled half-open, and slowed down.
+
+    Attributes:
+        port: where it can be reached.
+        delay: seconds by which it holds up every piece.
+        bytes_up: carried to the target so far, with all headers but those of TCP.
+        bytes_down: carried back so far.
+    """
 
     def __init__(self, target: int) -> None:
         self._target = target
         self.delay = 0.0
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self._counting = threading.Lock()
         self._wires: list[tuple[socket.socket, socket.socket, threading.Event]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -260,7 +310,8 @@ class Line:
 
     def cut(self) -> None:
         """Reset all connections; new ones may be opened."""
-        wires, self._wires = self._wires, []
+        wires = self._wires
+        self._wires = []
         for near, far, flowing in wires:
             for end in (near, far):
                 with suppress(OSError):
@@ -291,13 +342,25 @@ class Line:
                 flowing = threading.Event()
                 flowing.set()
                 self._wires.append((near, far, flowing))
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._pump, args=(*ends, flowing), daemon=True).start()
+                for source, sink, count in ((near, far, self._count_up), (far, near, self._count_down)):
+                    pump = threading.Thread(target=self._pump, args=(source, sink, flowing, count), daemon=True)
+                    pump.start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, flowing: threading.Event) -> None:
+    def _count_up(self, size: int) -> None:
+        with self._counting:
+            self.bytes_up += size
+
+    def _count_down(self, size: int) -> None:
+        with self._counting:
+            self.bytes_down += size
+
+    def _pump(
+        self, source: socket.socket, sink: socket.socket, flowing: threading.Event, count: Callable[[int], None]
+    ) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 flowing.wait()
+                count(len(data))
                 if self.delay:
                     time.sleep(self.delay)
                 sink.sendall(data)

@@ -45,7 +45,8 @@ class Flower:
     """Starts processes of Flower's virtual environment ``venv``; everything they write is below ``folder``."""
 
     def __init__(self, venv: Path, folder: Path) -> None:
-        self.bin, self.folder = venv / "bin", folder
+        self.bin = venv / "bin"
+        self.folder = folder
         self.port = free_port()
         self.certificates = folder / "certificates"
         make_certificates(self.certificates, server="superlink", hosts=["127.0.0.1"])
@@ -105,9 +106,19 @@ class Flower:
     def start_superlink(self) -> None:
         tls_files = self.certificates
         self._start(
-            *("superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)),
-            *("--ssl-ca-certfile", str(tls_files / "ca.crt"), "--ssl-certfile", str(tls_files / "superlink.crt")),
-            *("--ssl-keyfile", str(tls_files / "superlink.key"), "--enable-supernode-auth"),
+            "superlink",
+            "flower-superlink",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--ssl-ca-certfile",
+            str(tls_files / "ca.crt"),
+            "--ssl-certfile",
+            str(tls_files / "superlink.crt"),
+            "--ssl-keyfile",
+            str(tls_files / "superlink.key"),
+            "--enable-supernode-auth",
         )
         end = time.monotonic() + 60
         while time.monotonic() < end:
@@ -122,8 +133,10 @@ class Flower:
 
     def register(self, name: str) -> int:
         """Make a key for a SuperNode and register it; gives the node's number."""
-        key, encoding = ec.generate_private_key(ec.SECP384R1()), serialization.Encoding
-        file, openssh = self._home(name) / "key", serialization.PrivateFormat.OpenSSH
+        key = ec.generate_private_key(ec.SECP384R1())
+        encoding = serialization.Encoding
+        file = self._home(name) / "key"
+        openssh = serialization.PrivateFormat.OpenSSH
         file.write_bytes(key.private_bytes(encoding.PEM, openssh, serialization.NoEncryption()))
         public = file.with_suffix(".pub")
         public.write_bytes(key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH))
@@ -131,9 +144,18 @@ class Flower:
 
     def start_supernode(self, name: str, config: str, extra: Mapping[str, str] | None = None) -> None:
         self._start(
-            *(name, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--port", str(free_port())),
-            *("--root-certificates", str(self.certificates / "ca.crt"), "--node-config", config),
-            *("--auth-supernode-private-key", str(self._home(name) / "key")),
+            name,
+            "flower-supernode",
+            "--superlink",
+            f"127.0.0.1:{self.port}",
+            "--port",
+            str(free_port()),
+            "--root-certificates",
+            str(self.certificates / "ca.crt"),
+            "--node-config",
+            config,
+            "--auth-supernode-private-key",
+            str(self._home(name) / "key"),
             extra=extra,
         )
 

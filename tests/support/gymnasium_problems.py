@@ -43,7 +43,9 @@ class TableEnv(gymnasium.Env[Any, Any]):
             self.initial_state_distrib = np.array(initial)
         self.observation_space = observations or spaces.Discrete(3)
         self.action_space = actions or spaces.Discrete(2)
-        self.noise, self.cut_after, self.stray = noise, cut_after, stray
+        self.noise = noise
+        self.cut_after = cut_after
+        self.stray = stray
         self.log: list[list[tuple[int, int, float, int, bool]]] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -67,7 +69,8 @@ class Corridors:
 
     def __init__(self, agents: int = 3, **options: Any) -> None:
         self.made: dict[int, list[TableEnv]] = defaultdict(list)
-        self.agents, self.options = agents, {"noise": 0.5, "initial": (0.5, 0.5, 0.0), **options}
+        self.agents = agents
+        self.options = {"noise": 0.5, "initial": (0.5, 0.5, 0.0), **options}
 
     def make(self, i: int) -> TableEnv:
         self.made[i].append(TableEnv(**self.options))
@@ -100,7 +103,8 @@ class Failing(TableEnv):
 
     def __init__(self, where: str, error: BaseException) -> None:
         super().__init__()
-        self.where, self.error = where, error
+        self.where = where
+        self.error = error
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
         if self.where == "reset" and len(self.log) == 2:

@@ -17,7 +17,8 @@ import numpy as np
 from fed_ucbvi import FedUCBVI, LiveFederation, run
 from gymnasium_problems import TableEnv
 
-AGENTS, EPISODES = 3, 60
+AGENTS = 3
+EPISODES = 60
 
 
 class World:
@@ -36,7 +37,8 @@ class World:
 class Place(TableEnv):
     def __init__(self, world: World, agent: int) -> None:
         super().__init__(noise=0.5, initial=(0.5, 0.5, 0.0))
-        self.world, self.agent = world, agent
+        self.world = world
+        self.agent = agent
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         episode = int(self.world.episodes[self.agent])
@@ -60,6 +62,7 @@ def kill_in(episode: int) -> Callable[[int, int], None]:
 
 
 if __name__ == "__main__":
-    folder, when = Path(sys.argv[1]), int(sys.argv[2])
+    folder = Path(sys.argv[1])
+    when = int(sys.argv[2])
     world = World(before_step=kill_in(when))
     run(FedUCBVI(), world.live(), EPISODES, seed=4, progress=False, checkpoint=folder, checkpoint_every=3)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper import section5
-from fed_ucbvi.paper.judging import Claim, judge
+from fed_ucbvi.paper.judging import Claim
 from fed_ucbvi.report.content import Verdict
 from fed_ucbvi.report.traces import Group, Trace, Traces
 from fed_ucbvi.results.about import About, label_of
@@ -34,7 +33,7 @@ def trace(
     about = About(
         algorithm=algorithm, parameters={"delta": 0.05}, rules=("local", "global"), environment={"name": "gridworld"},
         agents=agents, states=8, actions=4, horizon=10, episodes=T, eps_p=eps_p, eps_r=0.0, seed=seed, driver="auto",
-        facts={}, cautions=(), optimal_value=4.0, best_common_value=Bracket(4.0, 4.0), versions={},
+        facts={}, cautions=(), optimal_value=4.0, versions={},
     )  # fmt: skip
     ends = (regret * shape, rounds * points / T, points)
     return Trace(about, regret, rounds, 8, 8, {"global": fired}, points, *ends, f"{regret}")
@@ -52,13 +51,14 @@ def group(
     first_seed: int = 0,
     fired: int = 0,
     episodes: int = T,
+    curve: Callable[[FloatArray], FloatArray] | None = None,
 ) -> Group:
     """Runs with these regrets, seeds from ``first_seed`` on."""
     settings = {"environment": environment, "algorithm": algorithm, "label": label or label_of(algorithm)}
     settings |= {"agents": agents, "eps_p": eps_p, "episodes": episodes}  # type: ignore[dict-item]
     seeds = range(first_seed, first_seed + len(regrets))
     runs = [
-        trace(algorithm, agents, eps_p, regret, rounds, seed=seed, fired=fired)
+        trace(algorithm, agents, eps_p, regret, rounds, seed=seed, fired=fired, curve=curve)
         for seed, regret in zip(seeds, regrets, strict=True)
     ]
     return Group(settings, [(("run", seed),) for seed in seeds], runs)
@@ -74,5 +74,6 @@ def known(verdict: Verdict | None) -> Verdict:
 
 
 def verdict_on(claim: Claim, runs: Traces) -> Verdict:
-    """The verdict on one of the paper's claims about Fed-UCBVI alone."""
-    return known(judge(claim, runs.having(algorithm=section5.OWN), section5.CLAIMS[claim]))
+    """The verdict on one of the claims of Section 5."""
+    (found,) = [verdict for verdict in section5.EXPERIMENT.judge(runs) if verdict.name == claim.name]
+    return found

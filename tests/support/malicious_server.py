@@ -41,7 +41,8 @@ GHOSTS = ("ghost-1", "ghost-2")
 """They have certificates and no process: whoever is the server, is they."""
 SIZES: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
 PROBLEM = ("--env", "synthetic", *(part for name in SIZES for part in ("--env-option", f"{name}={SIZES[name]}")))
-T, EPISODES = 200, 20
+T = 200
+EPISODES = 20
 """In a run, and in the round that the server is after."""
 Said = tuple[str, int, str]
 """A node, a round, and what the node has answered to a roster."""
@@ -95,14 +96,16 @@ class Attacker:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.certs = folder, folder / "certs"
+        self.folder = folder
+        self.certs = folder / "certs"
         world = synthetic(agents=6, eps_p=0.0, seed=0, **SIZES)
         self.plan = plan_for(FedKLUCBVI(), world, T, collection="live", secure_sums=True, run="the-run")
         self.streams: dict[str, NodeStream] = {}
         self.agents: dict[str, tuple[int, int]] = {}
         self.certificates: dict[str, bytes] = {}
         self.signed: dict[str, RosterEntry] = {}
-        self.base, self.played = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0)
+        self.base = dict.fromkeys(NAMES, 0)
+        self.played = dict.fromkeys(NAMES, 0)
         self.said: list[Said] = []
         self.broadcast = first_broadcast(self.plan)
         self.broadcast[1][...] = 10**6  # so many visits that nobody asks for a synchronisation
@@ -113,7 +116,7 @@ class Attacker:
         assert isinstance(hello, Hello)
         await stream.send(self.plan.welcome())
         await stream.receive()
-        stream.most_bytes = 1 << 24
+        stream.limits = dict.fromkeys(("Played", "Report"), 1 << 24)
         self.agents[hello.node] = hello.first_agent, hello.agents
         self.certificates[hello.node] = der_of(stream.connection.certificate)
         self.streams[hello.node] = stream
@@ -129,7 +132,8 @@ class Attacker:
         self, name: str, number: int, episodes: int, confirmed: tuple[int, bytes] = (0, b""), **rest: Any
     ) -> Ready:
         """Have a node play so many episodes of a round, and take what it signs."""
-        arrays, base = rest.pop("broadcast", self.broadcast), rest.pop("base", self.base[name])
+        arrays = rest.pop("broadcast", self.broadcast)
+        base = rest.pop("base", self.base[name])
         used = dict(zip(("credited", "credited_roster"), confirmed, strict=True))
         start = Start(number, base, self.played[name], episodes, 1, arrays, *confirmed, **{**used, **rest})
         said: Any = await self.streams[name].ask([start])
@@ -194,7 +198,8 @@ class Ghost:
     entry: RosterEntry
 
     def __init__(self, server: Attacker, name: str, first_agent: int, files: TLSFiles) -> None:
-        self.name, self.certificate = name, der_of(files.read()[1])
+        self.name = name
+        self.certificate = der_of(files.read()[1])
         self.own = Credentials(name, first_agent, 1, server.plan.run, files)
 
 
@@ -238,13 +243,15 @@ async def keys_of_its_own_in_the_place_of_others(server: Attacker) -> Message | 
     keys = {name: X25519PrivateKey.generate() for name in NAMES[:3]}
     entries = [server.signed[VICTIM]]
     for name, key in keys.items():
-        mine, theirs = key.public_key().public_bytes_raw(), server.signed[name]
+        mine = key.public_key().public_bytes_raw()
+        theirs = server.signed[name]
         entries.append(replace(theirs, ready=replace(theirs.ready, key=mine)))
     roster = make_roster(1, 0, entries)
     answer = await server.ask(roster, VICTIM)
     if not isinstance(answer, Report):
         return None
-    digest, nothing = fingerprint(roster), tuple(np.zeros_like(array) for array in answer.arrays)
+    digest = fingerprint(roster)
+    nothing = tuple(np.zeros_like(array) for array in answer.arrays)
     masks = []
     for name, key in keys.items():
         pair = pair_key(key, server.signed[VICTIM].ready.key, server.plan.run, digest, (name, VICTIM))
@@ -382,7 +389,8 @@ def without(module: str, text: str) -> None:
     tree = ast.parse(inspect.getsource(place))
     found = [node for node in ast.walk(tree) if isinstance(node, ast.If) and text in ast.unparse(node)]
     (check,) = [node for node in found if not any(other in ast.walk(node) for other in found if other is not node)]
-    check.test, check.body = ast.Constant(value=False), [ast.Pass()]
+    check.test = ast.Constant(value=False)
+    check.body = [ast.Pass()]
     owners = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     ((owner, method),) = [(one, each) for one in owners for each in one.body if check in ast.walk(each)]
     assert isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -433,7 +441,9 @@ def take_part(arguments: Sequence[str]) -> None:
 
     switch, folder, seconds, *command = arguments
     SWITCHES[switch]()
-    numbers, play_on, report = itertools.count(), node.Node.play_on, node.Node._report
+    numbers = itertools.count()
+    play_on = node.Node.play_on
+    report = node.Node._report
 
     def note(name: str, arrays: Message) -> None:
         np.savez(Path(folder) / f"{name}.{next(numbers)}.npz", *arrays)

@@ -45,8 +45,11 @@ class Learner:
         self, sizes: Sizes, constants: dict[str, float], lower_order: bool, Q: list[float], V_ref: list[float]
     ) -> None:
         S, A, H = sizes[:3]
-        self.sizes, self.lower_order, self.second_bound_won = sizes, lower_order, 0
-        self.iota, self.reference_after = constants["iota"], constants["reference_after"]
+        self.sizes = sizes
+        self.lower_order = lower_order
+        self.second_bound_won = 0
+        self.iota = constants["iota"]
+        self.reference_after = constants["reference_after"]
         self.Q = np.tile(np.array(Q)[:, None, None], (1, S, A))
         self.V, self.V_ref = (np.tile(np.array([*first, 0.0])[:, None], (1, S)) for first in (Q, V_ref))
         self.stage: defaultdict[Triplet, list[Visit]] = defaultdict(list)
@@ -68,7 +71,9 @@ class Learner:
         now = self.stage[triplet]
         past = self.earlier[triplet]
         past.extend(now)
-        N, y, iota = len(past), len(now), self.iota
+        N = len(past)
+        y = len(now)
+        iota = self.iota
         reward = mean([v.reward for v in now])
         Q1 = float(reward + mean([v.value for v in now])) + plain
         references = [v.reference for v in past]
@@ -104,7 +109,8 @@ class NaiveFedQ:
 
     def visits_until_ask(self, triplet: Triplet) -> int:
         """c(s,a,h)."""
-        H, M = self.learner.sizes.horizon, self.learner.sizes.agents
+        H = self.learner.sizes.horizon
+        M = self.learner.sizes.agents
         y = len(self.learner.stage[triplet])
         lengths = self.learner.lengths[triplet]
         if not lengths:
@@ -119,7 +125,9 @@ class NaiveFedQ:
     def synchronise(self, reports: list[list[Step]]) -> None:
         """One round's steps of every agent, all with the values broadcast at its start."""
         learner = self.learner
-        H, M, A = learner.sizes.horizon, learner.sizes.agents, learner.sizes.actions
+        H = learner.sizes.horizon
+        M = learner.sizes.agents
+        A = learner.sizes.actions
         visited = set()
         for steps in reports:
             for step in steps:
@@ -127,7 +135,8 @@ class NaiveFedQ:
                 visited.add((step.h, step.s, step.a))
         ended = []
         for triplet in sorted(visited):
-            y, lengths = len(learner.stage[triplet]), learner.lengths[triplet]
+            y = len(learner.stage[triplet])
+            lengths = learner.lengths[triplet]
             if y >= (Fraction(H + 1, H) * lengths[-1] if lengths else M * H):
                 learner.end_stage(triplet, math.sqrt(2 * H * H * learner.iota / y), 10)
                 ended.append(triplet)
@@ -141,7 +150,9 @@ class NaiveFedQ:
 
 def stage_ends(horizon: int, most: int) -> set[int]:
     """The set L of visits at which stages end, up to ``most``: partial sums of e_1 = H, floor((1 + 1/H) e_i), ..."""
-    ends, length, total = set(), horizon, 0
+    ends = set()
+    length = horizon
+    total = 0
     while total <= most:
         total += length
         ends.add(total)
@@ -159,7 +170,9 @@ class NaiveUCB:
     def feed(self, episode: list[Step]) -> bool:
         """One episode, step by step; whether it changed Q."""
         learner = self.learner
-        H, A, iota = learner.sizes.horizon, learner.sizes.actions, learner.iota
+        H = learner.sizes.horizon
+        A = learner.sizes.actions
+        iota = learner.iota
         changed = False
         for step in episode:
             triplet = (step.h, step.s, step.a)

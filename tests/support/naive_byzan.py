@@ -69,11 +69,15 @@ class NaiveByzan:
 
     def __init__(self, sizes: Sizes, alpha: float, delta: float, log_term: float | None) -> None:
         S, A, H, m, _ = sizes
-        self.sizes, self.alpha, self.delta, self.log_term = sizes, alpha, delta, log_term
+        self.sizes = sizes
+        self.alpha = alpha
+        self.delta = delta
+        self.log_term = log_term
         self.steps: list[defaultdict[Triplet, list[tuple[float, int]]]] = [defaultdict(list) for _ in range(m)]
         self.old: list[dict[Triplet, int]] = [{} for _ in range(m)]
         self.sync_count = [-1] * m
-        self.Q, self.V = np.zeros((H, S, A)), np.zeros((H + 1, S))
+        self.Q = np.zeros((H, S, A))
+        self.V = np.zeros((H + 1, S))
         self.consider([True] * m)
 
     def observe(self, i: int, step: Step) -> None:
@@ -82,7 +86,8 @@ class NaiveByzan:
     def wants(self, i: int) -> bool:
         """``max N/Nold >= 2``, where a first visit counts as infinitely many times more."""
         for at, data in self.steps[i].items():
-            n, old = len(data), self.old[i].get(at, 0)
+            n = len(data)
+            old = self.old[i].get(at, 0)
             if n > 0 and (old == 0 or n / old >= 2):
                 return True
         return False

@@ -59,7 +59,9 @@ class NaiveServer:
     """What the server ends up with, and what it was sent."""
 
     def __init__(self, sizes: Sizes) -> None:
-        S, A, H = sizes.states, sizes.actions, sizes.horizon
+        S = sizes.states
+        A = sizes.actions
+        H = sizes.horizon
         self.N = np.zeros((H, S, A), dtype=np.int64)
         self.variance, self.Q = np.zeros((2, H, S, A))
         self.V = np.zeros((H + 1, S))
@@ -148,9 +150,13 @@ def visits_until_ask(
     (4, 'global')
     """
     local_applies = {"mixture": nu >= N if strict else nu > N, "local": True, "global": False}[synchronisation]
-    n, N_hat, visits = before, N, 0
+    n = before
+    N_hat = N
+    visits = 0
     while True:
-        n, N_hat, visits = n + 1, N_hat + agents, visits + 1
+        n = n + 1
+        N_hat = N_hat + agents
+        visits = visits + 1
         doubled, global_doubled = (n > 2 * before, N_hat > 2 * N) if strict else (n >= 2 * before, N_hat >= 2 * N)
         if local_applies and doubled:
             return visits, "local"

@@ -1,4 +1,4 @@
-"""FedQ and its early-settled relative once more, visit by visit from the pseudocode: loops and dictionaries.
+"""FedQ once more, visit by visit from the pseudocode: loops and dictionaries.
 
 Slow and plain on purpose, and sharing no code with the package, which is checked against it. Bonuses are added at
 every visit, as the TLS files write it, not kept apart. Steps h run from 0 to H-1.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,9 @@ def alpha(t: int, H: int) -> float:
 def iota(sizes: Sizes, delta: float) -> float:
     """The logarithm of the paper, ``T_0 = H M T``, ``K_0 = T``."""
     S, A, H, M, T = sizes
-    T_0, K_0, C = H * M * T, T, 1 / (H * (H + 1))
+    T_0 = H * M * T
+    K_0 = T
+    C = 1 / (H * (H + 1))
     visits = (T_0 + H * M, K_0 * H * (T_0 / H + M))
     return max(math.log(2 * S * A * n * (1 + C) / delta) for n in visits)
 
@@ -63,8 +64,11 @@ class NaiveFedQ:
 
     def __init__(self, sizes: Sizes, parameters: Any) -> None:
         S, A, H = sizes[:3]
-        self.sizes, self.parameters, self.iota = sizes, parameters, iota(sizes, parameters.delta)
-        self.published, self.bernstein = parameters.bonus == "published", hasattr(parameters, "bernstein_after")
+        self.sizes = sizes
+        self.parameters = parameters
+        self.iota = iota(sizes, parameters.delta)
+        self.published = parameters.bonus == "published"
+        self.bernstein = hasattr(parameters, "bernstein_after")
         self.N = np.zeros((H, S, A), dtype=np.int64)
         self.theta2, self.beta, self.Q = np.zeros((3, H, S, A))
         self.Q += H if self.published else (H - np.arange(H))[:, None, None]
@@ -88,7 +92,8 @@ class NaiveFedQ:
     def beta_now(self, key: Triplet) -> float:
         """``beta_N`` of FedQ-Bernstein."""
         S, A, H, M = self.sizes[:4]
-        N, log = self.N[key], self.iota
+        N = self.N[key]
+        log = self.iota
         fine = math.sqrt(H * log / N * (self.variance(key) + H))
         fine += log * (math.sqrt(H**7 * S * A) + math.sqrt(M * S * A * H**6)) / N
         return float(self.parameters.c_bernstein * min(fine, math.sqrt(H**3 * log / N)))
@@ -100,7 +105,8 @@ class NaiveFedQ:
             self._update_at(key, visits, V[key[0] + 1])
 
     def _update_at(self, key: Triplet, visits: list[Step], V: FloatArray) -> None:
-        H, parameters = self.sizes.horizon, self.parameters
+        H = self.sizes.horizon
+        parameters = self.parameters
         n0 = self.N[key]
         collects = self.bernstein and (self.published or n0 >= parameters.bernstein_after)
         kept = 1.0
@@ -127,76 +133,3 @@ class NaiveFedQ:
             else:
                 bonus = parameters.c * (H - 1 - key[0]) * math.sqrt(self.theta2[key])
             self.Q[key] = self.plain[key] + bonus
-
-
-@dataclass
-class Memory:
-    """What the early-settled server keeps about one triplet."""
-
-    upper: float
-    lower: float
-    referenced: float
-    Q: float
-    N: int = 0
-    mu_r: float = 0.0
-    sigma_r: float = 0.0
-    mu_a: float = 0.0
-    sigma_a: float = 0.0
-    B: float = 0.0
-
-
-@dataclass
-class NaiveEarlySettled:
-    sizes: Sizes
-    c: float
-    log: float
-
-    def __post_init__(self) -> None:
-        S, A, H = self.sizes[:3]
-        self.V, self.V_lower, self.V_reference = np.zeros((3, H + 1, S))
-        self.V[:H] = self.V_reference[:H] = H
-        self.settled = np.zeros((H, S), dtype=np.bool_)
-        self.memory = {at: Memory(H, 0.0, H, H) for at in np.ndindex(H, S, A)}
-
-    def update(self, reports: list[list[Step]]) -> None:
-        """The end of a round; all updates read the values of its beginning."""
-        V, low, ref = self.V.copy(), self.V_lower.copy(), self.V_reference.copy()
-        for (h, s, a), visits in visits_by_triplet(reports).items():
-            m = self.memory[h, s, a]
-            for block in blocks_of(visits, m.N, self.sizes):
-                self._learn(m, h, block, V[h + 1], low[h + 1], ref[h + 1])
-            m.Q = min(m.Q, m.upper, m.referenced)
-            here = [self.memory[h, s, a] for a in range(self.sizes.actions)]
-            self.V[h, s] = max(x.Q for x in here)
-            self.V_lower[h, s] = max(self.V_lower[h, s], *(x.lower for x in here))
-            if self.V[h, s] - self.V_lower[h, s] > 1:
-                self.V_reference[h, s] = self.V[h, s]
-            elif not self.settled[h, s]:
-                self.V_reference[h, s] = self.V[h, s]
-                self.settled[h, s] = True
-
-    def _learn(self, m: Memory, h: int, block: list[Step], V: FloatArray, low: FloatArray, ref: FloatArray) -> None:
-        H, c, log = self.sizes.horizon, self.c, self.log
-        size, nexts = len(block), [step.successor for step in block]
-        reward = sum(step.reward for step in block) / size
-        value, lower, reference = (sum(table[y] for y in nexts) / size for table in (V, low, ref))
-        gap = sum(V[y] - ref[y] for y in nexts) / size
-        gap2 = sum((V[y] - ref[y]) ** 2 for y in nexts) / size
-        end = m.N + size
-        m.mu_r = (m.N * m.mu_r + sum(ref[y] for y in nexts)) / end
-        m.sigma_r = (m.N * m.sigma_r + sum(ref[y] ** 2 for y in nexts)) / end
-        rates = [alpha(t, H) for t in range(m.N + 1, end + 1)]
-        for eta in rates:
-            m.mu_a = (1 - eta) * m.mu_a + eta * gap
-            m.sigma_a = (1 - eta) * m.sigma_a + eta * gap2
-        spread = math.sqrt(max(0.0, m.sigma_r - m.mu_r**2))
-        spread += math.sqrt(H) * math.sqrt(max(0.0, m.sigma_a - m.mu_a**2))
-        B = c * math.sqrt(log / end) * spread
-        for eta in rates:
-            m.N += 1
-            coarse = c * math.sqrt(H**3 * log / m.N)
-            m.upper = (1 - eta) * m.upper + eta * (reward + value + coarse)
-            m.lower = (1 - eta) * m.lower + eta * (reward + lower - coarse)
-            b = B + (1 - eta) / eta * (B - m.B) + c * H**2 * log / m.N**0.75
-            m.B = B
-            m.referenced = (1 - eta) * m.referenced + eta * (reward + value - reference + m.mu_r + b)

@@ -21,9 +21,11 @@ class Model(NamedTuple):
 def agents_models(agents: Any, states: int, *, strangers: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Each agent's ``n[m,H,S,A]``, empirical kernel and rewards; ``strangers`` have the uniform kernel, reward 0."""
     experience = agents.experience
-    n, moves = np.array(experience.visits), np.array(experience.transitions)
+    n = np.array(experience.visits)
+    moves = np.array(experience.transitions)
     m, H, S, A, K = moves.shape
-    P, r = np.zeros((m, H, S, A, states)), np.zeros((m, H, S, A))
+    P = np.zeros((m, H, S, A, states))
+    r = np.zeros((m, H, S, A))
     for i, h, s, a in np.ndindex(m, H, S, A):
         table = experience.rewards[i % len(experience.rewards)]
         if n[i, h, s, a] == 0:

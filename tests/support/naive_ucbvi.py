@@ -18,7 +18,8 @@ class NaiveUCBVI:
     """What the server knows after the episodes so far."""
 
     def __init__(self, sizes: Sizes, parameters: Any) -> None:
-        self.sizes, self.parameters = sizes, parameters
+        self.sizes = sizes
+        self.parameters = parameters
         self.seen: defaultdict[tuple[int, int, int], list[Step]] = defaultdict(list)
         self.arrivals: Counter[tuple[int, int]] = Counter()
         self.Q = np.full((sizes.horizon, sizes.states, sizes.actions), math.inf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,11 +27,13 @@ def connect(url: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", urlsplit(url).port or 0, timeout=300)
 
 
-def follow(url: str) -> Iterator[dict[str, Any]]:
+def follow(url: str) -> Generator[dict[str, Any], None, None]:
     """Everything that the page shows, after each event; ends when the server does."""
     with closing(connect(url)) as connection:
         connection.request("GET", "/events")
-        answer, kind, mirror = connection.getresponse(), "", new_mirror()
+        answer = connection.getresponse()
+        kind = ""
+        mirror = new_mirror()
         assert answer.status == http.client.OK, answer.status
         while line := answer.readline():
             name, _, value = line.decode().rstrip("\n").partition(": ")

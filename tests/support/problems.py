@@ -136,6 +136,13 @@ def random_sets(
     return np.asarray(sets | (spared[..., None] == np.arange(actions)))
 
 
+def random_probabilities(
+    rng: np.random.Generator, horizon: int, states: int, actions: int, share: float = 0.7
+) -> FloatArray:
+    """A policy of probabilities ``[H,S,A]``, each action possible with probability ``share``, never none."""
+    return random_rows(rng, (horizon, states, actions), zeros=1 - share)
+
+
 def random_play(rng: np.random.Generator, counting: Counting, horizon: int, states: int, actions: int) -> PolicyArray:
     """What is played where visits are counted so: sets of actions, or the first action of each."""
     sets = random_sets(rng, horizon, states, actions)

@@ -24,8 +24,10 @@ EPISODES = 300
 
 def tables() -> tuple[FloatArray, FloatArray]:
     """``P[S,A,S]`` and ``R[S,A]``; the start is state 0."""
-    S, A = len(CELLS), len(MOVES)
-    P, R = np.zeros((S, A, S)), np.zeros((S, A))
+    S = len(CELLS)
+    A = len(MOVES)
+    P = np.zeros((S, A, S))
+    R = np.zeros((S, A))
     R[CELLS.index((2, 2))] = 1.0
     for s, (row, column) in enumerate(CELLS):
         around = [(row + r, column + c) for r, c in MOVES]
@@ -73,7 +75,8 @@ def regret_of(seed: int) -> float:
             return self.state, reward, False, False, {}
 
     agent = agent_class(GridWorld(), gamma=1.0, horizon=HORIZON, bonus_scale_factor=1.0, stage_dependent=True)
-    best, regret = value(P, R, None), 0.0
+    best = value(P, R, None)
+    regret = 0.0
     for _ in range(EPISODES):
         regret += best - value(P, R, agent.Q.argmax(axis=2))
         agent._run_episode()

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from fed_ucbvi import RoundRecord
-from fed_ucbvi.network.members import GONE, HERE, LEFT, Member
+from fed_ucbvi.network.members import GONE, HERE, Member
 
 
 def made_up_node(name: str, state: str, first_agent: int = 0, agents: int = 1, **about: Any) -> Member:
     """A node in this state."""
     member = Member(name, first_agent, agents, b"", **about)
-    member.status, member.heard_end = state if state in (GONE, LEFT) else HERE, state == "finished"
+    member.status = GONE if state == GONE else HERE
+    member.heard_end = state == "finished"
     stream: Any = object() if state == "present" else None
     member.stream = stream
     return member
@@ -23,12 +24,18 @@ def made_up_node(name: str, state: str, first_agent: int = 0, agents: int = 1, *
 def made_up_rounds(seed: int, count: int = 10**9, agents: int = 4, states: int = 8) -> Iterator[RoundRecord]:
     """Rounds with totals that grow; now and then a figure is unknown, and now and then nobody asks."""
     chance = random.Random(seed)
-    episodes, regret, up, down, synchronisations = 0, 0.0, 0, 0, 0
+    episodes = 0
+    regret = 0.0
+    up = 0
+    down = 0
+    synchronisations = 0
     for number in range(1, count + 1):
         length = chance.randint(1, 50)
         asked = chance.random() < 0.9
-        episodes, regret = episodes + length, regret + chance.random()
-        up, down = up + chance.randint(1, 999), down + chance.randint(1, 99)
+        episodes = episodes + length
+        regret = regret + chance.random()
+        up = up + chance.randint(1, 999)
+        down = down + chance.randint(1, 99)
         synchronisations += asked
         known = chance.random() < 0.8
         yield RoundRecord(

@@ -33,7 +33,6 @@ SEED = 3
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ALGORITHMS},
-    "fed-mvp": ("fed-mvp", {"scale": 0.002}),
     "fed-ucbvi theory": ("fed-ucbvi", {"bonus": "theory"}),
     "fed-ucbvi local": ("fed-ucbvi", {"synchronisation": "local"}),
     "fed-ucbvi global": ("fed-ucbvi", {"synchronisation": "global"}),
@@ -64,7 +63,8 @@ def cases() -> Iterator[tuple[str, Callable[[], Run]]]:
         if not algorithm.single_agent:
             yield f"{variant} | riverswim | live", partial(_live, algorithm)
     for variant in LONG:
-        algorithm, federation = make_algorithm(variant, {}), make_environment("gridworld", agents=20)
+        algorithm = make_algorithm(variant, {})
+        federation = make_environment("gridworld", agents=20)
         name = f"{variant} | gridworld, M = 20, long | auto"
         yield name, partial(run, algorithm, federation, 20_000, seed=SEED, progress=False)
     for variant in ("fed-ucbvi", "byzan-ucbvi"):
@@ -76,7 +76,9 @@ def _live(algorithm: Any) -> Run:
     from fed_ucbvi.gymnasium_environments import TabularEnv
 
     sizes: dict[str, Any] = {"agents": 3, "states": 4, "horizon": 6}
-    live = LiveFederation(lambda agent: TabularEnv("riverswim", agent, **sizes), 3, 6, (0.0, 1.0))
+    live = LiveFederation(
+        lambda agent: TabularEnv("riverswim", agent, **sizes), 3, 6, (0.0, 1.0), random_rewards=False
+    )
     return run(algorithm, live, 60, seed=SEED, progress=False)
 
 
@@ -99,14 +101,17 @@ def digest(result: Run) -> str:
 
 
 def main() -> None:
-    action, word = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+    action = sys.argv[1]
+    word = sys.argv[2] if len(sys.argv) > 2 else ""
     stored: dict[str, str] = json.loads(STORED.read_text()) if STORED.exists() else {}
-    differing, compared = [], 0
+    differing = []
+    compared = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, make in cases():
             if word in name:
-                now, compared = digest(make()), compared + 1
+                now = digest(make())
+                compared = compared + 1
                 if stored.get(name) != now:
                     differing.append(name)
                     stored[name] = now

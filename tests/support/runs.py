@@ -25,7 +25,8 @@ def finished(simulation: SimulationT) -> SimulationT:
 
 def same_bits(one: State, other: State) -> bool:
     """Whether two states have the same arrays."""
-    mine, theirs = one.arrays(), other.arrays()
+    mine = one.arrays()
+    theirs = other.arrays()
     return mine.keys() == theirs.keys() and all(
         (array.dtype, array.shape, array.tobytes())
         == (theirs[name].dtype, theirs[name].shape, theirs[name].tobytes())

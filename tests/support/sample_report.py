@@ -60,9 +60,12 @@ def speed_up() -> Figure:
 
 
 def by_environment() -> Figure:
-    environments, series = ["GridWorld", "synthetic MDP", NASTY], []
+    environments = ["GridWorld", "synthetic MDP", NASTY]
+    series = []
     for k, name in enumerate(ALGORITHMS):
-        y, low, high = [1.0 + k, 2.0 + k, 3.0 - k], [0.8 + k, 1.7 + k, -0.5], [1.2 + k, 2.3 + k, 3.5 - k]
+        y = [1.0 + k, 2.0 + k, 3.0 - k]
+        low = [0.8 + k, 1.7 + k, -0.5]
+        high = [1.2 + k, 2.3 + k, 3.5 - k]
         look: dict[str, Any] = {"marker": "circle", "line": False}
         series.append(Series(label_of(name), colour_of(name), environments, y, low, high, **look))
     series.append(Series(NASTY, "#000000", environments[:2], [0.3, 0.6], marker="cross", line=False))
@@ -87,14 +90,17 @@ def sample_report() -> PageContent:
     ]
     columns = ["Algorithm", "Regret", "Rounds", "Slope", "Note"]
     table = Table("final", "After the last episode", "95 % intervals of the mean.", columns, rows)
-    measured, rule = "312 [305, 319] against 4,013", "holds if intervals are disjoint"
+    measured = "312 [305, 319] against 4,013"
+    rule = "holds if intervals are disjoint"
     least = Verdict("Regret is least", "Figure 1", measured, rule, "holds", summary="312 against 4,013")
     rule = "holds if R² > 0.95, partly if > 0.9"
     slow = Verdict("Rounds grow as log T", "Theorem 2", "R² = 0.93", rule, "holds partly")
-    measured, seeds = "by 0.1 [-0.2, 0.4]", "20 seeds would decide"
+    measured = "by 0.1 [-0.2, 0.4]"
+    seeds = "20 seeds would decide"
     agree = Verdict("Agents agree", "Section 4", measured, "holds if above 0", "undecided", "", seeds, ours=True)
     broken = Verdict(NASTY, "Section 5", NASTY, "never", "does not hold")
-    figures, others = [many_curves(), speed_up()], [by_environment(), small_panels()]
+    figures = [many_curves(), speed_up()]
+    others = [by_environment(), small_panels()]
     return PageContent(
         "Federated UCBVI, measured",
         ["Every claim of the paper, measured anew.", NASTY],

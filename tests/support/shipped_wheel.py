@@ -157,8 +157,8 @@ class Environment:
         said = self.good("--version")
         if said.strip() != f"fed-ucbvi {version}":
             raise BadWheelError(f"--version says {said!r}, the wheel {version}")
-        names = "from fed_ucbvi.command_line import COMMANDS; print(*COMMANDS)"
-        for name in ("", *self._call("python", "-c", names).stdout.split()):
+        names = "from fed_ucbvi.command_line import COMMANDS; print('\\n'.join(one.name for one in COMMANDS))"
+        for name in ("", *self._call("python", "-c", names).stdout.splitlines()):
             if "Usage" not in self.good(*name.split(), "--help"):
                 raise BadWheelError(f"{name} --help gives no usage")
         self._call("python", "-c", LOOK)

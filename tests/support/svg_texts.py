@@ -17,7 +17,8 @@ from PIL import ImageFont
 
 Matrix = npt.NDArray[np.float64]
 SVG = "{http://www.w3.org/2000/svg}"
-ASCENT, DESCENT = 0.72, 0.12
+ASCENT = 0.72
+DESCENT = 0.12
 """Of the size of the font: how far letters reach above and below their line."""
 
 
@@ -68,7 +69,9 @@ def _walk(element: ElementTree.Element, matrix: Matrix) -> Iterator[Text]:
         down += step
         width = font().getlength(text) * size / 100
         left = {"start": 0.0, "middle": -width / 2, "end": -width}[element.get("text-anchor", "start")]
-        right, top, bottom = left + width, down - ASCENT * size, down + DESCENT * size
+        right = left + width
+        top = down - ASCENT * size
+        bottom = down + DESCENT * size
         box = [(left, top, 1.0), (right, top, 1.0), (right, bottom, 1.0), (left, bottom, 1.0)]
         if text.strip() and element.get("opacity") != "0":
             yield Text(text, (matrix @ np.array(box).T).T[:, :2])
@@ -92,7 +95,8 @@ def _meet(one: Matrix, other: Matrix) -> bool:
     for corners in (one, other):
         for side in (corners[1] - corners[0], corners[3] - corners[0]):
             normal = side / np.linalg.norm(side)
-            a, b = one @ normal, other @ normal
+            a = one @ normal
+            b = other @ normal
             if a.max() <= b.min() + 0.1 or b.max() <= a.min() + 0.1:
                 return False
     return True

@@ -297,7 +297,8 @@ ALGORITHMS["fragile"] = Fragile
 
 def test_a_run_that_fails_is_recorded_and_stops_no_other(tmp_path: Path) -> None:
     """Also: an algorithm that a script registers can be swept."""
-    toml, out = tmp_path / "fragile.toml", tmp_path / "out"
+    toml = tmp_path / "fragile.toml"
+    out = tmp_path / "out"
     toml.write_text('name = "x"\n[[grid]]\nalgorithms = ["fragile"]\nenvironments = ["synthetic"]\nepisodes = [20]')
     (tmp_path / "fragile.py").write_text(FRAGILE + PROGRAM)
     code, printed, errors = finished(start(tmp_path, "sweep", toml, "--out", out, "--json", script="fragile.py"))
@@ -337,7 +338,8 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_stops_the_sweep_without_a_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep, whole = Sweep(name="x", grids=[grid(seeds=3)]), Path.write_bytes
+    sweep = Sweep(name="x", grids=[grid(seeds=3)])
+    whole = Path.write_bytes
 
     def half(path: Path, content: bytes) -> None:
         if path.parent.name != "runs":
@@ -400,7 +402,9 @@ def test_another_sweeps_folder_is_kept(changes: dict[str, Any], difference: str,
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_what_is_no_sweep_is_not_touched(tiny: Sweep, resume: bool, tmp_path: Path) -> None:
-    thesis, file, run_folder = tmp_path / "thesis", tmp_path / "file", tmp_path / "run"
+    thesis = tmp_path / "thesis"
+    file = tmp_path / "file"
+    run_folder = tmp_path / "run"
     thesis.mkdir()
     (thesis / "chapter.tex").write_text("all my work")
     file.write_text("all my data")

@@ -19,7 +19,14 @@ from repository import ROOT
 GRID: dict[str, Any] = {"algorithms": ["fed-ucbvi"], "environments": ["gridworld"], "episodes": [100]}
 
 
-PLAIN: dict[str, Any] = {"agents": 3, "eps_p": 0.1, "env_seed": 4, "episodes": 60, "seed": 5}
+PLAIN: dict[str, Any] = {
+    "algorithm": "fed-ucbvi",
+    "agents": 3,
+    "eps_p": 0.1,
+    "env_seed": 4,
+    "episodes": 60,
+    "seed": 5,
+}
 
 
 def job(environment: str = "synthetic", **changes: Any) -> Job:
@@ -56,7 +63,8 @@ def test_every_change_of_a_run_changes_its_id() -> None:
 
 @pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Caution")
 def test_a_job_makes_the_run_it_describes() -> None:
-    parameters, options = {"nu": 9, "bonus": "theory"}, {"rows": 2, "columns": 4}
+    parameters = {"nu": 9, "bonus": "theory"}
+    options = {"rows": 2, "columns": 4}
     described = job("gridworld", environment_options=options, parameters=parameters, driver="counts")
     world = gridworld(agents=3, eps_p=0.1, seed=4, rows=2, columns=4)
     direct = run(FedUCBVI(nu=9.0, bonus="theory"), world, 60, seed=5, driver="counts")
@@ -81,6 +89,12 @@ def test_jobs_come_in_the_documented_order_and_once() -> None:
         found = [(one.environment, one.label, one.eps_p, one.agents, one.episodes, one.seed) for one in jobs]
         assert found == expected
         assert len({one.id for one in jobs}) == len(jobs)
+
+
+def test_a_single_number_stands_for_a_list_of_one() -> None:
+    single = Sweep(name="x", grids=[{**GRID, "episodes": 2_000, "agents": 5, "eps_p": 0.1}])
+    listed = Sweep(name="x", grids=[{**GRID, "episodes": [2_000], "agents": [5], "eps_p": [0.1]}])
+    assert single.jobs() == listed.jobs()
 
 
 def test_seeds_episodes_and_environments_may_be_said_in_two_ways() -> None:
@@ -153,11 +167,13 @@ def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path)
         ("eps_p = [0.1, 1.0]", r"grid\[1\]\.eps_p\[1\]: eps_p must be a number in \[0, 1\)"),
         ("eps_p = ['much']", r"grid\[1\]\.eps_p\[0\]: eps_p must be a finite number"),
         ("agents = [5, 0]", r"grid\[1\]\.agents\[1\]: agents must be at least 1, got 0"),
-        ("agents = 5", r"grid\[1\]\.agents: must be a list in square brackets, got 5"),
+        ("agents = {gridworld = 5}", r"grid\[1\]\.agents: must be a list in square brackets, got \{'gridworld': 5\}"),
+        ("agents = 0", r"grid\[1\]\.agents\[0\]: agents must be at least 1"),
         ("agents = [1.5]", r"grid\[1\]\.agents\[0\]: agents must be a whole number"),
         ("episodes = [true]", r"grid\[1\]\.episodes\[0\]: episodes must be a whole number"),
         ("episodes = []", r"grid\[1\]\.episodes: is empty"),
-        ("episodes = 100", r"grid\[1\]\.episodes: must be a list in square brackets"),
+        ("episodes = 0", r"grid\[1\]\.episodes\[0\]: episodes must be at least 1"),
+        ("episodes = true", r"grid\[1\]\.episodes\[0\]: episodes must be a whole number"),
         ("episodes = {synthetic = 5}", r"grid\[1\]\.episodes: .* give gridworld a value"),
         ("episodes = {gridworld = 5, synthetic = 5}", r"grid\[1\]\.episodes: .* remove synthetic"),
         ("episodes = {gridworld = 0}", r"grid\[1\]\.episodes\.gridworld: episodes must be at least 1"),

@@ -189,7 +189,8 @@ def test_bounds_refuse_what_is_no_setting(change: dict[str, object], words: str)
 def least_margin(simulation: Simulation) -> FloatArray:
     """At every synchronisation ``Q - Q*``, with and without what ``lem:optimism`` grants; the smallest of each."""
     federation = simulation.federation
-    H, best = federation.horizon, federation.common.solve().Q
+    H = federation.horizon
+    best = federation.common.solve().Q
     granted = (2 * federation.eps_r + 3 * federation.eps_p * H) * (H - np.arange(H))[:, None, None]
     least = np.full(2, np.inf)
     while not simulation.done:
@@ -241,7 +242,8 @@ def test_regret_and_rounds_stay_below_bounds_that_a_bad_policy_would_break(
     With small sizes and so many episodes the bounds are far below what can happen at worst: the regret of the worst
     policy, and a round an episode.
     """
-    delta, sizes = 0.05, (2, 2, 2, agents, T)
+    delta = 0.05
+    sizes = (2, 2, 2, agents, T)
     federation = synthetic(agents=agents, states=2, actions=2, horizon=2, seed=3)
     common = federation.common
     worst = MDP(common.kernel, 1 - common.rewards, common.initial, 2).solve().policy
@@ -249,7 +251,8 @@ def test_regret_and_rounds_stay_below_bounds_that_a_bad_policy_would_break(
         regret = regret_bound_terms(*sizes, 0.0, 0.0, delta).common
         rounds = min(rounds_bound(*sizes, 0.0, delta), most_rounds(*sizes, 0.0, delta) if agents >= 3 else math.inf)
     else:
-        regret, rounds = kl_regret_bound(*sizes, delta).common, rounds_bound(*sizes, 0.0, delta, rule="global")
+        regret = kl_regret_bound(*sizes, delta).common
+        rounds = rounds_bound(*sizes, 0.0, delta, rule="global")
     assert T * float(common.initial @ (common.solve().V[0] - common.evaluate(worst)[0])) > 2 * regret
     assert rounds < T / 1000
     result = run(algorithm, federation, T, seed=1, driver="counts", progress=False)

@@ -14,7 +14,15 @@ from fed_ucbvi import Federation, FedKLUCBVI, InputError, garnet, synthetic
 from fed_ucbvi.algorithms.kl_bound import largest_mean
 from fed_ucbvi.core.types import FloatArray, MaskArray
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.theory.bounds import BALL, KAPPA, kl_regret_bound, nontrivial_from, regret_bound_terms, rounds_bound
+from fed_ucbvi.theory.bounds import (
+    BALL,
+    KAPPA,
+    _log_binomial,
+    kl_regret_bound,
+    nontrivial_from,
+    regret_bound_terms,
+    rounds_bound,
+)
 
 DELTA = 0.05
 
@@ -31,10 +39,12 @@ def test_means_and_deviations_of_two_laws_differ_by_no_more_than_their_divergenc
     random = np.random.default_rng(1)
     for _ in range(20_000):
         S = int(random.integers(2, 6))
-        p, P = random.dirichlet(np.full(S, 0.4)), random.dirichlet(np.full(S, 0.4)) + 1e-9
+        p = random.dirichlet(np.full(S, 0.4))
+        P = random.dirichlet(np.full(S, 0.4)) + 1e-9
         P /= P.sum()
         f = random.uniform(0, 1, S) ** random.choice([1, 5])
-        k, B = float(special.rel_entr(p, P).sum()), float(np.ptp(f))
+        k = float(special.rel_entr(p, P).sum())
+        B = float(np.ptp(f))
         assert abs((p - P) @ f) <= deviation(P, f) * math.sqrt(2 * k) + B * k / 3 + 1e-9
         assert deviation(p, f) <= deviation(P, f) + B * math.sqrt(k / 2) + 1e-9
 
@@ -44,8 +54,10 @@ def test_the_ball_reaches_no_further_than_a_bernstein_bonus() -> None:
     random = np.random.default_rng(2)
     beyond_the_root = 0
     for _ in range(20_000):
-        S, c = int(random.integers(2, 6)), 10 ** random.uniform(-5, 1)
-        p, V = random.dirichlet(np.full(S, 0.4)), random.uniform(0, 3, S + 1)
+        S = int(random.integers(2, 6))
+        c = 10 ** random.uniform(-5, 1)
+        p = random.dirichlet(np.full(S, 0.4))
+        V = random.uniform(0, 3, S + 1)
         d = V.max() - V[:-1]
         gain = largest_mean(p, d, S, float(V.max()), c) - p @ V[:-1]
         root = math.sqrt(2 * c) * deviation(p, V[:-1])
@@ -77,8 +89,10 @@ def test_the_likeliest_law_gains_at_most_a_binomial_over_the_uniform_mixture(S: 
 def test_the_bound_by_hand() -> None:
     """``S = A = H = M = 2``, ``T = 100``, ``delta = 0.3``: n = 200, binomial(201, 1) = 201."""
     kappa = 1 / (1 - 1 / math.e)
-    beta, bernstein = math.log(4 / 0.3) + math.log(201) / 2, math.log(12 * 200 / 0.3)
-    kernel, visits = math.log(12 / 0.3) + math.log(201), math.log(24 / 0.3)
+    beta = math.log(4 / 0.3) + math.log(201) / 2
+    bernstein = math.log(12 * 200 / 0.3)
+    kernel = math.log(12 / 0.3) + math.log(201)
+    visits = math.log(24 / 0.3)
     D = 4 * kappa * 4 * math.log(100) / 2
     a = math.sqrt(2 * beta) + math.sqrt(2 * bernstein)
     K = math.sqrt(beta * kernel) + 2.6243 * beta + bernstein / 3 + kernel / 3
@@ -129,29 +143,38 @@ def follow_the_proof(world: Federation, T: int, seed: int, stationary: bool) -> 
     They are about e, what Q exceeds its Bellman equation by: ``sum d e`` over all steps is the regret, early ones are
     those with few expected visits, and of late ones ``sum d/N`` is bounded.
     """
-    mdp, M, H, S, A = world.common, world.agents, world.horizon, world.states, world.actions
-    P, rewards = np.broadcast_to(mdp.kernel.dense(), (H, S, A, S)), np.broadcast_to(mdp.rewards, (H, S, A))
+    mdp = world.common
+    M = world.agents
+    H = world.horizon
+    S = world.states
+    A = world.actions
+    P = np.broadcast_to(mdp.kernel.dense(), (H, S, A, S))
+    rewards = np.broadcast_to(mdp.rewards, (H, S, A))
     per, cells, n = (H, S * A, M * T * H) if stationary else (1, S * A * H, M * T)
     beta = math.log(2 * S * (H - 1) / DELTA) + math.log(n + 1) / 2
     bernstein = math.log(3 * S * A * (H - 1) * n / DELTA)
     kernel = math.log(3 * (cells if stationary else cells - S * A) / DELTA) + math.log(math.comb(n + S - 1, S - 1))
-    a, last = math.sqrt(2 * beta) + math.sqrt(2 * bernstein), np.arange(H - 1, -1, -1)[:, None, None]
+    a = math.sqrt(2 * beta) + math.sqrt(2 * bernstein)
+    last = np.arange(H - 1, -1, -1)[:, None, None]
     K = last * (math.sqrt(beta * kernel) + BALL * beta + (bernstein + kernel) / 3)
     enough = 2 * KAPPA * per * (M + math.log(3 * cells / DELTA))
 
     def mean(f: FloatArray) -> FloatArray:
         return np.asarray(np.einsum("hsax,hx->hsa", P, f))
 
-    best, expected = mdp.solve().V, np.zeros((H, S, A))
+    best = mdp.solve().V
+    expected = np.zeros((H, S, A))
     simulation = Simulation(FedKLUCBVI(stationary=stationary), world, T, seed, "episodes")
     regret = errors = inverse = early = 0.0
     while not simulation.done:
-        arrays, began = simulation.server.arrays(), simulation.played
+        arrays = simulation.server.arrays()
+        began = simulation.played
         Q, V, counts = (np.array(arrays[name], dtype=float) for name in ("Q", "V", "table_visits"))
         policy: MaskArray = np.array(arrays["best"], dtype=np.bool_)
         simulation.advance()
         assert (simulation.server.arrays()["table_visits"] <= 2 * counts + M * per).all()
-        own, N = mdp.evaluate(policy), np.broadcast_to(counts, (H, S, A))
+        own = mdp.evaluate(policy)
+        N = np.broadcast_to(counts, (H, S, A))
         d = mdp.occupancy(policy)[:, :, None] * policy / policy.sum(axis=2, keepdims=True)
         e = Q - rewards - mean(V[1:])
         assert mdp.initial @ (V[0] - own[0]) == pytest.approx(float((d * e).sum()), abs=1e-9)
@@ -183,7 +206,8 @@ def follow_the_proof(world: Federation, T: int, seed: int, stationary: bool) -> 
 def test_requests_that_grow_n_as_little_as_they_can_are_no_more_than_the_bound(M: int) -> None:
     """One cell; every request adds the least that is sure, or from ``k M`` visits on the least that is likely."""
     for T in (10, 1_000, 10**5, 10**8):
-        k, requests = 8 * math.log(2 * M * T / DELTA), {False: 0, True: 0}
+        k = 8 * math.log(2 * M * T / DELTA)
+        requests = {False: 0, True: 0}
         for likely in requests:
             N = 1
             while N <= M * T:
@@ -204,9 +228,11 @@ def test_a_request_above_k_m_visits_adds_a_quarter() -> None:
 def test_rounds_that_last_a_share_of_what_was_played_are_few_whatever_the_number_of_agents(growth: float) -> None:
     """Every round ends as soon as it may."""
     for T in (1, 2, 7, 1_000, 10**6):
-        t, rounds = 0, 0
+        t = 0
+        rounds = 0
         while t < T:
-            t, rounds = t + max(1, math.ceil(growth * t)), rounds + 1
+            t = t + max(1, math.ceil(growth * t))
+            rounds = rounds + 1
         for M in (1, 10**6):
             bound = rounds_bound(100, 100, 100, M, T, 0.0, DELTA, rule="global", min_round_growth=growth)
             assert rounds <= math.ceil(bound) <= math.ceil(2 + math.log(T) / math.log1p(growth))
@@ -218,3 +244,16 @@ def test_figures_of_the_document() -> None:
     assert kl_regret_bound(8, 4, 10, 500, 10**8, DELTA).common == pytest.approx(1.26e7, rel=0.01)
     assert nontrivial_from(8, 4, 10, 20, 0, 0, DELTA, proof="kl") == pytest.approx(7.4e6, rel=0.01)
     assert pytest.approx(2.6243, rel=1e-4) == BALL
+
+
+@pytest.mark.parametrize("n", [1, 50, 10**6, 10**14])
+@pytest.mark.parametrize("S", [1, 2, 9_999, 10_000, 10_001, 10_002, 60_000])
+def test_log_binomial_is_the_sum_of_its_terms(n: int, S: int) -> None:
+    summed = math.fsum(math.log1p(n / j) for j in range(1, S))
+    assert _log_binomial(n, S) == pytest.approx(summed, rel=1e-14, abs=1e-14)
+
+
+def test_log_binomial_of_a_billion_states_is_that_of_the_closed_form() -> None:
+    """``binomial(S + 1, 2) = S (S + 1) / 2``."""
+    S = 10**9
+    assert _log_binomial(2, S) == pytest.approx(math.log(S) + math.log(S + 1) - math.log(2), rel=1e-13)

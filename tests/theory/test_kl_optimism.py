@@ -21,7 +21,8 @@ ALARM = 1e-6
 
 def bound(p: FloatArray, V: FloatArray, c: float) -> float:
     """``U(p, V, c)``."""
-    seen, top = p > 0, float(V.max())
+    seen = p > 0
+    top = float(V.max())
     return float(largest_mean(p[seen], top - V[seen], int(seen.sum()), top, c))
 
 
@@ -56,7 +57,8 @@ def bets(m: int) -> FloatArray:
 def test_so_does_the_best_bet_on_any_sequence_of_real_numbers() -> None:
     """Gains ``y >= 0``, zeros and large ones among them; the mixture by exact quadrature."""
     random = np.random.default_rng(3)
-    closest, grid = 0.0, np.linspace(0, 1, 2_001)
+    closest = 0.0
+    grid = np.linspace(0, 1, 2_001)
     for _ in range(1_000):
         n = int(random.integers(1, 40))
         y = random.exponential(1.0, n) * 10 ** random.uniform(-2, 2) * (random.random(n) < random.uniform(0.1, 1))
@@ -76,10 +78,14 @@ VALUES = np.array([0.0, 1.0, 2.5])
 @pytest.mark.parametrize("chooser", ["one law", "two laws, chosen by what came before"])
 def test_the_mixture_has_mean_one_or_less_by_adding_up_all_sequences(chooser: str) -> None:
     """Six visits. In the second case the mean is that of the law with the smaller one, and the sum stays below 1."""
-    top, mu, n = VALUES.max(), float((KERNELS @ VALUES).min()), 6
-    w, total = bets(n), 0.0
+    top = VALUES.max()
+    mu = float((KERNELS @ VALUES).min())
+    n = 6
+    w = bets(n)
+    total = 0.0
     for path in itertools.product(range(3), repeat=n):
-        probability, wealth = 1.0, np.ones(len(w))
+        probability = 1.0
+        wealth = np.ones(len(w))
         for j, state in enumerate(path):
             law = KERNELS[0 if chooser == "one law" else sum(path[:j]) % 2]
             probability *= law[state]
@@ -96,7 +102,8 @@ def test_the_mixture_has_mean_one_or_less_by_adding_up_all_sequences(chooser: st
 
 def ever_below(p: float, delta: float, n_max: int, scale: float = 1.0) -> float:
     """The exact probability that ``U < p`` for some ``n <= n_max`` for Bernoulli values, by counts."""
-    alive, failed = np.array([1.0]), 0.0
+    alive = np.array([1.0])
+    failed = 0.0
     for n in range(1, n_max + 1):
         after = np.zeros(n + 1)
         after[:-1] += alive * (1 - p)
@@ -119,8 +126,11 @@ def test_values_of_two_states_are_covered_for_all_n_at_once_exactly(p: float) ->
 
 def test_rewards_of_any_law_are_covered_by_the_bernoulli_divergence_exactly() -> None:
     """Rewards 0, 1/2 and 1: the probability over all pairs of counts, ``n <= 80``."""
-    law, delta, failed = (0.3, 0.5, 0.2), 0.2, 0.0
-    mean, alive = 0.45, np.ones((1, 1))
+    law = (0.3, 0.5, 0.2)
+    delta = 0.2
+    failed = 0.0
+    mean = 0.45
+    alive = np.ones((1, 1))
     for n in range(1, 81):
         after = np.zeros((n + 1, n + 1))  # how many halves, how many ones
         after[:-1, :-1] += law[0] * alive
@@ -143,15 +153,20 @@ def test_values_of_four_states_are_covered_for_all_n_at_once(differ: bool) -> No
     One-sided binomial test on 200 sequences, false-alarm rate 1e-6; with a tenth of the radius H0 must be rejected.
     If agents differ, u is ``(1 - eps_p) P^c V``; which agent comes next depends on the state that came last.
     """
-    random, delta, eps_p = np.random.default_rng(4), 0.2, 0.1
-    V, common = np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.4, 0.3, 0.2, 0.1])
+    random = np.random.default_rng(4)
+    delta = 0.2
+    eps_p = 0.1
+    V = np.array([0.0, 1.0, 2.0, 3.0])
+    common = np.array([0.4, 0.3, 0.2, 0.1])
     own = np.array([[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]) if differ else np.tile(common, (2, 1))
     laws = (1 - eps_p) * common + eps_p * own
     steps = np.cumsum(laws, axis=1)[:, :-1]
     u = float(common @ V) * ((1 - eps_p) if differ else 1.0)
     failures = {1.0: 0, 0.1: 0}
     for _ in range(200):
-        counts, state, failed = np.zeros(4), 0, dict.fromkeys(failures, False)
+        counts = np.zeros(4)
+        state = 0
+        failed = dict.fromkeys(failures, False)
         for n in range(1, 201):
             state = int(np.searchsorted(steps[state % 2], random.random()))
             counts[state] += 1
@@ -175,8 +190,12 @@ def test_reports_held_back_because_of_what_they_say_break_optimism_and_others_do
     the first fails always. H0 of the second: it fails with a probability of at most delta = 0.05; with 13 failures or
     more the test raises an alarm, at a rate of 1e-12.
     """
-    random, agents, visits, delta = np.random.default_rng(5), 300, 1_000, 0.05
-    chosen, blind = 0, 0
+    random = np.random.default_rng(5)
+    agents = 300
+    visits = 1_000
+    delta = 0.05
+    chosen = 0
+    blind = 0
     for _ in range(20):
         good = random.binomial(visits, 0.5, agents)
         n = agents // 2 * visits

@@ -59,7 +59,8 @@ def printed_bonus(N: float, H: int, rule: UpdateRule) -> float:
 
 def test_1_the_printed_bonus_lacks_a_factor_h_in_what_term_iii_of_the_optimism_proof_takes_away() -> None:
     setting = Setting(8, 4, 10, 20, 30_000, 0.0, 0)
-    star, common = beta_star(8, 4, 10, 0.05), beta_common(8, 4, 10, 0.05, 100)
+    star = beta_star(8, 4, 10, 0.05)
+    common = beta_common(8, 4, 10, 0.05, 100)
     taken_away = (11 * common * 10 + 28 * star * 10) / 100
     theory, corrected = (
         printed_bonus(100.0, 10, FedUCBVI(bonus=bonus).update_rule(setting)) for bonus in ("theory", "corrected")
@@ -78,7 +79,8 @@ def test_2_eps_p_bounds_total_variation_and_l1_is_twice_that() -> None:
 
 def test_3_the_condition_of_the_algorithm_box_would_synchronise_after_every_visit() -> None:
     """``N_hat > N`` with ``N_hat = N + M v`` holds for v = 1; ``N_hat > 2 N`` for v > N / M."""
-    N, M = 1000, 20
+    N = 1000
+    M = 20
     assert min(v for v in range(1, N) if N + M * v > N) == 1
     setting = Setting(1, 1, 1, M, 10**6, 0.0, 0)
     algorithm = FedUCBVI(nu=0.0, strict=True)
@@ -118,7 +120,8 @@ def test_6_the_linear_dependence_on_m_does_not_vanish_for_like_agents() -> None:
 
 def test_7_the_lower_bound_lemma_is_about_total_variation_too() -> None:
     """``lem:performance-difference-lb``: (1, 0) and (1 - eps, eps) are 2 eps apart in L1; the values stand."""
-    H, eps = 10, 0.1
+    H = 10
+    eps = 0.1
     fall = [[[1 - eps, eps]], [[0.0, 1.0]]]
     stay = [[[1.0, 0.0]], [[0.0, 1.0]]]
     assert np.abs(np.subtract(fall, stay)).sum(axis=-1).max() == pytest.approx(2 * eps)
@@ -132,7 +135,12 @@ def test_8_beta_star_leaves_no_room_for_the_union_over_the_number_of_visits() ->
 
     With ``log(12 S A H M T / delta)`` it would. ``beta^max`` is larger than that, so ``thm:regret`` keeps its form.
     """
-    S, A, H, M, T, delta = 8, 4, 10, 20, 30_000, 0.05
+    S = 8
+    A = 4
+    H = 10
+    M = 20
+    T = 30_000
+    delta = 0.05
     allotted = delta / (6 * S * A * H)
     assert 2 * math.exp(-beta_star(S, A, H, delta)) == pytest.approx(allotted)
     assert (M * T - 1) * 2 * math.exp(-beta_star(S, A, H, delta)) > 500_000 * allotted
@@ -144,7 +152,12 @@ def test_9_the_event_of_counts_needs_a_logarithm_of_m_t_more() -> None:
 
     ``cor:bernoulli-deviation`` needs ``log(4 e (2 n + 1) 6 M S A H T / delta)``, ``beta^c(delta, n)`` is smaller.
     """
-    S, A, H, M, T, delta = 8, 4, 10, 20, 30_000, 0.05
+    S = 8
+    A = 4
+    H = 10
+    M = 20
+    T = 30_000
+    delta = 0.05
     needed = math.log(4 * e * (2 * T + 1) * 6 * M * S * A * H * T / delta)
     assert needed - beta_common(S, A, H, delta, T) == pytest.approx(math.log(M * T) - math.log(1.5), rel=1e-9)
 
@@ -154,8 +167,13 @@ def test_10_the_empirical_bernstein_bound_of_e_star_lacks_the_range_h() -> None:
 
     That happens with more than the probability allotted; 7 H / 3 for 7 (``lem:empiricalbernstein``) covers it.
     """
-    S, A, H, N, delta = 2, 1, 30, 10_000, 0.05
-    star, allotted = beta_star(S, A, H, delta), delta / (6 * S * A * H)
+    S = 2
+    A = 1
+    H = 30
+    N = 10_000
+    delta = 0.05
+    star = beta_star(S, A, H, delta)
+    allotted = delta / (6 * S * A * H)
     p = 1 - (1.01 * allotted) ** (1 / N)
     assert (1 - p) ** N > allotted
     assert p * H > 7 * star / (N - 1)
@@ -167,7 +185,8 @@ def test_11_one_sample_drawn_from_elsewhere_moves_l1_by_two() -> None:
 
     In total variation it stands, and total variation times the span of V is what the proof needs.
     """
-    drawn, common = np.array([0.0, 1.0]), np.array([1.0, 0.0])
+    drawn = np.array([0.0, 1.0])
+    common = np.array([1.0, 0.0])
     apart = float(distances(drawn[None, None, None, None], common[None, None, None]).to_common.max())
     assert apart == 2
     values = np.array([3.0, 10.0])
@@ -187,7 +206,9 @@ def test_12_the_shifted_values_leave_the_range_in_which_g_grows() -> None:
     Cut off at H the shifted values still lie above V*, and neither the shift nor the cut adds to the variance, so
     that the second subtraction of the shift, which the proof then forgets, is not needed.
     """
-    P, H, alpha = [0.05, 0.95], 1.0, 0.15
+    P = [0.05, 0.95]
+    H = 1.0
+    alpha = 0.15
     assert monotone(P, [0.05, 2.0], alpha, H) < monotone(P, [0.0, 2.0], alpha, H)
     assert monotone(P, [0.05, 1.0], alpha, H) > monotone(P, [0.0, 1.0], alpha, H)
     values = np.random.default_rng(0).random(50) * 10
@@ -202,7 +223,9 @@ def test_variances_move_by_total_variation_times_the_square_of_the_range(
     first: list[float], second: list[float], values: list[float]
 ) -> None:
     """``eq:distribution_transfert`` is true with 3 times the L1 distance, and with 1/2 of it, which 13 to 15 need."""
-    P, Q, f = np.array(first) / sum(first), np.array(second) / sum(second), np.array(values)
+    P = np.array(first) / sum(first)
+    Q = np.array(second) / sum(second)
+    f = np.array(values)
     variance = {name: float(row @ f**2 - (row @ f) ** 2) for name, row in (("P", P), ("Q", Q))}
     apart = distances(np.array([P, Q])[:, None, None, None], P[None, None, None]).worst.max()
     assert variance["Q"] <= variance["P"] + 49 * apart / 2 + 1e-9 <= variance["P"] + 3 * 49 * apart + 2e-9
@@ -213,9 +236,11 @@ def test_13_the_variances_of_the_two_estimates_differ_by_more_than_eps_p_allows(
 
     Two visits, one of them drawn from elsewhere, at eps_p = 0.01: the variance differs by H^2/4.
     """
-    H, eps_p = 10.0, 0.01
+    H = 10.0
+    eps_p = 0.01
     f = np.array([0.0, H])
-    drawn, common = np.array([0.5, 0.5]), np.array([1.0, 0.0])
+    drawn = np.array([0.5, 0.5])
+    common = np.array([1.0, 0.0])
     gap = drawn @ f**2 - (drawn @ f) ** 2 - (common @ f**2 - (common @ f) ** 2)
     assert gap == H**2 / 4 > 3 * H**2 * eps_p
 
@@ -226,7 +251,8 @@ def test_14_the_corrected_bonus_covers_what_was_forgotten_up_to_2_to_53_visits(S
 
     ``9/8 + 15/8 = 3`` is what it takes of ``eps_p H``. The bonus gives ``28 b* + 11 b^c`` times H/N.
     """
-    star, common = beta_star(S, A, H, 0.05), beta_common(S, A, H, 0.05, 2**53)
+    star = beta_star(S, A, H, 0.05)
+    common = beta_common(S, A, H, 0.05, 2**53)
     assert (4 + 14 / 3 + 6 / 5) * star + math.sqrt(44 * star * common) <= 28 * star
     assert 2 * math.sqrt(15 / 8 * 6 / 5 / 2) >= math.sqrt(4.5)
 
@@ -240,7 +266,8 @@ def test_15_one_step_loses_h_eps_p_not_h_squared_eps_p(H: int) -> None:
     one_step = 9 / 8 * H + 2 * H + 2 + 3 * H + H
     assert 7 * H < one_step <= 9.125 * H
     assert H == 1 or H * one_step < 7 * H**3
-    T, eps_p = 1000, 0.01
+    T = 1000
+    eps_p = 0.01
     in_all = regret_bound_terms(8, 4, H, 20, T, eps_p, 0.0, 0.05).kernels
     assert in_all == pytest.approx((2 * (9.125 + 9 + 15) * e + 3) * T * H**2 * eps_p, rel=1e-12)
     assert in_all >= 2 * e * T * H * one_step * eps_p
@@ -258,7 +285,9 @@ def test_16_first_visits_of_many_agents_come_all_at_once() -> None:
 
 def test_17_the_sum_over_steps_of_term_z_has_a_factor_h_more() -> None:
     """``2 H (4 eps_p H^2 + 3 eps_r H)`` for each of H steps; ``8 H^3 eps_p + 6 H eps_r`` is printed for all."""
-    H, eps_p, eps_r = 10, 0.01, 0.02
+    H = 10
+    eps_p = 0.01
+    eps_r = 0.02
     summed = sum(2 * H * (4 * eps_p * H**2 + 3 * eps_r * H) for _ in range(H))
     assert summed == pytest.approx(8 * H**4 * eps_p + 6 * H**3 * eps_r)
     assert summed > 8 * H**3 * eps_p + 6 * H * eps_r
@@ -275,14 +304,19 @@ def bound_on_a(factor: float, T: float, S: int, A: int, H: int, M: int, b: float
 
     The last root is split as ``sqrt(60 x y) <= split x + 30 / split y``; the paper has 6 and 5.
     """
-    lead, rest = math.sqrt(H**3 * S * A * T), math.sqrt(H**5 * S**3 * A**2 / M) * b
+    lead = math.sqrt(H**3 * S * A * T)
+    rest = math.sqrt(H**5 * S**3 * A**2 / M) * b
     return factor * b * e / math.sqrt(M) * (math.sqrt(2) * lead + H**2 * S * A + split * lead + 30 / split * rest)
 
 
 @pytest.mark.parametrize("T", [10.0**k for k in range(0, 16, 3)])
 def test_19_the_bound_on_a_drops_six_of_its_leading_terms_and_is_saved_by_sixteen_for_four(T: float) -> None:
     """``16 (sqrt(2) + 6)`` is not 23. But the factor is ``sqrt(4 * 4) = 4``, not 16, and with that it stands."""
-    S, A, H, M, b = 8, 4, 10, 20, 30.0
+    S = 8
+    A = 4
+    H = 10
+    M = 20
+    b = 30.0
     printed = 23 * e * b * math.sqrt(H**3 * S * A * T / M) + 96 * e * H**3 * S**1.5 * A * M**-0.5 * b**2
     assert bound_on_a(4, T, S, A, H, M, b, 2) <= printed
     if T >= 1e9:
@@ -310,7 +344,8 @@ def test_21_the_last_steps_of_the_proof_lose_factors_of_e_and_two_and_the_result
     Put right and solved exactly, the quadratic inequality on U still gives less than is printed for eps_r = 0. For
     eps_r it does not, but for H eps_r having become ``H^2 eps_r``.
     """
-    b, lead = beta_max(S, A, H, M, int(T), 0.05), math.sqrt(H**3 * S * A * T / M)
+    b = beta_max(S, A, H, M, int(T), 0.05)
+    lead = math.sqrt(H**3 * S * A * T / M)
     root = 69 * e * b * math.sqrt(H**3 * S * A / M)
     lower = (292 * e + 280 * e) * H**3 * S**2 * A * b**2
     for eps_p in (0.0, 0.01):
@@ -350,10 +385,12 @@ def test_23_the_event_of_counts_fails_for_sure_where_agents_start_in_different_p
     One of M agents starts in a state where no other ever is, and kernels are alike. When that agent asks, N has grown
     by N/M only, ``N_hat`` by N; whatever ``N >= nu`` it is, the inequality of ``E^count`` is broken.
     """
-    M, delta = 20, 0.05
+    M = 20
+    delta = 0.05
     assert starting([0] + [1] * (M - 1)).eps_p == 0
     for N in (threshold_nu(2, 1, 1, M, T, 0.0, delta), float(T)):
-        true, estimated = N + N / M, 2 * N
+        true = N + N / M
+        estimated = 2 * N
         allowed = 2 / 7 * estimated + 26 * M * beta_common(2, 1, 1, delta, T)
         assert abs(true - estimated) > allowed
 
@@ -366,7 +403,9 @@ def test_23_a_request_then_makes_n_grow_by_1_over_m_and_r_max_is_exceeded(
 
     With 100 agents that start together N doubles, as the rule wants.
     """
-    M, T, nu = len(places), 10**13, 100.0
+    M = len(places)
+    T = 10**13
+    nu = 100.0
     simulation = Simulation(FedUCBVI(nu=nu), starting(places), T, 0, "counts")
     visits = ((int(before[0, 0, 0]), int(after[0, 0, 0])) for before, after in rounds_of(simulation))
     growth = [after / before for before, after in visits if before >= nu and after > before]
@@ -384,7 +423,8 @@ def test_24_given_how_often_a_pair_was_visited_its_next_states_are_not_drawn_ind
     1e-9, and of those with a large N more than 0.6 would have been lucky with probability below 0.01. Fixed seeds.
     """
     lucky = np.zeros((4, 2, 4))
-    lucky[0, 0, [1, 2]], lucky[0, 1, 3] = 0.5, 1.0
+    lucky[0, 0, [1, 2]] = 0.5
+    lucky[0, 1, 3] = 1.0
     for state in (1, 2, 3):
         lucky[state, :, state] = 1.0
     rewards = [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.5, 0.5]]
@@ -394,7 +434,8 @@ def test_24_given_how_often_a_pair_was_visited_its_next_states_are_not_drawn_ind
         simulation = finished(Simulation(FedUCBVI(), alone, 12, seed, "episodes"))
         N = simulation.server.arrays()["N"]
         seen.setdefault(int(N[0, 0, 0]), []).append(int(N[1, 1].sum()))
-    least, most = min(seen), max(n for n, lot in seen.items() if len(lot) >= 15)
+    least = min(seen)
+    most = max(n for n, lot in seen.items() if len(lot) >= 15)
     assert len(seen[least]) * least > 30
     assert sum(seen[least]) == 0
     assert np.mean(seen[most]) / most > 0.6

@@ -13,11 +13,13 @@ from unittest.mock import MagicMock
 import pytest
 
 from events import events_in
-from fed_ucbvi import FedUCBVI, InputError, RoundRecord, Run, make_tracker, run, synthetic
+from fed_ucbvi import Caution, FedUCBVI, InputError, RoundRecord, Run, make_tracker, run, synthetic
 from fed_ucbvi.results.run_data import CallbackList
 from fed_ucbvi.trackers import FIGURES, TRACKERS, Tracker
 
-ALGORITHM, WORLD, EPISODES = FedUCBVI(nu=100), synthetic(agents=3, seed=4), 200
+ALGORITHM = FedUCBVI(nu=100)
+WORLD = synthetic(agents=3, seed=4)
+EPISODES = 200
 
 
 def tracked(tracker: Tracker) -> tuple[Run, list[RoundRecord]]:
@@ -33,7 +35,7 @@ class Kept(Tracker):
     """Keeps everything as it comes."""
 
     def __init__(self, every: int = 1) -> None:
-        super().__init__(every)
+        super().__init__("memory", every)
         self.rows: list[tuple[int, dict[str, float]]] = []
         self.parameters: dict[str, Any] = {}
         self.failed: bool | None = None
@@ -76,6 +78,42 @@ def test_a_run_that_fails_leaves_the_last_round_and_says_so() -> None:
         run(ALGORITHM, WORLD, EPISODES, on_round=CallbackList(kept, fail))
     assert [row["round"] for _, row in kept.rows] == [1, 3]
     assert kept.failed is True
+
+
+class Failing(Kept):
+    """Fails to write its second round, and would fail to close."""
+
+    def write(self, episodes: int, figures: Mapping[str, float]) -> None:
+        super().write(episodes, figures)
+        if len(self.rows) == 2:
+            raise OSError("no space left")
+
+    def close(self, *, failed: bool) -> None:
+        raise AssertionError("a tracker that has failed is not called again")
+
+
+def test_a_tracker_that_fails_warns_once_and_logs_nothing_more() -> None:
+    failing = Failing()
+    with pytest.warns(Caution, match=r"^Failing cannot write to memory: no space left\. The run continues") as caught:
+        tracked(failing)
+    assert len(caught) == 1
+    assert len(failing.rows) == 2
+    assert failing.parameters == {}
+
+
+def test_a_run_is_the_same_with_a_tracker_that_fails() -> None:
+    with pytest.warns(Caution):
+        result, seen = tracked(Failing())
+    assert result.same_outcome(run(ALGORITHM, WORLD, EPISODES, seed=7))
+    assert len(seen) == len(result.records["length"])
+
+
+def test_an_error_when_a_tracker_starts_names_the_tracker_and_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = MagicMock()
+    wandb.init.side_effect = RuntimeError("no API key")
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    with pytest.raises(InputError, match=r"Weights & Biases cannot use 'shops': no API key\."):
+        make_tracker("wandb:shops")
 
 
 def test_tensorboard_reads_back_figures_and_parameters(tmp_path: Path) -> None:

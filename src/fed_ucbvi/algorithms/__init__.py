@@ -15,8 +15,6 @@ from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI, FedKLUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
 from fed_ucbvi.algorithms.fedq import FedQBernstein, FedQHoeffding
-from fed_ucbvi.algorithms.fedq_early_settled import FedQEarlySettled
-from fed_ucbvi.algorithms.mvp import MVP, FedMVP
 from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.plugins import Registry, check_code, is_attribute, loaded_attribute, name_of_class, registered
@@ -36,11 +34,8 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
         FedQHoeffding,
         FedQBernstein,
         FedQAdvantage,
-        FedQEarlySettled,
         UCBAdvantage,
         ConcurrentUCBAdvantage,
-        MVP,
-        FedMVP,
     )
 }
 """Classes of parameters, in the order in which they are listed; each says all there is to know of its algorithm."""

@@ -57,12 +57,12 @@ import numpy.typing as npt
 
 from fed_ucbvi.algorithms import fields
 from fed_ucbvi.algorithms.base import FleetTables, Message, RunExtension, Setting, TableRow, TableServer, Tuning
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
+from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode, OneReport, ReportT, RoundCounts, Trajectories, fill_means
 from fed_ucbvi.core.colours import BROWN, PURPLE, SKY_BLUE, Marker
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.parameters import Bounds, NonNegative, Positive, Probability
+from fed_ucbvi.core.parameters import Bounds, Help, NonNegative, Positive, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray
 
 Constants = Literal["practical", "published"]
@@ -107,25 +107,27 @@ Server = TableServer[Estimates, Rule]
 
 @dataclass(frozen=True)
 class ReferenceAdvantage(OneReport[Estimates, Rule, ReportT], Generic[ReportT]):
-    """What both algorithms have in common.
+    """What both algorithms have in common."""
 
-    Args:
-        constants: ``practical`` or ``published``.
-        reference_after: ``N_0``, the visits to a state at a step after which its reference value is set; by default
-            as ``constants`` says.
-        iota: the logarithm; by default as ``constants`` says. The practical bonus is proportional to its root.
-        delta: failure probability, in the published iota.
-    """
-
+    estimates_type: ClassVar[type[Any]] = Estimates
     c1_squared: ClassVar[float]
     c2: ClassVar[float]
 
-    constants: Constants = "practical"
-    reference_after: Annotated[float, Bounds(at_least=1)] | None = None
-    iota: NonNegative | None = None
-    delta: Probability = 0.05
-    initial_policy: Choice = "random"
-    ties: Choice = "first"
+    constants: Annotated[Constants, Help("practical or published.")] = "practical"
+    reference_after: Annotated[
+        Annotated[float, Bounds(at_least=1)] | None,
+        Help(
+            "N_0, the visits to a state at a step after which its reference value is set; by default "
+            "as constants says."
+        ),
+    ] = None
+    iota: Annotated[
+        NonNegative | None,
+        Help("the logarithm; by default as constants says. The practical bonus is proportional to its root."),
+    ] = None
+    delta: Annotated[Probability, Help("failure probability, in the published iota.")] = 0.05
+    initial_policy: InitialPolicy = "random"
+    ties: TieBreaking = "first"
 
     @abstractmethod
     def published_settling(self, setting: Setting) -> float:
@@ -149,7 +151,8 @@ class ReferenceAdvantage(OneReport[Estimates, Rule, ReportT], Generic[ReportT]):
 
     def cautions(self, setting: Setting) -> list[str]:
         """A warning if no reference value can ever be set, because no (h,s) is visited more than ``M T`` times."""
-        needed, most = self.settling(setting), setting.agents * setting.episodes
+        needed = self.settling(setting)
+        most = setting.agents * setting.episodes
         if needed <= most:
             return []
         return [
@@ -159,7 +162,8 @@ class ReferenceAdvantage(OneReport[Estimates, Rule, ReportT], Generic[ReportT]):
         ]
 
     def update_rule(self, setting: Setting) -> Rule:
-        H, iota = setting.horizon, self.logarithm
+        H = setting.horizon
+        iota = self.logarithm
         lower_order = 0.0 if self.constants == "practical" else self.c2 * H
         plain = math.sqrt(self.c1_squared * iota) * H
         return Rule(iota, plain, lower_order, self.settling(setting), Ties.of(setting, self.ties))
@@ -170,14 +174,17 @@ def end_stage(h: int, s: int, a: int, rule: Rule, estimates: Estimates) -> None:
     """``Q``, ``V`` and the policy at the end of a stage of (h,s,a); see the module's text for the equations."""
     N, y, y_previous, stage, overall, Q, V, _, _, policy, updates = estimates
     N[h, s, a] += y[h, s, a]
-    total, recent, iota = float(N[h, s, a]), float(y[h, s, a]), rule.iota
+    total = float(N[h, s, a])
+    recent = float(y[h, s, a])
+    iota = rule.iota
     r, v, d, d2 = stage[h, s, a] / recent
     ref, ref2 = overall[h, s, a] / total
     Q1 = r + v + rule.plain / math.sqrt(recent)
     Q2 = r + ref + d
     Q2 += 2.0 * math.sqrt(iota * variance_of(ref, ref2) / total) + 2.0 * math.sqrt(iota * variance_of(d, d2) / recent)
     if rule.lower_order > 0.0:
-        one, two = iota / total, iota / recent
+        one = iota / total
+        two = iota / recent
         Q2 += rule.lower_order * (one**0.75 + two**0.75 + one + two)
     Q[h, s, a] = min(Q1, Q2, Q[h, s, a])
     y_previous[h, s, a] = y[h, s, a]
@@ -210,17 +217,7 @@ class FedQAdvantageReport(NamedTuple):
 
 @dataclass(frozen=True)
 class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
-    """FedQ-Advantage (Zheng, Zhang and Xue, ICLR 2025).
-
-    Args:
-        constants: ``practical``, what the experiments used: iota = 1, ``N_0 = 200`` and no lower-order term in the
-            bonus; or ``published``: ``iota = log(2/delta)``, the lower-order term, and
-            ``N_0 = 5184 S A H^5 iota / beta^2 + 16 M S A H^3 / beta``.
-        beta: accuracy of the reference function in the published ``N_0``, at most H.
-        forced_synchronisation: one agent's request stops all agents; otherwise each plays until its own request.
-        clip: Q, V and the reference start at H-h+1 (``remaining``, as in the experiments of the Fed-UCBVI paper) or
-            at H (``horizon``, the published algorithm), and only ever fall.
-    """
+    """FedQ-Advantage (Zheng, Zhang and Xue, ICLR 2025)."""
 
     name: ClassVar[str] = "fedq-advantage"
     label: ClassVar[str] = "FedQ-Advantage"
@@ -236,21 +233,39 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^2 log H log T", "sqrt(H^3 S A T / M)")
     tuning: ClassVar[Tuning] = Tuning("iota = k²", lambda k: {"iota": k * k})
     extension = RunExtension(
-        episodes="",  # nothing in it depends on T
-        agents="the lengths of its stages are set by the number of agents from the start",
+        episodes=None,  # nothing in it depends on T
         warm_start="it learns from rounds as they come and keeps no counts of transitions",
     )
 
-    beta: Positive = 1.0
-    forced_synchronisation: bool = True
-    clip: Clip = "remaining"
+    constants: Annotated[
+        Constants,
+        Help(
+            "practical, what the experiments used: iota = 1, N_0 = 200 and no lower-order term in the bonus; or "
+            "published: iota = log(2/delta), the lower-order term, and N_0 = 5184 S A H^5 iota / beta^2 + 16 M S A "
+            "H^3 / beta."
+        ),
+    ] = "practical"
+    beta: Annotated[Positive, Help("accuracy of the reference function in the published N_0, at most H.")] = 1.0
+    forced_synchronisation: Annotated[
+        bool, Help("one agent's request stops all agents; otherwise each plays until its own request.")
+    ] = True
+    clip: Annotated[
+        Clip,
+        Help(
+            "Q, V and the reference start at H-h+1 (remaining, as in the experiments of the Fed-UCBVI "
+            "paper) or at H (horizon, the published algorithm), and only ever fall."
+        ),
+    ] = "remaining"
 
     @property
     def stops_jointly(self) -> bool:
         return self.forced_synchronisation
 
     def published_settling(self, setting: Setting) -> float:
-        S, A, H, M = setting.states, setting.actions, setting.horizon, setting.agents
+        S = setting.states
+        A = setting.actions
+        H = setting.horizon
+        M = setting.agents
         if self.beta > H:
             raise InputError(f"beta must be at most the horizon, {H}, got {self.beta}.")
         return 5184.0 * S * A * H**5 * self.logarithm / self.beta**2 + 16.0 * M * S * A * H**3 / self.beta
@@ -277,7 +292,8 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
 @compiled
 def _fill_budgets(y: CountArray, before: CountArray, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
     """The stage rule, in whole numbers: ``y <= (1 - 1/H) y-`` if and only if ``y- - y >= ceil(y- / H)``."""
-    H, left = len(y), before - y
+    H = len(y)
+    left = before - y
     late = left < (before + H - 1) // H
     limits[:] = np.maximum(1, np.where(late, before // (M * H), (left + M - 1) // M))
     rule[:] = np.where(before == 0, 0, 1 + late)
@@ -324,15 +340,7 @@ def _aggregate(M: int, report: FedQAdvantageReport, rule: Rule, estimates: Estim
 
 @dataclass(frozen=True)
 class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rule]):
-    """UCB-Advantage (Zhang, Zhou and Ji, NeurIPS 2020), for a single agent.
-
-    Args:
-        constants: ``practical``: iota = 1, ``N_0 = 200`` and no lower-order term in the bonus, as in the experiments
-            with FedQ-Advantage (the paper has none); or ``published``: ``iota = log(2/delta)``, the lower-order
-            term, and ``N_0 = c4 S A H^5 iota / beta^2``.
-        c4: the universal constant in the published ``N_0``, which the paper leaves open.
-        beta: accuracy of the reference function in the published ``N_0``; by default ``1/sqrt(H)``.
-    """
+    """UCB-Advantage (Zhang, Zhou and Ji, NeurIPS 2020), for a single agent."""
 
     name: ClassVar[str] = "ucb-advantage"
     label: ClassVar[str] = "UCB-Advantage"
@@ -343,16 +351,27 @@ class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rul
     instead: ClassVar[str] = "concurrent-ucb-advantage"
     table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T)")
     extension = RunExtension(
-        episodes="",  # nothing in it depends on T
-        agents="its server needs an episode of every agent in every round",
+        episodes=None,  # nothing in it depends on T
         warm_start="it learns from episodes as they come and keeps no counts of transitions",
     )
 
-    c4: Positive = 1.0
-    beta: Positive | None = None
+    constants: Annotated[
+        Constants,
+        Help(
+            "practical: iota = 1, N_0 = 200 and no lower-order term in the bonus, as in the experiments with "
+            "FedQ-Advantage (the paper has none); or published: iota = log(2/delta), the lower-order term, and N_0 = "
+            "c4 S A H^5 iota / beta^2."
+        ),
+    ] = "practical"
+    c4: Annotated[Positive, Help("the universal constant in the published N_0, which the paper leaves open.")] = 1.0
+    beta: Annotated[
+        Positive | None, Help("accuracy of the reference function in the published N_0; by default 1/sqrt(H).")
+    ] = None
 
     def published_settling(self, setting: Setting) -> float:
-        S, A, H = setting.states, setting.actions, setting.horizon
+        S = setting.states
+        A = setting.actions
+        H = setting.horizon
         beta = 1.0 / math.sqrt(H) if self.beta is None else self.beta
         return self.c4 * S * A * H**5 * self.logarithm / beta**2
 
@@ -372,10 +391,6 @@ class ConcurrentUCBAdvantage(UCBAdvantage):
 
     The paper stops after so many trajectories, for a policy that is good enough; here it never stops. The parameters
     are those of :class:`UCBAdvantage`, and
-
-    Args:
-        discard: discard the rest of a round's trajectories once one has changed Q, as the paper does; otherwise all
-            are used.
     """
 
     name: ClassVar[str] = "concurrent-ucb-advantage"
@@ -384,7 +399,13 @@ class ConcurrentUCBAdvantage(UCBAdvantage):
     single_agent: ClassVar[bool] = False
     table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T / M)")
 
-    discard: bool = True
+    discard: Annotated[
+        bool,
+        Help(
+            "discard the rest of a round's trajectories once one has changed Q, as the paper does; "
+            "otherwise all are used."
+        ),
+    ] = True
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         _feed(Trajectories(*report), self.discard, server.rule, server.estimates)
@@ -401,9 +422,11 @@ def _feed(report: Trajectories, discard: bool, rule: Rule, estimates: Estimates)
     for i in range(m):
         changed = False
         for h in range(H):
-            s, successor = states[i, h], states[i, h + 1]
+            s = states[i, h]
+            successor = states[i, h + 1]
             a = played[h, s]
-            value, ref = V[h + 1, successor], V_ref[h + 1, successor]
+            value = V[h + 1, successor]
+            ref = V_ref[h + 1, successor]
             y[h, s, a] += 1
             stage[h, s, a, 0] += rewards[i, h]
             stage[h, s, a, 1] += value

@@ -52,8 +52,9 @@ class Setting:
     """What everyone knows before the run: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
 
     Where nobody knows eps_p it is 0, as if the agents were identical, and ``eps_p_known`` is False. A run that is
-    extended to more episodes or agents keeps the ``grid_bits`` of its exact sums; 0 where they follow from the rest.
-    A warm start brings up to ``earlier_visits`` visits to one (h,s,a) along.
+    extended to more episodes keeps the ``grid_bits`` of its exact sums; 0 where they follow from the rest.
+    A warm start brings up to ``earlier_visits`` visits to one (h,s,a) along. ``starts_known`` is False where the law
+    of the first state is unknown: in live environments, and where a server knows the sizes of the problem only.
 
     >>> Setting(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1, seed=0).random_rewards
     False
@@ -70,13 +71,34 @@ class Setting:
     random_rewards: bool = False
     grid_bits: int = 0
     earlier_visits: int = 0
+    starts_known: bool = True
 
     @classmethod
-    def of(cls, problem: Federation, episodes: int, seed: int, *, random_rewards: bool, bits: int = 0) -> Setting:
+    def of(
+        cls,
+        problem: Federation,
+        episodes: int,
+        seed: int,
+        *,
+        random_rewards: bool,
+        bits: int = 0,
+        starts_known: bool = True,
+    ) -> Setting:
         """That of a run on this problem; rewards may be random where the problem does not say so."""
-        sizes, known = (problem.states, problem.actions, problem.horizon), not math.isnan(problem.eps_p)
-        eps_p = problem.eps_p if known else 0.0
-        return cls(*sizes, problem.agents, episodes, eps_p, seed, known, random_rewards, bits)
+        known = not math.isnan(problem.eps_p)
+        return cls(
+            states=problem.states,
+            actions=problem.actions,
+            horizon=problem.horizon,
+            agents=problem.agents,
+            episodes=episodes,
+            eps_p=problem.eps_p if known else 0.0,
+            seed=seed,
+            eps_p_known=known,
+            random_rewards=random_rewards,
+            grid_bits=bits,
+            starts_known=starts_known,
+        )
 
     def sum_grid(self, most: int, per_episode: int = 1) -> Grid:
         """The grid of sums over all visits of values up to ``most``, of so many visits to one cell an episode."""
@@ -193,7 +215,8 @@ class FleetTables(NamedTuple):
     @classmethod
     def placeholder(cls, setting: Setting) -> FleetTables:
         """The tables of an agent of unknown problem, which can report zero visits."""
-        S, A = setting.states, setting.actions
+        S = setting.states
+        A = setting.actions
         return cls(1, np.zeros((1, S, A, 1), dtype=np.int32), np.zeros((1, 1, S, A)))
 
 
@@ -236,21 +259,67 @@ class Tuning(NamedTuple):
     parameters: Callable[[float], dict[str, Any]]
 
 
+class MessageSizes(NamedTuple):
+    """Bytes of the arrays that the server and one agent send each other, in closed form.
+
+    They are those of the paper's messages, in which each agent sends a report of its own, however a run groups agents
+    and whatever form of reports it uses.
+
+    Attributes:
+        broadcast: bytes of the message that begins a round.
+        exchanges: number of exchanges in one synchronisation.
+        query: bytes of the query of one exchange; 0 if there is none.
+        reports: bytes of an agent's reports in all exchanges of one synchronisation, as far as their size is fixed.
+        listed: numbers of entries of the tables that reports list sparsely: at most one entry for each visit of the
+            round, and at most all of them.
+    """
+
+    broadcast: int
+    exchanges: int
+    query: int
+    reports: int
+    listed: tuple[int, ...] = ()
+
+    def reports_after(self, visits: int) -> int:
+        """The most bytes of an agent's reports after a round with so many visits.
+
+        >>> MessageSizes(broadcast=100, exchanges=1, query=8, reports=0, listed=(1000, 40)).reports_after(50)
+        1440
+        """
+        entries = sum(min(visits, most) for most in self.listed)
+        return self.reports + ENTRY_BYTES * entries
+
+
+ENTRY_BYTES = 16
+"""Bytes of an entry of a sparse list: its place in the table, and a count."""
+
 NOT_DECLARED = "not declared supported by this algorithm"
+NOT_IMPLEMENTED = "it does not implement counts_of and start_from"
 
 
-class RunExtension(NamedTuple):
-    """Which changes to a run under way, or to its start, an algorithm allows; where one is not allowed, why not.
+@dataclass(frozen=True)
+class RunExtension:
+    """Changes to a run under way, or to its start, that an algorithm allows: None, or the reason why not.
 
     Attributes:
         episodes: to play more than were planned.
-        agents: to take new agents in after the first round.
         warm_start: to start from the counts of an earlier run.
+
+    >>> RunExtension(episodes=None, warm_start="it keeps no counts of transitions").episodes is None
+    True
     """
 
-    episodes: str = NOT_DECLARED
-    agents: str = NOT_DECLARED
-    warm_start: str = NOT_DECLARED
+    episodes: str | None = NOT_DECLARED
+    warm_start: str | None = NOT_DECLARED
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "warm_start"):
+            reason = getattr(self, name)
+            if reason is not None and not (isinstance(reason, str) and reason.strip()):
+                raise InputError(
+                    f"{name} of RunExtension must be the reason why it is not possible, or None if it is; got "
+                    f"{reason!r}."
+                )
 
 
 class State(Protocol):
@@ -297,18 +366,20 @@ class TableServer(Generic[EstimatesT, RuleT]):
 
 
 MEMORY_LIMIT = 1 << 30
-"""Bytes that a server's tables of transition counts ``(H, S, A, S)`` may have: 1 GiB."""
+"""Bytes that a server's table of transition counts ``(H, S, A, S)`` may have: 1 GiB."""
 
 
-def check_table_size(name: str, setting: Setting, tables: int) -> None:
-    """Raise if so many tables of transition counts are too large for the server of an algorithm."""
-    H, S, A = setting.horizon, setting.states, setting.actions
-    needed = tables * H * S * A * S * 8
+def check_table_size(name: str, setting: Setting) -> None:
+    """Raise an error if a table of transition counts is too large for the server of an algorithm."""
+    H = setting.horizon
+    S = setting.states
+    A = setting.actions
+    needed = H * S * A * S * 8
     if needed > MEMORY_LIMIT:
         raise InputError(
-            f"{name} keeps {tables} table{'s' * (tables > 1)} of transition counts (H, S, A, S) = ({H}, {S}, {A}, "
-            f"{S}), which would need {needed / 2**30:.1f} GiB; the limit is {MEMORY_LIMIT / 2**30:g} GiB. Use fewer "
-            "states or an algorithm that does not collect transitions, such as fed-ucbvi."
+            f"{name} keeps a table of transition counts (H, S, A, S) = ({H}, {S}, {A}, {S}), which would need "
+            f"{needed / 2**30:.1f} GiB; the limit is {MEMORY_LIMIT / 2**30:g} GiB. Use fewer states, or an "
+            "algorithm that does not collect transitions, such as fed-ucbvi."
         )
 
 
@@ -320,7 +391,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     """A federated algorithm; :mod:`fed_ucbvi.algorithms.base` has the order of calls.
 
     A subclass is a frozen dataclass whose fields are the parameters: their types say which values are allowed, and
-    ``Args`` in the docstring what they mean. What is not abstract here has a default. All that anybody else needs to
+    ``Help`` in the type what they mean. What is not abstract here has a default. All that anybody else needs to
     know of an algorithm is in the class attributes.
 
     >>> from fed_ucbvi import FedQHoeffding
@@ -435,13 +506,13 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         A :class:`~typing.NamedTuple` whose fields say what they mean (:mod:`fed_ucbvi.algorithms.fields`).
         """
 
-    def empty_report(self, agents: AgentsT, query: Message, exchange: int) -> Message:
-        """Arrays of the sizes of a report, which are weighed; another one than :meth:`report` if that takes long."""
-        return self.report(agents, query, exchange)
-
     @abstractmethod
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
         """Server side: use the reports of all M agents, in agent order; sums may be added up already."""
+
+    @abstractmethod
+    def message_sizes(self, setting: Setting) -> MessageSizes:
+        """Bytes of the messages between the server and one agent, computed without making them."""
 
     def new_counts(self, agents: AgentsT, query: Message) -> CountTable:
         """Agent side, where :attr:`server_counts`: what is new, of which a report is one form."""
@@ -468,11 +539,19 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         return None
 
     def certifying(self, delta: float) -> Algorithm[ServerT, AgentsT]:
-        """The same, whose values are optimistic with probability ``1 - delta/2`` by proof; raise if there is none."""
+        """The same, whose values are optimistic with probability ``1 - delta`` by proof; raise if there is none."""
         raise InputError(
             f"the values of {self.name} are not proved to be optimistic, so it cannot certify how near a policy is "
             "to the best (until_gap). Use fed-kl-ucbvi."
         )
+
+    def start_delta(self, setting: Setting) -> float:
+        """Probability with which the optimistic value of an unknown first state may fail: 0.05 by default.
+
+        Where optimism is proved, this is the share of one event of its union
+        (:mod:`fed_ucbvi.algorithms.first_states`).
+        """
+        return 0.05
 
     def pessimistic_values(self, setting: Setting, server: ServerT, policy: IndexArray, delta: float) -> FloatArray:
         """Below the values ``(H+1, S)`` of a policy with probability ``1 - delta``, by counts alone; 0 by default."""
@@ -556,21 +635,15 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """Counts of a node's logs, to be reported with what is new (:attr:`server_counts`)."""
         raise InputError(f"{self.name} takes no logs of nodes; use fed-kl-ucbvi, or plan from the logs alone.")
 
-    def report_bytes(self, setting: Setting, episodes: int) -> int | None:
-        """The most bytes of one agent's report of so many episodes; by default those of a report of nothing."""
-        return None
-
-    def experience_of(self, agents: AgentsT) -> Any:
-        """Each agent's own counts, an :class:`~fed_ucbvi.algorithms.experience.Experience`; None if not kept."""
-        return None
-
     def counts_of(self, server: ServerT, agents: AgentsT | None) -> CountTable:
         """What the agents have counted, for a later run; what they have reported, where there are none."""
-        raise InputError(f"no run can start from the counts of {self.name}: {self.extension.warm_start}.")
+        reason = self.extension.warm_start or NOT_IMPLEMENTED
+        raise InputError(f"no run can start from the counts of {self.name}: {reason}.")
 
     def start_from(self, server: ServerT, counts: CountTable) -> None:
         """Server side: begin with the counts of an earlier run, which are part of all sums from then on."""
-        raise InputError(f"{self.name} cannot start from the counts of an earlier run: {self.extension.warm_start}.")
+        reason = self.extension.warm_start or NOT_IMPLEMENTED
+        raise InputError(f"{self.name} cannot start from the counts of an earlier run: {reason}.")
 
 
 def check_message(name: str, what: str, message: Message) -> None:
@@ -593,11 +666,6 @@ def check_report(algorithm: Algorithm[Any, Any], report: Message) -> None:
     """Raise unless a server can use what agents report."""
     if algorithm.checked:
         check_message(algorithm.name, "report()", report)
-
-
-def as_sets(policy: PolicyArray, actions: int) -> PolicyArray:
-    """A policy as sets, or weights, of actions, ``(H, S, A)``."""
-    return policy if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
 
 
 def added_up(report: Message) -> Message:

@@ -39,16 +39,34 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Budgets, FleetTables, Message, RunExtension, Setting, TableRow, TableServer
+from fed_ucbvi.algorithms.base import (
+    Budgets,
+    FleetTables,
+    Message,
+    MessageSizes,
+    RunExtension,
+    Setting,
+    TableRow,
+    TableServer,
+)
 from fed_ucbvi.algorithms.experience import Counters, Experience, StepByStep, no_experience
-from fed_ucbvi.algorithms.fields import Meaning, Number, PairTable, Policy, Shape, Values, new_tables
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates
+from fed_ucbvi.algorithms.fields import (
+    Meaning,
+    Number,
+    PairTable,
+    Policy,
+    Shape,
+    Values,
+    declared_array,
+    declared_bytes,
+    new_tables,
+)
+from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates
 from fed_ucbvi.core.colours import INDIGO
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.indexing import reward_at, shared
-from fed_ucbvi.core.parameters import Bounds, NonNegative, Probability
+from fed_ucbvi.core.indexing import UNREACHABLE, reward_at, shared
+from fed_ucbvi.core.parameters import Bounds, Help, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray
-from fed_ucbvi.problem.liars import NEVER
 
 FlagArray = npt.NDArray[np.int8]
 
@@ -116,18 +134,7 @@ class Agents:
 
 @dataclass(frozen=True)
 class ByzanUCBVI(StepByStep[Server]):
-    """Parameters of Byzan-UCBVI.
-
-    Args:
-        alpha: the fraction of liars to withstand, at least 0 and below 1/2; the theorem covers ``(1 - 1/M)/3``.
-        delta: failure probability.
-        log_term: used in place of both logarithms of the robust mean, ``ln(2 M/delta')`` (in the agents' intervals
-            and in the part of the error that liars cause) and ``ln(2/delta')`` (in the part that chance causes). By
-            default the theory's, which hold ``3 S ln(S A H T M)``: some hundreds, where 0.01 to 0.05 works in
-            practice (sigma = H-h is itself far above the real deviation).
-        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
-        ties: among actions of equal Q use the ``first`` or a ``random`` one, drawn from the run's seed.
-    """
+    """Parameters of Byzan-UCBVI."""
 
     name: ClassVar[str] = "byzan-ucbvi"
     label: ClassVar[str] = "Byzan-UCBVI"
@@ -137,19 +144,35 @@ class ByzanUCBVI(StepByStep[Server]):
     table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log T", "sqrt(H^4 S^2 A T / M)")
 
     extension = RunExtension(
-        episodes="",  # logarithms and the limit of requests grow with T
-        agents="its guarantee is for a set of agents fixed before the run, of which a share may lie",
+        episodes=None,  # logarithms and the limit of requests grow with T
         warm_start="robust means need what each agent has counted by itself",
     )
 
-    alpha: Annotated[float, Bounds(at_least=0, below=0.5)] = 0.1
-    delta: Probability = 0.05
-    log_term: NonNegative | None = None
-    initial_policy: Choice = "random"
-    ties: Choice = "first"
+    alpha: Annotated[
+        float,
+        Bounds(at_least=0, below=0.5),
+        Help("the fraction of liars to withstand, at least 0 and below 1/2; the theorem covers (1 - 1/M)/3."),
+    ] = 0.1
+    delta: Annotated[Probability, Help("failure probability.")] = 0.05
+    log_term: Annotated[
+        NonNegative | None,
+        Help(
+            "used in place of both logarithms of the robust mean, ln(2 M/delta') (in the agents' "
+            "intervals and in the part of the error that liars cause) and ln(2/delta') (in the part "
+            "that chance causes). By default the theory's, which hold 3 S ln(S A H T M): some "
+            "hundreds, where 0.01 to 0.05 works in practice (sigma = H-h is itself far above the real "
+            "deviation)."
+        ),
+    ] = None
+    initial_policy: InitialPolicy = "random"
+    ties: TieBreaking = "first"
 
     def update_rule(self, setting: Setting) -> UpdateRule:
-        S, A, H, M, T = setting.states, setting.actions, setting.horizon, setting.agents, setting.episodes
+        S = setting.states
+        A = setting.actions
+        H = setting.horizon
+        M = setting.agents
+        T = setting.episodes
         size = float(S * A * H) * T * M
         log_delta = math.log(self.delta) - 3.0 * S * math.log(size)
         logs = math.log(2.0 * M) - log_delta, math.log(2.0) - log_delta
@@ -165,7 +188,8 @@ class ByzanUCBVI(StepByStep[Server]):
 
     def cautions(self, setting: Setting) -> list[str]:
         """Warnings where the server cannot learn anything, or not by the end, or where no theorem covers alpha."""
-        M, T = setting.agents, setting.episodes
+        M = setting.agents
+        T = setting.episodes
         f = liars_at_most(self.alpha, M)
         if 2 * f >= M:
             return [
@@ -190,7 +214,9 @@ class ByzanUCBVI(StepByStep[Server]):
         return TableServer(known, self.update_rule(setting))
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> Agents:
-        m, H, S = tables.agents, setting.horizon, setting.states
+        m = tables.agents
+        H = setting.horizon
+        S = setting.states
         budgets = Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8))
         out = new_tables(ByzanReport, setting, m)
         return Agents(no_experience(setting, tables), out, budgets, served_at_most(setting), tables.first_agent)
@@ -216,6 +242,18 @@ class ByzanUCBVI(StepByStep[Server]):
         x, n, asked = agents.out
         _report(agents.experience.visits.shape[1] - 1 - exchange, agents.experience, query[0], x, n)
         return ByzanReport(x, n, asked if exchange == 0 else asked[:, :0])
+
+    def message_sizes(self, setting: Setting) -> MessageSizes:
+        """Down a policy and the granted requests, and ``V_{h+1}`` in each exchange; up x and n, and once a flag."""
+        policy = declared_array(Estimates, "policy", setting).bytes
+        served = declared_array(Estimates, "served", setting).bytes
+        flag = declared_array(ByzanReport, "asked", setting, agents=1).bytes
+        return MessageSizes(
+            broadcast=policy + served,
+            exchanges=setting.horizon,
+            query=8 * setting.states,
+            reports=setting.horizon * (declared_bytes(ByzanReport, setting) - flag) + flag,
+        )
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         x, n, asked = report
@@ -248,7 +286,7 @@ def _fill_budgets(visits: Counters, policy: IndexArray, ignored: MaskArray, limi
     for i in range(m):
         for h in range(H):
             for s in range(S):
-                limits[i, h, s] = NEVER if ignored[i] else max(1, visits[i, h, s, policy[h, s]])
+                limits[i, h, s] = UNREACHABLE if ignored[i] else max(1, visits[i, h, s, policy[h, s]])
 
 
 @compiled
@@ -293,7 +331,9 @@ def _aggregate(h: int, x: FloatArray, n: CountArray, rule: UpdateRule, estimates
     """``Q``, ``V`` and the policy of step h; an absurd report counts as none."""
     Q, V, policy, _, updates = estimates
     m, S, A = n.shape
-    work, means, counts = np.empty((5, m)), np.empty(m), np.empty(m)
+    work = np.empty((5, m))
+    means = np.empty(m)
+    counts = np.empty(m)
     sigma = float(policy.shape[0] - h)
     for s in range(S):
         for a in range(A):
@@ -335,7 +375,8 @@ def _sort(array: FloatArray) -> None:
         array.sort()
         return
     for j in range(1, len(array)):
-        x, k = array[j], j
+        x = array[j]
+        k = j
         while k > 0 and array[k - 1] > x:
             array[k] = array[k - 1]
             k -= 1
@@ -366,7 +407,8 @@ def largest_clique(
     equally many intervals the lowest is taken. Where all have a point in common no sorting is needed.
     """
     m = len(low)
-    last_open, first_close = -math.inf, math.inf
+    last_open = -math.inf
+    first_close = math.inf
     for j in range(m):
         last_open = max(last_open, low[j])
         first_close = min(first_close, high[j])
@@ -376,12 +418,15 @@ def largest_clique(
     sorted_high[:] = high
     _sort(sorted_low)
     _sort(sorted_high)
-    point, size, closed = last_open, 0, 0
+    point = last_open
+    size = 0
+    closed = 0
     for opened in range(m):
         while sorted_high[closed] < sorted_low[opened]:
             closed += 1
         if opened + 1 - closed > size:
-            point, size = sorted_low[opened], opened + 1 - closed
+            point = sorted_low[opened]
+            size = opened + 1 - closed
     return point, size
 
 
@@ -390,8 +435,12 @@ def pert_cow(
     means: FloatArray, counts: FloatArray, sigma: float, rule: UpdateRule, work: FloatArray
 ) -> tuple[float, float]:
     """``(mean, error)`` by PERT-COW; see the module's text. ``work`` has five rows, so that nothing is allocated."""
-    trimmed, low, high, scratch = work[0], work[1], work[2], work[3]
-    m, log_each = len(counts), rule.log_each
+    trimmed = work[0]
+    low = work[1]
+    high = work[2]
+    scratch = work[3]
+    m = len(counts)
+    log_each = rule.log_each
     n_cut = trim(counts, liars_at_most(rule.alpha, m), trimmed, scratch)
     if n_cut <= 0:
         return 0.0, math.inf
@@ -400,7 +449,9 @@ def pert_cow(
         w = each / math.sqrt(trimmed[j]) + rule.epsilon if trimmed[j] > 0 else math.inf
         low[j], high[j] = means[j] - w, means[j] + w
     point, _ = largest_clique(low, high, scratch, work[4])
-    total, believed, weight = 0.0, 0.0, 0.0
+    total = 0.0
+    believed = 0.0
+    weight = 0.0
     for j in range(m):
         weight += trimmed[j]
         if low[j] <= point <= high[j] and trimmed[j] > 0:

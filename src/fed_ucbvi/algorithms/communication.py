@@ -1,4 +1,4 @@
-"""Messages and bytes between agents and server, counted from the messages themselves.
+"""Messages and bytes between agents and server, in closed form.
 
 A round is: start (down: the broadcast with round and episode number), a request from every agent that makes one (up),
 stop (down), then for each exchange a query (down) and a report (up). The last round ends with the end-of-training
@@ -7,17 +7,18 @@ message: the stop says all the agents need. Recommendations (:mod:`fed_ucbvi.res
 apart.
 
 What is counted is the paper's: every agent sends its own message, with a number for each mean (for Fed-UCBVI n,
-``P V``, ``P V^2`` and Q), however agents are grouped and whatever form reports are sent in. What a run over the
+``P V``, ``P V^2`` and Q), however agents are grouped and whatever form reports are sent in. Each algorithm states
+the sizes of its messages (:meth:`~fed_ucbvi.algorithms.base.Algorithm.message_sizes`). What a run over the
 network really sends is recorded beside it (:class:`fed_ucbvi.network.transport.WireCount`).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, FleetTables, Message, Setting
+from fed_ucbvi.algorithms.base import Array, Message, MessageSizes
 
 HEADER = np.zeros(2, dtype=np.int64)
 """Round and episode number; also the whole of the stop and of the end signal."""
@@ -40,48 +41,44 @@ def size(message: Message) -> int:
 
 
 class Meter:
-    """The sizes of one algorithm's messages, taken from the arrays it sends where every agent reports a row."""
+    """Counts the messages and bytes of a run from the sizes of its algorithm's messages."""
 
-    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting) -> None:
-        self.agents = setting.agents
-        self._algorithm, self._setting = algorithm, setting
-        known = algorithm.report_bytes(setting, 0) is not None
-        counted = algorithm if known else algorithm.with_agent_reports()
-        server = counted.new_server(setting)
-        self.start = HEADER.nbytes + size(counted.broadcast(server))
-        self.exchanges = counted.exchanges(setting)
-        queries = [counted.query(server, exchange) for exchange in range(self.exchanges)]
-        self.queries, self.asked = sum(map(size, queries)), sum(len(query) > 0 for query in queries)
-        self.reports = 0
-        if not known:
-            agent = counted.new_agents(setting, FleetTables.placeholder(setting))
-            self.reports = sum(size(counted.empty_report(agent, query, e)) for e, query in enumerate(queries))
+    def __init__(self, sizes: MessageSizes, horizon: int) -> None:
+        self._sizes = sizes
+        self._horizon = horizon
+        self._start = HEADER.nbytes + sizes.broadcast
+        self._queries = sizes.exchanges if sizes.query else 0
+        self._query_bytes = sizes.exchanges * sizes.query
 
-    def _reports(self, episodes: int) -> int:
-        """Bytes of one agent's reports after a round of so many episodes."""
-        return self._algorithm.report_bytes(self._setting, episodes) or self.reports
-
-    def round(self, requesters: int, last: bool, episodes: int) -> Traffic:
-        """The traffic of a round that ended with this many requests; ``last`` adds the end signal."""
-        M = self.agents
-        messages_up = bytes_up = 0
-        messages_down, bytes_down = M, M * self.start
+    def round(self, agents: int, *, requesters: int, last: bool, episodes: int) -> Traffic:
+        """The traffic of a round of some agents that ended with this many requests; ``last`` adds the end signal."""
+        M = agents
+        messages_up = 0
+        bytes_up = 0
+        messages_down = M
+        bytes_down = M * self._start
         if requesters:
-            messages_up += requesters + M * self.exchanges
-            bytes_up += requesters * REQUEST.nbytes + M * self._reports(episodes)
-            messages_down += M + M * self.asked
-            bytes_down += M * HEADER.nbytes + M * self.queries
+            messages_up += requesters + M * self._sizes.exchanges
+            bytes_up += requesters * REQUEST.nbytes + M * self._sizes.reports_after(episodes * self._horizon)
+            messages_down += M + M * self._queries
+            bytes_down += M * HEADER.nbytes + M * self._query_bytes
         if last:
             messages_down += M
             bytes_down += M * HEADER.nbytes
         return Traffic(messages_up, messages_down, bytes_up, bytes_down)
 
-    def recommendation(self, policy: Array, *, asked: bool, last: bool, episodes: int) -> Traffic:
+    def recommendation(self, agents: int, policy: Array, *, asked: bool, last: bool, episodes: int) -> Traffic:
         """The traffic of a recommendation: one more synchronisation if agents are ``asked``.
 
         The ``last`` is sent to all with the end signal, so that it is no message of its own.
         """
-        M, sent = self.agents, policy.nbytes if last else 0
+        M = agents
+        sent = policy.nbytes if last else 0
         if not asked:
             return Traffic(0, 0, 0, M * sent)
-        return Traffic(M * self.exchanges, M * self.asked, M * self._reports(episodes), M * (self.queries + sent))
+        return Traffic(
+            messages_up=M * self._sizes.exchanges,
+            messages_down=M * self._queries,
+            bytes_up=M * self._sizes.reports_after(episodes * self._horizon),
+            bytes_down=M * (self._query_bytes + sent),
+        )

@@ -13,6 +13,7 @@ those of the agents then, or, where agents differ, within eps_p and eps_r of the
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +25,14 @@ from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_version, new_file, reading_npz
 from fed_ucbvi.core.indexing import shared
+from fed_ucbvi.core.memory import SMALLER, check_memory
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, WordArray
 
 FORMAT = "fed-ucbvi/counts"
 FORMAT_VERSION = 2
 SUFFIX = ".npz"
+LIST_COPIES = 4
+"""How often numbers of a file are held while a table is made of them."""
 FIRST_WIDTH = 2
 _ZERO = np.uint64(0)
 
@@ -88,8 +92,14 @@ class CountTable(NamedTuple):
         bits: int = MAX_BITS,
         by_slot: bool = False,
     ) -> CountTable:
-        """No visits yet; rewards have ``bits`` after the point, and are kept ``by_slot`` too where that is said."""
+        """No visits yet; rewards have ``bits`` after the point, and are kept ``by_slot`` too where that is said.
+
+        Raises:
+            InputError: if there is not enough memory.
+        """
         shape = (steps, states, actions)
+        needed = table_bytes(shape, width, by_slot=by_slot)
+        check_memory(f"A table of counts for S = {states:,}, A = {actions:,} and {steps:,} steps", needed, SMALLER)
         kept = (steps if by_slot else 0, states, actions)
         return cls(
             np.zeros(shape, dtype=np.int64),
@@ -158,7 +168,8 @@ class CountTable(NamedTuple):
             paid: ``(cells or 0, K)``, sums of random rewards by slot, for tables that keep them.
             squares: ``(cells or 0, 2)``, sums of their squares.
         """
-        table, done = self, 0
+        table = self
+        done = 0
         while done < len(cells):
             new = successors, transitions, rewards, paid, squares
             done, needed = add_rows(done, cells, cells, new, table[:-1])
@@ -178,7 +189,8 @@ class CountTable(NamedTuple):
         if other.visits.shape != self.visits.shape:
             raise InputError(f"tables of shapes {self.visits.shape} and {other.visits.shape} cannot be merged.")
         new = other.with_bits(int(self.bits[0]))
-        by_slot, words = (-1, other.width), (-1, 2)
+        by_slot = (-1, other.width)
+        words = (-1, 2)
         return self.plus(
             visited_cells(new),
             new.successors,
@@ -211,7 +223,8 @@ class CountTable(NamedTuple):
         """Transitions, or what else is kept ``by_slot``, by next state: ``(steps, S, A, S)``."""
         steps, S, A = self.visits.shape
         table = np.zeros((steps * S * A, S), dtype=np.int64)
-        cells, shape = np.arange(len(table))[:, None], (len(table), -1)
+        cells = np.arange(len(table))[:, None]
+        shape = (len(table), -1)
         slots = (self.transitions if by_slot is None else by_slot).reshape(shape)
         np.add.at(table, (cells, self.successors.reshape(shape)), slots)
         return table.reshape((steps, S, A, S))
@@ -230,8 +243,9 @@ class CountTable(NamedTuple):
             )
         if by_slot and not self.by_slot:
             raise InputError(
-                "rewards are random in this run, and the counts to start from know only their means. Use counts of "
-                "a run with random rewards."
+                "rewards may be random in this run, and the counts to start from have only their means. Use counts "
+                "of a run or of logs with random rewards (--random-rewards), or state that this run's rewards are "
+                "fixed (random_rewards=False, --fixed-rewards)."
             )
         if not stationary and steps == 1 < H:
             raise InputError(
@@ -271,7 +285,8 @@ class CountTable(NamedTuple):
 
         :func:`table_of_lists` makes the table again.
         """
-        where, used = self.visits > 0, np.arange(self.width) < self.seen[..., None]
+        where = self.visits > 0
+        used = np.arange(self.width) < self.seen[..., None]
         listed: dict[str, Any] = {
             "cells": np.flatnonzero(where),
             "seen": self.seen[where],
@@ -283,42 +298,67 @@ class CountTable(NamedTuple):
 
     def equals(self, other: CountTable) -> bool:
         """Whether two are the same, number by number; room that is not used does not matter."""
-        own, others = self.listed(), other.listed()
+        own = self.listed()
+        others = other.listed()
         same = self.visits.shape == other.visits.shape and self.bits == other.bits and own.keys() == others.keys()
         return bool(same) and all(np.array_equal(array, others[name]) for name, array in own.items())
 
     @classmethod
-    def load(cls, path: str | Path) -> CountTable:
-        """Read back what :meth:`save` wrote, to the last bit; a damaged or foreign file is rejected."""
+    def load(cls, path: str | Path, sizes: tuple[int, int, int] | None = None) -> CountTable:
+        """Read back what :meth:`save` wrote, to the last bit; a damaged or foreign file is rejected.
+
+        ``sizes`` are S, A and H of the run that is to start from them, where they are known; then counts of another
+        problem are refused before they are unpacked.
+        """
         path = Path(path)
         what = f"a {SUFFIX} file of counts that fed-ucbvi saved ('fed-ucbvi counts', CountTable.save)"
         with reading_npz(path, FORMAT, what) as (about, data):
             check_version(path, about, FORMAT_VERSION)
-            listed = {name: np.asarray(data[name]) for name in data.files if name != "about"}
             steps, S, A = (int(size) for size in about["shape"])
+            if sizes is not None and (sizes[:2] != (S, A) or steps not in (1, sizes[2])):
+                raise InputError(
+                    f"the counts in {path} have (S, A, steps) = {(S, A, steps)}, not (S, A, H) = {sizes}."
+                )
+            lists = {name: form for name, form in data.forms.items() if name != "about"}
+            as_lists = LIST_COPIES * sum(form.bytes for form in lists.values())
+            as_table = table_bytes((steps, S, A), FIRST_WIDTH, by_slot="paid" in lists)
+            check_memory(f"Reading {path}", as_lists + as_table, SMALLER)
+            listed = {name: data[name] for name in lists}
             return table_of_lists((steps, S, A), int(about["bits"]), listed)
+
+
+def table_bytes(shape: tuple[int, int, int], width: int, *, by_slot: bool = False) -> int:
+    """Memory of a table of ``(steps, S, A)`` with room for so many next states."""
+    a_slot = 8 + 4 + 8 * by_slot
+    a_cell = 8 + 4 + 16 + 1 + 16 * by_slot
+    steps, S, A = shape
+    return steps * S * A * (a_cell + width * a_slot) + steps * S * 4 + steps * 8
 
 
 def table_of_lists(sizes: tuple[int, int, int], bits: int, listed: dict[str, Any]) -> CountTable:
     """The table of what :meth:`CountTable.listed` gives, checked."""
-    if min(sizes) < 1 or not 0 < bits <= MAX_BITS:
+    if min(sizes) < 1 or not 0 < bits <= MAX_BITS or math.prod(sizes) >= 2**63:
         raise InputError(f"a table of shape {sizes} with {bits} bits after the point cannot be.")
     by_slot = "paid" in listed
     names = ("cells", "seen", "successors", "transitions", "rewards", *(("paid", "squares") if by_slot else ()))
     if sorted(listed) != sorted(names):
         raise InputError(f"expected the tables {', '.join(names)}, got {', '.join(listed) or 'none'}.")
-    cells, seen = listed["cells"], listed["seen"]
-    n, total = len(cells), int(seen.sum()) if seen.dtype == np.int32 else -1
+    cells = listed["cells"]
+    seen = listed["seen"]
+    n = len(cells)
+    total = int(seen.sum()) if seen.dtype == np.int32 else -1
     forms = {"cells": (n,), "seen": (n,), "rewards": (n, 2), "squares": (n, 2)}
     kinds = {"seen": np.int32, "successors": np.int32, "rewards": np.uint64, "squares": np.uint64}
     for name in names:
-        shape, kind = forms.get(name, (total,)), np.dtype(kinds.get(name, np.int64))
+        shape = forms.get(name, (total,))
+        kind = np.dtype(kinds.get(name, np.int64))
         if listed[name].shape != shape or listed[name].dtype != kind:
             found = f"{listed[name].dtype} {listed[name].shape}"
             raise InputError(f"{name} is a table of {found}, expected {kind} {shape}.")
     width = max(FIRST_WIDTH, int(seen.max(initial=0)))
     table = CountTable.empty(*sizes, width, bits=bits, by_slot=by_slot)
-    slots, owner = listed["successors"], np.repeat(np.arange(n), seen)
+    slots = listed["successors"]
+    owner = np.repeat(np.arange(n), seen)
     ascending = (owner[1:] > owner[:-1]) | (slots[1:] > slots[:-1])
     if n and not (
         ((cells[1:] > cells[:-1]).all() and cells[0] >= 0 and cells[-1] < table.visits.size)
@@ -379,11 +419,16 @@ def add_rows(
     _, S, A, width = transitions.shape
     by_slot = len(paid) > 0 and len(new_paid) > 0
     for j in range(begin, len(cells)):
-        cell, row = np.int64(cells[j]), rows[j]
-        a, rest = cell % A, cell // A
-        s, h = rest % S, rest // S
+        cell = np.int64(cells[j])
+        row = rows[j]
+        a = cell % A
+        rest = cell // A
+        s = rest % S
+        h = rest // S
         ho = shared(h, others.shape[0])
-        there, size, known = successors[h, s, a], seen[h, s, a], False
+        there = successors[h, s, a]
+        size = seen[h, s, a]
+        known = False
         found = size
         for k in range(moves.shape[1]):
             if moves[row, k] > 0 and (k >= size or there[k] != others[ho, s, a, k]):
@@ -403,7 +448,8 @@ def add_rows(
         for k in range(moves.shape[1]):
             n = moves[row, k]
             if n > 0:
-                to, slot = others[ho, s, a, k], k
+                to = others[ho, s, a, k]
+                slot = k
                 if k >= seen[h, s, a] or there[k] != to:  # other tables are often ascending, too
                     slot = slot_of(to, there, seen[h, s, a])
                 if slot < 0:  # make room where it belongs
@@ -413,7 +459,8 @@ def add_rows(
                         if by_slot:
                             paid[h, s, a, slot] = paid[h, s, a, slot - 1]
                         slot -= 1
-                    there[slot], transitions[h, s, a, slot] = to, 0
+                    there[slot] = to
+                    transitions[h, s, a, slot] = 0
                     if by_slot:
                         paid[h, s, a, slot] = 0
                     seen[h, s, a] += 1
@@ -422,17 +469,20 @@ def add_rows(
                 if by_slot:
                     paid[h, s, a, slot] += new_paid[row, k]
         high, low = plus((rewards[h, s, a, 0], rewards[h, s, a, 1]), (amounts[row, 0], amounts[row, 1]))
-        rewards[h, s, a, 0], rewards[h, s, a, 1] = high, low
+        rewards[h, s, a, 0] = high
+        rewards[h, s, a, 1] = low
         if by_slot:
             high, low = plus((squares[h, s, a, 0], squares[h, s, a, 1]), (new_squares[row, 0], new_squares[row, 1]))
-            squares[h, s, a, 0], squares[h, s, a, 1] = high, low
+            squares[h, s, a, 0] = high
+            squares[h, s, a, 1] = low
     return len(cells), 0
 
 
 @compiled
 def slot_of(state: int, successors: IndexArray, seen: int) -> int:
     """Where a next state is among those seen, by bisection; -1 if it is not."""
-    low, high = 0, int(seen)
+    low = 0
+    high = int(seen)
     while low < high:
         middle = (low + high) // 2
         if successors[middle] < state:
@@ -445,7 +495,9 @@ def slot_of(state: int, successors: IndexArray, seen: int) -> int:
 @compiled
 def visited_cells(table: CountTable) -> IndexArray:
     """The numbers of all cells that were visited, ascending."""
-    visits, states, numbers = table.visits, table.states, table.numbers
+    visits = table.visits
+    states = table.states
+    numbers = table.numbers
     (_, S, A), found = visits.shape, 0
     cells = np.empty(numbers.sum() * A, dtype=np.int32)
     for h in range(len(numbers)):
@@ -462,9 +514,13 @@ def _clear(table: CountTable) -> None:
     visits, transitions, _, seen, rewards, states, numbers, _, paid, squares, _ = table
     for h in range(len(numbers)):
         for s in states[h, : numbers[h]]:
-            visits[h, s], seen[h, s], transitions[h, s], rewards[h, s] = 0, 0, 0, 0
+            visits[h, s] = 0
+            seen[h, s] = 0
+            transitions[h, s] = 0
+            rewards[h, s] = 0
             if len(paid) > 0:
-                paid[h, s], squares[h, s] = 0, 0
+                paid[h, s] = 0
+                squares[h, s] = 0
         numbers[h] = 0
 
 

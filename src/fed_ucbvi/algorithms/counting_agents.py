@@ -26,6 +26,7 @@ from fed_ucbvi.algorithms.base import (
     EstimatesT,
     FleetTables,
     Message,
+    MessageSizes,
     RuleT,
     Setting,
     TableServer,
@@ -39,6 +40,7 @@ from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, Suppo
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.synchronisation_rules import Doubling, DoublingRule, global_limit, is_local, local_limit
 from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
@@ -66,19 +68,29 @@ class CountingAgents:
     def __init__(
         self, algorithm: Algorithm[Any, CountingAgents], setting: Setting, tables: FleetTables, grid: Grid
     ) -> None:
-        counting, rule = algorithm.counting, algorithm.synchronisation_rule(setting)
+        counting = algorithm.counting
+        rule = algorithm.synchronisation_rule(setting)
         if counting is Counting.STATIONARY:
             tables.check_stationary()
-        H, S, A = setting.horizon, setting.states, setting.actions
-        m, K, alone = tables.agents, tables.successors.shape[3], tables.touched is None
-        shape, asked = (1 if counting is Counting.STATIONARY else H, S, A), counting.shape(H, S, A)
+        H = setting.horizon
+        S = setting.states
+        A = setting.actions
+        m = tables.agents
+        K = tables.successors.shape[3]
+        alone = tables.touched is None
+        shape = (1 if counting is Counting.STATIONARY else H, S, A)
+        asked = counting.shape(H, S, A)
         counters = counter_type(setting, rows=m) if counting is Counting.POLICY and not alone else np.int64
         limits = np.ones((1 if rule.shared and not alone else m, *asked), dtype=counters)
-        self.tables, self.grid, self.rule, self.federation_size = tables, grid, rule, setting.agents
+        self.tables = tables
+        self.grid = grid
+        self.rule = rule
+        self.federation_size = setting.agents
         self.doubling = (rule if isinstance(rule, DoublingRule) else DoublingRule()).numbers(setting.agents)
         self.asks = Budgets(limits, np.zeros(asked, dtype=np.int8), float(rule.min_round_growth))
         self.last_policy: IndexArray = np.full((H, S), -1, dtype=np.int32)
-        self.everyone, self.current = m == setting.agents, False
+        self.everyone = m == setting.agents
+        self.current = False
 
         if alone:
             kept = no_experience(setting, tables, stationary=shape[0] < H)
@@ -91,7 +103,8 @@ class CountingAgents:
         self.table = CountTable.empty(*shape, K, bits=grid.bits, by_slot=by_slot)
         self.confirmed: CountArray = np.zeros(1, dtype=np.int64)
         cells = math.prod(shape)
-        kept_by_slot, random = cells * by_slot, cells * (len(tables.sums.by_slot) > 0)
+        kept_by_slot = cells * by_slot
+        random = cells * (len(tables.sums.by_slot) > 0)
         self.taken: tuple[CountArray, WordArray] = (
             np.zeros((random, K), dtype=np.int64),
             np.zeros((random * by_slot, 2), dtype=np.uint64),
@@ -114,7 +127,8 @@ class CountingAgents:
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts, and set the budgets of the local rule where the agents have been."""
-        touched, kept = self.tables.touched, self.experience.visits
+        touched = self.tables.touched
+        kept = self.experience.visits
         if touched is None:
             self.experience.absorb(policy, transitions, visits, self.tables.rewards)
         elif len(kept):
@@ -124,13 +138,17 @@ class CountingAgents:
 
     def _add_up(self, policy: PolicyArray, transitions: CountArray, visits: CountArray, paid: FloatArray) -> None:
         """Add the counts of all agents to the table, which has room for them."""
-        touched, own = self.tables.touched, visits.reshape((len(visits), -1))
+        touched = self.tables.touched
+        own = visits.reshape((len(visits), -1))
         if touched is None:
-            transitions, total = transitions if len(transitions) == 1 else transitions.sum(axis=0), own.sum(axis=0)
+            transitions = transitions if len(transitions) == 1 else transitions.sum(axis=0)
+            total = own.sum(axis=0)
             where: IndexArray = np.flatnonzero(total).astype(np.int32)
         else:
-            where, total = touched.all_cells[: touched.number[0]], touched.all_visits.reshape(-1)
-        moves, payments = transitions.reshape((-1, transitions.shape[-1])), (paid, *self.tables.sums, *self.taken)
+            where = touched.all_cells[: touched.number[0]]
+            total = touched.all_visits.reshape(-1)
+        moves = transitions.reshape((-1, transitions.shape[-1]))
+        payments = (paid, *self.tables.sums, *self.taken)
         given = policy, where, total, own, payments, self.grid.bits, self.tables.successors, moves
         _add_round(*given, self.round, self.table[:-1])
 
@@ -140,7 +158,8 @@ class CountingAgents:
             self.table.clear()
             for taken in self.taken:
                 taken[...] = 0
-            own, every = self.experience, np.ones(self.table.visits.shape, dtype=np.bool_)
+            own = self.experience
+            every = np.ones(self.table.visits.shape, dtype=np.bool_)
             self._add_up(every, own.transitions.astype(np.int64), own.visits.astype(np.int64), own.rewards)
         return self.table.copy()
 
@@ -251,9 +270,6 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
     def absorb(self, agents: CountingAgents, policy: Any, transitions: CountArray, visits: CountArray) -> None:
         agents.absorb(policy, transitions, visits)
 
-    def experience_of(self, agents: CountingAgents) -> Experience | None:
-        return agents.experience if len(agents.experience.transitions) else None
-
     def query(self, server: ServerT, exchange: int) -> Message:
         """How many synchronisations it has completed."""
         return (server.estimates.updates,)
@@ -290,6 +306,46 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         self.add_counts(server, counts)
 
 
+class SharedCounts(Counted[ServerT], Generic[ServerT]):
+    """An algorithm that needs nothing but the counts of all agents together; they may play any policy."""
+
+    plays_any_policy: ClassVar[bool] = True
+
+    @property
+    def counting(self) -> Counting:
+        """By action, as agents may draw among several."""
+        return Counting.PAIRS
+
+    def grid(self, setting: Setting) -> Grid:
+        return setting.sum_grid(1, setting.horizon if self.counting is Counting.STATIONARY else 1)
+
+    def with_agent_reports(self) -> Self:
+        """There is no such thing: a sum of counts does not show whose are wrong."""
+        raise InputError(
+            f"{self.name} adds up the counts of all agents, so it cannot guard against Byzantine agents. Use "
+            "byzan-ucbvi."
+        )
+
+    def logged_counts(self, setting: Setting, counts: CountTable) -> CountTable:
+        """Without rewards by next state, which nobody needs here."""
+        counts = counts.with_bits(self.grid(setting).bits)
+        return counts._replace(paid=counts.paid[:0], squares=counts.squares[:0])
+
+    def message_sizes(self, setting: Setting) -> MessageSizes:
+        """Down go sets of actions as bits, N and a number; up a list of transitions, and one of rewards."""
+        steps, S, A = self.counting.shape(setting.horizon, setting.states, setting.actions)
+        pairs = steps * S * A
+        policy = (setting.horizon * S * A + 7) // 8
+        updates = 8
+        return MessageSizes(
+            broadcast=policy + 8 * pairs + updates,
+            exchanges=1,
+            query=updates,
+            reports=0,
+            listed=(pairs * S, pairs),
+        )
+
+
 # ------------------------------------------------------------------------------------------------------- compiled
 
 
@@ -322,7 +378,8 @@ def _add_round(
     for j in range(len(where)):
         place = where[j]
         h, s, a = pair_of(place, policy, S, A)
-        cell, z = (h * S + s) * A + a, (np.uint64(0), np.uint64(0))
+        cell = (h * S + s) * A + a
+        z = (np.uint64(0), np.uint64(0))
         cells[j] = cell
         for k in range(taken.shape[1] if len(taken) > 0 else 0):
             now = 0
@@ -333,7 +390,8 @@ def _add_round(
             if len(paid) > 0:
                 paid[place, k] = more
         if len(taken_squares) > 0:
-            known, w = (taken_squares[cell, 0], taken_squares[cell, 1]), (np.uint64(0), np.uint64(0))
+            known = (taken_squares[cell, 0], taken_squares[cell, 1])
+            w = (np.uint64(0), np.uint64(0))
             for i in range(len(of_squares)):
                 w = plus(w, (of_squares[i, h, s, a, 0], of_squares[i, h, s, a, 1]))
             taken_squares[cell, 0], taken_squares[cell, 1] = w
@@ -352,7 +410,9 @@ def _absorb_visits(
 ) -> None:
     """Add the round's ``visits (m, P)`` to each agent's own, and set its budget where the local rule is in force."""
     (m, P), A, actions = visits.shape, kept.shape[3], policy.ravel()
-    own, budgets, rules = kept.reshape((m, -1)), asks.limits.reshape((m, P)), asks.rule.reshape(P)
+    own = kept.reshape((m, -1))
+    budgets = asks.limits.reshape((m, P))
+    rules = asks.rule.reshape(P)
     for i in range(m):
         for j in range(touched.numbers[i]):
             cell = touched.cells[i, j]
@@ -379,10 +439,16 @@ def _update_budgets(
     budget, about N/M, so that it often stays the same while N grows.
     """
     (H, S), A = policy.shape, N.shape[2]
-    P, m = H * S, len(asks.limits)
-    actions, last, counts = policy.reshape(P), last_policy.reshape(P), N.reshape(P * A)
-    rules, budgets, own = asks.rule.reshape(P), asks.limits.reshape((m, P)), kept.reshape((len(kept), P * A))
-    cells, number = np.empty(P + len(changed), dtype=np.int64), 0
+    P = H * S
+    m = len(asks.limits)
+    actions = policy.reshape(P)
+    last = last_policy.reshape(P)
+    counts = N.reshape(P * A)
+    rules = asks.rule.reshape(P)
+    budgets = asks.limits.reshape((m, P))
+    own = kept.reshape((len(kept), P * A))
+    cells = np.empty(P + len(changed), dtype=np.int64)
+    number = 0
     for cell in range(P):
         if last[cell] != actions[cell]:
             last[cell] = actions[cell]

@@ -14,6 +14,7 @@ the functions below a number of 128 bits is the pair ``(high, low)`` of unsigned
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -36,8 +37,11 @@ COUNT_BITS = 60
 Wide = tuple[np.uint64, np.uint64]
 """A number of 128 bits: its high and its low word, unsigned."""
 
-_ZERO, _ONE, _WORD = np.uint64(0), np.uint64(1), np.uint64(64)
-_SIGN, _BYTE_LEFT = np.uint64(1 << 63), np.uint64(1 << 56)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_WORD = np.uint64(64)
+_SIGN = np.uint64(1 << 63)
+_BYTE_LEFT = np.uint64(1 << 56)
 _TWO_TO_64 = 2.0**64
 
 
@@ -60,6 +64,7 @@ class Grid(NamedTuple):
         return math.ldexp(1.0, -self.bits)
 
 
+@functools.lru_cache
 def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = False, kept: int = 0) -> Grid:
     """The finest grid on which the sums of M agents with N visits in all to one (h,s,a) cannot overflow.
 
@@ -67,6 +72,8 @@ def make_grid(agents: int, visits: int, horizon: int, *, random_rewards: bool = 
     ``2^(63 + B)``; and ``H 2^f`` at most ``2^53``. Where rewards are random, sums are those of ``y = r + V``, so that
     H + 1 stands for H, and sums of rewards by next state take one word. A run that goes on with a larger N has
     ``kept`` bits, those with which it began, so that what lies on its grid stays there; a second word makes room.
+
+    The same arguments give the same object, since server, agents and checks of one run all ask for its grid.
 
     >>> make_grid(agents=20, visits=20 * 30_000, horizon=10).bits
     38
@@ -137,9 +144,11 @@ def divide(a: Wide, b: np.uint64) -> tuple[np.uint64, np.uint64]:
     if a[0] == _ZERO:
         quotient = a[1] // b
         return quotient, a[1] - quotient * b
-    quotient, rest = _ZERO, a[0] % b
+    quotient = _ZERO
+    rest = a[0] % b
     bits = 8 if b < _BYTE_LEFT else 1  # of long division at a time: the rest must stay within a word
-    digit, mask = np.uint64(bits), np.uint64((1 << bits) - 1)
+    digit = np.uint64(bits)
+    mask = np.uint64((1 << bits) - 1)
     for shift in range(64 - bits, -1, -bits):
         rest = (rest << digit) | ((a[1] >> np.uint64(shift)) & mask)
         part = rest // b
@@ -173,7 +182,8 @@ def read_words(words: CountArray, grid: Grid) -> Wide:
     low = (_ZERO, np.uint64(words[0]))
     if words.shape[0] == 1:
         return low
-    base, high = np.uint64(grid.base), np.uint64(words[1])
+    base = np.uint64(grid.base)
+    high = np.uint64(words[1])
     return plus((high >> (_WORD - base), high << base), low)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Algorithm, FleetTables, Message, RewardSums, ServerT, Setting
 from fed_ucbvi.core.compiling import compiled, inner
-from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
@@ -49,8 +47,11 @@ class Experience(NamedTuple):
 
 def no_experience(setting: Setting, tables: FleetTables, *, stationary: bool = False) -> Experience:
     """Counts are laid out step by step in memory, as an exchange reads them. Half the memory is half the time."""
-    S, A, K = setting.states, setting.actions, tables.successors.shape[3]
-    kind, steps = counter_type(setting, stationary=stationary), 1 if stationary else setting.horizon
+    S = setting.states
+    A = setting.actions
+    K = tables.successors.shape[3]
+    kind = counter_type(setting, stationary=stationary)
+    steps = 1 if stationary else setting.horizon
     visits = np.zeros((steps, tables.agents, S, A), dtype=kind).swapaxes(0, 1)
     transitions = np.zeros((steps, tables.agents, S, A, K), dtype=kind).swapaxes(0, 1)
     return Experience(visits, transitions, tables.successors, tables.rewards, tables.sums)
@@ -114,69 +115,9 @@ class StepByStep(Algorithm[ServerT, Any], Generic[ServerT]):
     def exchanges(self, setting: Setting) -> int:
         return setting.horizon
 
-    def experience_of(self, agents: Any) -> Experience | None:
-        kept: Experience = agents.experience
-        return kept if len(kept.transitions) else None
-
     def query(self, server: ServerT, exchange: int) -> Message:
         """``V_{h+1}[S]`` for ``h = H-1-exchange``, multiples of ``2^-f`` where reports are sums."""
         return (server.V[len(server.policy) - exchange],)
 
     def query_values(self, query: Message) -> FloatArray | None:
         return query[0]
-
-
-@dataclass(frozen=True)
-class OwnCounts:
-    """The counts of one agent; ``steps`` is H, or 1 where all steps are counted together.
-
-    Attributes:
-        transitions: ``(steps, S, A, K)``, visits of (h,s,a) that went on to the k-th next state.
-        successors: ``(steps or 1, S, A, K)``, the next states.
-        rewards: ``(steps, S, A, K)``, the sum of what these visits paid.
-        reward_variance: ``(steps, S, A)``, of a reward given the next state; 0 where rewards are not random.
-        starts: ``(S,)``, how many episodes began where; or, if ``law_known``, the law of the initial state.
-        law_known: whether the law of the initial state is known and need not be estimated.
-    """
-
-    transitions: CountArray
-    successors: IndexArray
-    rewards: FloatArray
-    reward_variance: FloatArray
-    starts: FloatArray
-    horizon: int
-    law_known: bool
-
-    @property
-    def visits(self) -> CountArray:
-        return np.asarray(self.transitions.sum(axis=-1))
-
-    @classmethod
-    def of(
-        cls, algorithm: Algorithm[Any, Any], agents: Any, agent: int, horizon: int, starts: FloatArray, known: bool
-    ) -> OwnCounts:
-        """Those of the agent at place ``agent`` of a fleet in which each is counted by itself."""
-        experience = algorithm.experience_of(agents)
-        if experience is None:
-            raise InputError(
-                f"agents of {algorithm.name} do not keep their counts, so nothing can be planned from them. Use "
-                "fed-ucbvi or a variant."
-            )
-        transitions = np.array(experience.transitions[agent], dtype=np.int64)
-        shape = (len(transitions), *experience.rewards.shape[2:])
-        means = np.broadcast_to(experience.rewards[min(agent, len(experience.rewards) - 1)], shape)
-        rewards, spread = transitions * means[..., None], np.zeros(shape)
-        if len(experience.sums.by_slot):
-            rewards, spread = _of_sums(experience, agent, transitions, agents.grid.unit)
-        return cls(transitions, experience.successors, rewards, spread, starts, horizon, known)
-
-
-def _of_sums(
-    experience: Experience, agent: int, transitions: CountArray, unit: float
-) -> tuple[FloatArray, FloatArray]:
-    """Sums of random rewards by next state, and the variance of a reward given the next state, pooled over them."""
-    by_slot, squares = experience.sums.by_slot[agent] * unit, experience.sums.squares[agent].astype(np.float64)
-    total = (squares[..., 0] * 2.0**64 + squares[..., 1]) * unit * unit
-    between = np.divide(by_slot**2, transitions, out=np.zeros_like(by_slot), where=transitions > 0).sum(axis=-1)
-    freedom = transitions.sum(axis=-1) - (transitions > 0).sum(axis=-1)
-    return by_slot, np.maximum(total - between, 0.0) / np.maximum(freedom, 1)

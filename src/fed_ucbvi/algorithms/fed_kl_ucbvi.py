@@ -10,7 +10,9 @@ With N the visits of all agents to (h,s,a), p the empirical distribution of the 
 With radius 1 all ``V_h >= V*_h`` hold at all synchronisations together with probability ``1 - delta``;
 ``docs/kl_proofs.md`` has the proof. A smaller radius has less regret and no proof. It uses the visits to all pairs of
 the step in place of N in the logarithm, so that a pair that was given up too early is tried again. Where rewards are
-random, r is the largest mean that the Bernoulli divergence allows, with S (2H-1) in place of S (H-1).
+random, r is the largest mean that the Bernoulli divergence allows, with S (2H-1) in place of S (H-1). Where the law
+of the first state is unknown, one event more is left for it: S (H-1) + 1, or S (2H-1) + 1
+(:mod:`fed_ucbvi.algorithms.first_states`).
 
 The server keeps all counts (:class:`~fed_ucbvi.algorithms.count_table.CountTable`). Agents report what is *new* since
 their last report that the server has confirmed, once a round: sums of integers, so that it does not matter how agents
@@ -21,22 +23,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, RunExtension, Setting, TableRow
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.algorithms.counting_agents import Counted, CountingServer
+from fed_ucbvi.algorithms.counting_agents import CountingServer, SharedCounts
 from fed_ucbvi.algorithms.exact_sums import Grid
-from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct, pessimistic_values
+from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct, optimism_events, pessimistic_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import ROSE, TEAL, Marker
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.parameters import NonNegative, Positive, Probability
+from fed_ucbvi.core.parameters import Help, NonNegative, Positive, Probability
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 
-MANY_CELLS, GROWTH_OF_MANY = 100_000, 0.001
+MANY_CELLS = 100_000
+GROWTH_OF_MANY = 0.001
 """Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
 
 
@@ -57,18 +60,8 @@ class Server(CountingServer[Estimates, Rule]):
 
 
 @dataclass(frozen=True)
-class FedKLUCBVI(Counted[Server]):
+class FedKLUCBVI(SharedCounts[Server]):
     """Parameters of Fed-KL-UCBVI.
-
-    Args:
-        radius: factor on the radius of the ball. 1 is what is proved; less is faster and has no proof.
-        stationary: count visits by (s,a), over all steps together. Only where kernel and rewards do not depend on the
-            step: each visit then tells about all of them.
-        delta: the probability with which optimism may fail, over the whole run.
-        min_round_growth: a round that begins after t episodes lasts at least ``min_round_growth t`` episodes, so that
-            there are at most ``2 + log(T) / log(1 + min_round_growth)`` rounds, however many agents there are. By
-            default it is 0.001 where counts have :data:`MANY_CELLS` cells or more, because a synchronisation then
-            takes longer than many episodes, and otherwise 0. The bound on regret is proved for 0.
 
     >>> FedKLUCBVI.fast().radius
     0.5
@@ -79,14 +72,32 @@ class FedKLUCBVI(Counted[Server]):
     colour: ClassVar[str] = TEAL
     marker: ClassVar[Marker] = "diamond"
     rules: ClassVar[tuple[str, ...]] = ("global",)
-    plays_any_policy: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", True, "S A H log T", "sqrt(H^3 S A T / M)")
-    extension = RunExtension("", "", "")  # everything may change: the union bound is over states and steps only
+    extension = RunExtension(
+        episodes=None, warm_start=None
+    )  # everything may change: the union bound is over states and steps only
 
-    radius: Positive = 1.0
-    stationary: bool = False
-    delta: Probability = 0.05
-    min_round_growth: NonNegative | None = None
+    radius: Annotated[
+        Positive, Help("factor on the radius of the ball. 1 is what is proved; less is faster and has no proof.")
+    ] = 1.0
+    stationary: Annotated[
+        bool,
+        Help(
+            "count visits by (s,a), over all steps together. Only where kernel and rewards do not "
+            "depend on the step: each visit then tells about all of them."
+        ),
+    ] = False
+    delta: Annotated[Probability, Help("the probability with which optimism may fail, over the whole run.")] = 0.05
+    min_round_growth: Annotated[
+        NonNegative | None,
+        Help(
+            "a round that begins after t episodes lasts at least min_round_growth t episodes, so that "
+            "there are at most 2 + log(T) / log(1 + min_round_growth) rounds, however many agents "
+            "there are. By default it is 0.001 where counts have MANY_CELLS cells or more, because a "
+            "synchronisation then takes longer than many episodes, and otherwise 0. The bound on "
+            "regret is proved for 0."
+        ),
+    ] = None
 
     @staticmethod
     def fast(*, stationary: bool = False) -> FastFedKLUCBVI:
@@ -98,26 +109,35 @@ class FedKLUCBVI(Counted[Server]):
         """By action, for agents draw among the maximisers; over all steps if stationary."""
         return Counting.STATIONARY if self.stationary else Counting.PAIRS
 
-    def with_agent_reports(self) -> FedKLUCBVI:
-        """There is no such thing: a sum of counts does not show whose are wrong."""
-        raise InputError(
-            f"{self.name} adds up the counts of all agents, so it cannot guard against Byzantine agents. Use "
-            "byzan-ucbvi."
-        )
-
     def largest_value(self, setting: Setting, step: int) -> float:
         return float(setting.horizon - step)
 
-    def grid(self, setting: Setting) -> Grid:
-        return setting.sum_grid(1, setting.horizon if self.stationary else 1)
-
     def rule(self, setting: Setting) -> Rule:
-        S, H, random = setting.states, setting.horizon, setting.random_rewards
-        return Rule.new(S, H, self.delta, self.grid(setting).bits, random_rewards=random, radius=float(self.radius))
+        return Rule.new(
+            setting.states,
+            setting.horizon,
+            self.delta,
+            self.grid(setting).bits,
+            random_rewards=setting.random_rewards,
+            radius=float(self.radius),
+            first_states=not setting.starts_known,
+        )
+
+    def start_delta(self, setting: Setting) -> float:
+        """The share of one event of the union; see :func:`~fed_ucbvi.algorithms.kl_bound.optimism_events`."""
+        events = optimism_events(
+            setting.states,
+            setting.horizon,
+            random_rewards=setting.random_rewards,
+            first_states=not setting.starts_known,
+        )
+        return self.delta / events
 
     def new_server(self, setting: Setting) -> Server:
         """Nothing is known: all actions are equally good everywhere."""
-        H, S, A = setting.horizon, setting.states, setting.actions
+        H = setting.horizon
+        S = setting.states
+        A = setting.actions
         grid = self.grid(setting)
         table = CountTable.empty(self.counting.shape(H, S, A)[0], S, A, bits=grid.bits)
         return Server(Estimates.start(H, S, A, plain=False), self.rule(setting), table, grid)
@@ -129,40 +149,38 @@ class FedKLUCBVI(Counted[Server]):
             growth = GROWTH_OF_MANY if cells >= MANY_CELLS else 0.0
         return DoublingRule.named("global", min_round_growth=float(growth))
 
-    def logged_counts(self, setting: Setting, counts: CountTable) -> CountTable:
-        """Without rewards by next state, which nobody needs here."""
-        counts = counts.with_bits(self.grid(setting).bits)
-        return counts._replace(paid=counts.paid[:0], squares=counts.squares[:0])
-
-    def report_bytes(self, setting: Setting, episodes: int) -> int:
-        """At most: a number and a count for each transition that an agent has seen in the round, and its rewards."""
-        steps, S, A = self.counting.shape(setting.horizon, setting.states, setting.actions)
-        visits = episodes * setting.horizon
-        return 8 * (2 * min(visits, steps * S * A * S) + 2 * min(visits, steps * S * A))
-
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """Value iteration on all counts of the server."""
         estimates = Estimates.start(setting.horizon, setting.states, setting.actions, plain=True)
         return server.planner(estimates, server.rule._replace(plain=True))
 
     def certifying(self, delta: float) -> FedKLUCBVI:
-        """Half of delta is for optimism, which is proved for a radius of 1."""
+        """The same with at most ``delta`` for optimism, which is proved for a radius of 1."""
         if self.radius < 1.0:
             raise InputError(
                 f"{self.name} with radius {self.radius:g} is not proved to be optimistic, so it cannot certify how "
                 "near a policy is to the best (until_gap). Use fed-kl-ucbvi with radius=1."
             )
-        return replace(self, delta=min(self.delta, 0.5 * delta))
+        return replace(self, delta=min(self.delta, delta))
 
     def pessimistic_values(self, setting: Setting, server: Server, policy: IndexArray, delta: float) -> FloatArray:
-        return pessimistic_values(server.table, policy.copy(), setting.random_rewards, delta, setting.states)
+        return pessimistic_values(
+            server.table,
+            policy.copy(),
+            setting.random_rewards,
+            delta,
+            setting.states,
+            first_states=not setting.starts_known,
+        )
 
     def cautious_plan(self, setting: Setting, planner: Server) -> tuple[IndexArray, FloatArray]:
         """The plan of the optimistic values turned round: N KL(p, P) <= log(S A H/delta), and the worst of the ball.
 
         That bounds one direction and not all, so its values guarantee nothing. It only has to choose.
         """
-        H, S, A = setting.horizon, setting.states, setting.actions
+        H = setting.horizon
+        S = setting.states
+        A = setting.actions
         policy: IndexArray = np.zeros((H, S), dtype=np.int32)
         pessimistic_values(planner.table, policy, setting.random_rewards, self.delta, 1, True)
         return policy, pessimistic_values(planner.table, policy, setting.random_rewards, float(S * A * H), 1)
@@ -177,4 +195,6 @@ class FastFedKLUCBVI(FedKLUCBVI):
     colour: ClassVar[str] = ROSE
     marker: ClassVar[Marker] = "triangle"
 
-    radius: Positive = 0.5
+    radius: Annotated[
+        Positive, Help("factor on the radius of the ball. 1 is what is proved; less is faster and has no proof.")
+    ] = 0.5

@@ -10,11 +10,20 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Budgets, FleetTables, Message, RunExtension, Setting, TableRow, Tuning
+from fed_ucbvi.algorithms.base import (
+    Budgets,
+    FleetTables,
+    Message,
+    MessageSizes,
+    RunExtension,
+    Setting,
+    TableRow,
+    Tuning,
+)
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.counting_agents import Counted, CountingAgents
 from fed_ucbvi.algorithms.exact_sums import Grid
@@ -33,11 +42,11 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
     write_means,
     write_rows,
 )
-from fed_ucbvi.algorithms.fields import new_tables
-from fed_ucbvi.algorithms.kernels import Choice, Ties, first_estimates
+from fed_ucbvi.algorithms.fields import declared_array, declared_bytes, new_tables
+from fed_ucbvi.algorithms.kernels import Choice, InitialPolicy, Ties, first_estimates
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import BLUE, Marker
-from fed_ucbvi.core.parameters import NonNegative, Probability
+from fed_ucbvi.core.parameters import Help, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, IndexArray
 from fed_ucbvi.theory.bounds import beta_common, beta_star, threshold_nu
 
@@ -49,21 +58,6 @@ Synchronisation = Literal["mixture", "local", "global"]
 @dataclass(frozen=True)
 class FedUCBVI(StepByStep[Server]):
     """Parameters of Fed-UCBVI.
-
-    Args:
-        bonus: ``practical``: ``H/N + sqrt(Var/N)``, what the paper's experiments used; ``theory``:
-            ``eq:bonus_function`` as printed; ``corrected``: the same with ``11 beta^c`` multiplied by H, which the
-            proof of optimism needs. Where ``N <= 1`` all give the largest possible Q.
-        bonus_scale: factor on the bonus where ``N >= 2``.
-        aggregation: weights of the agents, ``weighted`` by ``n^i/N`` (``eq:aggergating_weights``) or
-            ``uniform``, ``1/M``; they average Q, ``P V`` and ``P V^2`` alike.
-        synchronisation: ``mixture`` of the local and the global doubling rule, split at nu, or one of them alone.
-        nu: the threshold; by default ``def:sdeltat``.
-        strict: compare with ``>`` as the main text does, not with ``>=`` as the appendix does.
-        delta: failure probability, used by nu and by the theory's bonuses.
-        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
-        ties: among actions of equal Q take the ``first``, as published, or a ``random`` one, drawn from the run's
-            seed.
 
     >>> FedUCBVI(bonus="theory").strict
     False
@@ -81,15 +75,33 @@ class FedUCBVI(StepByStep[Server]):
 
     tuning: ClassVar[Tuning] = Tuning("bonus_scale = k", lambda k: {"bonus_scale": k})
 
-    bonus: Bonus = "practical"
-    bonus_scale: NonNegative = 1.0
-    aggregation: Aggregation = "weighted"
-    synchronisation: Synchronisation = "mixture"
-    nu: NonNegative | None = None
-    strict: bool = False
-    delta: Probability = 0.05
-    initial_policy: Choice = "random"
-    ties: Choice = "first"
+    bonus: Annotated[
+        Bonus,
+        Help(
+            "practical: H/N + sqrt(Var/N), what the paper's experiments used; theory: "
+            "eq:bonus_function as printed; corrected: the same with 11 beta^c multiplied by H, which "
+            "the proof of optimism needs. Where N <= 1 all give the largest possible Q."
+        ),
+    ] = "practical"
+    bonus_scale: Annotated[NonNegative, Help("factor on the bonus where N >= 2.")] = 1.0
+    aggregation: Annotated[
+        Aggregation,
+        Help(
+            "weights of the agents, weighted by n^i/N (eq:aggergating_weights) or uniform, 1/M; they "
+            "average Q, P V and P V^2 alike."
+        ),
+    ] = "weighted"
+    synchronisation: Annotated[
+        Synchronisation, Help("mixture of the local and the global doubling rule, split at nu, or one of them alone.")
+    ] = "mixture"
+    nu: Annotated[NonNegative | None, Help("the threshold; by default def:sdeltat.")] = None
+    strict: Annotated[bool, Help("compare with > as the main text does, not with >= as the appendix does.")] = False
+    delta: Annotated[Probability, Help("failure probability, used by nu and by the theory's bonuses.")] = 0.05
+    initial_policy: InitialPolicy = "random"
+    ties: Annotated[
+        Choice,
+        Help("among actions of equal Q take the first, as published, or a random one, drawn from the run's seed."),
+    ] = "first"
 
     def threshold(self, setting: Setting) -> float:
         """Nu in force."""
@@ -107,7 +119,8 @@ class FedUCBVI(StepByStep[Server]):
         With nu computed that is the rule rather than the exception, at the paper's own settings too; whoever wants to
         know asks :func:`~fed_ucbvi.analysis.forecast.plan`.
         """
-        nu, most = self.threshold(setting), setting.agents * setting.episodes
+        nu = self.threshold(setting)
+        most = setting.agents * setting.episodes
         reachable = most > nu if self.strict else most >= nu
         if self.nu is None or self.synchronisation != "mixture" or reachable:
             return []
@@ -120,11 +133,12 @@ class FedUCBVI(StepByStep[Server]):
 
     @property
     def extension(self) -> RunExtension:
-        """With weights by visits all; uniform weights are for a fixed set of agents."""
+        """More episodes, and with weights by visits also a warm start."""
         if self.pools:
-            return RunExtension("", "", "")
-        fixed = "it weights agents alike, those that have seen nothing too, or takes the report of each by itself"
-        return RunExtension("", fixed, fixed)
+            return RunExtension(episodes=None, warm_start=None)
+        return RunExtension(
+            episodes=None, warm_start="it weights agents alike, or takes the report of each by itself"
+        )
 
     def grid(self, setting: Setting) -> Grid | None:
         return setting.sum_grid(setting.horizon)
@@ -138,11 +152,17 @@ class FedUCBVI(StepByStep[Server]):
 
     def update_rule(self, setting: Setting) -> UpdateRule:
         """The server's rule with the bonus of the chosen kind, scaled."""
-        S, A, H = setting.states, setting.actions, setting.horizon
-        c, star = self.bonus_scale, beta_star(S, A, H, self.delta)
-        per_visit, per_log, per_variance = c * H, 0.0, c * c
+        S = setting.states
+        A = setting.actions
+        H = setting.horizon
+        c = self.bonus_scale
+        star = beta_star(S, A, H, self.delta)
+        per_visit = c * H
+        per_log = 0.0
+        per_variance = c * c
         if self.bonus != "practical":
-            per_visit, per_variance = c * 28.0 * star * H, c * c * 8.0 * star
+            per_visit = c * 28.0 * star * H
+            per_variance = c * c * 8.0 * star
             per_log = c * (11.0 * H if self.bonus == "corrected" else 11.0)
         return UpdateRule(
             weighted=self.aggregation == "weighted",
@@ -157,7 +177,8 @@ class FedUCBVI(StepByStep[Server]):
 
     def new_server(self, setting: Setting) -> Server:
         """``N = 0``, ``Q = V = H`` and the initial policy."""
-        known, rule = first_estimates(Estimates, setting, self.initial_policy), self.update_rule(setting)
+        known = first_estimates(Estimates, setting, self.initial_policy)
+        rule = self.update_rule(setting)
         table = CountTable.empty(*known.Q.shape, bits=rule.grid.bits, by_slot=setting.random_rewards)
         return Server(known, rule, table)
 
@@ -168,7 +189,8 @@ class FedUCBVI(StepByStep[Server]):
         grid = setting.sum_grid(setting.horizon)
         agents = CountingAgents(self, setting, tables, grid)
         if self.aggregation == "uniform":
-            words, shape = ((), (grid.words,), (2,), (grid.words,)), (tables.agents, setting.states, setting.actions)
+            words = ((), (grid.words,), (2,), (grid.words,))
+            shape = (tables.agents, setting.states, setting.actions)
             agents.out = Means._make(np.zeros((*shape, *more), dtype=np.int64) for more in words)
         return agents
 
@@ -184,16 +206,29 @@ class FedUCBVI(StepByStep[Server]):
         agents.absorb(policy, transitions, visits)
 
     def report(self, agents: CountingAgents, query: Message, exchange: int) -> Message:
-        h, V_next = len(agents.asks.rule) - 1 - exchange, query[0]
+        h = len(agents.asks.rule) - 1 - exchange
+        V_next = query[0]
         if agents.out is None:
             return sums_of(agents.table, h, V_next, agents.grid)
         means: Means = agents.out
         write_means(h, agents.experience, V_next, agents.grid, means)
         return means
 
+    def message_sizes(self, setting: Setting) -> MessageSizes:
+        """Those of the paper: a policy and N down; in each exchange ``V_{h+1}`` down and :class:`Rows` up."""
+        policy = declared_array(Estimates, "policy", setting).bytes
+        counts = declared_array(Estimates, "N", setting).bytes
+        return MessageSizes(
+            broadcast=policy + counts,
+            exchanges=setting.horizon,
+            query=8 * setting.states,
+            reports=setting.horizon * declared_bytes(Rows, setting),
+        )
+
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:
         """Server side of step ``h = H-1-exchange``; of the rows, nothing but their sum matters."""
-        h, rows = len(server.policy) - 1 - exchange, Sums(*report)
+        h = len(server.policy) - 1 - exchange
+        rows = Sums(*report)
         if not server.table.is_empty:
             own = sums_of(server.table, h, server.V[h + 1], server.grid)
             rows = Sums._make(np.concatenate(arrays) for arrays in zip(rows, own, strict=True))
@@ -287,11 +322,6 @@ class FedUCBVIByRows(FedUCBVI):
     def report(self, agents: CountingAgents, query: Message, exchange: int) -> Rows:
         rows: Rows = agents.out
         write_rows(len(agents.asks.rule) - 1 - exchange, agents.experience, agents.grid.unit, query[0], rows)
-        return rows
-
-    def empty_report(self, agents: CountingAgents, query: Message, exchange: int) -> Rows:
-        """Before the first round; :meth:`report` would be compiled for it, half a second."""
-        rows: Rows = agents.out
         return rows
 
     def aggregate(self, server: Server, report: Message, exchange: int) -> None:

@@ -186,12 +186,14 @@ def moment(n: np.uint64, v: np.uint64) -> tuple[Wide, Wide]:
 @inner
 def moments(counts: Counters, successors: IndexArray, V_next: FloatArray, bits: int) -> tuple[Wide, Wide]:
     """``sum_k n_k v_k`` and ``sum_k n_k v_k^2`` of one pair."""
-    x, y = (_ZERO, _ZERO), (_ZERO, _ZERO)
+    x = (_ZERO, _ZERO)
+    y = (_ZERO, _ZERO)
     for k in range(len(counts)):
         if counts[k] == 0:
             continue
         x_k, y_k = moment(np.uint64(counts[k]), on_grid(V_next[successors[k]], bits))
-        x, y = plus(x, x_k), plus(y, y_k)
+        x = plus(x, x_k)
+        y = plus(y, y_k)
     return x, y
 
 
@@ -207,7 +209,8 @@ def moments_with_rewards(
     x, y = moments(counts, successors, V_next, bits)
     y = plus(y, (squares[0], squares[1]))
     for k in range(len(counts)):
-        R_k, v = np.uint64(by_slot[k]), on_grid(V_next[successors[k]], bits)
+        R_k = np.uint64(by_slot[k])
+        v = on_grid(V_next[successors[k]], bits)
         cross = product(R_k, v)
         x = plus(x, (_ZERO, R_k))
         y = plus(plus(y, cross), cross)
@@ -243,10 +246,14 @@ def add_up(h: int, report: Sums, rule: UpdateRule, estimates: Estimates) -> None
     N, Q, V, policy, updates = estimates
     (m, S, A), H, grid = n.shape, Q.shape[0], rule.grid
     begin_step(h, estimates)
-    x, y, z = np.zeros_like(X[0, 0, 0]), np.zeros_like(Y[0, 0, 0]), np.zeros_like(Z[0, 0, 0])
+    x = np.zeros_like(X[0, 0, 0])
+    y = np.zeros_like(Y[0, 0, 0])
+    z = np.zeros_like(Z[0, 0, 0])
     for s in range(S):
         for a in range(A):
-            x[:], y[:], z[:] = 0, 0, 0
+            x[:] = 0
+            y[:] = 0
+            z[:] = 0
             for i in range(m):
                 N[h, s, a] += n[i, s, a]
                 x += X[i, s, a]
@@ -281,13 +288,17 @@ def _entry(
     or an array, which would cost more than the sums.
     """
     if len(paid) > 0:
-        there, by_slot, of_squares = transitions[h, s, a], paid[h, s, a], squares[h, s, a]
+        there = transitions[h, s, a]
+        by_slot = paid[h, s, a]
+        of_squares = squares[h, s, a]
         x, y = moments_with_rewards(there, by_slot, of_squares, successors[h, s, a], V_next, bits)
         return x, y, NOTHING
-    x, y = NOTHING, NOTHING
+    x = NOTHING
+    y = NOTHING
     for k in range(seen[h, s, a]):
         visit = moment(np.uint64(transitions[h, s, a, k]), on_grid(V_next[successors[h, s, a, k]], bits))
-        x, y = plus(x, visit[0]), plus(y, visit[1])
+        x = plus(x, visit[0])
+        y = plus(y, visit[1])
     return x, y, (rewards[h, s, a, 0], rewards[h, s, a, 1])
 
 
@@ -296,7 +307,8 @@ def sums_of(table: CountTable, h: int, V_next: FloatArray, grid: Grid) -> Sums:
     """What agents report for step h that have together counted what is in a table, added up."""
     visits, transitions, successors, seen, rewards, _, _, _, paid, squares, _ = table
     _, S, A = visits.shape
-    X, Z = np.zeros((1, S, A, grid.words), dtype=np.int64), np.zeros((1, S, A, grid.words), dtype=np.int64)
+    X = np.zeros((1, S, A, grid.words), dtype=np.int64)
+    Z = np.zeros((1, S, A, grid.words), dtype=np.int64)
     Y = np.zeros((1, S, A, 2), dtype=np.int64)
     for s in range(S):
         for a in range(A):
@@ -316,12 +328,15 @@ def induct(table: tuple[Any, ...], rule: UpdateRule, estimates: tuple[Any, ...])
     N, Q, V, policy, updates = estimates
     visits, transitions, successors, seen, rewards, states, numbers, fresh, paid, squares, _ = table
     H, S, A = Q.shape
-    bits, random = rule.grid.bits, len(paid) > 0
+    bits = rule.grid.bits
+    random = len(paid) > 0
     updates[0] += 1
-    changed, changed_next = np.zeros(S, dtype=np.bool_), np.zeros(S, dtype=np.bool_)
+    changed = np.zeros(S, dtype=np.bool_)
+    changed_next = np.zeros(S, dtype=np.bool_)
     any_next = False
     for h in range(H - 1, -1, -1):
-        any_here, V_next = False, V[h + 1]
+        any_here = False
+        V_next = V[h + 1]
         for j in range(numbers[h]):
             s = 0 + states[h, j]  # of 64 bits, as elsewhere, so that nothing is compiled twice
             redone = False
@@ -373,16 +388,20 @@ def write_means(h: int, experience: Experience, V_next: FloatArray, grid: Grid, 
     for i in range(m):
         for s in range(S):
             for a in range(A):
-                count, counts, support = visits[i, h, s, a], transitions[i, h, s, a], successors[hk, s, a]
+                count = visits[i, h, s, a]
+                counts = transitions[i, h, s, a]
+                support = successors[hk, s, a]
                 n[i, s, a], (x, y), z = count, prior, (_ZERO, _ZERO)
                 if count > 0:
                     if len(sums.by_slot) > 0:
-                        by_slot, squares = sums.by_slot[i, h, s, a], sums.squares[i, h, s, a]
+                        by_slot = sums.by_slot[i, h, s, a]
+                        squares = sums.squares[i, h, s, a]
                         x, y = moments_with_rewards(counts, by_slot, squares, support, V_next, grid.bits)
                     else:
                         x, y = moments(counts, support, V_next, grid.bits)
                         z = (_ZERO, on_grid(reward_at(i, h, s, a, rewards), grid.bits))
-                    x, y = divide_up(x, np.uint64(count)), divide_up(y, np.uint64(count))
+                    x = divide_up(x, np.uint64(count))
+                    y = divide_up(y, np.uint64(count))
                 write_words(x, grid, X[i, s, a])
                 write_words(y, grid, Y[i, s, a])
                 write_words(z, grid, Z[i, s, a])
@@ -398,14 +417,19 @@ def write_rows(h: int, experience: Experience, unit: float, V_next: FloatArray, 
     n, PV, PV2, Q = out
     visits, transitions, successors, rewards, sums = experience
     (m, S, A), K, random = n.shape, transitions.shape[4], len(sums.by_slot) > 0
-    hk, mean, second = shared(h, successors.shape[0]), 0.0, 0.0
+    hk = shared(h, successors.shape[0])
+    mean = 0.0
+    second = 0.0
     for s in range(S):
         mean += V_next[s]
         second += V_next[s] * V_next[s]
     for i in range(m):
         for s in range(S):
             for a in range(A):
-                count, r, x, y = visits[i, h, s, a], 0.0, 0.0, 0.0
+                count = visits[i, h, s, a]
+                r = 0.0
+                x = 0.0
+                y = 0.0
                 n[i, s, a] = count
                 if count == 0:
                     PV[i, s, a], PV2[i, s, a], Q[i, s, a] = mean / S, second / S, mean / S
@@ -440,7 +464,9 @@ def add_up_rows(h: int, report: Rows, rule: UpdateRule, estimates: Estimates) ->
     begin_step(h, estimates)
     for s in range(S):
         for a in range(A):
-            mean, first, second = 0.0, 0.0, 0.0
+            mean = 0.0
+            first = 0.0
+            second = 0.0
             for i in range(m):
                 weight = float(n[i, s, a]) if rule.weighted else 1.0
                 N[h, s, a] += n[i, s, a]

@@ -4,7 +4,7 @@ Federated optimistic Q-learning. Steps h run from 0 to H-1 here and from 1 to H 
 some agent has visited some ``(h, s, pi_h(s))`` ``max(1, floor(N/(M H (H+1))))`` times. Each agent then sends, at
 ``(s, pi_h(s))`` alone, its reward, its visits n and the mean v of ``V_{h+1}(s')`` over them (Bernstein: the mean mu
 of the squares too). With ``n0 = N``, ``n1 = N + sum_m n^m`` and ``theta``, ``alpha^c`` of
-:mod:`~fed_ucbvi.algorithms.q_learning`, the server sets, without the bonus,
+:mod:`~fed_ucbvi.algorithms.step_sizes`, the server sets, without the bonus,
 
 - ``n0 < i_0 = 2 M H (H+1)``: ``Q <- alpha^c(n0+1,n1) Q + sum_i theta_n1^{n0+i} (r + v^{m_i})``, the agents that
   visited in order (each has visited at most once);
@@ -22,16 +22,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi.algorithms import fields
-from fed_ucbvi.algorithms.base import FleetTables, Message, Setting, TableRow, TableServer, Tuning
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
-from fed_ucbvi.algorithms.one_report import RoundCounts, fill_means
-from fed_ucbvi.algorithms.q_learning import QLearning, advance_sum, second_case, step_size
+from fed_ucbvi.algorithms.base import (
+    Array,
+    FleetTables,
+    Message,
+    RunExtension,
+    Setting,
+    TableRow,
+    TableServer,
+    Tuning,
+)
+from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates, variance_of
+from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, fill_means
+from fed_ucbvi.algorithms.step_sizes import advance_sum, step_size
 from fed_ucbvi.core.colours import ORANGE, VERMILLION, Marker
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.parameters import Count, NonNegative, Probability
+from fed_ucbvi.core.parameters import Count, Help, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray
 
 
@@ -90,42 +102,67 @@ Server = TableServer[Estimates, UpdateRule]
 
 
 @dataclass(frozen=True)
-class FedQHoeffding(QLearning[Estimates, UpdateRule, Any]):
-    """Parameters of FedQ-Hoeffding.
-
-    Args:
-        bonus: ``practical``: ``c (H-1-h) sqrt(sum_t (theta_N^t)^2)`` with h from 0, so H-1-h is the range of
-            ``V_{h+1}``; Q and V start at H-h. The experiments of the Fed-UCBVI paper used it.
-            ``published``: ``sum_t theta_N^t c sqrt(H^3 iota / t)``; Q and V start at H.
-        c: the factor in it. The experiments used 2; the FedQ paper leaves it open, and 1 is enough for the
-            inequality of Azuma and Hoeffding behind it, so 2 has room for averaging over a round.
-        delta: failure probability, in ``iota`` (``published`` only).
-    """
+class FedQHoeffding(OneReport[Estimates, UpdateRule, Any]):
+    """Parameters of FedQ-Hoeffding."""
 
     name: ClassVar[str] = "fedq-hoeffding"
     label: ClassVar[str] = "FedQ-Hoeffding"
     colour: ClassVar[str] = ORANGE
     marker: ClassVar[Marker] = "diamond"
+    rules: ClassVar[tuple[str, ...]] = ("first-visit", "growth")
+    """The two regimes of the one rule: a budget of 1 (``N < i_0``), and a share of N."""
+    estimates_type: ClassVar[type[Any]] = Estimates
     report_type: ClassVar[type[Any]] = HoeffdingReport
     broadcasts: ClassVar[tuple[str, ...]] = ("policy", "N", "V")
     values: ClassVar[tuple[str, ...]] = ("V",)
     bernstein: ClassVar[bool] = False
     table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^5 S A T / M)")
     tuning: ClassVar[Tuning] = Tuning("c = 2k", lambda k: {"c": 2 * k})
+    extension = RunExtension(
+        episodes=None,  # iota grows with T
+        warm_start="it learns from rounds as they come and keeps no counts of transitions",
+    )
 
-    bonus: Literal["practical", "published"] = "practical"
-    c: NonNegative = 2.0
-    delta: Probability = 0.05
-    initial_policy: Choice = "random"
-    ties: Choice = "first"
+    bonus: Annotated[
+        Literal["practical", "published"],
+        Help(
+            "practical: c (H-1-h) sqrt(sum_t (theta_N^t)^2) with h from 0, so H-1-h is the range of "
+            "V_{h+1}; Q and V start at H-h. The experiments of the Fed-UCBVI paper used it. "
+            "published: sum_t theta_N^t c sqrt(H^3 iota / t); Q and V start at H."
+        ),
+    ] = "practical"
+    c: Annotated[
+        NonNegative,
+        Help(
+            "the factor in it. The experiments used 2; the FedQ paper leaves it open, and 1 is enough "
+            "for the inequality of Azuma and Hoeffding behind it, so 2 has room for averaging over a "
+            "round."
+        ),
+    ] = 2.0
+    delta: Annotated[Probability, Help("failure probability, in iota (published only).")] = 0.05
+    initial_policy: InitialPolicy = "random"
+    ties: TieBreaking = "first"
 
     def facts(self, setting: Setting) -> dict[str, float]:
         """``i_0``, where the update changes, and the logarithm in the published bonus."""
         facts = {"i_0": float(second_case(setting))}
         return facts | ({"iota": logarithm(setting, self.delta)} if self.bonus == "published" else {})
 
+    def cautions(self, setting: Setting) -> list[str]:
+        """A warning where every episode ends a round, because no ``N <= M T`` reaches ``i_0``."""
+        if setting.episodes >= 2 * setting.horizon * (setting.horizon + 1):
+            return []
+        return [
+            f"every episode will end with a synchronisation: one visit is enough to request it while "
+            f"N < 2 M H (H+1) = {second_case(setting):,}, and N is at most M T = "
+            f"{setting.agents * setting.episodes:,}."
+        ]
+
     def update_rule(self, setting: Setting) -> UpdateRule:
-        S, A, H, M = setting.states, setting.actions, setting.horizon, setting.agents
+        S = setting.states
+        A = setting.actions
+        H = setting.horizon
+        M = setting.agents
         per_count = math.sqrt(float(H) ** 7 * S * A) + math.sqrt(float(M) * S * A * float(H) ** 6)
         constants = logarithm(setting, self.delta), per_count, second_case(setting), Ties.of(setting, self.ties)
         return UpdateRule(self.bonus == "published", self.bernstein, float(self.c), 0.0, 0, *constants)
@@ -135,6 +172,9 @@ class FedQHoeffding(QLearning[Estimates, UpdateRule, Any]):
         known = first_estimates(Estimates, setting, self.initial_policy, remaining=self.bonus == "practical")
         known.plain[:] = known.Q
         return known
+
+    def fill_budgets(self, sent: dict[str, Array], M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+        _fill_budgets(sent["N"], M, limits, rule)
 
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: Message) -> None:
         fill_means(counts, tables, (*values, *values**2) if self.bernstein else (*values,), out)
@@ -146,19 +186,7 @@ class FedQHoeffding(QLearning[Estimates, UpdateRule, Any]):
 
 @dataclass(frozen=True)
 class FedQBernstein(FedQHoeffding):
-    """Parameters of FedQ-Bernstein.
-
-    Args:
-        bonus: ``practical``, what the experiments of the Fed-UCBVI paper used (with the variance under the root
-            everywhere): ``c_bernstein sqrt(Var sum_t (theta_N^t)^2)`` once the variance rests on
-            ``bernstein_after`` samples, which are collected in rounds that begin with ``N >= bernstein_after``;
-            before, the practical bonus of :class:`FedQHoeffding`. ``published``: ``beta_N / 2`` with ``beta_t =
-            c_bernstein min(sqrt(H iota (Var+H) / t) + iota (sqrt(H^7 S A) + sqrt(M S A H^6)) / t,
-            sqrt(H^3 iota / t))``.
-        c: factor of the practical bonus before there is a variance.
-        c_bernstein: factor on the variance; the paper's c' (left open there) for ``published``.
-        bernstein_after: see ``bonus``; ``practical`` only.
-    """
+    """Parameters of FedQ-Bernstein."""
 
     name: ClassVar[str] = "fedq-bernstein"
     label: ClassVar[str] = "FedQ-Bernstein"
@@ -172,8 +200,21 @@ class FedQBernstein(FedQHoeffding):
         lambda k: {"c": 2 * k, "c_bernstein": 2 * k, "bernstein_after": 10},
     )
 
-    c_bernstein: NonNegative = 2.0
-    bernstein_after: Count = 1000
+    bonus: Annotated[
+        Literal["practical", "published"],
+        Help(
+            "practical, what the experiments of the Fed-UCBVI paper used (with the variance under the root "
+            "everywhere): c_bernstein sqrt(Var sum_t (theta_N^t)^2) once the variance rests on bernstein_after "
+            "samples, which are collected in rounds that begin with N >= bernstein_after; before, the practical "
+            "bonus of FedQHoeffding. published: beta_N / 2 with beta_t = c_bernstein min(sqrt(H iota (Var+H) / t) + "
+            "iota (sqrt(H^7 S A) + sqrt(M S A H^6)) / t, sqrt(H^3 iota / t))."
+        ),
+    ] = "practical"
+    c: Annotated[NonNegative, Help("factor of the practical bonus before there is a variance.")] = 2.0
+    c_bernstein: Annotated[
+        NonNegative, Help("factor on the variance; the paper's c' (left open there) for published.")
+    ] = 2.0
+    bernstein_after: Annotated[Count, Help("see bonus; practical only.")] = 1000
 
     def update_rule(self, setting: Setting) -> UpdateRule:
         after = 0 if self.bonus == "published" else int(self.bernstein_after)
@@ -185,10 +226,26 @@ def logarithm(setting: Setting, delta: float) -> float:
 
     ``iota = max(ln(2 S A (T_0 + H M) (1+C) / p), ln(2 K_0 S A H (T_0/H + M) (1+C) / p))``, ``C = 1/(H (H+1))``.
     """
-    H, M, T = setting.horizon, setting.agents, setting.episodes
-    pairs, steps = setting.states * setting.actions, float(H * M * T)
+    H = setting.horizon
+    M = setting.agents
+    T = setting.episodes
+    pairs = setting.states * setting.actions
+    steps = float(H * M * T)
     common = 2.0 * pairs * (1.0 + 1.0 / (H * (H + 1))) / delta
     return max(math.log(common * (steps + H * M)), math.log(common * T * H * (steps / H + M)))
+
+
+def second_case(setting: Setting) -> int:
+    """``i_0 = 2 M H (H+1)``: from this number of visits on, budgets exceed one and the update uses plain means."""
+    return 2 * setting.agents * setting.horizon * (setting.horizon + 1)
+
+
+@compiled
+def _fill_budgets(N: CountArray, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
+    """``max(1, floor(N/(M H (H+1))))`` for every agent; the rule is 0 while that is one because of ``N < i_0``."""
+    share = M * len(N) * (len(N) + 1)
+    limits[:] = np.maximum(1, N // share)
+    rule[:] = N // share >= 2
 
 
 @compiled
@@ -220,8 +277,12 @@ def _aggregate(
     for h in range(H):
         for s in range(S):
             a = policy[h, s]
-            before, value = N[h, s, a], plain[h, s, a]
-            total, reward, mean, square = 0, 0.0, 0.0, 0.0
+            before = N[h, s, a]
+            value = plain[h, s, a]
+            total = 0
+            reward = 0.0
+            mean = 0.0
+            square = 0.0
             for i in range(m):
                 count = n[i, h, s]
                 if count == 0:
@@ -239,7 +300,8 @@ def _aggregate(
             if before >= rule.i_0:
                 keep, step = step_size(before, after, H)
                 value = keep * value + step * ((reward + mean) / total)
-            N[h, s, a], plain[h, s, a] = after, value
+            N[h, s, a] = after
+            plain[h, s, a] = value
             if rule.bernstein and before >= rule.bernstein_after:
                 samples[h, s, a] += total
                 W1[h, s, a] += square

@@ -13,9 +13,10 @@ field without one only shape, type and finiteness are checked.
 from __future__ import annotations
 
 import functools
+import math
 import typing
 from enum import Enum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,9 +34,6 @@ class Meaning(Enum):
 
     VISITS_SO_FAR = "visits to (s,a) at the exchange's step since the beginning"
     VISITS_OF_ROUND = "visits to (h,s) in the round"
-    REWARDS_OF_ROUND = "the sum of rewards over the visits to (h,s) in the round"
-    SQUARED_REWARDS_OF_ROUND = "the sum of squared rewards over the visits to (h,s) in the round"
-    TRANSITIONS_OF_ROUND = "transitions from (h,s) to s' in the round"
     NEW_TRANSITIONS = "transitions from (h,s,a) to s' since the last report"
     SUM = "a sum of values over the visits, on the grid"
     SUM_OF_SQUARES = "a sum of squared values over the visits, on the grid"
@@ -95,6 +93,52 @@ def meanings_of(report: type) -> dict[str, Meaning]:
     return {name: note for name, hint in _hints(report).items() for note in _notes(hint, Meaning)}
 
 
+class Declared(NamedTuple):
+    """The shape and type of an array, as a field's annotation declares them."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def bytes(self) -> int:
+        """Size of the array in a message, where a truth value is a bit."""
+        entries = math.prod(self.shape)
+        if self.dtype == np.bool_:
+            return (entries + 7) // 8
+        return entries * self.dtype.itemsize
+
+
+def declared_array(kind: Any, name: str, setting: Setting, agents: int = 0) -> Declared:
+    """The array that a field of a NamedTuple declares, with the sizes of a setting.
+
+    >>> from fed_ucbvi.algorithms.base import Setting
+    >>> class Estimates(typing.NamedTuple):
+    ...     V: Values
+    >>> setting = Setting(states=5, actions=2, horizon=3, agents=4, episodes=10, eps_p=0.0, seed=0)
+    >>> declared_array(Estimates, "V", setting)
+    Declared(shape=(4, 5), dtype=dtype('float64'))
+    """
+    hint = _hints(kind)[name]
+    (axes,) = _notes(hint, Shape)
+    sizes = {
+        "H": setting.horizon,
+        "H+1": setting.horizon + 1,
+        "S": setting.states,
+        "A": setting.actions,
+        "M": setting.agents,
+        "m": agents,
+    }
+    shape = tuple(sizes[axis] if axis in sizes else int(axis) for axis in axes.split())
+    last = typing.get_args(typing.get_args(hint)[0])[-1]  # np.dtype[...], or since NumPy 2.5 what is in it
+    dtype = next(iter(typing.get_args(last)), last)
+    return Declared(shape, np.dtype(dtype))
+
+
+def declared_bytes(report: Any, setting: Setting) -> int:
+    """Size of one agent's row of a report, from the declared shapes of all its fields."""
+    return sum(declared_array(report, name, setting, agents=1).bytes for name in _hints(report))
+
+
 def new_tables(kind: type[TupleT], setting: Setting, agents: int = 0, **given: Any) -> TupleT:
     """A NamedTuple of the arrays that are given, and of zeros, in the declared shapes, for all others.
 
@@ -107,16 +151,11 @@ def new_tables(kind: type[TupleT], setting: Setting, agents: int = 0, **given: A
     >>> tables.N.shape, tables.N.dtype, tables.V.shape
     ((3, 5, 2), dtype('int64'), (4, 5))
     """
-    H, S, A = setting.horizon, setting.states, setting.actions
-    sizes = {"H": H, "H+1": H + 1, "S": S, "A": A, "M": setting.agents, "m": agents}
     made = dict(given)
-    declared: Any = kind
-    for name, hint in _hints(declared).items():
-        if name in made:
-            continue
-        (shape,) = _notes(hint, Shape)
-        last = typing.get_args(typing.get_args(hint)[0])[-1]  # np.dtype[...], or since NumPy 2.5 what is in it
-        dtype = next(iter(typing.get_args(last)), last)
-        made[name] = np.zeros([sizes[axis] if axis in sizes else int(axis) for axis in shape.split()], dtype=dtype)
+    declaring: Any = kind
+    for name in _hints(declaring):
+        if name not in made:
+            declared = declared_array(declaring, name, setting, agents)
+            made[name] = np.zeros(declared.shape, dtype=declared.dtype)
     tables: TupleT = kind(**made)
     return tables

@@ -19,7 +19,11 @@ from fed_ucbvi.algorithms.count_table import CountTable, visited_cells
 from fed_ucbvi.algorithms.exact_sums import Grid, numbers_of, words_of
 from fed_ucbvi.algorithms.fields import Meaning
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.memory import SMALLER, check_memory
 from fed_ucbvi.core.types import CountArray, IndexArray, MaskArray, WordArray
+
+BYTES_PER_ENTRY = 3
+"""Memory of an (h,s,a,s') while a support is read: its bit as two truth values, and as it came."""
 
 
 class Support:
@@ -110,6 +114,7 @@ class Support:
         """From what is :attr:`packed`, of tables of this shape; raises where it is not that."""
         steps, S, A = shape
         cells = S * A * S
+        check_memory(f"A support of {steps * cells:,} transitions", BYTES_PER_ENTRY * steps * cells, SMALLER)
         reader = zlib.decompressobj()
         try:
             raw = reader.decompress(data, -(-steps * cells // 8) + 1)
@@ -155,7 +160,8 @@ class IncrementsByState(NamedTuple):
 
 def increments_of(new: CountTable, support: Support, grid: Grid) -> Increments | IncrementsByState:
     """New counts as a message; raise if a transition was counted that the support does not have."""
-    visited, by_slot = visited_cells(new), (-1, new.width)
+    visited = visited_cells(new)
+    by_slot = (-1, new.width)
     row, k = np.nonzero(new.transitions.reshape(by_slot)[visited])
     cells = visited[row].astype(np.int64)
     went = cells * support.shape[1] + new.successors.reshape(by_slot)[cells, k]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi.algorithms.fields import TupleT, new_tables
 from fed_ucbvi.core.compiling import compiled, embedded
+from fed_ucbvi.core.parameters import Help
 from fed_ucbvi.core.sampling.philox import SERVER, philox, unit_interval
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 Choice = Literal["first", "random"]
 """Of an initial policy, and among actions of equal value."""
+InitialPolicy = Annotated[Choice, Help("random, drawn from the run's seed, or first, action 0 everywhere.")]
+TieBreaking = Annotated[
+    Choice, Help("among actions of equal Q use the first or a random one, drawn from the run's seed.")
+]
+"""Parameters of several algorithms, with their help texts."""
 
 ROUNDING = 1e-14
 """A variance below this share of the second moment is rounding error and counts as zero."""
@@ -36,10 +42,12 @@ class Ties(NamedTuple):
 def choose_action(Q: FloatArray, random_ties: bool, seed: np.uint64, update: int, cell: int) -> int:
     """A maximiser of ``Q[A]``: the first, or one drawn from (seed, number of the update, step and state)."""
     A = Q.shape[0]
-    best, equal = 0, 1
+    best = 0
+    equal = 1
     for a in range(1, A):
         if Q[a] > Q[best]:
-            best, equal = a, 1
+            best = a
+            equal = 1
         elif Q[a] == Q[best]:
             equal += 1
     if not random_ties or equal == 1:

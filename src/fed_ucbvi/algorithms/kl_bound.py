@@ -68,12 +68,16 @@ def parts_of_largest_mean(
 
     ``log_d`` are the logarithms of d, of no meaning where d is 0.
     """
-    mean, least, most, nearest = 0.0, float(d[0]), float(d[0]), 0
+    mean = 0.0
+    least = float(d[0])
+    most = float(d[0])
+    nearest = 0
     for i in range(size):
         mean += p[i] * d[i]
         most = max(most, d[i])
         if d[i] < least:
-            least, nearest = float(d[i]), i
+            least = float(d[i])
+            nearest = i
     if most == 0.0 or c > LARGEST_RADIUS:
         return top, 0.0, 0.0
     if least == most:  # a point mass, as far as values go
@@ -81,7 +85,8 @@ def parts_of_largest_mean(
     if c <= 0.0:
         return top - ROUND_UP * mean, 0.0, 0.0
     if least > 0.0:
-        logs, weights = 0.0, 0.0
+        logs = 0.0
+        weights = 0.0
         for i in range(size):
             logs += p[i] * log_d[i]
         if logs - log_d[nearest] < c - CLEAR:  # f(top) is less, for no weight is larger
@@ -107,16 +112,21 @@ def _stationary_point(p: FloatArray, d: FloatArray, size: int, mean: float, most
     for i in range(size):
         variance += p[i] * (d[i] - mean) * (d[i] - mean)
     guess = math.sqrt(variance / (2.0 * c))
-    y, low, high = max(guess - mean, 0.1 * guess), 0.0, math.inf
+    y = max(guess - mean, 0.1 * guess)
+    low = 0.0
+    high = math.inf
     for _ in range(MAX_STEPS):
-        logs, first, second = 0.0, 0.0, 0.0
+        logs = 0.0
+        first = 0.0
+        second = 0.0
         for i in range(size):
             distance = y + d[i]
             weight = p[i] / distance
             logs += p[i] * log(distance)
             first += weight
             second += weight / distance
-        f, slope = logs + log(first), first - second / first
+        f = logs + log(first)
+        slope = first - second / first
         if f > c:
             low = y
         else:
@@ -140,7 +150,8 @@ def largest_rate(rate: float, c: float) -> float:
     """
     if rate >= 1.0:
         return 1.0
-    p, d = np.empty(2), np.empty(2)
+    p = np.empty(2)
+    d = np.empty(2)
     p[0], p[1], d[0], d[1] = 1.0 - rate, rate, 1.0, 0.0
     return largest_mean(p, d, 2 if rate > 0.0 else 1, 1.0, c)
 
@@ -148,11 +159,27 @@ def largest_rate(rate: float, c: float) -> float:
 # ------------------------------------------------------------------------------ what may be possible at most
 
 READY_RADII = 1024
-CHANGED, RISEN = 1, 2
+CHANGED = 1
+RISEN = 2
 """What may have happened to a value: it is another one, or a larger one."""
 CLEARLY = 1e-6
 """How far below the maximum an upper bound must be, as a share of what is left of the horizon: more than the error of
 U, so that what was not evaluated cannot be a maximiser in spite of that error."""
+
+
+def optimism_events(states: int, horizon: int, *, random_rewards: bool, first_states: bool) -> int:
+    """Number of events in the union that makes the values optimistic, each with its share of delta.
+
+    There is one for each of the S (H-1) pairs of step and state from which there is a next state. Random rewards add
+    one for each of the S H pairs, and an unknown law of the first state adds one (``first_states``).
+    See Theorems 1 and 3 and "First states" in ``docs/kl_proofs.md``.
+
+    >>> optimism_events(4, 6, random_rewards=False, first_states=True)
+    21
+    """
+    transitions = states * (horizon - 1)
+    rewards = states * horizon if random_rewards else 0
+    return max(1, transitions + rewards + int(first_states))
 
 
 class Rule(NamedTuple):
@@ -173,10 +200,21 @@ class Rule(NamedTuple):
 
     @classmethod
     def new(
-        cls, states: int, horizon: int, delta: float, bits: int, *, random_rewards: bool, radius: float = 1.0
+        cls,
+        states: int,
+        horizon: int,
+        delta: float,
+        bits: int,
+        *,
+        random_rewards: bool,
+        radius: float = 1.0,
+        first_states: bool = False,
     ) -> Rule:
-        """Optimistic with probability ``1 - delta`` for radius 1; the clock is for what is not proved, less."""
-        events = states * (2 * horizon - 1) if random_rewards else max(1, states * (horizon - 1))
+        """Optimistic with probability ``1 - delta`` for radius 1; the clock is for what is not proved, less.
+
+        With ``first_states`` one event is left for first states whose law is unknown.
+        """
+        events = optimism_events(states, horizon, random_rewards=random_rewards, first_states=first_states)
         log_union = log(2.0 * events / delta)
         rule = cls(radius, log_union, radius < 1.0, random_rewards, bits, np.zeros(READY_RADII))
         _fill_radii(rule)
@@ -252,33 +290,41 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
     visits, transitions, successors, seen, _, states, numbers, fresh, _, _, _ = table
     Q, V, best, tops, updates = estimates
     H, S, A = Q.shape
-    steps, K, P = len(visits), transitions.shape[3], S * A
+    steps = len(visits)
+    K = transitions.shape[3]
+    P = S * A
     updates[0] += 1
     work = Work(
         np.empty(K), np.empty(K), np.empty(K), np.empty(S), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
     )
-    pairs, redone, exact = (
-        np.empty((P, 2), dtype=np.int64),
-        np.empty(S, dtype=np.int64),
-        np.zeros((S, A), dtype=np.bool_),
-    )
-    changed, changed_next, any_next = np.zeros(S, dtype=np.int8), np.zeros(S, dtype=np.int8), 0
+    pairs = np.empty((P, 2), dtype=np.int64)
+    redone = np.empty(S, dtype=np.int64)
+    exact = np.zeros((S, A), dtype=np.bool_)
+    changed = np.zeros(S, dtype=np.int8)
+    changed_next = np.zeros(S, dtype=np.int8)
+    any_next = 0
     betas = np.zeros(steps)
     for h in range(steps if rule.clock else 0):
         betas[h] = _beta_by_clock(h, table, rule)
     for h in range(H - 1, -1, -1):
         hc, after = (h, min(h + 1, H - 1)) if steps > 1 else (0, 0)
-        V_next, cap, any_here, clearly = V[h + 1], float(H - h), 0, CLEARLY * (H - h)
+        V_next = V[h + 1]
+        cap = float(H - h)
+        any_here = 0
+        clearly = CLEARLY * (H - h)
         known = rule.plain or h + 1 == H or numbers[after] == S  # else a state that was never visited is at the top
         top = V_next.max() if known else cap - 1.0
-        everything, lower = rule.clock or top > tops[h], top < tops[h]
+        everything = rule.clock or top > tops[h]
+        lower = top < tops[h]
         tops[h] = top
         step = Step(hc, V_next, top, cap, betas[hc])
         if h + 1 < H and not rule.plain:
             _take_logs(states[after, : numbers[after]], V_next, top, work)
-        found, number = 0, 0
+        found = 0
+        number = 0
         for j in range(numbers[hc]):
-            s, any_due = int(states[hc, j]), False
+            s = int(states[hc, j])
+            any_due = False
             for a in range(A):
                 least = CHANGED if best[h, s, a] else RISEN
                 due = everything | fresh[hc, s, a] | (lower & best[h, s, a])
@@ -288,21 +334,24 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
                 exact[s, a] = due or best[h, s, a]  # or was never visited, see below
                 any_due |= due
                 if due and visits[hc, s, a] > 0:
-                    pairs[number, 0], pairs[number, 1] = s, a
+                    pairs[number, 0] = s
+                    pairs[number, 1] = a
                     number += 1
             redone[found] = s
             found += any_due
         _evaluate(pairs[:number], step, table, rule, Q[h], work)
         number = 0
         for j in range(found):
-            s, highest = redone[j], 0.0
+            s = redone[j]
+            highest = 0.0
             for a in range(A):
                 exact[s, a] |= visits[hc, s, a] == 0
                 if exact[s, a]:
                     highest = max(highest, Q[h, s, a])
             for a in range(A):
                 if not exact[s, a] and Q[h, s, a] >= highest - clearly:
-                    pairs[number, 0], pairs[number, 1] = s, a
+                    pairs[number, 0] = s
+                    pairs[number, 1] = a
                     number += 1
         _evaluate(pairs[:number], step, table, rule, Q[h], work)
         for j in range(found):
@@ -324,7 +373,8 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
 @inner
 def _take_logs(states: IndexArray, V: FloatArray, top: float, work: Work) -> None:
     """The logarithms of ``top - V`` of all states that were visited; in others V is the top."""
-    distances, logs = work.x[: len(states)], work.base[: len(states)]
+    distances = work.x[: len(states)]
+    logs = work.base[: len(states)]
     for j in range(len(states)):
         distances[j] = top - V[states[j]]
     for j in range(len(states)):  # several at a time
@@ -340,8 +390,11 @@ def _evaluate(pairs: CountArray, step: Step, table: CountTable, rule: Rule, Q: F
     p, d, log_d, logs, r, base, factor, x = work
     hc, V_next, top, cap, beta = step
     for j in range(len(pairs)):
-        s, a = pairs[j, 0], pairs[j, 1]
-        n, size, mean = visits[hc, s, a], int(seen[hc, s, a]), 0.0
+        s = pairs[j, 0]
+        a = pairs[j, 1]
+        n = visits[hc, s, a]
+        size = int(seen[hc, s, a])
+        mean = 0.0
         N = float(n)
         for k in range(size):
             after = successors[hc, s, a, k]
@@ -349,7 +402,9 @@ def _evaluate(pairs: CountArray, step: Step, table: CountTable, rule: Rule, Q: F
             p[k], d[k], log_d[k] = transitions[hc, s, a, k] / N, top - value, logs[after]
             mean += p[k] * value
         r[j] = mean_reward(n, rewards[hc, s, a, 0], rewards[hc, s, a, 1], rule.bits)
-        base[j], factor[j], x[j] = mean, 0.0, 0.0
+        base[j] = mean
+        factor[j] = 0.0
+        x[j] = 0.0
         if not rule.plain and r[j] + mean < cap:
             c = rule.radii[n] if n < len(rule.radii) else _beta(N, rule) / N
             if rule.clock:
@@ -391,7 +446,13 @@ NOTHING = 1e-100
 
 @compiled
 def pessimistic_values(
-    table: CountTable, policy: IndexArray, random_rewards: bool, delta: float, support: int, choose: bool = False
+    table: CountTable,
+    policy: IndexArray,
+    random_rewards: bool,
+    delta: float,
+    support: int,
+    choose: bool = False,
+    first_states: bool = False,
 ) -> FloatArray:
     """``V[H+1, S]``, below the values of ``policy[H, S]`` with probability ``1 - delta``, by counts alone.
 
@@ -401,7 +462,8 @@ def pessimistic_values(
 
     holds for all pairs and all N together with probability ``1 - delta``. The smallest mean over such a ball is the
     largest one turned round. A pair that was never visited is worth nothing. Where rewards are random, r is the least
-    mean that the Bernoulli divergence allows, and half of ``delta`` is for them.
+    mean that the Bernoulli divergence allows, and half of ``delta`` is for them. With ``first_states`` one event is
+    left for first states whose law is unknown: S A H + 1 in place of S A H.
 
     Args:
         table: the counts of all agents.
@@ -410,18 +472,26 @@ def pessimistic_values(
         delta: the probability that some value is too large.
         support: K, how many next states a pair may have; S where nobody knows.
         choose: write the policy with the largest such values to ``policy``; of equals the action seen most.
+        first_states: True if the law of the first state is unknown.
     """
     visits, transitions, successors, seen, rewards, states, numbers, _, _, _, bits = table
     (H, S), (steps, _, A), width = policy.shape, visits.shape, transitions.shape[3]
-    V, p, d = np.zeros((H + 1, S)), np.empty(width), np.empty(width)
-    union, more = log(S * A * H / (0.5 * delta if random_rewards else delta)), float(support - 1)
+    V = np.zeros((H + 1, S))
+    p = np.empty(width)
+    d = np.empty(width)
+    events = S * A * H + int(first_states)
+    union = log(events / (0.5 * delta if random_rewards else delta))
+    more = float(support - 1)
     for h in range(H - 1, -1, -1):
-        hc, after = shared(h, steps), V[h + 1]
+        hc = shared(h, steps)
+        after = V[h + 1]
         bottom = after.min()
         for j in range(numbers[hc]):
-            s, most = states[hc, j], 0
+            s = states[hc, j]
+            most = 0
             for a in range(A):
-                n, size = visits[hc, s, a], int(seen[hc, s, a])
+                n = visits[hc, s, a]
+                size = int(seen[hc, s, a])
                 if n == 0 or not (choose or a == policy[h, s]):
                     continue
                 N = float(n)
@@ -435,5 +505,7 @@ def pessimistic_values(
                 value = r - largest_mean(p, d, size, -bottom, c)
                 value = value if value > NOTHING else 0.0
                 if most == 0 or value > V[h, s] or (value == V[h, s] and n > most):
-                    V[h, s], most, policy[h, s] = value, n, a
+                    V[h, s] = value
+                    most = n
+                    policy[h, s] = a
     return V

@@ -22,11 +22,12 @@ from fed_ucbvi.algorithms.base import (
     EstimatesT,
     FleetTables,
     Message,
+    MessageSizes,
     RuleT,
     Setting,
     TableServer,
 )
-from fed_ucbvi.algorithms.fields import Meaning, Shape, new_tables
+from fed_ucbvi.algorithms.fields import Meaning, Shape, declared_array, declared_bytes, new_tables
 from fed_ucbvi.algorithms.kernels import at_policy
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
@@ -87,8 +88,9 @@ class RoundAgents(Generic[ReportT]):
 class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]], Generic[EstimatesT, RuleT, ReportT]):
     """Defaults for an algorithm of one exchange a synchronisation.
 
-    An algorithm says what its server knows at first (:meth:`new_estimates`), what its ``report_type`` is, how an
-    agent's counts become a report (:meth:`summarise`) and what the server does with the reports (``aggregate``). By
+    An algorithm says what its server knows (``estimates_type``, and :meth:`new_estimates` if not all of it is zero at
+    first), what its ``report_type`` is, how an agent's counts become a report (:meth:`summarise`) and what the server
+    does with the reports (``aggregate``). By
     default an agent requests a synchronisation once the visits of all agents to some (h,s,a), ``N[H,S,A]`` of the
     estimates, may have doubled. An algorithm with another rule says what it ``broadcasts`` and
     gives its :meth:`fill_budgets`. ``examples/epsilon_greedy.py`` is a whole algorithm.
@@ -104,10 +106,8 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
     >>> @dataclass(frozen=True)
     ... class Stubborn(OneReport[Known, Setting, Seen]):
     ...     name: ClassVar[str] = "stubborn"
+    ...     estimates_type: ClassVar[type[Any]] = Known
     ...     report_type: ClassVar[type[Any]] = Seen
-    ...
-    ...     def new_estimates(self, setting):
-    ...         return new_tables(Known, setting)
     ...
     ...     def summarise(self, counts, tables, values, out):
     ...         out.n[:] = counts.visits
@@ -119,25 +119,40 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
     7
 
     Attributes:
+        estimates_type: what the server knows, a NamedTuple whose fields declare shapes.
         report_type: a NamedTuple whose fields declare shapes and meanings (:mod:`fed_ucbvi.algorithms.fields`).
         broadcasts: the names of the estimates that go down at the start of a round, the policy first; of a table by
             (h,s,a) what belongs to the policy's actions is sent, ``[H,S]``.
         values: those of them that are values ``V[H+1,S]`` and that agents keep for the round; the first are the
             optimistic ones.
-
-    Args:
-        initial_policy: ``random``, drawn from the run's seed, or ``first``, action 0 everywhere.
-        ties: among actions of equal Q use the ``first`` or a ``random`` one, drawn from the run's seed.
     """
 
     rules: ClassVar[tuple[str, ...]] = ("doubling",)
+    estimates_type: ClassVar[type[Any]]
     report_type: ClassVar[type[Any]]
     broadcasts: ClassVar[tuple[str, ...]] = ("policy", "N")
     values: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
     def new_estimates(self, setting: Setting) -> EstimatesT:
-        """What the server knows before the first round."""
+        """What the server knows before the first round; by default all tables are zero."""
+        known: EstimatesT = new_tables(self.estimates_type, setting)
+        return known
+
+    def message_sizes(self, setting: Setting) -> MessageSizes:
+        """The estimates that are broadcast, one report, and no query."""
+        broadcast = 0
+        for name in self.broadcasts:
+            if name not in self.estimates_type._fields:
+                raise InputError(
+                    f"{self.name} broadcasts {name}, which its estimates lack; add it, or do not send it."
+                )
+            table = declared_array(self.estimates_type, name, setting)
+            if len(table.shape) == 3:  # only what belongs to the policy's actions is sent
+                table = table._replace(shape=table.shape[:2])
+            broadcast += table.bytes
+        return MessageSizes(
+            broadcast=broadcast, exchanges=1, query=0, reports=declared_bytes(self.report_type, setting)
+        )
 
     @abstractmethod
     def summarise(self, counts: RoundCounts, tables: FleetTables, values: FloatArray, out: ReportT) -> None:
@@ -153,19 +168,18 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
         return TableServer(self.new_estimates(setting), self.update_rule(setting))
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> RoundAgents[ReportT]:
-        m, H, S = tables.agents, setting.horizon, setting.states
+        m = tables.agents
+        H = setting.horizon
+        S = setting.states
         budgets = Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8))
         out = new_tables(self.report_type, setting, m)
         return RoundAgents(tables, np.zeros((len(self.values), H + 1, S)), out, budgets, setting.agents)
 
     def broadcast(self, server: TableServer[EstimatesT, RuleT]) -> Message:
-        known, sent = server.estimates, list[Array]()
+        known = server.estimates
+        sent = list[Array]()
         for name in self.broadcasts:
-            table = getattr(known, name, None)
-            if table is None:
-                raise InputError(
-                    f"{self.name} broadcasts {name}, which its estimates lack; add it, or do not send it."
-                )
+            table = getattr(known, name)
             sent.append(at_policy(known.policy, table) if table.ndim == 3 else table)
         return tuple(sent)
 
@@ -211,13 +225,16 @@ def _fill_means(
 ) -> None:
     """``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` at the next step for every f; 0 where ``n = 0``."""
     policy, transitions, visits = counts
-    n, r, means = report[0], report[1], report[2:]
+    n = report[0]
+    r = report[1]
+    means = report[2:]
     m, H, S, K = transitions.shape
     for i in range(m):
         for h in range(H):
             hk = shared(h, successors.shape[0])
             for s in range(S):
-                count, a = visits[i, h, s], policy[h, s]
+                count = visits[i, h, s]
+                a = policy[h, s]
                 n[i, h, s] = count
                 r[i, h, s] = reward_at(i, h, s, a, rewards) if count > 0 else 0.0
                 for j in range(len(means)):

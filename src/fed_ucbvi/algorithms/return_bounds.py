@@ -93,7 +93,10 @@ def episodes_in(histogram: CountArray) -> int:
 @compiled
 def _upper(weights: CountArray, c: float) -> float:
     """The upper bound as a share of the range, from the weights of the nodes, 0 first."""
-    p, d, size, total = np.empty(BINS + 1), np.empty(BINS + 1), 0, weights.sum()
+    p = np.empty(BINS + 1)
+    d = np.empty(BINS + 1)
+    size = 0
+    total = weights.sum()
     for i in range(len(weights)):
         if weights[i] > 0:
             p[size], d[size] = weights[i] / total, 1.0 - i / BINS

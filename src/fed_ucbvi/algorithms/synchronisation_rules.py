@@ -96,7 +96,8 @@ class DoublingRule(SynchronisationRule):
         return np.where(self.nu >= total if self.strict else self.nu > total, 0, 1).astype(np.int8)
 
     def limits(self, own: Visits, total: CountArray, agents: int) -> Visits:
-        more, local = 1 if self.strict else 0, self.kinds(total) == 0
+        more = 1 if self.strict else 0
+        local = self.kinds(total) == 0
         everyone = total // agents + 1 if self.strict else np.maximum(1, -(-total // agents))
         return np.where(local, np.maximum(1, own + more), everyone)
 

@@ -22,22 +22,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from fed_ucbvi.algorithms.base import Message, RunExtension, Setting, TableRow, TableServer, Tuning, check_table_size
 from fed_ucbvi.algorithms.fields import Number, PairCounts, PairTable, Policy, Shape, Values, new_tables
-from fed_ucbvi.algorithms.kernels import Choice, Ties, act_greedily, first_estimates, variance_of
+from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode
 from fed_ucbvi.core.colours import GREEN, OLIVE, Marker
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.parameters import NonNegative, Probability
+from fed_ucbvi.core.parameters import Help, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 
 Bonus = Literal["simplified", "chernoff-hoeffding", "bernstein-freedman"]
 ThirdTerm = Literal["paper", "off"]
 Clip = Literal["horizon", "remaining", "values"]
-BONUSES, CLIPS = get_args(Bonus), get_args(Clip)
-SIMPLIFIED, CHERNOFF_HOEFFDING = 0, 1
+BONUSES = get_args(Bonus)
+CLIPS = get_args(Clip)
+SIMPLIFIED = 0
+CHERNOFF_HOEFFDING = 1
 ONLY_VALUES = 2
 
 
@@ -78,15 +80,6 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
     The default bonus is ``simplified``: with the paper's constants ``chernoff-hoeffding`` exceeds H until a pair has
     been visited ``49 L^2`` times (tens of thousands), so that within the horizons people run nothing is learnt; the
     simplified one has the size of Fed-UCBVI's practical bonus, so comparisons are about the algorithms.
-
-    Args:
-        bonus: ``simplified``, ``chernoff-hoeffding`` or ``bernstein-freedman``; see the module's text.
-        scale: factor on the bonus; in ``simplified`` on its first part only.
-        third_term: the third term of ``bernstein-freedman`` as in the ``paper``, or ``off``.
-        delta: failure probability, used by the paper's two bonuses.
-        monotone: Q never rises, as in the paper.
-        clip: Q is at most H (``horizon``, the paper) or H-h (``remaining``); or only V is clipped, at H
-            (``values``), and a pair never visited has the uniform kernel, reward 0 and the bonus H-h, as in rlberry.
     """
 
     name: ClassVar[str] = "concurrent-ucbvi"
@@ -94,25 +87,36 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
     colour: ClassVar[str] = GREEN
     marker: ClassVar[Marker] = "triangle"
     table: ClassVar[TableRow] = TableRow("model-based", False, "T", "sqrt(H^3 S A T / M)")
+    estimates_type: ClassVar[type[Any]] = Estimates
     tuning: ClassVar[Tuning] = Tuning("scale = k", lambda k: {"scale": k})
     extension = RunExtension(
-        episodes="",
-        agents="its server needs an episode of every agent in every round",
+        episodes=None,
         warm_start="its server takes trajectories, and counts are none",
     )
 
-    bonus: Bonus = "simplified"
-    scale: NonNegative = 1.0
-    third_term: ThirdTerm = "paper"
-    delta: Probability = 0.05
-    monotone: bool = True
-    clip: Clip = "horizon"
-    initial_policy: Choice = "random"
-    ties: Choice = "first"
+    bonus: Annotated[Bonus, Help("simplified, chernoff-hoeffding or bernstein-freedman; see the module's text.")] = (
+        "simplified"
+    )
+    scale: Annotated[NonNegative, Help("factor on the bonus; in simplified on its first part only.")] = 1.0
+    third_term: Annotated[ThirdTerm, Help("the third term of bernstein-freedman as in the paper, or off.")] = "paper"
+    delta: Annotated[Probability, Help("failure probability, used by the paper's two bonuses.")] = 0.05
+    monotone: Annotated[bool, Help("Q never rises, as in the paper.")] = True
+    clip: Annotated[
+        Clip,
+        Help(
+            "Q is at most H (horizon, the paper) or H-h (remaining); or only V is clipped, at H "
+            "(values), and a pair never visited has the uniform kernel, reward 0 and the bonus H-h, "
+            "as in rlberry."
+        ),
+    ] = "horizon"
+    initial_policy: InitialPolicy = "random"
+    ties: TieBreaking = "first"
 
     def log_term(self, setting: Setting) -> float:
         """``L = ln(5 S A H M T H / delta)``."""
-        S, A, H = setting.states, setting.actions, setting.horizon
+        S = setting.states
+        A = setting.actions
+        H = setting.horizon
         return math.log(5.0 * S * A * H * setting.agents * setting.episodes * H / self.delta)
 
     def facts(self, setting: Setting) -> dict[str, float]:
@@ -131,13 +135,16 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
         ]
 
     def update_rule(self, setting: Setting) -> UpdateRule:
-        bonus, clip, third_term = BONUSES.index(self.bonus), CLIPS.index(self.clip), self.third_term == "paper"
-        log_term, ties = self.log_term(setting), Ties.of(setting, self.ties)
+        bonus = BONUSES.index(self.bonus)
+        clip = CLIPS.index(self.clip)
+        third_term = self.third_term == "paper"
+        log_term = self.log_term(setting)
+        ties = Ties.of(setting, self.ties)
         return UpdateRule(bonus, float(self.scale), log_term, third_term, bool(self.monotone), clip, ties)
 
     def new_estimates(self, setting: Setting) -> Estimates:
         """No counts, ``Q`` at its cap (infinite where only V is clipped), ``V = H`` and the initial policy."""
-        check_table_size(self.name, setting, 1)
+        check_table_size(self.name, setting)
         known = first_estimates(Estimates, setting, self.initial_policy)
         for h in range(setting.horizon):
             known.Q[h] = _cap(h, setting.horizon, CLIPS.index(self.clip))
@@ -179,7 +186,8 @@ def _count(states: IndexArray, rewards: FloatArray, estimates: Estimates) -> Non
     for i in range(m):
         arrivals[0, states[i, 0]] += 1
         for h in range(H):
-            s, y = states[i, h], states[i, h + 1]
+            s = states[i, h]
+            y = states[i, h + 1]
             a = policy[h, s]
             N[h, s, a] += 1
             transitions[h, s, a, y] += 1
@@ -220,7 +228,9 @@ def _plan(rule: UpdateRule, estimates: Estimates) -> None:
             for a in range(A):
                 n = N[h, s, a]
                 if n > 0:
-                    first, second, third = 0.0, 0.0, 0.0
+                    first = 0.0
+                    second = 0.0
+                    third = 0.0
                     for y in range(S):
                         count = transitions[h, s, a, y]
                         if count > 0:
@@ -229,7 +239,8 @@ def _plan(rule: UpdateRule, estimates: Estimates) -> None:
                             if freedman:
                                 second += w * V[h + 1, y]
                                 third += count * min(doubt / arrivals[h + 1, y], float(H * H))
-                    mean, second = first / n, second / n
+                    mean = first / n
+                    second = second / n
                     bonus = 0.0
                     if not rule.plain:
                         third = third / n if rule.third_term else 0.0

@@ -14,6 +14,7 @@ import polars as pl
 
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer, unknown_name
 from fed_ucbvi.core.text import html_table
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results import statistics
 from fed_ucbvi.results.run_data import CURVES, RunData
 from fed_ucbvi.results.run_table import LABELS, RunGroup, RunTable, Settings, apart, checked_runs, label, shared
@@ -40,7 +41,8 @@ def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
     [('fed-ucbvi', 'synthetic', 50, 0, 1), ('fed-ucbvi', 'synthetic', 50, 0, 2)]
     """
     found = checked_runs(runs)
-    abouts, results = [run.about for run in found], [outcomes(run) for run in found]
+    abouts = [run.about for run in found]
+    results = [outcomes(run) for run in found]
     made = [
         {"algorithm": about.algorithm, "environment": about.environment.get("name", "custom")}
         | {name: getattr(about, name) for name in (*SIZES, "seed", "driver")}
@@ -65,16 +67,12 @@ def outcomes(run: RunData) -> dict[str, float | int | bool]:
     """The results of a run: ``regret`` is the common regret, bytes are those of all agents, values are per episode.
 
     ``value`` and ``simple_regret`` are the recommended policy's in the common MDP, ``agents_value`` is what it is
-    worth to the agents on average. ``federated_regret_low`` and ``_high`` are the ends of its bracket; they are equal
-    where it is known exactly.
+    worth to the agents on average.
     """
-    federated = run.federated_regret
     return {
         "episodes_played": run.episodes_played,
         "complete": run.complete,
         "regret": run.regret,
-        "federated_regret_low": federated.lower,
-        "federated_regret_high": federated.upper,
         "average_reward": run.average_reward,
         "value": run.value,
         "optimal_value": run.about.optimal_value,
@@ -166,14 +164,35 @@ LATEX_SIGNS = str.maketrans(
 TEXTS = ("problem", "group", "outcome")
 COUNTS = ("seeds", "failing", "pairs", "lower_in", "seeds_needed")
 COLUMNS = (
-    *("problem", "group", "seeds", "mean", "mean_low", "mean_high", "deviation", "median"),
-    *("failing", "failing_low", "failing_high", "pairs"),
-    *("difference", "difference_low", "difference_high", "difference_median", "lower_in"),
-    *("ratio", "ratio_low", "ratio_high", "ratio_of_medians", "outcome", "seeds_needed"),
+    "problem",
+    "group",
+    "seeds",
+    "mean",
+    "mean_low",
+    "mean_high",
+    "deviation",
+    "median",
+    "failing",
+    "failing_low",
+    "failing_high",
+    "pairs",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "difference_median",
+    "lower_in",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "ratio_of_medians",
+    "outcome",
+    "seeds_needed",
 )
 """Of the frame of a comparison: texts, counts, and all others numbers."""
 USUAL = ("group", "seeds", "mean", "median", "failing", "difference", "ratio", "lower_in", "outcome", "seeds_needed")
 """The default columns of a table."""
+VALUES = ("average_reward", "value", "optimal_value", "agents_value")
+"""Metrics whose ratios mean something only where rewards cannot be negative; elsewhere ratios are left empty."""
 PAIRED = ("difference", "ratio", "lower_in", "outcome", "seeds_needed")
 """Those of them that say something of a group and the baseline."""
 GAINS = ("average_reward", "value", "optimal_value", "agents_value", "episodes_played")
@@ -237,15 +256,19 @@ class Comparison:
         return f"{table}\n\n{self.caption_of(self._chosen(columns))}\n"
 
     def to_latex(self, columns: Sequence[str] | None = None) -> str:
-        """The table and its caption as a LaTeX ``table``, which needs no package; for columns see :meth:`texts`."""
+        """The table, its caption and a label as a LaTeX ``table`` for the package booktabs.
+
+        For columns see :meth:`texts`. The label is ``tab:`` and the metric.
+        """
         header, rows = self.texts(columns)
         names = self._chosen(columns)
         lines = [" & ".join(text.translate(LATEX_SIGNS) for text in row) + r" \\" for row in (header, *rows)]
-        body = "\n".join([r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"])
+        body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
         sides = "".join("l" if name in TEXTS else "r" for name in names)
         return (
             f"\\begin{{table}}\n\\centering\n\\begin{{tabular}}{{{sides}}}\n{body}\n\\end{{tabular}}\n"
-            f"\\caption{{{self.caption_of(names).translate(LATEX_SIGNS)}}}\n\\end{{table}}\n"
+            f"\\caption{{{self.caption_of(names).translate(LATEX_SIGNS)}}}\n"
+            f"\\label{{tab:{self.metric.replace('_', '-')}}}\n\\end{{table}}\n"
         )
 
     def to_csv(self, columns: Sequence[str] | None = None) -> str:
@@ -263,7 +286,8 @@ class Comparison:
                 their intervals, ``lower_in`` the number of pairs, ``failing`` that of seeds. By default what is
                 needed for a verdict.
         """
-        names, special = self._chosen(columns), {"mean": f"mean {self.metric}", "ratio": "ratio of means"}
+        names = self._chosen(columns)
+        special = {"mean": f"mean {self.metric}", "ratio": "ratio of means"}
         header = [special.get(name, name.replace("_", " ")) for name in names]
         return header, [[_cell(row, name) for name in names] for row in self.frame.iter_rows(named=True)]
 
@@ -282,7 +306,8 @@ class Comparison:
         found = self.frame["outcome"].drop_nulls().to_list()
         kinds = ("lower", "higher", "equal", "undecided")
         counts = ", ".join(f"{found.count(kind)} {kind}" for kind in kinds if kind in found)
-        groups, problems = self.frame["group"].n_unique(), self.frame["problem"].n_unique()
+        groups = self.frame["group"].n_unique()
+        problems = self.frame["problem"].n_unique()
         where = f" on {problems} problems" if problems > 1 else ""
         return (
             f"<Comparison of {self.metric}: {groups} group{'s' * (groups != 1)}{where}, baseline {self.baseline}"
@@ -306,9 +331,10 @@ def compare_runs(
 
     Runs with the same ``by`` form a group. Any other difference between runs defines separate problems. So by default
     each algorithm (with its parameters) is compared with the baseline separately for each environment, number of
-    agents and so on. Two runs form a pair if all their seeds are equal, also those of the environment: they then have
-    the same agents. See :mod:`~fed_ucbvi.results.statistics` for the intervals, which are not corrected for multiple
-    comparisons.
+    agents and so on. A number that an environment computes from its seed, such as the eps_p of a list of MDPs,
+    defines no problem unless ``by`` names it. Two runs form a pair if all their seeds are equal, also those of the
+    environment: they then have the same agents. See :mod:`~fed_ucbvi.results.statistics` for the intervals, which are
+    not corrected for multiple comparisons.
 
     Args:
         runs: complete runs.
@@ -324,16 +350,19 @@ def compare_runs(
     >>> compare_runs(runs, baseline=1).frame.select("group", "seeds", "pairs").rows()
     [('bonus_scale = 1', 2, None), ('bonus_scale = 0.1', 2, 2)]
     """
-    table = RunTable.of(runs, labels)
+    table = RunTable.of(runs, labels, by)
     sides = list(zip(table, table.divide(by, ("all runs", "")), strict=True))
     for group, named in sides:
         group.check_seeds(named.name or named.rest_name)
-    known, cost, rows = {id(run): _measure(run, metric) for run in table.runs}, metric not in GAINS, []
+    known = {id(run): _measure(run, metric) for run in table.runs}
+    cost = metric not in GAINS
+    rows = []
     chosen = _baseline(baseline, {named.name: named.part for _, named in sides})
     for problem in dict.fromkeys(named.rest_name for _, named in sides):
         groups = {named.name: group for group, named in sides if named.rest_name == problem}
         for name, group in groups.items():
-            figures = _row(group, groups.get(chosen), lambda run: known[id(run)], cost)
+            shares = metric not in VALUES or all(Units.of(run.about.environment).shares for run in group.runs)
+            figures = _row(group, groups.get(chosen), lambda run: known[id(run)], cost, shares)
             rows.append({"problem": problem, "group": name, **figures})
     title = label({name: value for name, value in shared(table.settings).items() if "." not in name})
     schema = {name: str if name in TEXTS else int if name in COUNTS else float for name in COLUMNS}
@@ -369,7 +398,11 @@ def _baseline(wanted: object, groups: dict[str, Settings]) -> str:
 
 
 def _row(
-    group: RunGroup[RunData], base: RunGroup[RunData] | None, measure: Callable[[RunData], float], cost: bool
+    group: RunGroup[RunData],
+    base: RunGroup[RunData] | None,
+    measure: Callable[[RunData], float],
+    cost: bool,
+    ratios: bool,
 ) -> dict[str, Any]:
     """The figures of a group, and of its pairs with the baseline where it has one."""
     found = group.summary(measure)
@@ -382,17 +415,21 @@ def _row(
     if base is group:
         row["outcome"] = "baseline"
     elif base is not None and (pairs := group.paired(base, measure)).seeds:
-        difference, ratio = statistics.paired_difference(pairs.x, pairs.y), statistics.paired_ratio(pairs.x, pairs.y)
+        difference = statistics.paired_difference(pairs.x, pairs.y)
+        ratio = statistics.paired_ratio(pairs.x, pairs.y)
         outcome = difference.outcome
         if cost and (found.failing or base.summary(measure).failing):
             # Student's interval does not see rare failures
             low, high = statistics.share_interval(difference.lower, difference.seeds)
             agrees = low > 0.5 if outcome == "lower" else high < 0.5
             outcome = outcome if agrees else "undecided"
-        for name, one in (("difference", difference), ("ratio", ratio)):
-            row |= {name: one.mean, f"{name}_low": one.low, f"{name}_high": one.high}
-        median, other = float(np.median(pairs.x)), float(np.median(pairs.y))
-        row |= {"ratio_of_medians": median / other if other else None, "outcome": outcome}
+        row |= {"difference": difference.mean, "difference_low": difference.low, "difference_high": difference.high}
+        row["outcome"] = outcome
+        if ratios:
+            median = float(np.median(pairs.x))
+            other = float(np.median(pairs.y))
+            row |= {"ratio": ratio.mean, "ratio_low": ratio.low, "ratio_high": ratio.high}
+            row["ratio_of_medians"] = median / other if other else None
         row["difference_median"] = difference.median
         row |= {"pairs": difference.seeds, "lower_in": difference.lower, "seeds_needed": difference.seeds_needed}
     return {name: None if isinstance(cell, float) and not math.isfinite(cell) else cell for name, cell in row.items()}
@@ -400,7 +437,8 @@ def _row(
 
 def _cell(row: dict[str, Any], name: str) -> str:
     """A cell as it is printed; infinite ends mean that the interval is unbounded."""
-    value, low = row[name], row.get(f"{name}_low")
+    value = row[name]
+    low = row.get(f"{name}_low")
     if value is None or isinstance(value, str):
         return value or ""
     if name == "failing":

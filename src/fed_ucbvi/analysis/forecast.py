@@ -13,6 +13,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import number_text
 from fed_ucbvi.core.text import Tabled
 from fed_ucbvi.environments import FederationLike, as_federation
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.theory import bounds
 from fed_ucbvi.theory.bounds import LowerBound, RegretBound, most_rounds, threshold_nu
 
@@ -34,7 +35,7 @@ class Promise(NamedTuple):
 class Forecast(Tabled):
     """The theory's answers at one setting, for Fed-UCBVI unless said otherwise.
 
-    Regret is federated and averaged over agents.
+    Regret is federated, averaged over agents, and in the environment's own units.
 
     Attributes:
         states: S, and so on for actions, horizon, agents, episodes, eps_p, eps_r and delta.
@@ -46,7 +47,7 @@ class Forecast(Tabled):
         all_rounds: messages and bytes of the whole run at most (all agents make a request in every round).
         bound: the regret bound, term by term.
         bound_paper: its sum with the constants printed in the paper.
-        trivial: ``H T``.
+        trivial: ``H T`` times the range of a reward.
         nontrivial_from: the smallest T at which the bound is below ``H T``; None if never.
         lower: a lower bound on the regret of any algorithm.
         alone: the bound for one agent that learns by itself, in its own MDP.
@@ -57,6 +58,7 @@ class Forecast(Tabled):
             exceeds ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
         kl: what ``FedKLUCBVI()`` promises.
         kl_stationary: the same with ``stationary=True``, where kernel and rewards do not depend on the step.
+        reward_range: of one step, in the environment's own units; 1 where only sizes are known.
     """
 
     states: int
@@ -84,6 +86,12 @@ class Forecast(Tabled):
     alone_wins_in_order: float | None
     kl: Promise
     kl_stationary: Promise
+    reward_range: float = 1.0
+
+    @property
+    def trivial_formula(self) -> str:
+        """The formula of :attr:`trivial`, in words."""
+        return "H T" if self.reward_range == 1 else f"H T {self.reward_range:g}"
 
     @property
     def global_rule_reachable(self) -> bool:
@@ -103,7 +111,7 @@ class Forecast(Tabled):
             f"<Forecast at S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}, M = {self.agents:,}, "
             f"T = {self.episodes:,}, eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}: at most "
             f"{self.rounds:,} rounds, regret at most {number_text(self.bound.federated)} "
-            f"(H T = {number_text(self.trivial)}); federate: {self.verdict}>"
+            f"({self.trivial_formula} = {number_text(self.trivial)}); federate: {self.verdict}>"
         )
 
     def summary(self) -> dict[str, Any]:
@@ -144,21 +152,32 @@ def plan(
     >>> plan(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).global_rule_reachable
     False
     """
-    M, T = agents, episodes
+    M = agents
+    T = episodes
+    units = Units()
     if problem is not None:
         if (states, actions, horizon) != (None, None, None):
             raise InputError("a federation (--env) brings its sizes along; leave out states, actions and horizon.")
         known = as_federation(problem)
-        S, A, H, M = known.states, known.actions, known.horizon, known.agents
-        eps_p, eps_r = known.eps_p, known.eps_r
+        S = known.states
+        A = known.actions
+        H = known.horizon
+        M = known.agents
+        eps_p = known.eps_p
+        eps_r = known.eps_r
+        units = Units.of(known.description)
     elif states is None or actions is None or horizon is None:
         raise InputError("a plan needs states, actions and horizon, or a federation (--env).")
     else:
-        S, A, H = states, actions, horizon
+        S = states
+        A = actions
+        H = horizon
     bound = bounds.regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
     rounds = math.floor(bounds.rounds_bound(S, A, H, M, T, eps_p, delta))
-    meter = Meter(FedUCBVI(), Setting(S, A, H, M, T, eps_p, 0))
-    busy, last = meter.round(M, False, 1), meter.round(0, True, 1)
+    setting = Setting(states=S, actions=A, horizon=H, agents=M, episodes=T, eps_p=eps_p, seed=0)
+    meter = Meter(FedUCBVI().message_sizes(setting), H)
+    busy = meter.round(M, requesters=M, last=False, episodes=1)
+    last = meter.round(M, requesters=0, last=True, episodes=1)
     alone = bounds.regret_bound(S, A, H, 1, T, 0.0, 0.0, delta)
     per_eps_p = bounds.regret_bound_terms(S, A, H, M, T, 1.0, 0.0, delta).heterogeneity
     room = min(alone, bounds.trivial_bound(H, T)) - bounds.regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
@@ -167,29 +186,44 @@ def plan(
     def promise(*, stationary: bool) -> Promise:
         most = bounds.rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=stationary)
         regret = None if apart else bounds.kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
-        return Promise(math.floor(most), regret)
+        return Promise(math.floor(most), None if regret is None else _in_units(regret, units))
 
     def alone_wins(t: int) -> bool:
         together = bounds.regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
         return bounds.regret_bound(S, A, H, 1, t, 0.0, 0.0, delta) < min(together, bounds.trivial_bound(H, t))
 
+    lower = bounds.regret_lower_bound(S, A, H, M, T)
+    convert = units.original_difference
     return Forecast(
-        *(S, A, H, M, T, eps_p, eps_r, delta),
+        S,
+        A,
+        H,
+        M,
+        T,
+        eps_p,
+        eps_r,
+        delta,
         nu=threshold_nu(S, A, H, M, T, eps_p, delta),
         global_rule_from=bounds.global_rule_from(S, A, H, M, eps_p, delta),
         rounds=rounds,
         rounds_max_log2=most_rounds(S, A, H, M, T, eps_p, delta),
-        one_synchronisation=meter.round(1, False, 1),
+        one_synchronisation=meter.round(M, requesters=1, last=False, episodes=1),
         all_rounds=Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True))),
-        bound=bound,
-        bound_paper=bounds.regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof="printed"),
-        trivial=bounds.trivial_bound(H, T),
+        bound=_in_units(bound, units),
+        bound_paper=convert(bounds.regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof="printed")),
+        trivial=convert(bounds.trivial_bound(H, T)),
         nontrivial_from=bounds.nontrivial_from(S, A, H, M, eps_p, eps_r, delta),
-        lower=bounds.regret_lower_bound(S, A, H, M, T),
-        alone=alone,
+        lower=lower._replace(value=convert(lower.value)),
+        alone=convert(alone),
         federation_wins_below=room / per_eps_p if room > 0 else None,
         alone_wins_from=bounds.first_episode(alone_wins),
         alone_wins_in_order=H * S * A * ((1 - M**-0.5) / apart) ** 2 if apart > 0 else None,
         kl=promise(stationary=False),
         kl_stationary=promise(stationary=True),
+        reward_range=units.scale,
     )
+
+
+def _in_units(bound: RegretBound, units: Units) -> RegretBound:
+    """Every term of a bound in own units."""
+    return RegretBound(**{name: units.original_difference(term) for name, term in bound._asdict().items()})

@@ -1,4 +1,4 @@
-"""A federation before any run: how different its agents are, the best policy they can share, and what that costs."""
+"""A federation before any run: how different its agents are, and what sharing one policy costs them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from fed_ucbvi.analysis.sharing import price_of_sharing
 from fed_ucbvi.charts.panels import Board, Panel, Scale, Series
 from fed_ucbvi.charts.picture import Picture
 from fed_ucbvi.core.colours import BLUE, VERMILLION
-from fed_ucbvi.core.errors import check_positive_integer
 from fed_ucbvi.core.numbers import Bracket, number_text
 from fed_ucbvi.core.text import Tabled
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import FederationLike, as_federation
-from fed_ucbvi.problem.common_policy import TOLERANCE, WORK, CommonOptimum, search_common_policy
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.heterogeneity import Distances, distances, overlap
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.grid import grid_board, grid_squares
 from fed_ucbvi.results.plotting import WIDE, saved
@@ -33,12 +33,12 @@ MAX_SQUARES = 120
 
 @dataclass(frozen=True, eq=False)
 class Inspection(Tabled):
-    """The result of :func:`inspect_federation`.
+    """The result of :func:`inspect_federation`; values are in the environment's own units.
 
     Attributes:
         eps_p: the eps_p of Assumption 1 with which it was made.
         eps_p_least: the smallest eps_p for which Assumption 1 holds; at most ``eps_p``.
-        eps_r: of Assumption 2.
+        eps_r: of Assumption 2, as a share of the range of a reward.
         missing: ``(steps, S, A)``, ``1 - sum_s' min_i P^i(s')``; its largest entry is ``eps_p_least``.
         distances: L1 distances between the kernels.
         own: ``(M,)``, the value of each agent's own optimal policy in its own MDP.
@@ -59,7 +59,8 @@ class Inspection(Tabled):
     price: Bracket
 
     def __repr__(self) -> str:
-        federation, ends = self.federation, dict.fromkeys(number_text(end) for end in self.price)
+        federation = self.federation
+        ends = dict.fromkeys(number_text(end) for end in self.price)
         return (
             f"<Inspection of {federation.description.get('name', 'custom')}, {federation.agents:,} agents: eps_p = "
             f"{number_text(self.eps_p)} (least {number_text(self.eps_p_least)}), eps_r = {number_text(self.eps_r)}, "
@@ -68,7 +69,8 @@ class Inspection(Tabled):
 
     def summary(self) -> dict[str, Any]:
         """The figures, without the arrays."""
-        federation, gaps = self.federation, self.distances
+        federation = self.federation
+        gaps = self.distances
         M = federation.agents
         others = ~np.eye(M, dtype=bool)
         worst, mean = (float(table[others].max()) if M > 1 else 0.0 for table in (gaps.worst, gaps.mean))
@@ -106,51 +108,22 @@ def inspect_federation(
     True
     """
     federation = as_federation(federation)
-    shared, best = overlap(federation.probabilities), federation.common.solve()
-    own, together = np.zeros(federation.agents), np.zeros(federation.agents)
+    units = Units.of(federation.description)
+    shared = overlap(federation.probabilities)
+    best = federation.common.solve()
+    own = np.zeros(federation.agents)
+    together = np.zeros(federation.agents)
     for i in range(federation.agents):
         agent = federation.agent(i)
-        own[i] = agent.initial @ agent.solve().V[0]
-        together[i] = agent.initial @ agent.evaluate(best.policy)[0]
+        own[i] = units.original_return(float(agent.initial @ agent.solve().V[0]), agent.horizon)
+        together[i] = units.original_return(float(agent.initial @ agent.evaluate(best.policy)[0]), agent.horizon)
         report(i + 1, federation.agents)
-    eps, missing = (federation.eps_p, shared.eps_p, federation.eps_r), np.maximum(1.0 - shared.mass, 0.0)
+    eps = (federation.eps_p, shared.eps_p, federation.eps_r)
+    missing = np.maximum(1.0 - shared.mass, 0.0)
     apart = distances(federation.probabilities, federation.common.kernel.probabilities)
-    common, price = float(federation.common.initial @ best.V[0]), price_of_sharing(federation)
+    common = units.original_return(float(federation.common.initial @ best.V[0]), federation.horizon)
+    price = price_of_sharing(federation)
     return Inspection(federation, *eps, missing, apart, own, together, common, price)
-
-
-def best_common_policy(federation: FederationLike, *, work: int = WORK) -> CommonOptimum:
-    """Bracket the best common policy of the honest agents; the result depends on nothing but the arguments.
-
-    ``Federation.common_optimum`` is this with the default ``work``, found once and kept.
-
-    Args:
-        federation: the agents; an environment's name, an MDP or a list of MDPs will do.
-        work: table entries to read, at most (a few passes over the tables are always made). More may narrow a bracket
-            that is not exact.
-
-    >>> from fed_ucbvi import gridworld
-    >>> optimum = best_common_policy(gridworld(agents=5, eps_p=0.1))
-    >>> optimum.value.exact, round(optimum.value.lower, 4), round(optimum.own, 4)
-    (True, 3.7528, 3.7897)
-    """
-    allowance = check_positive_integer("work", work)
-    known = as_federation(federation)
-    return search_common_policy(known.differing_tables, known.common.solve().policy, allowance)
-
-
-def price_of_sharing(federation: FederationLike) -> Bracket:
-    """What agents lose on average by sharing one policy: the mean of their own optima minus the best common value.
-
-    >>> from fed_ucbvi import synthetic
-    >>> price_of_sharing(synthetic(agents=4))
-    Bracket(lower=0.0, upper=0.0)
-    """
-    known = as_federation(federation)
-    optimum = known.common_optimum
-    lower, upper = (optimum.own - end for end in reversed(optimum.value))
-    slack = TOLERANCE * known.horizon
-    return Bracket(lower if lower > slack else 0.0, upper if upper > slack else 0.0)
 
 
 # ------------------------------------------------------------------------------------------------------ the picture
@@ -238,13 +211,16 @@ def _pairs(found: Inspection) -> Board:
 def _values(found: Inspection) -> Panel:
     """Each agent's own optimum and its value under the shared policy; agents are sorted by what they lose."""
     order = np.argsort(found.own - found.shared, kind="stable")
-    own, shared = found.own[order], found.shared[order]
+    own = found.own[order]
+    shared = found.shared[order]
     rank = list(range(len(order)))
     axis = Scale(-0.7, len(order) - 0.3, log=False, ticks=tuple((float(n), f"{order[n]}") for n in _some(len(order))))
-    low, high = np.minimum(own, shared).tolist(), np.maximum(own, shared).tolist()
+    low = np.minimum(own, shared).tolist()
+    high = np.maximum(own, shared).tolist()
     series = [
         Series("its own optimal policy", BLUE, rank, own.tolist(), low, high, "solid", "circle", line=False),
         Series("the common MDP's optimal policy", VERMILLION, rank, shared.tolist(), marker="triangle", line=False),
     ]
-    x_label, y_label = "Agent (from 0), by what it loses", "Value in the agent's own MDP (units of reward)"
+    x_label = "Agent (from 0), by what it loses"
+    y_label = "Value in the agent's own MDP (units of reward)"
     return Panel("What sharing costs", x_label, y_label, series, x_axis=axis)

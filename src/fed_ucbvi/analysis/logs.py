@@ -17,7 +17,7 @@ that of their pooled logs, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,9 +29,12 @@ from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists, to_word
 from fed_ucbvi.algorithms.exact_sums import MAX_BITS
 from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct, pessimistic_values
 from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, printable
+from fed_ucbvi.core.foreign_tables import read_table
+from fed_ucbvi.core.memory import check_memory
 from fed_ucbvi.core.types import FloatArray, IndexArray, MaskArray
 from fed_ucbvi.problem.mdp import check_initial
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.results.own_units import convert_values
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 COLUMNS = ("episode", "step", "state", "action", "reward", "next_state")
 ARRAYS = ("observations", "actions", "rewards", "terminations")
 READERS = {".csv": "CSV", ".parquet": "Parquet"}
+BYTES_PER_ROW = 400
+"""Memory that a row of a log takes while it is checked and counted."""
 ROUNDING = 1e-9
 """How far outside its range a reward may lie, as a share of the range."""
 
@@ -62,10 +67,11 @@ def counts_from_logs(
 
     Args:
         source: a ``.parquet`` or ``.csv`` file with the columns episode, step, state, action, reward and next_state;
-            the same columns as a mapping or a Polars frame; or episodes as Gymnasium-style libraries keep them, each
-            with ``observations`` (one more than actions), ``actions``, ``rewards`` and ``terminations``, by key or by
-            attribute (Minari). There a step that terminates goes to the last state, S - 1, as everywhere in this
-            package; the last observation of an episode that was cut off (``truncations``) counts as it is.
+            the same columns as a mapping, a Polars or a pandas frame; or episodes as Gymnasium-style libraries keep
+            them, each with ``observations`` (one more than actions), ``actions``, ``rewards`` and ``terminations``,
+            by key or by attribute (Minari). There a step that terminates goes to the last state, S - 1, as
+            everywhere in this package; the last observation of an episode that was cut off (``truncations``) counts
+            as it is.
         sizes: S, A and H. Episodes may be shorter than H.
         reward_range: the least and the largest reward of a step; counts have them as 0 and 1.
         stationary: count over all steps together.
@@ -94,15 +100,13 @@ def read_logs(
     import polars as pl
 
     S, A, H = (check_positive_integer(name, size) for name, size in zip("SAH", sizes, strict=True))
-    low, high = (check_number("reward_range", bound) for bound in rewards)
-    if low >= high:
-        raise InputError(f"reward_range must ascend, got {low:g} to {high:g}.")
+    units = _units_of_range(rewards)
+    low, high = rewards
     log = _read(source, S)
     _check(log, (S, A, H), (low, high))
     names = ("step", "state", "action", "next_state")
     step, state, action, after = (log.columns[name].astype(np.int64) for name in names)
-    units = Units.spanning(low, high)
-    paid = np.clip((log.columns["reward"] - units.offset) / units.scale, 0.0, 1.0)
+    paid = np.clip(units.rescaled(log.columns["reward"]), 0.0, 1.0)
     values = np.ceil(paid * 2.0**MAX_BITS).astype(np.int64)
     cells = ((np.zeros_like(step) if stationary else step) * S + state) * A + action
     rows = pl.DataFrame({"cell": cells, "after": after, "value": values})
@@ -119,29 +123,43 @@ def _read(source: Any, states: int) -> Log:
         path = Path(source)
         if path.suffix not in READERS:
             raise InputError(f"logs are read from .csv and .parquet files; {path} is neither.")
+        if not path.is_file():
+            raise InputError(f"{path} is no {READERS[path.suffix]} file that can be read: there is no such file.")
+        is_csv = path.suffix == ".csv"
+        check_memory(f"The content of {path}", 3 * path.stat().st_size, "Use a shorter log.")
         try:
-            frame = pl.read_csv(path, infer_schema=False) if path.suffix == ".csv" else pl.read_parquet(path)
-        except Exception as error:
+            table = read_table(path.read_bytes(), "csv" if is_csv else "parquet", COLUMNS)
+        except InputError as error:
             raise InputError(f"{path} is no {READERS[path.suffix]} file that can be read: {error}") from error
-        if path.suffix == ".csv":
-            return _of_frame(frame, lambda row: f"{path}, line {row + 2}")
-        return _of_frame(frame, lambda row: f"{path}, row {row}")
+        _check_columns(table.columns)
+        check_memory(f"The log in {path}", BYTES_PER_ROW * table.frame.height, "Use a shorter log.")
+        if is_csv:
+            return _of_frame(table.frame, lambda row: f"{path}, line {row + 2}")
+        return _of_frame(table.frame, lambda row: f"{path}, row {row}")
+    if hasattr(source, "columns") and hasattr(source, "iloc"):  # a pandas frame; its index says nothing
+        source = {str(name): source[name].tolist() for name in source.columns}
     if isinstance(source, pl.DataFrame) or (isinstance(source, Mapping) and "observations" not in source):
         try:
             frame = pl.DataFrame(source)
         except Exception as error:
-            raise InputError(f"the columns of a log must have one length: {error}") from error
+            raise InputError(
+                f"the columns of a log must have one length and values of one kind each: {error}"
+            ) from error
         return _of_frame(frame, lambda row: f"row {row}")
     return _of_episodes([source] if isinstance(source, Mapping) or hasattr(source, "actions") else source, states)
+
+
+def _check_columns(found: Sequence[str]) -> None:
+    missing = [name for name in COLUMNS if name not in found]
+    if missing:
+        has = printable(", ".join(found)) or "none"
+        raise InputError(f"a log has the columns {', '.join(COLUMNS)}; {', '.join(missing)} missing, found {has}.")
 
 
 def _of_frame(frame: pl.DataFrame, place: Callable[[int], str]) -> Log:
     import polars as pl
 
-    missing = [name for name in COLUMNS if name not in frame.columns]
-    if missing:
-        has = printable(", ".join(frame.columns)) or "none"
-        raise InputError(f"a log has the columns {', '.join(COLUMNS)}; {', '.join(missing)} missing, found {has}.")
+    _check_columns(frame.columns)
     numbers: dict[str, Any] = {}
     for name in COLUMNS:
         column = frame[name]
@@ -208,7 +226,8 @@ def _check(log: Log, sizes: tuple[int, int, int], rewards: tuple[float, float]) 
         column = columns[name]
         bad = (column != np.floor(column)) | (column < 0) | (column >= limit)
         _refuse(bad, log.place, f"{name} is {{:.12g}}, expected 0 to {limit - 1}", column)
-    paid, outside = columns["reward"], ROUNDING * (high - low)
+    paid = columns["reward"]
+    outside = ROUNDING * (high - low)
     bad = (paid < low - outside) | (paid > high + outside)
     _refuse(bad, log.place, f"reward is {{:.12g}}, expected {low:g} to {high:g} (reward_range)", paid)
     order = np.lexsort((columns["step"], columns["episode"]))
@@ -308,8 +327,21 @@ class CautiousPlan:
         )
 
 
+def _units_of_range(reward_range: Sequence[float]) -> Units:
+    """Units in which rewards of this range become those of [0, 1]."""
+    low, high = (check_number("reward_range", bound) for bound in reward_range)
+    if low >= high:
+        raise InputError(f"reward_range must ascend, got {low:g} to {high:g}.")
+    return Units.spanning(low, high)
+
+
 def plan_from_counts(
-    counts: CountTable, horizon: int | None = None, *, delta: float = 0.05, support: int | None = None
+    counts: CountTable,
+    horizon: int | None = None,
+    *,
+    delta: float = 0.05,
+    support: int | None = None,
+    reward_range: Sequence[float] = (0.0, 1.0),
 ) -> CautiousPlan:
     """The policy with the largest value that counts guarantee, with bounds, and where they are too thin to judge.
 
@@ -322,6 +354,7 @@ def plan_from_counts(
         horizon: H, which is needed where visits were counted over all steps together.
         delta: the probability with which each of the two bounds may fail.
         support: how many next states a pair (h,s,a) may have, if that is known; the fewer, the tighter.
+        reward_range: the range of rewards with which the logs were counted; bounds are in these units.
 
     >>> visit = {"episode": range(300), "step": 0, "state": 0, "action": [0, 1, 1] * 100, "reward": [0, 1, 1] * 100}
     >>> counts = counts_from_logs({**visit, "next_state": 1}, (2, 2, 1))
@@ -337,7 +370,8 @@ def plan_from_counts(
         raise InputError(f"these counts are by step and have H = {steps}, got horizon = {H}.")
     check_number("delta", delta, above=0, below=1)
     K = S if support is None else check_integer("support", support, at_least=int(counts.seen.max()), at_most=S)
-    random, chosen = counts.by_slot, np.zeros((H, S), dtype=np.int32)
+    random = counts.by_slot
+    chosen = np.zeros((H, S), dtype=np.int32)
     lower = pessimistic_values(counts, chosen, random, delta, K, True)
     optimistic = Estimates.start(H, S, A, plain=False)
     table = counts.copy()
@@ -347,4 +381,7 @@ def plan_from_counts(
     np.put_along_axis(others, chosen[..., None].astype(np.int64), -np.inf, axis=2)
     thin = np.asarray(others.max(axis=2) > lower[:-1]) if A > 1 else np.zeros((H, S), dtype=np.bool_)
     seen = np.broadcast_to(counts.visits.any(axis=2), (H, S))
-    return CautiousPlan(chosen, lower, optimistic.V, thin | ~seen, seen, delta, K)
+    units = _units_of_range(reward_range)
+    least = convert_values(lower, units)
+    most = convert_values(optimistic.V, units)
+    return CautiousPlan(chosen, least, most, thin | ~seen, seen, delta, K)

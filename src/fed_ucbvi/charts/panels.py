@@ -157,7 +157,8 @@ class Legend(NamedTuple):
 def legend_of(panels: Iterable[Panel]) -> Legend:
     """The legend of a figure: a name is shown in its colour, a variant and a band in grey."""
     everything = [series for panel in panels for series in panel.series]
-    markers, legend = {(one.name, one.marker) for one in everything}, Legend({}, {}, {})
+    markers = {(one.name, one.marker) for one in everything}
+    legend = Legend({}, {}, {})
     by_name = len(markers) == len({name for name, _ in markers})  # every name has one marker throughout
     for one in everything:
         marked = by_name or not one.variant  # else its variants show the markers
@@ -185,7 +186,8 @@ def check_panels(panels: Sequence[Panel], where: str) -> None:
             if fault is not None:
                 raise InputError(f"{place}, series {series.full_name!r}{fault}")
             for what, style in (("name", "colour"), ("variant", "dash")):
-                name, look = getattr(series, what), getattr(series, style)
+                name = getattr(series, what)
+                look = getattr(series, style)
                 if name and looks.setdefault((what, name), look) != look:
                     raise InputError(f"{where}: {what} {name!r} has more than one {style}; a legend shows one.")
 
@@ -252,7 +254,8 @@ def y_scale(panel: Panel) -> Scale:
         return panel.y_axis
     heights = [y for one in panel.series for part in (one.y, one.low, one.high) if part is not None for y in part]
     values = [float(y) for y in heights if y > 0 or not panel.y_log]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     if panel.y_log:
         return log_scale(*_widened(low, high, log=True, margin=MARGIN))
     if 0 <= low < high / 2 or low == high == 0:

@@ -93,7 +93,8 @@ class Picture:
 
     def save(self, path: str | Path) -> None:
         """Write ``.png``, ``.svg``, ``.pdf`` or, interactive, ``.html``, wholly or not at all."""
-        format_, path = check_picture(path), Path(path)
+        format_ = check_picture(path)
+        path = Path(path)
         content = self.content(format_)
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as draft:
@@ -103,7 +104,8 @@ class Picture:
         specification = json.dumps(self.specification(interactive=True), separators=(",", ":"), allow_nan=False)
         for sign in "<>&":
             specification = specification.replace(sign, f"\\u{ord(sign):04x}")
-        title, policy = html.escape(self.title.splitlines()[0] if self.title else "Picture"), html.escape(POLICY)
+        title = html.escape(self.title.splitlines()[0] if self.title else "Picture")
+        policy = html.escape(POLICY)
         return PAGE.format(policy=policy, title=title, specification=specification, library=javascript_library())
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:

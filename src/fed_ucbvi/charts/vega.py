@@ -21,29 +21,43 @@ Spec = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """Names the version of the language; nothing is loaded from there."""
-WIDTH, HEIGHT, HEIGHT_ALONE = 853.0, 240.0, 320.0
+WIDTH = 853.0
+HEIGHT = 240.0
+HEIGHT_ALONE = 320.0
 """Of a picture, of axes side by side, and of the only axes of a picture."""
-MIN_WIDTH, MIN_HEIGHT = 152.0, 80.0
+MIN_WIDTH = 152.0
+MIN_HEIGHT = 80.0
 """The least size of axes; where panels would be narrower, they are put into more rows."""
 MAX_COLUMNS = 4
-BESIDE, ABOVE_AND_BELOW, GAP = 77.0, 80.0, 19.0
+BESIDE = 77.0
+ABOVE_AND_BELOW = 80.0
+GAP = 19.0
 """What axes take at their left and, with titles, above and below; and the distance between panels."""
 SHADES_ROOM = 64.0
 """What a scale of shades takes at the right of a board."""
-LINE, HEADING_LINE, SWATCH = 20.0, 20.0, 38.0
+LINE = 20.0
+HEADING_LINE = 20.0
+SWATCH = 38.0
 """Height of a line of the legend and of the title, and width of the piece of curve in the legend."""
-CHARACTER, TITLE_CHARACTER, CATEGORY_CHARACTER = 7.85, 8.8, 7.5
+CHARACTER = 7.85
+TITLE_CHARACTER = 8.8
+CATEGORY_CHARACTER = 7.5
 """Widths of a character, about: of texts, of a panel's title, and (the largest) below an axis."""
 CATEGORY_CHARACTERS = 12
 """The most characters in a line of text below an axis."""
-FONT_SIZE, BOARD_FONT_SIZE = 12, 10.5
-FEW_POINTS, MARKS = 12, 6
+FONT_SIZE = 12
+BOARD_FONT_SIZE = 10.5
+FEW_POINTS = 12
+MARKS = 6
 """Up to so many points, every point of a curve has a marker; of more, about this many have one."""
-SIZE, SMALL, MANY_POINTS = 60.0, 22.0, 40
+SIZE = 60.0
+SMALL = 22.0
+MANY_POINTS = 40
 """Area of a marker; of one among more unconnected points than the third number."""
 FEW_CURVES = 6
 """Up to this many curves have bands in full strength; with more, bands are fainter."""
-NUMBER, SHORT = ",.9~r", ",.6~r"
+NUMBER = ",.9~r"
+SHORT = ",.6~r"
 """Formats of numbers with up to nine or six digits, without trailing zeros."""
 DASHES: dict[str, list[float]] = {"solid": [1, 0], "dashed": [7, 3], "dotted": [1.5, 2.5], "dashdot": [7, 3, 1.5, 3]}
 SHAPES = {
@@ -90,7 +104,9 @@ def _plain(field: str, kind: str = "nominal") -> Spec:
     return {"field": field, "type": kind, "scale": None}
 
 
-COLOUR, DASH, TEXT = _plain("colour"), _plain("dash"), {"field": "text", "type": "nominal"}
+COLOUR = _plain("colour")
+DASH = _plain("dash")
+TEXT = {"field": "text", "type": "nominal"}
 SHAPED = {"shape": _plain("shape"), "size": _plain("size", "quantitative")}
 BOX = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
 
@@ -144,10 +160,13 @@ def panel_chart(panel: Panel, data: str, *, lines: tuple[int, int] = (44, 40), p
     ``lines`` are the characters in a line of the titles below and beside the axes; longer titles are broken. With a
     ``pointer``, the name of a selection, the point nearest to the pointer shows its figures.
     """
-    x, y = x_scale(panel), y_scale(panel)
+    x = x_scale(panel)
+    y = y_scale(panel)
     up = {"type": "quantitative", **_axis(y, panel.y_label, lines[1])}
-    interval, curve = {"y": {"field": "floor", **up}, "y2": {"field": "high"}}, {"y": {"field": "y", **up}}
-    line, opacity = {"type": "line", "strokeJoin": "round"}, 0.18 if len(panel.series) <= FEW_CURVES else 0.1
+    interval = {"y": {"field": "floor", **up}, "y2": {"field": "high"}}
+    curve = {"y": {"field": "y", **up}}
+    line = {"type": "line", "strokeJoin": "round"}
+    opacity = 0.18 if len(panel.series) <= FEW_CURVES else 0.1
     layers: dict[str, tuple[Spec, Spec]] = {
         "band": ({"type": "area", "fillOpacity": opacity, "strokeWidth": 0}, interval),
         "bars": ({"type": "rule", "strokeWidth": 1.2}, interval),
@@ -155,7 +174,8 @@ def panel_chart(panel: Panel, data: str, *, lines: tuple[int, int] = (44, 40), p
         "steps": ({**line, "interpolate": "step-after"}, {**curve, "strokeDash": DASH}),
         "marker": ({"type": "point", "filled": True}, {**curve, **SHAPED}),
     }
-    parts, drawn = {part for row in rows_of(panel) for part in row["parts"]}, []
+    parts = {part for row in rows_of(panel) for part in row["parts"]}
+    drawn = []
     for part, (mark, encoding) in layers.items():
         test = "datum.marked > 0" if part == "marker" else f"indexof(datum.parts, '{part}') >= 0"
         if part in parts:
@@ -216,7 +236,8 @@ def _axis(scale: Scale, title: str, characters: int) -> Spec:
 
 def _ticks(ticks: Sequence[tuple[float, object]]) -> Spec:
     """Where ticks are, and a Vega expression for the text at a tick."""
-    values, texts = [at for at, _ in ticks], [text for _, text in ticks]
+    values = [at for at, _ in ticks]
+    texts = [text for _, text in ticks]
     picked = f"{json.dumps(texts, ensure_ascii=False)}[indexof({json.dumps(values)}, datum.value)]"
     return {"values": values, "labelExpr": picked}
 
@@ -238,7 +259,8 @@ def board_chart(board: Board, width: float, height: float) -> Spec:
     """Shades, squares, lines, texts, rings and arrows of a board that has at most this room."""
     side = min(width / board.columns, height / board.rows)
     if board.even:
-        width, height = side * board.columns, side * board.rows
+        width = side * board.columns
+        height = side * board.rows
     axes = {
         "x": ([-0.5, board.columns - 0.5], list(board.x_label), board.x_ticks),
         "y": ([board.rows - 0.5, -0.5], [board.y_label] if board.y_label else [], board.y_ticks),
@@ -275,7 +297,8 @@ def _shades(board: Board, height: float, side: float) -> Spec:
     ]
     low, high = (end(row["shade"] for row in rows) if rows else 0.0 for end in (min, max))
     if low == high:
-        low, high = min(0.0, low), max(0.0, high) or 1.0
+        low = min(0.0, low)
+        high = max(0.0, high) or 1.0
     legend = {"title": None, "gradientLength": 0.85 * height, "gradientThickness": 10, "format": "~r"}
     scale = {"scheme": SHADES, "domain": [low, high]}
     colour = {"field": "shade", "type": "quantitative", "scale": scale, "legend": legend}
@@ -287,8 +310,12 @@ def _squares(board: Board, side: float) -> list[Spec]:
     frame = {"x": -0.5, "x2": board.columns - 0.5, "y": -0.5, "y2": board.rows - 0.5}
     lines = [{**frame, "y": y - 0.5, "y2": y - 0.5} for y in (range(down, board.rows, down) if down else ())]
     lines += [{**frame, "x": x - 0.5, "x2": x - 0.5} for x in (range(along, board.columns, along) if along else ())]
-    ring, length = (2 * side * max(0.55, largest / 30)) ** 2, side * (0.77 if largest >= FINE else 0.5)
-    fills, texts, rings, arrows = [], [], [], []
+    ring = (2 * side * max(0.55, largest / 30)) ** 2
+    length = side * (0.77 if largest >= FINE else 0.5)
+    fills = []
+    texts = []
+    rings = []
+    arrows = []
     for one in board.squares:
         at = {"x": one.column, "y": one.row}
         if one.colour:
@@ -299,7 +326,8 @@ def _squares(board: Board, side: float) -> list[Spec]:
         if one.ring:
             rings.append({**at, "shape": SHAPES[one.ring], "size": ring})
         if one.arrow is not None:
-            reach, angle = math.hypot(*one.arrow), math.degrees(math.atan2(*one.arrow))
+            reach = math.hypot(*one.arrow)
+            angle = math.degrees(math.atan2(*one.arrow))
             shape = {"shape": ARROW if reach else SHAPES["circle"], "size": (length * (reach or 0.3)) ** 2}
             arrows.append({**at, "angle": angle, **shape})
     papers = [
@@ -329,10 +357,12 @@ def vega_lite(
     Without ``height`` it is as high as panels need, and without ``columns`` has as many as there is room for. If
     ``hover``, points and squares show their figures under the pointer.
     """
-    legend, shaded = _legend_strip(panels, width), any(isinstance(one, Board) and len(one.shades) for one in panels)
+    legend = _legend_strip(panels, width)
+    shaded = any(isinstance(one, Board) and len(one.shades) for one in panels)
     room = SHADES_ROOM if shaded else 6.0
     columns = columns or _columns(len(panels), width, room)
-    wide, high = _axes_width(columns, width, room), HEIGHT_ALONE if len(panels) == 1 else HEIGHT
+    wide = _axes_width(columns, width, room)
+    high = HEIGHT_ALONE if len(panels) == 1 else HEIGHT
     if height is not None:
         taken = HEADING_LINE * len(title.splitlines()) + GAP + (legend[0]["height"] + GAP if legend else 0.0)
         high = max(MIN_HEIGHT, (height - taken) / -(-len(panels) // columns) - ABOVE_AND_BELOW)
@@ -370,11 +400,13 @@ def _columns(count: int, whole: float, room: float) -> int:
 def _legend_strip(panels: Sequence[Panel | Board], whole: float) -> list[Spec]:
     """The legend as a chart, in as many lines as it needs; none if there are no entries."""
     rows: list[Spec] = []
-    x, y = 0.0, LINE / 2
+    x = 0.0
+    y = LINE / 2
     for entry in (entry for part in legend_of(p for p in panels if isinstance(p, Panel)) for entry in part.values()):
         width = SWATCH + 10 + CHARACTER * len(entry.text) + GAP
         if x and x + width > whole:
-            x, y = 0.0, y + LINE
+            x = 0.0
+            y = y + LINE
         row: Spec = {"text": entry.text, "line": entry.line, "band": entry.band, "colour": entry.colour}
         row |= {"dash": DASHES[entry.dash], "shape": SHAPES.get(entry.marker, ""), "size": SIZE}
         rows.append({**row, "x": x, "x2": x + SWATCH, "y": y})

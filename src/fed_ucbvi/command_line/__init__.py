@@ -1,9 +1,13 @@
-"""The command line, ``fed-ucbvi``. Commands import what they need when they run, so that help comes at once."""
+"""The command line, ``fed-ucbvi``: a table of all commands, and the program made from it.
+
+A command's module is imported when the command runs or shows its help; its function imports what it needs.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -11,71 +15,261 @@ import typer
 
 from fed_ucbvi.command_line.options import command
 from fed_ucbvi.command_line.program import EXIT_CODES, Program
-from fed_ucbvi.core.own_process import claim_process
 from fed_ucbvi.core.version import PROGRAM, __version__
 
-EXAMPLES = {
-    "running": """
-        run --env gridworld --agents 20 --episodes 30000 --out my-run
-        run --env riverswim --eps-p 0.1 --algorithm fedq-bernstein --json
-        run --env-option rows=5 --option bonus=theory --checkpoint kept
-        resume kept --out my-run
-        resume kept --episodes 60000 --out my-longer-run
-        counts kept --out counts.npz
-        counts --from-logs log.csv --sizes 8,4,10 --over-all-steps --out counts.npz --plan policy.json
-    """,
-    "saved_runs": """
-        show my-run
-        show my-run --out my-run.pdf
-        show sweep --format latex --columns group,mean,ratio
-        play my-run --episodes 1 --render text
-        play my-run --agent 3 --out my-run.gif
-        act my-run --step 0 --state 3
-        act policy.json --certs certs --step 0 --state 3
-    """,
-    "sweeping": """
-        sweep examples/sweep.toml --out sweep
-        sweep examples/sweep.toml --out sweep --resume
-        reproduce --out results
-        reproduce --quick --out quick
-        report sweep
-        compare --seeds 3 --out comparison.md
-        leaderboard
-        leaderboard --algorithm mine:Mine --store my-runs --out my-board
-        leaderboard --again --store runs --out board
-    """,
-    "problems": """
-        advise --states 21 --actions 6 --horizon 30 --agents 5
-        advise --live CartPole-v1 --episodes 2000
-        plan --env gridworld --eps-p 0.001
-        inspect --env riverswim --agents 5 --eps-p 0.1 --plot agents.png
-        environments
-        environments --json
-        algorithms
-        algorithms fed-kl-ucbvi
-        algorithms --json
-        bins CartPole-v1 --horizon 200 --bins 6 --out bins.json
-    """,
-    "federation": """
-        federate --nodes 4
-        federate --nodes 2 --env synthetic --episodes 1000 --out my-run
-        serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run
-        serve --certs certs --sizes 8,4,10 --checkpoint kept --metrics 127.0.0.1:9464 --log-format json
-        replay kept
-        transcript show kept
-        transcript verify kept clinic-a --certs certs
-    """,
-    "nodes": """
-        join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2
-        leave hub.example.org:50051 --certs certs --name clinic-a
-        policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json
-        certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b
-        certs request clinic-c --out mine
-        certs sign mine/clinic-c.csr --out certs
-    """,
-}
-"""By module: examples of its commands, in the order of help."""
-COMMANDS = {line.split()[0]: module for module, text in EXAMPLES.items() for line in text.strip().splitlines()}
+RUNS = "Runs"
+PAPER = "The paper"
+FEDERATIONS = "Federations"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One row of the table of commands.
+
+    Args:
+        name: the words after ``fed-ucbvi``. A name of two words is a subcommand of the command before it.
+        module: the module of this package that defines the command.
+        function: the function in it, whose docstring is the help and whose parameters are the options.
+        heading: the heading in the help of the program.
+        examples: command lines without ``fed-ucbvi``, for the end of the command's help.
+    """
+
+    name: str
+    module: str
+    function: str
+    heading: str
+    examples: tuple[str, ...]
+
+    @property
+    def group(self) -> str:
+        """Name of the command that this is a subcommand of; empty for a command."""
+        return self.name.rpartition(" ")[0]
+
+    def load(self) -> Callable[..., None]:
+        """Import the module and return the function."""
+        module = import_module(f"{__name__}.{self.module}")
+        function: Callable[..., None] = getattr(module, self.function)
+        return function
+
+
+COMMANDS = (
+    Command(
+        name="run",
+        module="running",
+        function="run",
+        heading=RUNS,
+        examples=(
+            "run --env gridworld --agents 20 --episodes 30000 --out my-run",
+            "run --env riverswim --eps-p 0.1 --algorithm fedq-bernstein --json",
+            "run --env-option rows=5 --option stationary=true --checkpoint kept",
+        ),
+    ),
+    Command(
+        name="resume",
+        module="running",
+        function="resume",
+        heading=RUNS,
+        examples=(
+            "resume kept --out my-run",
+            "resume kept --episodes 60000 --out my-longer-run",
+        ),
+    ),
+    Command(
+        name="counts",
+        module="running",
+        function="counts",
+        heading=RUNS,
+        examples=(
+            "counts kept --out counts.npz",
+            "counts --from-logs log.csv --sizes 8,4,10 --over-all-steps --out counts.npz --plan policy.json",
+        ),
+    ),
+    Command(
+        name="show",
+        module="saved_runs",
+        function="show",
+        heading=RUNS,
+        examples=(
+            "show my-run",
+            "show my-run --out my-run.pdf",
+            "show sweep --format latex --columns group,mean,ratio",
+        ),
+    ),
+    Command(
+        name="play",
+        module="saved_runs",
+        function="play",
+        heading=RUNS,
+        examples=(
+            "play my-run --episodes 1 --render text",
+            "play my-run --agent 3 --out my-run.gif",
+        ),
+    ),
+    Command(
+        name="act",
+        module="saved_runs",
+        function="act",
+        heading=RUNS,
+        examples=(
+            "act my-run --step 0 --state 3",
+            "act policy.json --certs certs --step 0 --state 3",
+        ),
+    ),
+    Command(
+        name="sweep",
+        module="sweeping",
+        function="sweep",
+        heading=RUNS,
+        examples=(
+            "sweep examples/sweep.toml --out sweep",
+            "sweep examples/sweep.toml --out sweep --resume",
+        ),
+    ),
+    Command(
+        name="compare",
+        module="sweeping",
+        function="compare",
+        heading=RUNS,
+        examples=("compare --seeds 3 --out comparison.md",),
+    ),
+    Command(
+        name="advise",
+        module="problems",
+        function="advise",
+        heading=RUNS,
+        examples=(
+            "advise --states 21 --actions 6 --horizon 30 --agents 5",
+            "advise --live CartPole-v1 --episodes 2000",
+        ),
+    ),
+    Command(
+        name="environments",
+        module="problems",
+        function="environments",
+        heading=RUNS,
+        examples=(
+            "environments",
+            "environments --json",
+        ),
+    ),
+    Command(
+        name="algorithms",
+        module="problems",
+        function="algorithms",
+        heading=RUNS,
+        examples=(
+            "algorithms",
+            "algorithms fed-kl-ucbvi",
+            "algorithms --json",
+        ),
+    ),
+    Command(
+        name="bins",
+        module="problems",
+        function="bins",
+        heading=RUNS,
+        examples=("bins CartPole-v1 --horizon 200 --bins 6 --out bins.json",),
+    ),
+    Command(
+        name="reproduce",
+        module="sweeping",
+        function="reproduce",
+        heading=PAPER,
+        examples=(
+            "reproduce --out results",
+            "reproduce --quick --out quick",
+        ),
+    ),
+    Command(
+        name="report",
+        module="sweeping",
+        function="report",
+        heading=PAPER,
+        examples=("report sweep",),
+    ),
+    Command(
+        name="leaderboard",
+        module="sweeping",
+        function="leaderboard",
+        heading=PAPER,
+        examples=(
+            "leaderboard",
+            "leaderboard --algorithm mine:Mine --store my-runs --out my-board",
+            "leaderboard --again --store runs --out board",
+        ),
+    ),
+    Command(
+        name="plan",
+        module="problems",
+        function="plan",
+        heading=PAPER,
+        examples=("plan --env gridworld --eps-p 0.001",),
+    ),
+    Command(
+        name="inspect",
+        module="problems",
+        function="inspect",
+        heading=PAPER,
+        examples=("inspect --env riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
+    ),
+    Command(
+        name="federate",
+        module="federation",
+        function="federate",
+        heading=FEDERATIONS,
+        examples=(
+            "federate --nodes 4",
+            "federate --nodes 2 --env synthetic --episodes 1000 --out my-run",
+        ),
+    ),
+    Command(
+        name="serve",
+        module="federation",
+        function="serve",
+        heading=FEDERATIONS,
+        examples=(
+            "serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",
+            "serve --certs certs --sizes 8,4,10 --checkpoint kept --metrics 127.0.0.1:9464 --log-format json",
+        ),
+    ),
+    Command(
+        name="join",
+        module="nodes",
+        function="join",
+        heading=FEDERATIONS,
+        examples=("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
+    ),
+    Command(
+        name="policy",
+        module="nodes",
+        function="policy",
+        heading=FEDERATIONS,
+        examples=("policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json",),
+    ),
+    Command(
+        name="certs",
+        module="nodes",
+        function="certs",
+        heading=FEDERATIONS,
+        examples=("certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b",),
+    ),
+    Command(
+        name="certs request",
+        module="nodes",
+        function="request",
+        heading=FEDERATIONS,
+        examples=("certs request clinic-c --out mine",),
+    ),
+    Command(
+        name="certs sign",
+        module="nodes",
+        function="sign",
+        heading=FEDERATIONS,
+        examples=("certs sign mine/clinic-c.csr --out certs",),
+    ),
+)
+"""All commands, in the order of help."""
+
 FIRST = ("run --episodes 3000", "run --episodes 3000 --out my-run", "show my-run", "environments")
 """Examples for the help of the program itself."""
 FURTHER = """Every command has examples in its own help: fed-ucbvi COMMAND --help
@@ -84,15 +278,11 @@ Your shell completes commands, options and names after: fed-ucbvi --install-comp
 PLAIN: dict[str, Any] = {"pretty_exceptions_enable": False}
 
 
-def examples(command: str) -> list[str]:
-    """The examples of a command or a subcommand (``certs sign``)."""
-    lines = map(str.strip, EXAMPLES[COMMANDS[command.split()[0]]].splitlines())
-    return [line for line in lines if f"{line} ".startswith(f"{command} ")]
-
-
 def _paragraphs(examples: Iterable[str]) -> str:
-    """Empty lines make Typer begin a new line."""
-    return "\n\n".join(["Examples:", *(f"fed-ucbvi {words}" for words in examples)])
+    """Lines of an epilog; Typer begins a new line only after an empty one."""
+    lines = ["Examples:"]
+    lines += [f"fed-ucbvi {words}" for words in examples]
+    return "\n\n".join(lines)
 
 
 def _print_version(wanted: bool) -> None:
@@ -112,22 +302,28 @@ def start(
         typer.echo(context.get_help())
 
 
-def _program(names: Iterable[str], make: Callable[[Any], Any] = command) -> typer.Typer:
-    """The program with these commands, each made by ``make``; nothing else is imported."""
+def _program(commands: Iterable[Command], make: Callable[[Any], Any] = command) -> typer.Typer:
+    """Return the program with these commands, each made by ``make``; only their modules are imported."""
     program = typer.Typer(cls=Program, context_settings={"help_option_names": ["-h", "--help"]}, **PLAIN)
-    codes = "\n\n".join(["Exit codes:", *(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())])
-    program.callback(invoke_without_command=True, epilog=f"{_paragraphs(FIRST)}\n\n{FURTHER}\n\n{codes}")(start)
-    for name in names:
-        module = import_module(f"{__name__}.{COMMANDS[name]}")
-        made = make(getattr(module, name))
-        if name == "certs":
-            group = typer.Typer(**PLAIN)
-            group.callback(invoke_without_command=True, epilog=_paragraphs(examples(name)))(made)
-            for part in (module.request, module.sign):
-                group.command(epilog=_paragraphs(examples(f"{name} {part.__name__}")))(make(part))
-            program.add_typer(group, name=name)
+    codes = ["Exit codes:"]
+    codes += [f"{code}: {meaning}" for code, meaning in EXIT_CODES.items()]
+    epilog = "\n\n".join([_paragraphs(FIRST), FURTHER, *codes])
+    program.callback(invoke_without_command=True, epilog=epilog)(start)
+
+    chosen = list(commands)
+    with_subcommands = {one.group for one in chosen}
+    groups: dict[str, typer.Typer] = {}
+    for one in chosen:
+        made = make(one.load())
+        epilog = _paragraphs(one.examples)
+        if one.group:
+            groups[one.group].command(one.name.removeprefix(f"{one.group} "), epilog=epilog)(made)
+        elif one.name in with_subcommands:
+            groups[one.name] = typer.Typer(**PLAIN)
+            groups[one.name].callback(invoke_without_command=True, epilog=epilog)(made)
+            program.add_typer(groups[one.name], name=one.name, rich_help_panel=one.heading)
         else:
-            program.command(epilog=_paragraphs(examples(name)))(made)
+            program.command(one.name, epilog=epilog, rich_help_panel=one.heading)(made)
     return program
 
 
@@ -135,24 +331,28 @@ def __getattr__(name: str) -> Any:
     """``app``: the program with all commands, made on first use."""
     if name != "app":
         raise AttributeError(name)
-    globals()["app"] = app = _program(COMMANDS)
+    app = _program(COMMANDS)
+    globals()["app"] = app
     return app
 
 
-def _named(function: Callable[..., None]) -> Callable[[], None]:
+def _without_options(function: Callable[..., None]) -> Callable[[], None]:
+    """A function with the same name and docstring, but without options, for the list of commands."""
 
     def listed() -> None: ...
 
-    listed.__name__, listed.__doc__ = function.__name__, function.__doc__
+    listed.__name__ = function.__name__
+    listed.__doc__ = function.__doc__
     return listed
 
 
 def main() -> None:
-    """Run the program with the arguments of the process; only the requested command is registered."""
-    claim_process()
-    first = sys.argv[1:2]
-    if first in (["--help"], ["-h"], ["--version"]):
-        program = _program(COMMANDS, _named)
+    """Run the program with the arguments of the process; only the requested command is imported."""
+    Program.ends_process = True
+    first = "".join(sys.argv[1:2])
+    if first in ("--help", "-h", "--version"):
+        program = _program(COMMANDS, _without_options)
     else:
-        program = _program([name for name in first if name in COMMANDS] or COMMANDS)
+        requested = [one for one in COMMANDS if first in (one.name, one.group)]
+        program = _program(requested or COMMANDS)
     program(prog_name=PROGRAM)

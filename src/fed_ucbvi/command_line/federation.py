@@ -1,4 +1,4 @@
-"""``fed-ucbvi serve``, ``federate``, ``replay`` and ``transcript``: a federation's server, its log, transcripts."""
+"""``fed-ucbvi serve`` and ``federate``: a server, and a whole federation on one machine."""
 
 from __future__ import annotations
 
@@ -8,30 +8,46 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from fed_ucbvi.command_line import options, outputs
-from fed_ucbvi.command_line.options import JSON, PAGE, Output, argument, fields, option
-from fed_ucbvi.command_line.outputs import check_kept, finish, live_page, print_json, print_result, tracking, warn
+from fed_ucbvi.command_line.flags import NETWORK, OUTPUT
+from fed_ucbvi.command_line.options import Output, fields, option
+from fed_ucbvi.command_line.outputs import (
+    check_kept,
+    finish,
+    finish_trackers,
+    live_page,
+    plain_warnings,
+    tracking,
+    warn,
+)
 from fed_ucbvi.command_line.program import interruptible, say, write_log, writes_json
 from fed_ucbvi.command_line.running import TABLES, counts_at, incumbent_at
 from fed_ucbvi.core import defaults
-from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import new_file
-from fed_ucbvi.run_spec import AGENTS_SERVED, NETWORK, OUTPUT, FederationRules, RunSpec
+from fed_ucbvi.core.memory import check_memory
+from fed_ucbvi.engine.progress import waiting_to_explore
+from fed_ucbvi.run_spec import AGENTS_SERVED, FederationRules, RunSpec
 
 if TYPE_CHECKING:
     from fed_ucbvi.network.coordinator import Coordinator
     from fed_ucbvi.network.members import FederationStatus
     from fed_ucbvi.network.server import FederationServer
 
+BYTES_PER_NODE = 120_000_000
+"""What the process of a node takes in memory."""
 SERVED = fields(
     f"{TABLES} sizes bins random_rewards algorithm parameters seed warm_start incumbent loss until_gap "
-    f"return_range evaluate {' '.join(FederationRules.__annotations__)} checkpoint out overwrite",
+    f"return_range {' '.join(FederationRules.__annotations__)} checkpoint out overwrite",
     environment={"help": "The environment, if the server may know it; then it scores.", "default": None},
-    agents={"help": "Agents on all nodes.", "default": f"{AGENTS_SERVED}, or the size of a custom federation"},
+    agents={
+        "help": "Agents on all nodes.",
+        "default": f"{AGENTS_SERVED}, or that of your own environment",
+    },
     eps_p={
         "help": "Heterogeneity, from 0 to below 1; where it is unknown, nu is computed with 0.",
         "default": "0 with --env, else unknown",
@@ -42,7 +58,7 @@ SERVED = fields(
 
 def serve(
     spec: RunSpec = SERVED,
-    output: Output = fields(f"log_format track track_every {PAGE} as_json quiet"),
+    output: Output = fields("log_format track track_every dashboard as_json quiet"),
     own: options.ConnectionOptions = fields(
         "certs name insecure", name={"value": "server", "help": "The server's certificate in it."}
     ),
@@ -54,14 +70,14 @@ def serve(
 ) -> None:
     """Serve a federation: wait for nodes that bring all M agents, then run to the end.
 
-    On the --checkpoint of an earlier server the run is resumed. --episodes and --agents may then be larger than
-    before, for algorithms that allow it.
+    On the --checkpoint of an earlier server the run is resumed. --episodes may then be larger than before, for
+    algorithms that allow it.
     """
     import asyncio
 
     write_log(output.log_format, logging.WARNING if output.quiet else logging.INFO)
     from fed_ucbvi.dashboard.state import LiveState, Subject
-    from fed_ucbvi.network.certificates import TLSFiles, revoked_names
+    from fed_ucbvi.network.certificates import TLSFiles
     from fed_ucbvi.network.run_plan import plan_of
     from fed_ucbvi.network.server import FederationServer
     from fed_ucbvi.results.run_data import CallbackList
@@ -72,9 +88,8 @@ def serve(
     if spec.secure_sums and own.insecure:
         raise InputError("--secure-sums needs certificates, by which nodes know each other's keys; use --certs.")
     counts = None if spec.warm_start is None else counts_at(spec.warm_start)
-    given = (spec.incumbent, spec.evaluate)
-    incumbent, evaluated = (None if name is None else incumbent_at(name) for name in given)
-    plan = plan_of(spec, counts=counts, incumbent=incumbent, evaluated=evaluated)
+    incumbent = None if spec.incumbent is None else incumbent_at(spec.incumbent)
+    plan = plan_of(spec, counts=counts, incumbent=incumbent)
     for text in plan.algorithm.cautions(plan.setting):
         warn(text)
     service: FederationServer | None = None
@@ -85,10 +100,11 @@ def serve(
 
     counted = None
     if metrics is not None or output.dashboard is not None:
-        from fed_ucbvi.dashboard.metrics import Metrics, check_metrics_address
+        from fed_ucbvi.dashboard.metrics import METRICS, Metrics
+        from fed_ucbvi.dashboard.server import check_local
 
         if metrics is not None:
-            check_metrics_address(metrics)
+            check_local(metrics, METRICS)
         counted = Metrics(status)
 
     async def work() -> None:
@@ -102,9 +118,8 @@ def serve(
                 listen,
                 None if certs is None else TLSFiles.of(certs, str(own.name)),
                 checkpoint=spec.checkpoint,
-                revoked=tuple if certs is None else (lambda: revoked_names(certs)),
                 report=display.report,
-                on_round=CallbackList(page, counted, trackers) or None,
+                on_round=CallbackList(page, counted, *trackers) or None,
                 on_exchange=None if counted is None else counted.on_exchange,
             )
             if port_file is not None:
@@ -119,7 +134,7 @@ def serve(
             if page is not None:
                 page.finish(outcome.run, ended=outcome.ended)
 
-    with interruptible() as interruption, tracking(output) as trackers:
+    with interruptible() as interruption, plain_warnings(), tracking(output) as trackers:
         failure: InputError | None = None
         try:
             asyncio.run(work())
@@ -131,17 +146,21 @@ def serve(
         if service is None:
             raise failure or KeyboardInterrupt
         outcome = service.outcome()
-        if trackers is not None:
-            trackers.finish(outcome.run)
-        finish(outcome.run, spec, output, outcome, failure)
+        try:
+            finish(outcome.run, spec, output, outcome, failure)
+        finally:
+            finish_trackers(trackers, outcome.run)
 
 
 def federate(
     spec: RunSpec = fields(
         f"{TABLES} algorithm parameters seed incumbent loss return_range secure_sums out overwrite",
-        agents={"help": "Agents on all nodes.", "default": "one each, or the size of a custom federation"},
+        agents={
+            "help": "Agents on all nodes.",
+            "default": "one each, or that of your own environment",
+        },
     ),
-    output: Output = fields(f"log_format {PAGE} as_json quiet"),
+    output: Output = fields("log_format dashboard as_json quiet"),
     nodes: int = option(4, "N", "Nodes, each a process.", NETWORK),
     logs: str | None = option(
         None, "FILES", "The nodes' logs: a file each, with {} in place of the node's number, from 0.", NETWORK
@@ -160,13 +179,14 @@ def federate(
     for file in files:
         if not Path(file).is_file():
             raise InputError(f"{file} is no file; --logs needs one for each node, with {{}} for its number.")
+    check_memory(f"A federation of {nodes:,} nodes on one machine", BYTES_PER_NODE * nodes, "Use fewer nodes.")
     agents = spec.make_federation(nodes).agents if spec.agents is None else spec.agents
     environment = spec.environment or defaults.ENVIRONMENT
     problem = ["--env", environment, *options.arguments_of(spec, "eps_p env_seed environment_options")]
     run = options.arguments_of(
         spec, "episodes algorithm parameters seed incumbent loss return_range secure_sums out overwrite"
     )
-    shown = options.arguments_of(output, f"log_format {PAGE} as_json quiet")
+    shown = options.arguments_of(output, "log_format dashboard as_json quiet")
     own = ["--algorithm", spec.algorithm, "--send-trajectories", "--log-format", output.log_format]
     own += ["--require-secure-sums"] if spec.secure_sums else []
     throw_away = tempfile.TemporaryDirectory(prefix="fed-ucbvi-") if folder is None else nullcontext(folder)
@@ -180,60 +200,6 @@ def federate(
         )
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)  # a server that was killed, as a shell says it
-
-
-def replay(
-    folder: Path = argument("DIR", "The checkpoint of a server ('serve --checkpoint')."),
-    as_json: bool = JSON,
-) -> None:
-    """Recompute a run from its server's log, which says whose reports were in which round, and compare."""
-    from fed_ucbvi.network.server_checkpoint import replay as replayed
-
-    found = replayed(folder)
-    differs = found.differs
-    content = {"rounds": found.rounds, "same": not differs, "differs": differs, "reports": found.reports}
-    if as_json or not differs:
-        print_result(as_json, content, f"{folder}: {found.rounds:,} rounds recomputed, bit for bit")
-    if differs:
-        raise InputError(f"{folder}: computed again, other bits have {', '.join(differs)}.")
-
-
-def transcript(
-    action: str = argument("show|verify", "Print it; or check its chain, and that two agree."),
-    folder: Path = argument("DIR", "The checkpoint of a server, or the state folder of a node."),
-    other: Path | None = argument("OTHER_DIR", "verify: a node's, if DIR is a server's, or the reverse.", None),
-    certs: Path | None = option(
-        None, "DIR", "verify: check certificates and signatures in rosters, too, by the ca.crt in it.", NETWORK
-    ),
-    as_json: bool = JSON,
-) -> None:
-    """Show or verify the transcript of a server or a node: who has sent what to whom, as digests in a chain."""
-    from fed_ucbvi.network import transcript as transcripts
-    from fed_ucbvi.network.roster import Authority
-
-    check_choice("action", action, ("show", "verify"))
-    if action == "show" and (other is not None or certs is not None):
-        raise InputError("show takes one transcript; 'verify' compares two, and checks signatures.")
-    authority = None if certs is None else Authority((certs / "ca.crt").read_bytes())
-    try:
-        lines = transcripts.read_transcript(folder, authority)
-        agreement = None if other is None else transcripts.compare_transcripts(folder, other, authority)
-    except transcripts.BrokenTranscriptError as error:
-        if as_json:
-            print_json({"whole": False, "file": str(error.path), "line": error.line, "what": error.what})
-        raise
-    if action == "show":
-        print_result(as_json, transcripts.as_data(lines), *transcripts.in_words(lines))
-        return
-    content: dict[str, Any] = {"whole": True, "lines": len(lines)}
-    words = [f"{folder}: {len(lines):,} lines, none altered or missing"]
-    if agreement is not None:
-        content |= agreement._asdict()
-        words.append(
-            f"{other}: agrees; {agreement.messages:,} messages on {agreement.streams:,} streams were received as "
-            f"they were sent, {agreement.lost:,} were lost at the end of a stream"
-        )
-    print_result(as_json, content, *words)
 
 
 class Display(NamedTuple):
@@ -265,7 +231,8 @@ def show_federation(*, quiet: bool) -> Iterator[Display]:
             known = "" if math.isnan(last.gap) else f", gap {last.gap:,.4g}"
             status.update(
                 f"{run.registry.connected} nodes, round {run.round:,}, {last.episodes:,} of "
-                f"{last.planned_episodes:,} episodes, {outputs.up_and_down(run.registry.wire)}{known}; {asked}"
+                f"{last.planned_episodes:,} episodes, {outputs.up_and_down(run.registry.wire)}{known}; "
+                f"{waiting_to_explore(last)}{asked}"
             )
 
         yield Display(report, lambda text: console.print(text, highlight=False, markup=False))

@@ -1,15 +1,14 @@
-"""``fed-ucbvi join``, ``leave``, ``policy`` and ``certs``: a node of a federation, and certificates for all."""
+"""``fed-ucbvi join``, ``policy`` and ``certs``: a node of a federation, and certificates for all."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fed_ucbvi.command_line.flags import NETWORK, OUTPUT, PROBLEM
 from fed_ucbvi.command_line.options import (
     JSON,
     SERVER,
@@ -23,14 +22,13 @@ from fed_ucbvi.command_line.options import (
 from fed_ucbvi.command_line.outputs import print_result
 from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log
 from fed_ucbvi.core.errors import InputError, check_integer, check_number
-from fed_ucbvi.run_spec import NETWORK, OUTPUT, PROBLEM, NodeTerms, RunSpec
+from fed_ucbvi.run_spec import NodeTerms, RunSpec
 
 if TYPE_CHECKING:
-    from fed_ucbvi.network.node import Node
     from fed_ucbvi.results.policy import LearntPolicy
 
-ADVICE = "advice.json"
-DAYS, MAX_DAYS = option(365.0, "N", "How long they are valid."), 36_525
+DAYS = option(365.0, "N", "How long they are valid.")
+MAX_DAYS = 36_525
 HOST = option(None, "HOST", "A name or address by which nodes reach the server; may be repeated.")
 
 
@@ -50,7 +48,8 @@ def join(
     ),
     first_agent: int = option(0, "I", "Number of the first of them, from 0.", PROBLEM),
     logs: Path | None = option(
-        *(None, "FILE"),
+        None,
+        "FILE",
         "Episodes recorded before the run (.csv, .parquet); they stay here, their counts are the first report.",
         PROBLEM,
     ),
@@ -59,9 +58,6 @@ def join(
     ),
     out: Path | None = option(None, "FILE", "Write the recommended policy here at the end, as .json.", OUTPUT),
     overwrite: bool = option(False, "", "Replace an earlier file in --out.", OUTPUT),
-    advice: Path | None = option(
-        None, "DIR", "Write here, at the end, which policy each agent should use: shared, own or a blend.", OUTPUT
-    ),
     members: Path | None = option(
         None, "FILE", "Who counts as a contributor: a name, or the SHA-256 of a certificate, on each line.", OUTPUT
     ),
@@ -73,13 +69,13 @@ def join(
 
     write_log(output.log_format, logging.WARNING)
     from fed_ucbvi.network.client import run_node
-    from fed_ucbvi.network.failures import LeftError
     from fed_ucbvi.network.node import Node
     from fed_ucbvi.network.sources import check_room
     from fed_ucbvi.results.policy import check_policy_file
 
     check_number("patience", patience, at_least=0)
-    agents, name = spec.agents or 1, str(connection.name)
+    agents = spec.agents or 1
+    name = str(connection.name)
     server = connection.server(address)
     check_integer("--first-agent", first_agent)
     if logs is not None and not logs.is_file():
@@ -109,25 +105,19 @@ def join(
     try:
         with interruptible(), closing(node):
             ended = asyncio.run(run_node(node, server, patience=patience, result=result))
-    except LeftError:
-        text = f"{name}: has left run {node.run} for good, after {node.rounds:,} rounds"
-        print_result(output.as_json, {**about, "run": node.run, "rounds": node.rounds, "left": True}, text)
-        return
     except KeyboardInterrupt:
         again = "" if state is None else "; start the same command again to rejoin"
         say(f"{name}: interrupted after {node.rounds:,} rounds{again}")
         raise typer.Exit(INTERRUPTED) from None
     run, rounds = (node.run, node.rounds) if ended is None else (ended.run, ended.rounds)
     policy, lines = _keep_policy(node.policy, out)
-    found = None if advice is None else advise_node(node, advice)
     took = f"took part in run {run} to its end" if ended is None else f"run {run} is over, as {result} says"
     received = "" if policy is None else "; received the recommended policy"
     print_result(
         output.as_json,
-        {**about, "run": run, "rounds": rounds, "policy": policy, "advice": found},
+        {**about, "run": run, "rounds": rounds, "policy": policy},
         f"{name}: {took}, {rounds:,} rounds{received}",
         *lines,
-        *(() if found is None else advice_lines(found)),
     )
 
 
@@ -140,29 +130,6 @@ def read_members(file: Path) -> frozenset[str]:
     if not lines:
         raise InputError(f"{file} is empty; write a node's name on each line.")
     return frozenset(line.lower().replace(":", "") if len(line) >= 64 else line for line in lines)
-
-
-def leave(
-    connection: ConnectionOptions = fields(),
-    address: str = SERVER,
-    patience: float = option(60.0, "SECONDS", "How long to try to reach the server.", NETWORK),
-    out: Path | None = option(None, "FILE", "Where to write the policy recommended so far (.json).", OUTPUT),
-    as_json: bool = JSON,
-) -> None:
-    """Leave a federation for good: the others continue without this node, and it cannot come back."""
-    import asyncio
-
-    from fed_ucbvi.network.client import leave_run
-    from fed_ucbvi.results.policy import check_policy_file
-
-    if out is not None:
-        check_policy_file(out)
-    check_number("patience", patience, at_least=0)
-    name, server = str(connection.name), connection.server(address)
-    with interruptible():
-        policy, lines = _keep_policy(asyncio.run(leave_run(name, server, patience=patience)), out)
-    content = {"node": name, "left": True, "policy": policy}
-    print_result(as_json, content, f"{name}: has left the run for good", *lines)
 
 
 def policy(
@@ -205,42 +172,6 @@ def _keep_policy(found: LearntPolicy | None, out: Path | None) -> tuple[dict[str
     return {**content, "file": str(out)}, [line]
 
 
-def advise_node(node: Node, folder: Path) -> dict[str, Any]:
-    """Alone or together: write ``advice.json`` and each agent's policy; gives the figures, in the agents' units."""
-    from fed_ucbvi.analysis.alone_or_together import TOGETHER, advise
-    from fed_ucbvi.core.files import new_file
-
-    if node.policy is None:
-        raise InputError("the server has sent no policy, so there is nothing to compare with.")
-    folder.mkdir(parents=True, exist_ok=True)
-    units, shared = node.units, node.policy
-    agents = []
-    for i in range(node.agents):
-        number = node.first_agent + i
-        advice = advise(node.own_counts(i), shared.table, agent=number)
-        file = folder / f"agent-{number}.json"
-        own = replace(shared, table=advice.policy, value=float("nan"), signature="", certificate="")
-        (shared if advice.use == TOGETHER else own).save(file)
-        agents.append({**advice.in_units(units), "file": str(file)})
-    found = {"units": {"offset": units.offset, "scale": units.scale}, "agents": agents}
-    with new_file(folder / ADVICE) as draft:
-        draft.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
-
-
-def advice_lines(found: dict[str, Any]) -> Iterator[str]:
-    for one in found["agents"]:
-        shared = one["together"]
-        gains = ", ".join(
-            f"{name} {one[name]['gain']:+.4g} ({one[name]['low']:+.4g} to {one[name]['high']:+.4g})"
-            for name in ("alone", "blend")
-        )
-        yield (
-            f"agent {one['agent']}: use {one['use']} ({one['file']}); the shared policy pays "
-            f"{shared['value']:.4g} \u00b1 {shared['standard_error']:.2g} an episode, {gains}"
-        )
-
-
 def certs(
     context: typer.Context,
     out: Path | None = option(None, "DIR", "Folder for certificates and keys; may hold some already."),
@@ -248,40 +179,28 @@ def certs(
     host: list[str] | None = HOST,
     node: list[str] | None = option(None, "NAME", "Make a certificate for this node; may be repeated."),
     days: float = DAYS,
-    revoke: list[str] | None = option(None, "NAME", "Reject this node from now on; may be repeated."),
-    revoke_replaced: list[str] | None = option(
-        None, "NAME", "Reject its certificates but the newest; may be repeated."
-    ),
     as_json: bool = JSON,
 ) -> None:
     """Make certificates and keys for a whole federation at once; the first call makes the certificate authority too.
 
     Where every party is to make its own key, use the commands below.
     """
-    from fed_ucbvi.network import certificates
-
     if context.invoked_subcommand is not None:
-        if out is not None or server or host or node or revoke or revoke_replaced:
+        if out is not None or server or host or node:
             raise InputError(f"put options behind 'certs {context.invoked_subcommand}', not before it.")
         return
+    from fed_ucbvi.network.certificates import make_certificates
+
     if out is None:
         raise InputError("name the folder for certificates (--out DIR).")
-    if server is None and not node and not revoke and not revoke_replaced:
-        raise InputError("nothing to do: name a --server, a --node or whom to --revoke.")
+    if server is None and not node:
+        raise InputError("nothing to do: name a --server or a --node.")
     if host and server is None:
         raise InputError("--host belongs to a server's certificate; name the --server.")
     check_number("days", days, above=0, at_most=MAX_DAYS)
-    written = []
-    if server is not None or node:
-        written = certificates.make_certificates(out, server=server, hosts=host or (), nodes=node or (), days=days)
-    if revoke:
-        certificates.revoke(out, revoke)
-    if revoke_replaced:
-        certificates.revoke(out, revoke_replaced, replaced=True)
-    lines = [f"revoked: {name}" for name in revoke or ()]
-    lines += [f"revoked, but for the newest certificate: {name}" for name in revoke_replaced or ()]
+    written = make_certificates(out, server=server, hosts=host or (), nodes=node or (), days=days)
     files = [str(path) for path in written]
-    print_result(as_json, {"written": files, "revoked": certificates.revoked_names(out)}, *files, *lines)
+    print_result(as_json, {"written": files}, *files)
 
 
 def request(
@@ -302,7 +221,6 @@ def sign(
     server: bool = option(False, "", "It is the server's request, not a node's."),
     host: list[str] | None = HOST,
     days: float = DAYS,
-    renew: bool = option(False, "", "Beside the certificate of that name that there is."),
     as_json: bool = JSON,
 ) -> None:
     """Sign a request; compare the fingerprint with its sender's. The first call makes the authority too."""
@@ -312,7 +230,7 @@ def sign(
         raise InputError("--host belongs to a server's certificate; pass --server.")
     check_number("days", days, above=0, at_most=MAX_DAYS)
     asked = read_request(request_file.read_bytes())
-    written = sign_request(out, asked, server=server, hosts=host or (), days=days, renew=renew)
+    written = sign_request(out, asked, server=server, hosts=host or (), days=days)
     _print_written(written, asked.name, asked.fingerprint, as_json)
 
 

@@ -1,7 +1,7 @@
 """Options of commands, generated from fields that are declared once: what a run is, and what is shown of it.
 
-A command is a function of dataclasses whose fields have flags (:func:`~fed_ucbvi.run_spec.flag`), and of options of
-its own; the defaults of its parameters are made by :func:`fields`, :func:`option` and :func:`argument`.
+A command is a function of dataclasses whose fields have flags (:mod:`~fed_ucbvi.command_line.flags`), and of options
+of its own; the defaults of its parameters are made by :func:`fields`, :func:`option` and :func:`argument`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,23 @@ import json
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from fed_ucbvi.command_line.flags import (
+    NETWORK,
+    OUTPUT,
+    Flag,
+    flag,
+    flags_of,
+    low_and_high,
+    read_fields,
+    written,
+)
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import json_or_text, whole_number
-from fed_ucbvi.run_spec import NETWORK, OUTPUT, Flag, flag, low_and_high
 
 if TYPE_CHECKING:
     from fed_ucbvi.network.sources import LiveSource
@@ -57,9 +65,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[Any, list[str]]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        kind, given = hints[name], parameter.default
+        kind = hints[name]
+        given = parameter.default
         if isinstance(given, Fields):
-            types, flags = typing.get_type_hints(kind), flags_of(kind)
+            types = typing.get_type_hints(kind)
+            flags = flags_of(kind)
             chosen = {key: replace(flags[key], **given.changes.get(key, {})) for key in given.names or flags}
             parameters += [_parameter(key, types[key], flag) for key, flag in chosen.items()]
             groups[name] = kind, [*chosen]
@@ -69,22 +79,18 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(annotation=kind))
 
     def call(**given: Any) -> None:
-        made = {name: kind(**{key: given.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
+        made = {}
+        for name, (kind, keys) in groups.items():
+            texts = {key: given.pop(key) for key in keys}
+            made[name] = kind(**read_fields(kind, texts))
         function(**made, **given)
 
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__name__ = function.__name__
+    call.__doc__ = function.__doc__
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
     )
     return call
-
-
-def flags_of(kind: Any) -> dict[str, Flag]:
-    return {one.name: one.metadata["flag"] for one in fields_of(kind)}
-
-
-def _written(name: str, flag: Flag) -> str:
-    return flag.name or f"--{name.removesuffix('_').replace('_', '-')}"
 
 
 def _parameter(name: str, hint: Any, flag: Flag) -> inspect.Parameter:
@@ -101,7 +107,7 @@ def _parameter(name: str, hint: Any, flag: Flag) -> inspect.Parameter:
         hint, value, more["show_default"] = list[str], [], False
     elif any(typing.get_origin(kind) is tuple for kind in kinds):
         hint = str | None
-    note = typer.Argument(**more) if flag.is_argument else typer.Option(_written(name, flag), **more)
+    note = typer.Argument(**more) if flag.is_argument else typer.Option(written(name, flag), **more)
     default = inspect.Parameter.empty if value is REQUIRED else value
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, note], default=default)
 
@@ -109,18 +115,21 @@ def _parameter(name: str, hint: Any, flag: Flag) -> inspect.Parameter:
 def arguments_of(group: Any, names: str) -> list[str]:
     """Fields of a dataclass as the command line of another process."""
     words: list[str] = []
-    flags = flags_of(group)
+    flags = flags_of(type(group))
     for name in names.split():
-        value, written = getattr(group, name), _written(name, flags[name])
+        value = getattr(group, name)
+        word = written(name, flags[name])
         if isinstance(value, Mapping):
             value = [f"{key}={part if isinstance(part, str) else json.dumps(part)}" for key, part in value.items()]
         if isinstance(value, tuple):
             value = ",".join(map(str, value))
         if isinstance(value, bool):
-            words += [written] * value
+            yes, _, no = word.partition("/")
+            words += [yes] if value else [no] * bool(no)
         else:
             many = value if isinstance(value, list) else [] if value is None else [value]
-            words += [word for one in many for word in (written, str(one))]
+            for one in many:
+                words += [word, str(one)]
     return words
 
 
@@ -133,7 +142,9 @@ def _whole(text: Any) -> Any:
 
 JSON = option(False, "", "Print one JSON object.", OUTPUT, name="--json")
 CODE = option(
-    *(None, "MODULE:ATTRIBUTE", "Code of your own that the file names; may be repeated. Files never make code run."),
+    None,
+    "MODULE:ATTRIBUTE",
+    "Code of your own that the file names; may be repeated. Files never make code run.",
     OUTPUT,
 )
 JOBS = option(None, "N", "Runs at a time; by default one a core.")
@@ -150,16 +161,11 @@ class Output:
     log_format: str = flag(
         "text", "FORMAT", "On standard error: text, or json (one object a line, with time and level).", OUTPUT
     )
-    dashboard: str | None = flag(None, "HOST:PORT", "Serve a live page here; port 0 uses a free one.", OUTPUT)
-    dashboard_cert: Path | None = flag(
-        None, "FILE", "Serve the page over TLS with this certificate; its key is beside it (.key).", OUTPUT
+    dashboard: str | None = flag(
+        None, "HOST:PORT", "Serve a live page here, on this machine only; port 0 uses a free one.", OUTPUT
     )
-    dashboard_token: Path | None = flag(None, "FILE", "Require the token in FILE to see the page.", OUTPUT)
     as_json: bool = flag(False, "", "Print one JSON object.", OUTPUT, name="--json")
     quiet: bool = flag(False, "", "No progress and no summary.", OUTPUT)
-
-
-PAGE = "dashboard dashboard_cert dashboard_token"
 
 
 @dataclass(frozen=True)
@@ -167,13 +173,15 @@ class LiveOptions:
     """Real environments, with bounds and sizes."""
 
     live: str | None = flag(
-        *(None, "ID|MODULE:FUNCTION"),
+        None,
+        "ID|MODULE:FUNCTION",
         "Instead of --env: real environments, by Gymnasium id or from a function of the agent's number.",
         REAL,
     )
     live_kwargs: str | None = flag(None, "JSON", "Keyword arguments for a Gymnasium id.", REAL)
     reward_range: str | None = flag(
-        *(None, "LOW,HIGH"),
+        None,
+        "LOW,HIGH",
         "Between which every reward lies; if not given, the one observed when bins were learnt.",
         REAL,
     )

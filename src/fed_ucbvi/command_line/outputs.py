@@ -11,7 +11,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,14 +23,16 @@ from fed_ucbvi.command_line.program import INTERRUPTED, say
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import check_free
 from fed_ucbvi.core.numbers import byte_count
-from fed_ucbvi.problem.units import Units
+from fed_ucbvi.problem.units import PER_STEP, Units
+from fed_ucbvi.results.round_record import INCUMBENT
 from fed_ucbvi.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from fed_ucbvi.dashboard.state import LiveState
     from fed_ucbvi.network.server import Outcome
     from fed_ucbvi.results.run import Run
-    from fed_ucbvi.trackers import Tracking
+    from fed_ucbvi.results.run_data import RunData
+    from fed_ucbvi.trackers import Tracker
 
 StateT = TypeVar("StateT", bound="LiveState")
 
@@ -50,7 +52,8 @@ def check_kept(spec: RunSpec, *, new_checkpoint: bool = False) -> None:
     from fed_ucbvi.engine.checkpoint import FORMAT
     from fed_ucbvi.results.run import FORMAT as SAVED_RUN
 
-    out, checkpoint = spec.out, spec.checkpoint
+    out = spec.out
+    checkpoint = spec.checkpoint
     if out is not None:
         check_out(out, overwrite=spec.overwrite, kind=SAVED_RUN)
     if checkpoint is not None and new_checkpoint:
@@ -62,7 +65,8 @@ def check_kept(spec: RunSpec, *, new_checkpoint: bool = False) -> None:
                 f"{checkpoint} exists. If it holds a checkpoint, {again}; or choose another name."
             ) from error
     if out is not None and checkpoint is not None:
-        one, other = out.resolve(), checkpoint.resolve()
+        one = out.resolve()
+        other = checkpoint.resolve()
         if one.is_relative_to(other) or other.is_relative_to(one):
             raise InputError(
                 f"--out {out} and --checkpoint {checkpoint} must be two folders, neither inside the other."
@@ -140,32 +144,48 @@ def summary_rows(run: Run) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _rows(run: Run) -> Iterator[tuple[str, str]]:
-    about, records, units = run.about, run.records, Units.of(run.about.environment)
+    about = run.about
+    records = run.records
+    units = Units.of(run.about.environment)
     eps_p = "eps_p unknown" if math.isnan(about.eps_p) else f"eps_p = {about.eps_p:g}"
     setting = f"{about.agents:,} agents, {about.episodes:,} episodes, H = {about.horizon}, {eps_p}"
     setting += ", random rewards" if about.random_rewards else ""
-    setting += "" if units == Units() else f", rewards of {units} a step rescaled to [0, 1]"
+    setting += "" if units == Units() else f", rewards of {units} per step"
+    setting += f", figures {run.units}" if run.units == PER_STEP else ""
     yield "setting", f"{setting}, seed {about.seed}"
     if not run.complete:
         yield "not complete", f"{run.unfinished}; the figures are those so far"
     if (records["agents"] != about.agents).any():
-        least, most = f"{records['agents'].min():,}", f"{records['agents'].max():,}"
+        least = f"{records['agents'].min():,}"
+        most = f"{records['agents'].max():,}"
         yield "took part", f"{least if least == most else f'{least} to {most}'} agents in a round"
     yield from _worth(run)
+    partly = run.rewarded_episodes < run.episodes_played
+    if not math.isnan(run.average_reward) and (partly or math.isnan(run.value)):
+        recent = "unknown" if math.isnan(run.recent_reward) else _amount(run.recent_reward)
+        paid = f"{_amount(run.average_reward)} per episode, {recent} in the last tenth"
+        if partly:
+            paid += f"; known for {run.rewarded_episodes:,.4g} of {run.episodes_played:,} episodes"
+        yield "paid", paid
     if not math.isnan(run.gap):
-        two, before = f"optimistic {run.optimistic_value:.4f}, estimated {run.estimated_value:.4f}", ""
+        two = f"optimistic {_amount(run.optimistic_value)}, estimated {_amount(run.estimated_value)}"
+        before = ""
         earlier = run.recommendations["optimistic"] - run.recommendations["estimated"]
         if len(earlier) > 1:
-            before = f"; {earlier[-2]:.4f} after {run.recommendations['episodes'][-2]:,} episodes"
-        yield "gap", f"{run.gap:.4f} ({two}){before}"
+            before = f"; {_amount(earlier[-2])} after {run.recommendations['episodes'][-2]:,} episodes"
+        yield "gap", f"{_amount(run.gap)} ({two}){before}"
     if len(records["cost"]) and not math.isnan(records["cost"][-1]):
         episodes = int(records["agent_episodes"].sum())
-        cost, allowed = (units.scale * float(records[name][-1]) / episodes for name in ("cost", "allowed"))
+        cost, allowed = (float(records[name][-1]) / episodes for name in ("cost", "allowed"))
         yield "exploring cost", f"at most {cost:,.4g} an episode, {allowed:,.4g} were allowed"
+        if allowed > 0.0 and (records["playing"] == INCUMBENT).all():
+            yield "explored", "nothing; a stated range of returns (--return-range) lets exploring begin sooner"
     for one in run.certificates:
         yield f"certificate: {one.kind}", f"{one}; after {one.played:,} episodes"
+    if run.certificate is not None:
+        for sentence in run.certificate.assumed:
+            yield "assumed", sentence
     yield "regret", "unknown" if math.isnan(run.regret) else f"{run.regret:,.2f}"
-    yield "federated regret", str(run.federated_regret)
     rules = ", ".join(f"{count:,} {rule}" for rule, count in run.rules_fired.items())
     yield "rounds", f"{run.rounds:,} ({rules})" if rules else f"{run.rounds:,}"
     yield "communication", up_and_down(run)
@@ -183,57 +203,31 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
 
 def _worth(run: Run) -> Iterator[tuple[str, str]]:
     """The value of the recommended policy: to the agents, and, where they differ, in the common MDP."""
-    about, agents = run.about, run.agents_value
-    own = [("in its own units", text) for text in _own_units(run)]
+    about = run.about
+    agents = run.agents_value
     if math.isnan(run.value):
-        estimated = "" if math.isnan(run.estimated_value) else f", estimated {run.estimated_value:.4f}"
-        recent = f"; mean reward of the last tenth of the episodes {run.recent_reward:.4f}"
-        yield "recommended policy", f"value unknown{estimated}{'' if math.isnan(run.recent_reward) else recent}"
-        yield from own
+        estimated = "" if math.isnan(run.estimated_value) else f", estimated {_amount(run.estimated_value)}"
+        yield "recommended policy", f"value unknown{estimated}"
         return
-    share = f" ({run.value / about.optimal_value:.2%})" if about.optimal_value > 0 else ""
-    common = f"value {run.value:.4f}, optimum {about.optimal_value:.4f}{share}"
+    shared = Units.of(about.environment).shares and about.optimal_value > 0
+    compared = f"{run.value / about.optimal_value:.2%}" if shared else f"{_amount(run.simple_regret)} less"
+    common = f"value {_amount(run.value)}, optimum {_amount(about.optimal_value)} ({compared})"
     if about.alike:
         yield "recommended policy", common
     elif agents.agents == 0:
         yield "value per agent", "unknown"
     else:
         honest = "" if agents.agents == about.agents else f"; over the {agents.agents:,} honest agents"
-        worst = f"worst {agents.worst:.4f} (agent {agents.worst_agent})"
-        best = f"best {agents.best:.4f} (agent {agents.best_agent})"
-        yield "value per agent", f"mean {agents.mean:.4f}, {worst}, {best}{honest}"
-        alone = f"each agent's own best policy {about.own_optimal_value:.4f} (means)"
-        yield "best shared policy", f"{_bracket(*about.best_common_value, '.4f')}; {alone}"
-    yield from own
+        worst = f"worst {_amount(agents.worst)} (agent {agents.worst_agent})"
+        best = f"best {_amount(agents.best)} (agent {agents.best_agent})"
+        yield "value per agent", f"mean {_amount(agents.mean)}, {worst}, {best}{honest}"
     if not about.alike:
         yield "in the common MDP", common
 
 
-def _bracket(lower: float, upper: float, digits: str) -> str:
-    """``[lower, upper]``, or one number where the two look the same."""
-    low, high = f"{lower:,{digits}}", f"{upper:,{digits}}"
-    return low if low == high else f"[{low}, {high}]"
-
-
-def _own_units(run: Run) -> list[str]:
-    if Units.of(run.about.environment) == Units():
-        return []
-    own, lines = run.original_units, []
-    if run.about.alike:
-        lines.append(f"value {own['value']:,.4g}, optimum {own['optimal_value']:,.4g}")
-    elif run.agents_value.agents:
-        mean, worst, best = (own[f"agents_{name}"] for name in ("mean", "worst", "best"))
-        shared = _bracket(own["best_common_lower"], own["best_common_upper"], ".4g")
-        lines.append(f"per agent: mean {mean:,.4g}, worst {worst:,.4g}, best {best:,.4g}")
-        lines.append(f"best shared policy {shared}, each agent's own best {own['own_optimal_value']:,.4g}")
-    if math.isnan(run.value) and not math.isnan(run.gap):
-        values = f"optimistic {own['optimistic_value']:,.4g}, estimated {own['estimated_value']:,.4g}"
-        lines.append(f"gap {own['gap']:,.4g} ({values})")
-    if not math.isnan(own["regret"]):
-        lines.append(f"regret {own['regret']:,.4g}")
-    if not math.isnan(own["average_reward"]):
-        lines.append(f"paid {own['average_reward']:,.4g} an episode, {own['recent_reward']:,.4g} in the last tenth")
-    return lines
+def _amount(value: float) -> str:
+    """A value with four decimals, or with one from 1,000 on."""
+    return f"{value:,.4f}" if abs(value) < 1000 else f"{value:,.1f}"
 
 
 def finish(
@@ -244,18 +238,20 @@ def finish(
     It is printed even if it cannot be saved. If it cannot be saved anywhere, it is printed in any case. The run of a
     federation has an ``outcome``, and is not saved if it can be resumed; what made it fail is raised last.
     """
-    out, checkpoint, ended = spec.out, spec.checkpoint, run.complete if outcome is None else outcome.ended
+    out = spec.out
+    checkpoint = spec.checkpoint
+    ended = run.complete if outcome is None else outcome.ended
     wanted = out if outcome is None or ended or checkpoint is None else None
     saved, unsaved = (None, None) if wanted is None else _save_somewhere(run, wanted, overwrite=spec.overwrite)
     if output.as_json:
         content = run.summary()
         if outcome is not None:
-            content |= dict(zip(("agent_episodes", "agent_episodes_planned"), outcome.agent_episodes, strict=True))
+            content["agent_episodes"], content["agent_episodes_planned"] = _agent_episodes(run)
             content |= {"wire": asdict(outcome.wire), "events": outcome.events}
         print_json(content)
     elif not output.quiet or (wanted is not None and saved is None):
         title, rows = summary_rows(run)
-        rows = rows if outcome is None else _with_outcome(rows, outcome)
+        rows = rows if outcome is None else _with_outcome(rows, outcome, secure_sums=spec.secure_sums)
         print_rows(title, rows if saved is None else [*rows, ("saved to", str(saved))])
     if not ended and failure is None:
         kept = "no result is saved" if saved is None else f"the result so far is saved in {saved}"
@@ -268,12 +264,18 @@ def finish(
         raise typer.Exit(INTERRUPTED)
 
 
-def _with_outcome(rows: list[tuple[str, str]], outcome: Outcome) -> list[tuple[str, str]]:
+def _agent_episodes(run: Run) -> tuple[int, int]:
+    """Number of episodes of all agents together: those that were played, and those that were planned."""
+    return int(run.records["agent_episodes"].sum()), run.about.agents * run.about.episodes
+
+
+def _with_outcome(rows: list[tuple[str, str]], outcome: Outcome, *, secure_sums: bool) -> list[tuple[str, str]]:
     """The rows of a run over the network, with its traffic and events."""
-    played, planned = outcome.agent_episodes
+    played, planned = _agent_episodes(outcome.run)
     if outcome.ended and not outcome.run.complete:
         rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
-    rows.append(("on the wire", up_and_down(outcome.wire)))
+    compression = "; masked reports cannot be compressed" if secure_sums else ", before compression"
+    rows.append(("messages sent", up_and_down(outcome.wire) + compression))
     return rows + [("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events]
 
 
@@ -316,25 +318,37 @@ def live_page(
 ) -> Iterator[StateT | None]:
     """Serve the page of a state until the block ends, and say where; if none is wanted, the state is not made."""
     if output.dashboard is None:
-        if output.dashboard_cert is not None or output.dashboard_token is not None:
-            raise InputError(
-                "--dashboard-cert and --dashboard-token are for the page; pass --dashboard HOST:PORT as well."
-            )
         yield None
         return
-    from fed_ucbvi.dashboard.server import Access, PageServer
+    from fed_ucbvi.dashboard.server import PageServer, check_local
 
-    access = Access.parse(output.dashboard, output.dashboard_cert, output.dashboard_token)
+    check_local(output.dashboard)
     state = make()
-    with PageServer(state, access, metrics) as page:
+    with PageServer(state, output.dashboard, metrics) as page:
         say(f"page: {page.url}")
         yield state
 
 
-def tracking(output: Output) -> AbstractContextManager[Tracking | None]:
-    """The trackers that ``--track`` names, while a ``with`` block lasts. Without any, nothing of them is imported."""
-    if not output.track:
-        return nullcontext()
-    from fed_ucbvi.trackers import Tracking
+@contextmanager
+def tracking(output: Output) -> Iterator[list[Tracker]]:
+    """Open the trackers that ``--track`` names, and close them when the block ends.
 
-    return Tracking(output.track, output.track_every, warn)
+    Anything that their packages print meanwhile goes to standard error. Without ``--track`` they are not imported.
+    """
+    if not output.track:
+        yield []
+        return
+    from fed_ucbvi.trackers import make_tracker
+
+    stdout = sys.stdout
+    with redirect_stdout(sys.stderr), ExitStack() as stack:
+        trackers = [stack.enter_context(make_tracker(text, output.track_every)) for text in output.track]
+        with redirect_stdout(stdout):
+            yield trackers
+
+
+def finish_trackers(trackers: Iterable[Tracker], run: RunData) -> None:
+    """Log the parameters and results of a run, once the run is saved."""
+    with redirect_stdout(sys.stderr):
+        for tracker in trackers:
+            tracker.finish(run)

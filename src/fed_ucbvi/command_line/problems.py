@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 import fed_ucbvi
+from fed_ucbvi.command_line.flags import OUTPUT, PROBLEM, algorithm_names, environment_names, pairs
 from fed_ucbvi.command_line.options import JSON, REAL, LiveOptions, argument, fields, option
 from fed_ucbvi.command_line.outputs import print_json, print_rows, print_table, up_and_down, warn
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer
 from fed_ucbvi.core.parameters import parameter_help, plain_docstring, whole_number
-from fed_ucbvi.run_spec import AGENTS, OUTPUT, PROBLEM, RunSpec, algorithm_names, environment_names, pairs
+from fed_ucbvi.run_spec import AGENTS, RunSpec
 
 if TYPE_CHECKING:
     from fed_ucbvi.analysis.forecast import Forecast, Promise
     from fed_ucbvi.problem.federation import Federation
 
-BINS, SIZES = "Bins", "The problem, by its sizes"
+BINS = "Bins"
+SIZES = "The problem, by its sizes"
 USUAL_EPS_P = 0.1
 STATES = option(None, "S", "Or just sizes: states.", SIZES)
 ACTIONS = option(None, "A", "Actions.", SIZES)
@@ -45,7 +47,7 @@ def algorithms(names: list[str] | None = argument("NAME", "Only these.", None), 
 
 
 def describe(thing: Any) -> dict[str, Any]:
-    """One line about a callable, or a federation as it is, and its parameters, from its docstring and signature."""
+    """The first paragraph of the docstring of a callable, or of a federation as it is, and its parameters."""
     first = plain_docstring(thing).partition("\n\n")[0].replace("\n", " ")
     return {"description": first, "parameters": [parameter._asdict() for parameter in parameter_help(thing)]}
 
@@ -101,12 +103,14 @@ def inspect(
     if plot is not None:
         plot_inspection(found, plot)
         figures["picture"] = str(plot)
-    gaps, where, price = figures["l1_between_agents"], figures["eps_p_least_at"], found.price
+    gaps = figures["l1_between_agents"]
+    where = figures["eps_p_least_at"]
+    price = found.price
     cost = f"{price.lower:.4g} (exact)" if price.exact else f"between {price.lower:.4g} and {price.upper:.4g}"
     rows = [
         ("eps_p", f"{found.eps_p:.4g} by construction; {found.eps_p_least:.4g} is the least that would do"),
         ("found at", f"step {where['step']}, state {where['state']}, action {where['action']} (from 0)"),
-        ("eps_r", f"{found.eps_r:.4g}"),
+        ("eps_r", f"{found.eps_r:.4g} of the range of a reward"),
         ("between agents", f"L1 at most {gaps['worst']:.4g}, on average at most {gaps['largest_mean']:.4g}"),
         ("to the common kernel", f"L1 at most {figures['l1_to_common']:.4g}, total variation half of that"),
         ("own optimum", f"{found.own.mean():.4f}, mean over agents of their own policies' values"),
@@ -136,15 +140,13 @@ def advise(
     states: int | None = STATES,
     actions: int | None = ACTIONS,
     episodes: int | None = option(None, "T", "Episodes that each agent can play, if that is given.", PROBLEM),
-    agent: list[int] | None = option(
-        *(None, "I", "Whose environment to try; may be repeated, to see whether they differ.", REAL),
-        default="the first and the last",
-    ),
-    sample: int = option(30, "N", "Episodes with random actions in each.", REAL),
+    stationary: bool = option(False, "", "Next states and rewards do not depend on the step, as you know.", PROBLEM),
+    agent: int = option(0, "I", "Whose environment to try.", REAL),
+    sample: int = option(30, "N", "Episodes with random actions in it.", REAL),
     seed: int = option(0, "N", "Of these episodes.", REAL),
     as_json: bool = JSON,
 ) -> None:
-    """Recommend an algorithm, its options, and numbers of bins and episodes, with the reasons."""
+    """Recommend an algorithm, how it counts visits, and numbers of bins and episodes, with the reasons."""
     from fed_ucbvi.environments.gymnasium_making import make_live
 
     if spec.environment is not None and real.live is not None:
@@ -153,35 +155,37 @@ def advise(
         raise InputError("--live-kwargs needs --live.")
     if spec.environment is None and spec.eps_p:
         raise InputError("--eps-p needs --env.")
-    federation, M = _federation(spec), spec.agents or AGENTS
+    federation = _federation(spec)
+    M = spec.agents or AGENTS
     make = None if real.live is None else real.source().make
-    tried = [] if make is None else [make_live(make, check_integer("agent", i)) for i in agent or sorted({0, M - 1})]
+    tried = None if make is None else make_live(make, check_integer("agent", agent))
     try:
         advice = fed_ucbvi.choose_parameters(
-            federation or tried or None,
+            federation or tried,
             states=states,
             actions=actions,
             horizon=real.horizon,
             agents=M,
             episodes=episodes,
+            stationary=stationary,
             sample_episodes=sample,
             seed=seed,
         )
     finally:
-        for one in tried:
-            one.close()
+        if tried is not None:
+            tried.close()
     options = " ".join(f"--option {name}={str(value).lower()}" for name, value in advice.options.items())
-    random = " --random-rewards" if advice.random_rewards else ""
     rows = [
-        ("run", f"--algorithm {advice.algorithm} {options}".strip() + random),
-        ("federate", "yes" if advice.together else "no"),
+        ("run", f"--algorithm {advice.algorithm} {options}".strip()),
         ("episodes", f"{advice.episodes:,} for each agent"),
     ]
-    if advice.bins_per_dimension is not None:
-        rows.append(("bins", f"{advice.bins_per_dimension} for each continuous dimension ('fed-ucbvi bins')"))
+    if advice.problem.bins is not None:
+        rows.append(("bins", f"{advice.problem.bins} for each continuous dimension ('fed-ucbvi bins')"))
+    if advice.problem.warning is not None:
+        rows.append(("warning", advice.problem.warning))
     rows += [("because" if number == 0 else "", reason) for number, reason in enumerate(advice.reasons)]
     S, A, H, M = (getattr(advice.problem, name) for name in ("states", "actions", "horizon", "agents"))
-    print_table(as_json, advice.summary(), f"Advice for S = {S:,}, A = {A:,}, H = {H:,}, M = {M:,}", rows)
+    print_table(as_json, asdict(advice), f"Advice for S = {S:,}, A = {A:,}, H = {H:,}, M = {M:,}", rows)
 
 
 def plan(
@@ -216,7 +220,9 @@ def plan(
 
 
 def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
-    M, T, bound = made.agents, made.episodes, made.bound
+    M = made.agents
+    T = made.episodes
+    bound = made.bound
     need = f"it needs N >= nu = {_large(made.nu)}, and N is at most M T = {_large(M * T)}"
     if made.global_rule_reachable:
         yield "global rule", f"can fire: {need}"
@@ -237,7 +243,7 @@ def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
     below = "at this heterogeneity the regret bound is above it whatever T"
     if made.nontrivial_from is not None:
         below = f"the regret bound is below it from T = {_large(made.nontrivial_from)} on"
-    yield "trivial bound", f"H T = {_large(made.trivial)}; {below}"
+    yield "trivial bound", f"{made.trivial_formula} = {_large(made.trivial)}; {below}"
     order = f"; an order only, because it asks for {made.lower.unmet[0]}" if made.lower.unmet else ""
     hardest = f"{_large(made.lower.value)} on the hardest MDP of these sizes"
     yield "lower bound", f"{hardest}, whatever the algorithm{order}"
@@ -246,10 +252,11 @@ def _answers(made: Forecast) -> Iterator[tuple[str, str]]:
     if M == 1:
         yield "federate?", "there is one agent only"
         return
+    most = made.trivial_formula
     answer = {
         "yes": "yes, its bound is lower than that of one agent alone",
         "no": "no, the bound of one agent alone is lower",
-        "undecided": "the bounds cannot tell at this T: they are above H T, also that of one agent alone",
+        "undecided": f"the bounds cannot tell at this T: all, also that of one agent alone, are above {most}",
     }[made.verdict]
     yield "federate?", f"{answer}, {_large(made.alone)}; what sharing costs, 'fed-ucbvi inspect' computes"
     if made.federation_wins_below is not None:
@@ -330,13 +337,16 @@ def bins(
     finally:
         env.close()
     learnt.save(out)
-    S, A, H = learnt.states + 1, learnt.number_of_actions, learnt.horizon
+    S = learnt.states + 1
+    A = learnt.number_of_actions
+    H = learnt.horizon
     about = {"states": S, "actions": A, "horizon": H, "digest": learnt.digest, "file": str(out)}
     rows = [(one.name, f"{one.count} bins or values") for one in learnt.observations]
     rows += [(f"action {one.name}", f"{one.count} values") for one in learnt.actions]
     if learnt.reward_range is not None:
         low, high = learnt.reward_range
-        rows.append(("rewards", f"{low:.6g} to {high:.6g} (observed, with a margin; others count as the nearer end)"))
+        known = "observed, with a margin; others count as the nearer end" if learnt.clips else "others are an error"
+        rows.append(("rewards", f"{low:.6g} to {high:.6g} ({known})"))
     rows += [("digest", learnt.digest[:16]), ("written to", str(out))]
     title = f"{live}: S = {S:,} (the last for what terminates), A = {A:,}, H = {H:,}"
     print_table(as_json, {**json.loads(learnt.text), **about}, title, rows)

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from fed_ucbvi.core import own_process
 from fed_ucbvi.core.errors import InputError, check_choice, unknown_name
 from fed_ucbvi.core.text import one_line, shortened
 
@@ -34,10 +33,12 @@ EXIT_CODES = {
     UNREAD: "the output pipe was closed",
 }
 """Of all commands."""
-TEXT, JSON = "text", "json"
+TEXT = "text"
+JSON = "json"
 FIELDS = ("node", "round")
 """The fields of a log record that ``extra`` may give."""
-LONGEST_MESSAGE, LONGEST_EXCEPTION = 4_000, 20_000
+LONGEST_MESSAGE = 4_000
+LONGEST_EXCEPTION = 20_000
 """Characters."""
 PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
 """Prefixes of the program's own messages in plain text."""
@@ -122,7 +123,7 @@ class Interruption:
 def interruptible() -> Iterator[Interruption]:
     """SIGINT and SIGTERM both stop the block; a signal that the process was started to ignore stays ignored.
 
-    In a process of our own, which ends with the command, further signals are ignored after the first.
+    Where the process ends with the command, further signals are ignored after the first.
     """
     interruption = Interruption()
     earlier = {}
@@ -134,12 +135,15 @@ def interruptible() -> Iterator[Interruption]:
         yield interruption
     finally:
         for number, handler in earlier.items():
-            ignored = own_process.is_ours and interruption.stopped_at is not None
-            signal.signal(number, signal.SIG_IGN if ignored else handler)
+            is_ending = Program.ends_process and interruption.stopped_at is not None
+            signal.signal(number, signal.SIG_IGN if is_ending else handler)
 
 
 class Program(TyperGroup):
     """The group of all commands; ends with one of :data:`EXIT_CODES`."""
+
+    ends_process = False
+    """True if the process ends with the command, as it does when a shell starts the program."""
 
     def main(self, *args: Any, **given: Any) -> Any:
         if os.environ.get("COLUMNS") == "0":

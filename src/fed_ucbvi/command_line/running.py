@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import fed_ucbvi
 from fed_ucbvi.command_line import options, outputs
-from fed_ucbvi.command_line.options import CODE, JSON, PAGE, Output, argument, fields, option
-from fed_ucbvi.command_line.outputs import check_kept, finish, live_page, print_result, tracking
+from fed_ucbvi.command_line.flags import OUTPUT, PROBLEM, low_and_high
+from fed_ucbvi.command_line.options import CODE, JSON, Output, argument, fields, option
+from fed_ucbvi.command_line.outputs import check_kept, finish, finish_trackers, live_page, print_result, tracking
 from fed_ucbvi.command_line.program import interruptible
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, read_manifest
 from fed_ucbvi.core.plugins import is_attribute, load_attribute
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.run_spec import OUTPUT, PROBLEM, RunSpec, field_value, low_and_high
+from fed_ucbvi.run_spec import RunSpec, field_value
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm
@@ -30,8 +31,16 @@ LOGS = "Logs"
 TABLES = "environment agents episodes eps_p env_seed environment_options"
 """The fields of a problem whose tables are known."""
 PASSED_ON = (
-    *("seed", "loss", "until_gap", "return_range", "driver", "fleets", "address", "fleet_count"),
-    *("checkpoint", "checkpoint_every"),
+    "seed",
+    "loss",
+    "until_gap",
+    "return_range",
+    "driver",
+    "fleets",
+    "address",
+    "fleet_count",
+    "checkpoint",
+    "checkpoint_every",
 )
 """The fields that :func:`fed_ucbvi.run` takes as they are."""
 SIMULATION = fields(
@@ -51,17 +60,13 @@ def _page_of_run(
     return live_page(output, make)
 
 
-def run(spec: RunSpec = SIMULATION, output: Output = fields(f"track track_every {PAGE} as_json quiet")) -> None:
+def run(spec: RunSpec = SIMULATION, output: Output = fields("track track_every dashboard as_json quiet")) -> None:
     """Run a federated algorithm and print its regret and communication.
 
     With --fleets ray the agents are on a Ray cluster; the result is that of --driver episodes, bit for bit.
     Ctrl-C ends the run early; with --out the result so far is saved. 'fed-ucbvi algorithms NAME' lists the parameters
     that --option sets, 'fed-ucbvi environments NAME' those of --env-option.
     """
-    from fed_ucbvi.core.compiling import compile_beside
-
-    if spec.driver == "auto" and spec.fleets == "local":
-        compile_beside("fed_ucbvi.engine.compile_rounds", ("regret.score_round", "counts._collect"))
     from fed_ucbvi.results.run_data import CallbackList
 
     algorithm = spec.make_algorithm()
@@ -73,7 +78,7 @@ def run(spec: RunSpec = SIMULATION, output: Output = fields(f"track track_every 
         tracking(output) as trackers,
         _page_of_run(output, algorithm, federation, seed=spec.seed, driver=spec.driver) as page,
     ):
-        listeners = CallbackList(trackers, page)
+        listeners = CallbackList(*trackers, page)
         try:
             with outputs.others_on_standard_error() if spec.fleets == "ray" else nullcontext():
                 result = fed_ucbvi.run(
@@ -89,13 +94,17 @@ def run(spec: RunSpec = SIMULATION, output: Output = fields(f"track track_every 
         except fed_ucbvi.Interrupted as stop:
             result = stop.partial
         interruption.saving()
-        listeners.finish(result)
-        finish(result, spec, output)
+        if page is not None:
+            page.finish(result)
+        try:
+            finish(result, spec, output)
+        finally:
+            finish_trackers(trackers, result)
 
 
 def resume(
     spec: RunSpec = fields("out overwrite"),
-    output: Output = fields(f"{PAGE} as_json quiet"),
+    output: Output = fields("dashboard as_json quiet"),
     folder: Path = argument("DIR", "What 'run --checkpoint DIR' wrote."),
     episodes: int | None = option(None, "T", "Episodes per agent, if there are to be more than planned.", PROBLEM),
     code: list[str] | None = CODE,
@@ -130,7 +139,11 @@ def counts(
     spec: RunSpec = fields(
         "sizes random_rewards",
         sizes={"help": "With --from-logs: states, actions and steps.", "panel": LOGS},
-        random_rewards={"help": "Rewards depend on chance, or on the next state.", "panel": LOGS},
+        random_rewards={
+            "help": "With --from-logs: rewards depend on chance or on the next state, or are fixed.",
+            "default": "fixed",
+            "panel": LOGS,
+        },
     ),
     folder: Path | None = argument(
         "DIR", "The checkpoint of a run, a live run, or a server that was sent counts.", None
@@ -161,11 +174,11 @@ def counts(
     elif spec.sizes is None:
         raise InputError("logs do not say how many states, actions and steps there are: pass --sizes S,A,H.")
     else:
-        how = {"stationary": over_all_steps, "random_rewards": spec.random_rewards}
+        how = {"stationary": over_all_steps, "random_rewards": bool(spec.random_rewards)}
         found = fed_ucbvi.counts_from_logs(from_logs, spec.sizes, reward_range=rewards, **how)
     planned: dict[str, Any] | None = None
     if plan is not None:
-        made = fed_ucbvi.plan_from_counts(found, None if spec.sizes is None else spec.sizes[2])
+        made = fed_ucbvi.plan_from_counts(found, None if spec.sizes is None else spec.sizes[2], reward_range=rewards)
         about = {"name": "logs", **Units.spanning(*rewards).description()}
         LearntPolicy(made.policy, found.visits.shape[2], about, float("nan")).save(plan)
         planned = made.summary()

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 import fed_ucbvi
+from fed_ucbvi.command_line.flags import environment_names
 from fed_ucbvi.command_line.options import JSON, argument, option
 from fed_ucbvi.command_line.outputs import print_json, print_table, summary_rows
 from fed_ucbvi.command_line.program import interruptible
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer
 from fed_ucbvi.core.files import MANIFEST, new_file, read_manifest
-from fed_ucbvi.problem.units import Units
-from fed_ucbvi.run_spec import environment_names
+from fed_ucbvi.problem.units import OWN_UNITS, PER_STEP
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,15 +41,19 @@ MILLISECONDS = 250
 def show(
     folders: list[Path] = argument("DIR...", "What 'run --out DIR' or 'sweep --out DIR' wrote."),
     out: Path | None = option(
-        *(None, "FILE", "The picture, .png, .svg, .pdf or .html; replaced if it exists."),
+        None,
+        "FILE",
+        "The picture, .png, .svg, .pdf or .html; replaced if it exists.",
         default="DIR/run.png for one run, none for several",
     ),
     step: int | None = option(
-        *(None, "h"),
+        None,
+        "h",
         "Step (from 1) whose policy is drawn; by default the first at which each square can be reached. Of one run.",
     ),
     by: list[str] | None = option(
-        *(None, "NAME"),
+        None,
+        "NAME",
         "What to compare several runs by: algorithm, environment, agents, a parameter; may be repeated.",
         default="algorithm",
     ),
@@ -68,11 +72,14 @@ def show(
         None, "NAME=#RRGGBB", "Of an algorithm or a group in the picture; may be repeated."
     ),
     facet: list[str] | None = option(
-        *(None, "NAME", "Draw a panel for each value: environment, agents, a parameter...; may be repeated."),
+        None,
+        "NAME",
+        "Draw a panel for each value: environment, agents, a parameter...; may be repeated.",
         default="none while all curves can be told apart",
     ),
     y_log: bool = option(False, "", "Draw on logarithmic vertical axes."),
     size: str | None = option(None, "WxH", "Of the picture in inches, about, such as 6.5x3."),
+    units: str = option(OWN_UNITS, "NAME", f"Of rewards, values and regret: {OWN_UNITS}, or '{PER_STEP}'."),
     as_json: bool = JSON,
 ) -> None:
     """Draw a saved run and print its summary; compare several runs, or those of a sweep, over their seeds."""
@@ -82,9 +89,10 @@ def show(
         check_picture(out)
     if format_ is not None:
         check_choice("format", format_, FORMATS)
-    labels, colours = _pairs("--label", label), _pairs("--colour", colour)
+    labels = _pairs("--label", label)
+    colours = _pairs("--colour", colour)
     inches = None if size is None else _inches(size)
-    runs = [run for folder in folders for run in _read(folder)]
+    runs = [run.in_units(units) for folder in folders for run in _read(folder)]
     if len(folders) == len(runs) == 1:
         from fed_ucbvi.results.plotting import plot_run
 
@@ -152,7 +160,8 @@ def _print_table(comparison: Comparison, columns: Sequence[str] | None) -> None:
 
     from fed_ucbvi.analysis.comparison import PAIRED, USUAL
 
-    console, frame = Console(highlight=False), comparison.frame
+    console = Console(highlight=False)
+    frame = comparison.frame
     names = list(USUAL if columns is None else columns)
     if columns is None:
         alone = frame["problem"].n_unique() == frame.height > 1
@@ -194,33 +203,40 @@ def act(
     state: int | None = option(None, "s", "The state, from 0."),
     certs: Path | None = option(None, "DIR", "Accept only a policy signed under the authority in it (ca.crt)."),
     server_name: str | None = option(None, "NAME", "In the server's certificate, if not HOST."),
+    seed: int | None = option(None, "SEED", "Of the draws, where the policy draws its actions; random by default."),
+    episode: int = option(0, "t", "The number of the episode, from 0; with --seed it decides what is drawn."),
     as_json: bool = option(False, "", "Print a JSON object for each answer.", name="--json"),
 ) -> None:
-    """Print the action of a policy; without --step and --state, one for each line 'h s' of standard input."""
+    """Print the action of a policy; without --step and --state, one for each line 'h s' of standard input.
+
+    A line may also be 'h s t', with the number t of the episode. Without t every line is an episode of its own.
+    """
     if (step is None) != (state is None):
         raise InputError("pass both --step and --state, or neither and write lines 'h s' to standard input.")
     if server_name is not None and certs is None:
         raise InputError("--server-name names the expected signer; pass --certs DIR as well.")
     policy = fed_ucbvi.load_policy(path, authority=None if certs is None else certs / "ca.crt", server=server_name)
     known = {} if policy.guarantee is None else {"guarantee": policy.guarantee.to_data()}
-    asked = _lines() if step is None or state is None else iter([(step, state)])
-    for h, s in asked:
-        action = policy.act(h, s)
+    asked = _lines(episode) if step is None or state is None else iter([(step, state, episode)])
+    for h, s, t in asked:
+        action = policy.act(h, s, seed=seed, episode=t)
         answer = json.dumps({"step": h, "state": s, "action": action, **known}) if as_json else str(action)
         sys.stdout.write(answer + "\n")
         sys.stdout.flush()  # a program that asks line by line waits for it
 
 
-def _lines() -> Iterator[tuple[int, int]]:
+def _lines(first_episode: int) -> Iterator[tuple[int, int, int]]:
+    """Step, state and episode of each line of standard input."""
     for number, line in enumerate(sys.stdin, 1):
         if not line.strip():
             continue
         parts = line.split()
-        if len(parts) != 2 or not all(part.isdecimal() and part.isascii() for part in parts):
+        if len(parts) not in (2, 3) or not all(part.isdecimal() and part.isascii() for part in parts):
             raise InputError(
-                f"line {number} of standard input is {line.strip()!r}; expected a step and a state, 'h s'."
+                f"line {number} of standard input is {line.strip()!r}; expected a step and a state, 'h s', or these "
+                "and the number of the episode, 'h s t'."
             )
-        yield int(parts[0]), int(parts[1])
+        yield int(parts[0]), int(parts[1]), int(parts[2]) if len(parts) == 3 else first_episode + number - 1
 
 
 def play(
@@ -229,7 +245,9 @@ def play(
     episodes: int = option(10, "N", "How many episodes."),
     seed: int = option(0, "N", "Seed of the environment."),
     env: str | None = option(
-        *(None, "NAME|FILE|MODULE:ATTRIBUTE", "The environment, if it is code of your own or not on record."),
+        None,
+        "NAME|FILE|MODULE:ATTRIBUTE",
+        "The environment, if it is code of your own or not on record.",
         default="as recorded",
         names=environment_names,
     ),
@@ -266,7 +284,10 @@ def play(
     certified = None if policy.guarantee is None else policy.guarantee.to_data()
     content = {**played.summary(), "guarantee": certified, "picture": None if out is None else str(out)}
     title = f"{policy.environment.get('id', policy.environment.get('name'))}, agent {agent}, seed {seed}"
-    rows = _played_rows(played) + ([] if policy.guarantee is None else [("certificate", str(policy.guarantee))])
+    rows = _played_rows(played)
+    if policy.guarantee is not None:
+        rows.append(("certificate", str(policy.guarantee)))
+        rows += [("assumed", sentence) for sentence in policy.guarantee.assumed]
     print_table(as_json, content, title, rows if out is None else [*rows, ("saved to", str(out))])
 
 
@@ -282,18 +303,14 @@ def _mode(render: str | None, out: Path | None) -> str | None:
 
 
 def _played_rows(played: PlayedEpisodes) -> list[tuple[str, str]]:
-    """The figures for people; in one kind of units where the two are the same."""
+    """The figures for people, in the environment's own units."""
     figures = played.summary()
     length = f"{figures['mean_length']:.1f} steps on average (H = {figures['horizon']})"
     rows = [("episodes", f"{figures['episodes']:,}, of {length}")]
-    same = played.policy.units == Units()
-    kinds = [("mean return", "original")] if same else [("its own units", "original"), ("in [0, 1]", "rescaled")]
-    for name, kind in kinds:
-        one = figures[kind]
-        error = "" if one["standard_error"] is None else f" \u00b1 {one['standard_error']:.2g} (s.e.)"
-        values = [("", one["value_of_the_run"]), ("for this agent ", one["value_for_the_agent"])]
-        known = ", ".join(f"{where}{value:.4g}" for where, value in values if value is not None)
-        rows.append((name, f"{one['mean_return']:.4g}{error}; value {known or 'unknown'}"))
-        worth = f"{one['worth_at_least']:.4g} to {one['worth_at_most']:.4g}"
-        rows.append(("", f"worth {worth}, with probability {1 - figures['delta']:g}"))
+    error = "" if figures["standard_error"] is None else f" \u00b1 {figures['standard_error']:.2g} (s.e.)"
+    values = [("", figures["value_of_the_run"]), ("for this agent ", figures["value_for_the_agent"])]
+    known = ", ".join(f"{where}{value:,.4g}" for where, value in values if value is not None)
+    rows.append(("mean return", f"{figures['mean_return']:,.4g}{error}; value {known or 'unknown'}"))
+    worth = f"{figures['worth_at_least']:,.4g} to {figures['worth_at_most']:,.4g}"
+    rows.append(("", f"worth {worth}, with probability {1 - figures['delta']:g}"))
     return rows

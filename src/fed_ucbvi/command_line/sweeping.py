@@ -13,12 +13,13 @@ import typer
 
 import fed_ucbvi
 from fed_ucbvi.command_line import outputs
-from fed_ucbvi.command_line.options import CODE, JOBS, JSON, PAGE, Output, argument, fields, option
+from fed_ucbvi.command_line.flags import algorithm_names, environment_names
+from fed_ucbvi.command_line.options import CODE, JOBS, JSON, Output, argument, fields, option
 from fed_ucbvi.command_line.outputs import live_page, print_result, print_table, warn
 from fed_ucbvi.command_line.program import FAILED, INTERRUPTED, interruptible
 from fed_ucbvi.core.errors import InputError, check_positive_integer, printable
 from fed_ucbvi.core.files import new_file, read_manifest
-from fed_ucbvi.run_spec import ALGORITHM_HELP, RunSpec, algorithm_names, environment_names
+from fed_ucbvi.run_spec import ALGORITHM_HELP, RunSpec
 
 if TYPE_CHECKING:
     from fed_ucbvi.engine.progress import ProgressCallback
@@ -32,7 +33,7 @@ NAME = "NAME|MODULE:ATTRIBUTE"
 
 
 def sweep(
-    output: Output = fields(f"{PAGE} as_json"),
+    output: Output = fields("dashboard as_json"),
     file: Path = argument("FILE", "The sweep, in TOML; see docs/sweeps.md."),
     out: Path = option(..., "DIR", "Folder to keep the runs in, one file each."),
     jobs: int | None = JOBS,
@@ -130,7 +131,8 @@ def report_on_sweep(folder: Path) -> PageContent:
     from fed_ucbvi.sweeps.store import Store
 
     store = Store.open(folder)
-    sweep, there = store.sweep, dict.fromkeys(store.finished())
+    sweep = store.sweep
+    there = dict.fromkeys(store.finished())
     table = table_of((job, Trace.of(store.read(job))) for job in there)
     provenance = {"sweep": sweep.content(), "digest": sweep.digest, "versions": versions()}
     sections = [sweep_section(table, sweep.name)] if there else []
@@ -258,7 +260,8 @@ def _elsewhere(grids: list[dict[str, Any]], spec: RunSpec, episodes: int) -> lis
     from fed_ucbvi.environments import find_environment
 
     env = str(spec.environment)
-    found, M = find_environment(env), spec.make_federation().agents
+    found = find_environment(env)
+    M = spec.make_federation().agents
     free = found.accepts("agents")
     changed = [
         {
@@ -278,7 +281,9 @@ def _elsewhere(grids: list[dict[str, Any]], spec: RunSpec, episodes: int) -> lis
 
 def leaderboard(
     algorithms: list[str] | None = option(
-        *(None, NAME, f"Run this one too, on every environment; may be repeated. {ALGORITHM_HELP}"),
+        None,
+        NAME,
+        f"Run this one too, on every environment; may be repeated. {ALGORITHM_HELP}",
         name="--algorithm",
         names=algorithm_names,
     ),

@@ -24,14 +24,11 @@ PURPLE = "#CC79A7"
 PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, YELLOW, BLACK)
 """The palette of Okabe and Ito, safe for every common kind of colour blindness; in the order in which to use it."""
 
-WINE = "#882255"
 OLIVE = "#999933"
 INDIGO = "#332288"
 BROWN = "#661100"
 TEAL = "#44AA99"
 ROSE = "#CC6677"
-MAGENTA = "#AA4499"
-MUSTARD = "#7A5C00"
 """From Paul Tol's palettes, for what is seldom drawn."""
 
 WHITE = "#FFFFFF"
@@ -44,7 +41,8 @@ CONTRAST = 4.5
 """The least contrast of a curve on a dark background, as WCAG measures it."""
 GOLDEN = 0.6180339887498949
 """Hues that are so far apart on the circle never come close to each other, however many there are."""
-FIRST_HUE, LIGHTNESS = 0.8, (0.3, 0.2)
+FIRST_HUE = 0.8
+LIGHTNESS = (0.3, 0.2)
 """Of colours that were not chosen by hand, in turn; dark enough to be seen on white."""
 
 

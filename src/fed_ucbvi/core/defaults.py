@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-ALGORITHM = "fed-ucbvi"
+ALGORITHM = "fed-kl-ucbvi"
 ENVIRONMENT = "gridworld"

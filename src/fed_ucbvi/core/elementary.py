@@ -12,10 +12,15 @@ import numpy as np
 
 from fed_ucbvi.core.compiling import compiled
 
-_LN2_A, _LN2_B = 3048493539143.0 * 2.0**-42, 5.497923018708371e-14
+_LN2_A = 3048493539143.0 * 2.0**-42
+_LN2_B = 5.497923018708371e-14
 """ln 2 in two parts; the first has 42 bits, so that its product with an exponent is exact."""
-_ONE_OVER_LN2, _SQRT2 = 1.4426950408889634, 1.4142135623730951
-_MANTISSA, _ONE_BITS, _BIAS, _SHIFT = (1 << 52) - 1, 1023 << 52, 1023, 52
+_ONE_OVER_LN2 = 1.4426950408889634
+_SQRT2 = 1.4142135623730951
+_MANTISSA = (1 << 52) - 1
+_ONE_BITS = 1023 << 52
+_BIAS = 1023
+_SHIFT = 52
 
 
 @compiled
@@ -35,7 +40,8 @@ def log(x: float) -> float:
     exponent = (bits >> _SHIFT) - _BIAS
     mantissa = np.int64((bits & _MANTISSA) | _ONE_BITS).view(np.float64)
     if mantissa > _SQRT2:
-        mantissa, exponent = 0.5 * mantissa, exponent + 1
+        mantissa = 0.5 * mantissa
+        exponent = exponent + 1
     part = _twice_atanh((mantissa - 1.0) / (mantissa + 1.0))
     return float(exponent) * _LN2_A + (part + float(exponent) * _LN2_B)
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.core.errors import InputError, printable
+from fed_ucbvi.core.memory import JSON_FACTOR, SMALLER, check_memory
 
 if TYPE_CHECKING:
-    from numpy.lib.npyio import NpzFile
+    import numpy as np
+    import numpy.typing as npt
 
 MANIFEST = "manifest.json"
+MAX_MEMBERS = 64
+"""The most tables that an .npz file has."""
 
 
 def check_free(folder: Path, kind: str, *, overwrite: bool) -> None:
@@ -48,40 +56,110 @@ def naming(path: Path, draft: Path | None = None) -> Iterator[None]:
 
 
 @contextmanager
+def _new_draft(path: Path, *, folder: bool) -> Iterator[Path]:
+    """A temporary name beside ``path``: an empty folder, or an empty file.
+
+    The name is always the same, so that what a killed process has left is replaced by the next write. While another
+    process holds the lock on it, and on file systems without locks, the name has this process's number.
+    """
+    draft = path.with_name(f".{path.name}.partial")
+    lock = _locked(draft, folder=folder)
+    if lock is None:
+        draft = draft.with_name(f"{draft.name}-{os.getpid()}")
+    try:
+        _empty(draft)
+        if folder:
+            draft.mkdir(exist_ok=True)
+        yield draft
+    finally:
+        if lock is None:
+            _remove(draft)
+        else:
+            if _is_same(lock, draft):
+                _remove(draft)
+            os.close(lock)
+
+
+def _locked(draft: Path, *, folder: bool) -> int | None:
+    """Create a draft, if it is not there, and lock it; None if that is not possible."""
+    try:
+        if folder:
+            draft.mkdir(exist_ok=True)
+        lock = os.open(draft, os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_same(lock, draft):  # else another process has just given it its final name
+            return lock
+    except BlockingIOError:
+        pass
+    except OSError:  # this file system has no locks, so it is nobody else's draft
+        _remove(draft)
+    os.close(lock)
+    return None
+
+
+def _is_same(opened: int, path: Path) -> bool:
+    """Return True if ``path`` is what was opened, and not moved away or replaced since."""
+    try:
+        return os.path.samestat(os.fstat(opened), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _empty(draft: Path) -> None:
+    """Empty a file or a folder, if it is there; a lock on it lasts."""
+    if draft.is_dir():
+        for inside in draft.iterdir():
+            _remove(inside)
+    elif draft.exists():
+        os.truncate(draft, 0)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
 def new_folder(folder: Path, kind: str, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` when the block ends well and vanishes when it does not."""
-    check_free(folder, kind, overwrite=overwrite)
-    folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder.parent / f".{folder.name}.partial-{os.getpid()}"
-    old = folder.parent / f".{folder.name}.old-{os.getpid()}"
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    try:
-        with naming(folder, draft):
-            yield draft
+    place = folder.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _new_draft(place, folder=True) as draft:
+        number = draft.name.removeprefix(f".{place.name}.partial")
+        old = place.with_name(f".{place.name}.old-partial{number}")
+        _put_back(old, place)
         check_free(folder, kind, overwrite=overwrite)
-        if folder.exists():
-            folder.rename(old)
-        draft.rename(folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        raise
+        with naming(place, draft):
+            yield draft
+        check_free(place, kind, overwrite=overwrite)
+        try:
+            if place.exists():
+                place.rename(old)
+            draft.rename(place)
+        finally:
+            _put_back(old, place)
+
+
+def _put_back(old: Path, place: Path) -> None:
+    """Remove a folder that has been replaced, or give it its name back if nothing has taken its place."""
+    if old.exists() and not place.exists():
+        old.rename(place)
     shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path`` that replaces it when the block ends well."""
-    draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
+    with _new_draft(path, folder=False) as draft:
         with naming(path, draft):
             yield draft
         draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -98,28 +176,98 @@ def reading(folder: Path) -> Iterator[None]:
     """Whatever damaged files make a reader raise becomes an :class:`InputError` that names the folder."""
     try:
         yield
-    except InputError:
-        raise
+    except InputError as error:
+        if str(folder) in str(error):
+            raise
+        raise InputError(f"{folder}: {error}") from error
+    except MemoryError as error:
+        raise InputError(f"{folder} is too large: there is not enough memory to read it.") from error
+    except KeyError as error:
+        raise InputError(f"{folder} is damaged: {error} is missing.") from error
     except Exception as error:
-        raise InputError(f"{folder} is damaged: {error}.") from error
+        raise InputError(f"{folder} is damaged: {printable(str(error)[:500])}.") from error
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """Type and shape of a table, as the header says."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class TableArchive:
+    """The tables of an .npz file: their forms are read from the headers, and a table only when it is asked for.
+
+    Raises:
+        ValueError: if there is anything in the file but tables of numbers or text, of the lengths that it says.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        members = archive.infolist()
+        if len(members) > MAX_MEMBERS:
+            raise ValueError(f"there are {len(members):,} tables in it")
+        self._archive = archive
+        self.forms = {member.filename.removesuffix(".npy"): self._form(member) for member in members}
+        if len(self.forms) < len(members):
+            raise ValueError("two tables in it have one name")
+
+    def _form(self, member: zipfile.ZipInfo) -> TableForm:
+        from numpy.lib import format as npy
+
+        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        with self._archive.open(member) as file:
+            version = npy.read_magic(file)
+            if version not in readers:
+                raise ValueError(f"{member.filename} is in an unknown version of NumPy's format")
+            shape, _, dtype = readers[version](file)
+            form = TableForm(dtype, shape)
+            if dtype.kind not in "biufU" or min(shape, default=0) < 0:
+                raise ValueError(f"{member.filename} is not a table of numbers")
+            if file.tell() + form.bytes != member.file_size:
+                raise ValueError(f"{member.filename} is not as long as its header says")
+        return form
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.forms
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        from numpy.lib import format as npy
+
+        check_memory(f"The table {name}", self.forms[name].bytes, SMALLER)
+        with self._archive.open(f"{name}.npy") as file:
+            table: npt.NDArray[Any] = npy.read_array(file, allow_pickle=False)
+        return table
 
 
 @contextmanager
-def reading_npz(path: Path, kind: str, what: str) -> Iterator[tuple[dict[str, Any], NpzFile]]:
+def reading_npz(path: Path, kind: str, what: str) -> Iterator[tuple[dict[str, Any], TableArchive]]:
     """The description and the tables in a file of one ``kind``, which errors call ``what``."""
-    import numpy as np
-
     if not path.is_file():
         raise InputError(f"{path} is not a file; expected {what}.")
     with reading(path), path.open("rb") as file:
-        if file.read(2) != b"PK":  # NumPy would take it for pickled data
+        if file.read(2) != b"PK":
             raise InputError(f"{path} is not {what}.")
         file.seek(0)
-        with np.load(file, allow_pickle=False) as data:
-            about = json.loads(str(data["about"])) if "about" in data else None
+        with zipfile.ZipFile(file) as archive:
+            data = TableArchive(archive)
+            about = None
+            if "about" in data and data.forms["about"].shape == ():
+                check_memory(f"The description in {path}", JSON_FACTOR * data.forms["about"].bytes // 4, SMALLER)
+                about = json.loads(str(data["about"]))
             if not isinstance(about, dict) or about.get("format") != kind:
                 raise InputError(f"{path} is not {what}.")
             yield about, data
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file of JSON that is not too large to be read."""
+    check_memory(f"The content of {path}", JSON_FACTOR * path.stat().st_size, SMALLER)
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
@@ -136,10 +284,8 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         raise InputError(f"{folder} holds no {MANIFEST}: it is not something fed-ucbvi saved.")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: {error}.") from error
+    with reading(path):
+        content = read_json(path)
     written = content.get("format") if isinstance(content, dict) else None
     if not isinstance(written, str) or not written.startswith("fed-ucbvi/"):
         raise InputError(f"{path} is another program's file.")

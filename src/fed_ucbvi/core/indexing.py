@@ -1,9 +1,12 @@
-"""The index into tables that have one row for all steps (*stationary*), or for all agents."""
+"""Indices into tables that have one row for all steps (*stationary*) or for all agents, and special entries."""
 
 from __future__ import annotations
 
 from fed_ucbvi.core.compiling import embedded
 from fed_ucbvi.core.types import FloatArray
+
+UNREACHABLE = 1 << 59
+"""Budget that no number of visits reaches. A robust server ignores an agent all of whose budgets have this value."""
 
 
 @embedded

@@ -1,13 +1,13 @@
 """Parameters of algorithms, options of environments and fields of runs as data: type, bounds, choices, default, help.
 
-A frozen dataclass declares each parameter once, in the type of its field::
+A frozen dataclass declares each parameter once, in the type of its field, and a function in the annotation::
 
-    bonus: Literal["practical", "published"] = "practical"
-    delta: Probability = 0.05
-    iota: NonNegative | None = None
+    bonus: Annotated[Literal["practical", "published"], Help("which constants the bonus has.")] = "practical"
+    delta: Annotated[Probability, Help("failure probability.")] = 0.05
+    iota: Annotated[NonNegative | None, Help("the logarithm; by default log(2/delta).")] = None
 
-:func:`converted` reads a value or its text by that, :func:`check_parameters` holds values to it, and
-:func:`parameter_help` reads it, with the help texts from the ``Args`` of the docstring.
+:func:`converted` reads a value or its text by that, :func:`check_parameters` checks values, and
+:func:`parameter_help` lists parameters with their types and help texts.
 """
 
 from __future__ import annotations
@@ -42,13 +42,21 @@ class Bounds(NamedTuple):
         return f"{low}, {high}"
 
 
+class Help(NamedTuple):
+    """The help text of a parameter, as metadata of ``Annotated[float, Help(...)]``."""
+
+    text: str
+
+
 Probability = Annotated[float, Bounds(above=0, below=1)]
 NonNegative = Annotated[float, Bounds(at_least=0)]
 Positive = Annotated[float, Bounds(above=0)]
 Share = Annotated[float, Bounds(at_least=0, at_most=1)]
 Count = Annotated[int, Bounds(at_least=0)]
 Size = Annotated[int, Bounds(at_least=1)]
-TRUE, FALSE, NONE = ("true", "yes", "on", "1"), ("false", "no", "off", "0"), ("none", "null")
+TRUE = ("true", "yes", "on", "1")
+FALSE = ("false", "no", "off", "0")
+NONE = ("none", "null")
 
 
 class Parameter(NamedTuple):
@@ -120,6 +128,7 @@ def converted(name: str, value: Any, hint: Any) -> Any:
 
 
 def _read(name: str, text: str, hint: Any) -> Any:
+    hint, _ = _noted(hint)
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     plain = [_parts(one)[0] for one in (typing.get_args(hint) if union else (hint,))]
     kinds = [str if typing.get_origin(one) is Literal else one for one in plain]  # texts stand for choices
@@ -198,44 +207,55 @@ def _hints(thing: Any) -> dict[str, Any]:
 
 def _parts(hint: Any) -> tuple[Any, Bounds, bool]:
     """The plain type within ``Annotated`` and ``| None``, the bounds on it, and whether it may be None."""
+    hint, notes = _noted(hint)
     optional = False
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
         optional = len(kinds) < len(typing.get_args(hint))
         if len(kinds) > 1:
             return hint, Bounds(), optional
-        hint = kinds[0]
+        hint, inner = _noted(kinds[0])
+        notes += inner
+    return hint, next((note for note in notes if isinstance(note, Bounds)), Bounds()), optional
+
+
+def _noted(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The type within ``Annotated`` and its metadata."""
     notes = getattr(hint, "__metadata__", ())
-    plain = typing.get_args(hint)[0] if notes else hint
-    return plain, next((note for note in notes if isinstance(note, Bounds)), Bounds()), optional
+    return (typing.get_args(hint)[0] if notes else hint), notes
+
+
+def help_of(hint: Any) -> str:
+    """The help text in an annotated type, the outermost if it has several, and empty if it has none.
+
+    >>> help_of(Annotated[float, Bounds(at_least=0), Help("Speed in knots.")])
+    'Speed in knots.'
+    """
+    texts = [note.text for note in _noted(hint)[1] if isinstance(note, Help)]
+    return texts[-1] if texts else ""
 
 
 def parameter_help(thing: Any) -> list[Parameter]:
-    """The parameters of a function, or of a class; a class inherits help texts along with its fields.
+    """The parameters of a function or of a class, with the help texts that their types hold.
 
-    >>> def drive(speed: NonNegative = 1.0, gear: Literal["low", "high"] = "low") -> None:
-    ...     '''Drive.
-    ...
-    ...     Args:
-    ...         speed: how fast,
-    ...             in knots.
-    ...     '''
+    >>> def drive(
+    ...     speed: Annotated[NonNegative, Help("in knots.")] = 1.0,
+    ...     gear: Literal["low", "high"] = "low",
+    ... ) -> None: ...
     >>> parameter_help(drive)[0]
-    Parameter(name='speed', type='float in [0, inf)', default=1.0, description='how fast, in knots.', choices=())
+    Parameter(name='speed', type='float in [0, inf)', default=1.0, description='in knots.', choices=())
     >>> parameter_help(drive)[1].choices
     ('low', 'high')
     """
     if not callable(thing):
         return []
-    about: dict[str, str] = {}
-    for layer in reversed(inspect.getmro(thing) if inspect.isclass(thing) else (thing,)):
-        about |= _arguments(plain_docstring(layer))
     hints = _hints(thing)
     found = []
     for name, parameter in inspect.signature(thing).parameters.items():
-        text, choices = _described(hints.get(name, parameter.annotation))
+        hint = hints.get(name, parameter.annotation)
+        text, choices = _described(hint)
         default = None if parameter.default is inspect.Parameter.empty else parameter.default
-        found.append(Parameter(name, text, default, about.get(name, ""), choices))
+        found.append(Parameter(name, text, default, help_of(hint), choices))
     return found
 
 
@@ -251,20 +271,3 @@ def _described(hint: Any) -> tuple[str, tuple[Any, ...]]:
 
 def plain_docstring(thing: Any) -> str:
     return re.sub(r":\w+:`~?([^`]+)`", r"\1", inspect.cleandoc(thing.__doc__ or "").replace("``", ""))
-
-
-def _arguments(text: str) -> dict[str, str]:
-    """The ``Args`` section of a docstring, by name."""
-    _, _, section = text.partition("\nArgs:\n")
-    found: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        if line.strip() and not line.startswith("    "):
-            break
-        start = re.match(r" {4}(\w+): (.*)", line)
-        if start:
-            name = start[1]
-            found[name] = start[2].strip()
-        elif name and line.strip():
-            found[name] += f" {line.strip()}"
-    return found

@@ -121,7 +121,8 @@ class Registry(Mapping[str, Any]):
     """
 
     def __init__(self, own: Mapping[str, Any], group: str) -> None:
-        self._own, self._group = own, group
+        self._own = own
+        self._group = group
 
     def __getitem__(self, name: str) -> Any:
         if name in self._own:

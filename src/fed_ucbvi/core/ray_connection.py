@@ -6,8 +6,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from fed_ucbvi.core.errors import InputError, missing_package
@@ -66,6 +66,22 @@ def connected_to_ray(address: str | None, processes: int) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def run_on_every_node(ray: Any, function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function once on each living node, on all of them at the same time, and wait until all calls have ended.
+
+    A call that fails is ignored: this is for preparations without which everything works, too.
+    """
+    task = ray.remote(num_cpus=1, max_retries=0)(function)
+    calls = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            on_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+            calls.append(task.options(scheduling_strategy=on_node).remote(*arguments))
+    for call in calls:
+        with suppress(ray.exceptions.RayError):
+            ray.get(call)
 
 
 @contextmanager

@@ -10,15 +10,19 @@ from fed_ucbvi.core.errors import InputError, missing_package, printable
 
 try:
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
     from cryptography.x509.oid import ExtendedKeyUsageOID
 except ImportError as error:
     raise missing_package("signatures need", "cryptography", "network") from error
 
-FOR_SERVERS, FOR_NODES = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+FOR_SERVERS = ExtendedKeyUsageOID.SERVER_AUTH
+FOR_NODES = ExtendedKeyUsageOID.CLIENT_AUTH
 _ALGORITHM = ec.ECDSA(hashes.SHA256())
+MIN_RSA_BITS = 2048
+CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
 def sign(text: str, private_key: bytes) -> str:
@@ -51,6 +55,49 @@ def check_usage(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> 
         raise InputError(f"the certificate is not one for {kind} (its extended key usage lacks {named}).")
 
 
+def check_strength(signed: x509.Certificate | x509.CertificateSigningRequest, what: str = "the certificate") -> None:
+    """Raise if ``what`` has a key or a signature that can be forged.
+
+    Accepted are RSA keys of :data:`MIN_RSA_BITS` and more, elliptic keys on :data:`CURVES`, Ed25519 and Ed448, and
+    signatures with :data:`HASHES`.
+    """
+    try:
+        key = signed.public_key()
+        signature_hash = signed.signature_hash_algorithm
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{what} has a key or a signature of an unknown kind.") from error
+    if isinstance(key, rsa.RSAPublicKey):
+        weak = key.key_size < MIN_RSA_BITS
+        kind = f"an RSA key of {key.key_size} bits"
+    elif isinstance(key, ec.EllipticCurvePublicKey):
+        weak = not isinstance(key.curve, CURVES)
+        kind = f"a key on the curve {key.curve.name}"
+    else:
+        weak = not isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey)
+        kind = "a key of another kind"
+    if weak:
+        raise InputError(
+            f"{what} has {kind}; RSA keys need {MIN_RSA_BITS} bits or more, and other keys must be on P-256, P-384, "
+            "P-521, Ed25519 or Ed448."
+        )
+    if signature_hash is not None and not isinstance(signature_hash, HASHES):
+        raise InputError(f"{what} is signed with {signature_hash.name}; it must be SHA-256, SHA-384 or SHA-512.")
+
+
+def check_party_certificate(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> None:
+    """Raise unless a certificate is that of a server, or of a node, is strong, and is not an authority's."""
+    check_strength(certificate)
+    try:
+        authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        authority = False
+    except ValueError as error:
+        raise InputError("the certificate has extensions that cannot be read.") from error
+    if authority:
+        raise InputError("the certificate may sign others (CA:true); a server or a node needs one that may not.")
+    check_usage(certificate, usage)
+
+
 def check_server_certificate(pem: bytes, authority: bytes, host: str | None = None) -> x509.Certificate:
     """The certificate of a server of this authority, for ``host`` if that is said, that is good today; or raise."""
     try:
@@ -65,7 +112,7 @@ def check_server_certificate(pem: bytes, authority: bytes, host: str | None = No
         raise InputError(f"the server's certificate is good until {certificate.not_valid_after_utc:%Y-%m-%d} only.")
     if host is not None and alternative_name(host) not in names:
         raise InputError(f"the server's certificate is not for '{printable(host[:80])}'.")
-    check_usage(certificate, FOR_SERVERS)
+    check_party_certificate(certificate, FOR_SERVERS)
     return certificate
 
 

@@ -16,6 +16,8 @@ IndexArray = npt.NDArray[np.int32]
 MaskArray = npt.NDArray[np.bool_]
 """Yes or no; ``(H, S, A)`` where a policy is a set of actions for each step and state."""
 PolicyArray = npt.NDArray[Any]
-"""One action ``(H, S)``, or a set of actions ``(H, S, A)`` of which one is drawn uniformly at every visit."""
+"""A policy: actions ``(H, S)``, sets of actions or probabilities of actions ``(H, S, A)``.
+
+:mod:`fed_ucbvi.problem.policies` describes the three forms."""
 WordArray = npt.NDArray[np.uint64]
 """Raw 64-bit words of the random generator."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from fed_ucbvi.core.errors import InputError, missing_package
+from fed_ucbvi.core.errors import missing_package
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.dashboard.server import Access, NotHereError, PageServer
+from fed_ucbvi.dashboard.server import PageServer, check_local
 from fed_ucbvi.dashboard.state import STATES
 from fed_ucbvi.network.members import FederationStatus, Member
 from fed_ucbvi.network.transport import WireCount
@@ -25,6 +25,8 @@ except ImportError as error:
     raise missing_package("metrics need", "prometheus-client", "dashboard") from error
 
 NAME = "fed_ucbvi"
+METRICS = "the metrics endpoint"
+"""The name of what is served, in errors."""
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Upper ends of the histogram's buckets."""
 
@@ -76,7 +78,7 @@ class Metrics(Subscriber, Collector):
     @contextmanager
     def served(self, address: str) -> Iterator[str]:
         """Serve metrics at ``HOST:PORT`` while the block lasts; gives their address, with a free port for port 0."""
-        with PageServer(None, check_metrics_address(address), self.render) as server:
+        with PageServer(None, check_local(address, METRICS), self.render) as server:
             yield f"{server.url}metrics"
 
     def collect(self) -> Iterator[Metric]:
@@ -113,13 +115,13 @@ def _of_round(record: RoundRecord) -> Iterator[Metric]:
 def _of_federation(status: FederationStatus) -> Iterator[Metric]:
     about = {"run": status.run, "secure_sums": str(status.secure_sums).lower()}
     yield InfoMetricFamily(f"{NAME}_run", "The run.", about)
-    text = "Nodes that are present, have heard of the end, are away (for a moment or longer), excluded, or have left."
+    text = "Nodes that are present, have received the end of the run, are away (for a moment or longer), or excluded."
     states = [node.state for node in status.nodes]
     yield _metric(Gauge, "nodes", text, [((state,), states.count(state)) for state in STATES], "state")
     text = "How often a node has broken the rules since this server began."
     yield _metric(Counter, "violations", text, [((), status.violations)])
     yield _metric(Counter, "events", "Events of the run that were not planned.", [((), len(status.events))])
-    yield from _of_wire("", "Over the wire since this server began.", [((), status.wire)])
+    yield from _of_wire("", [((), status.wire)])
 
 
 def _of_nodes(nodes: tuple[Member, ...]) -> Iterator[Metric]:
@@ -129,12 +131,11 @@ def _of_nodes(nodes: tuple[Member, ...]) -> Iterator[Metric]:
         (Gauge, "latency", "node_answer_seconds", "From the last question to a node's answer."),
     ):
         yield _metric(kind, name, text, [((node.name,), getattr(node, figure)) for node in nodes], "node")
-    yield from _of_wire("node_", "Since this server began.", [((node.name,), node.wire) for node in nodes], "node")
+    yield from _of_wire("node_", [((node.name,), node.wire) for node in nodes], "node")
 
 
-def _of_wire(
-    prefix: str, text: str, wires: list[tuple[tuple[str, ...], WireCount]], *labels: str
-) -> Iterator[Metric]:
+def _of_wire(prefix: str, wires: list[tuple[tuple[str, ...], WireCount]], *labels: str) -> Iterator[Metric]:
+    text = "Messages since this server began, and their bytes before compression."
     for what in ("messages", "bytes"):
         samples = [
             ((*name, direction), getattr(wire, f"{what}_{direction}"))
@@ -142,14 +143,3 @@ def _of_wire(
             for direction in ("up", "down")
         ]
         yield _metric(Counter, f"{prefix}wire_{what}", text, samples, *labels, "direction")
-
-
-def check_metrics_address(address: str) -> Access:
-    """``HOST:PORT`` as an access, or raise unless it is one of this machine: metrics have no password."""
-    try:
-        return Access.parse(address)
-    except NotHereError as error:
-        raise InputError(
-            f"metrics are served on this machine only (127.0.0.1:PORT), not on {address}: they have no password. "
-            "Have a collector on this machine fetch them, or an HTTPS proxy with a password pass them on."
-        ) from error

@@ -207,7 +207,7 @@ const charts = CHARTS.map(about => new Chart(about));
 
 const PHASES = { waiting: ["waiting for round 1", "fair"], running: ["running", "good"], over: ["finished", "good"], stopped: ["stopped early", "bad"] };
 const LINKS = { connecting: ["connecting", "fair"], live: ["● connected", "good"], lost: ["○ connection lost", "bad"], ended: ["server closed", ""] };
-const SIGNS = { present: "● present", finished: "✓ finished", left: "– left", away: "○ away", excluded: "✕ excluded", expected: "… expected" };
+const SIGNS = { present: "● present", finished: "✓ finished", away: "○ away", excluded: "✕ excluded", expected: "… expected" };
 const finished = () => ["over", "stopped"].includes(state.status?.phase);
 
 function drawHeader() {
@@ -240,8 +240,8 @@ function drawTiles() {
   const { now, network } = state, tiles = [];
   const add = (what, figure, more = "") => tiles.push([what, figure, more]);
   if (network) {
-    const { present, finished: done, away, excluded, left, expected } = network.nodes, all = present + done + away + excluded + expected;
-    const rest = [[away, "away"], [excluded, "excluded"], [expected, "expected"], [left, "left"], [network.violations, "violations"]].filter(([n]) => n).map(([n, word]) => `${n} ${word}`);
+    const { present, finished: done, away, excluded, expected } = network.nodes, all = present + done + away + excluded + expected;
+    const rest = [[away, "away"], [excluded, "excluded"], [expected, "expected"], [network.violations, "violations"]].filter(([n]) => n).map(([n, word]) => `${n} ${word}`);
     add(done ? "nodes finished" : "nodes present", `${count(present + done)} of ${count(all)}`, rest.join(", ") || "no violations");
   }
   if (now) {
@@ -251,9 +251,9 @@ function drawTiles() {
     if (reward !== undefined) add("reward", number(reward), `smoothed; last round ${number(now.reward)}`);
     if (now.allowed !== null) add("playing", now.playing, `exploring cost at most ${number(now.cost)}, ${number(now.allowed)} allowed`);
     if (now.gap !== null) add("gap", number(now.gap), "optimistic − recommended");
-    add("communication", bytes(now.bytes_up + now.bytes_down), `${bytes(now.bytes_up)} up, ${bytes(now.bytes_down)} down`);
+    add("communication", bytes(now.bytes_up + now.bytes_down), `as the paper counts: ${bytes(now.bytes_up)} up, ${bytes(now.bytes_down)} down`);
   }
-  if (network) add("on the wire", bytes(network.bytes_up + network.bytes_down), network.latency === null ? "" : `mean latency ${duration(network.latency)}`);
+  if (network) add("messages sent", bytes(network.bytes_up + network.bytes_down), [network.secure_sums ? "masked" : "before compression", network.latency === null ? "" : `mean latency ${duration(network.latency)}`].filter(Boolean).join("; "));
   if (now && now.seconds !== null) add("time", duration(now.seconds), left(now));
   const box = $("tiles");
   resize(box, tiles.length, () => { const tile = html("div", "tile"); tile.append(html("div", "what"), html("div", "figure"), html("div", "more")); return tile; });
@@ -409,6 +409,30 @@ function drawSweep() {
       row.error ? [row.error, ""] : figure(number(row.value)), figure(row.error ? "" : number(row.regret)), figure(row.error ? "" : count(row.rounds)), figure(duration(row.seconds)), [row.id, "caption"]]));
 }
 
+/** A small curve, from 0 at the lower edge to its largest value. */
+function spark(values) {
+  const [width, height] = [96, 24], top = Math.max(...values) || 1;
+  const points = values.map((value, i) => `${(width * i / (values.length - 1)).toFixed(1)},${(height - 1 - (height - 2) * value / top).toFixed(1)}`);
+  return make("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `mean regret, up to ${number(top)}` },
+    make("polyline", { points: points.join(" ") }));
+}
+
+function drawGroups() {
+  const groups = state.sweep?.groups ?? [];
+  $("groups").hidden = !groups.length;
+  if (!groups.length) return;
+  const figure = text => [text, "figure"], known = value => figure(value === null ? "" : number(value));
+  fill($("groups"), ["settings", figure("done"), figure("failed"), figure("outliers"), figure("mean regret"), figure("median regret"), figure("mean value"), figure("mean rounds"), "regret"],
+    groups.map(group => [group.name, figure(`${count(group.done)} of ${count(group.runs)}`), figure(count(group.failed)), figure(count(group.outliers)),
+      known(group.mean), known(group.median), known(group.value), known(group.rounds), ""]));
+  groups.forEach((group, i) => {
+    const cell = $("groups").querySelector("tbody").children[i].lastChild, key = group.curve.join(" ");
+    if (cell.dataset.curve === key) return;
+    cell.dataset.curve = key;
+    cell.replaceChildren(...(group.curve.length ? [spark(group.curve)] : []));
+  });
+}
+
 function drawCharts() {
   $("charts").hidden = state.points.length === 0;
   if (!state.points.length || !window.vegaEmbed) return;
@@ -425,7 +449,7 @@ function drawCharts() {
 function draw() {
   view.dirty = false;
   view.draws += 1;
-  for (const part of [drawHeader, drawTiles, drawNodes, drawRounds, drawCertificates, drawGrid, drawCharts, drawConfiguration, drawSweep]) part();
+  for (const part of [drawHeader, drawTiles, drawNodes, drawRounds, drawCertificates, drawGrid, drawCharts, drawConfiguration, drawGroups, drawSweep]) part();
   Object.assign(document.documentElement.dataset, { draws: view.draws, events: view.events, link: view.link });
 }
 function mark() {

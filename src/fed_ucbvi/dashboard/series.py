@@ -13,8 +13,16 @@ from fed_ucbvi.results.round_record import INCUMBENT, PLAYING, RoundRecord
 MAX_POINTS = 1_000
 
 OF_LAST = (
-    *("round", "episodes", "seconds", "regret", "optimistic_value", "recommended_value"),
-    *("bytes_up", "bytes_down", "cost", "allowed"),
+    "round",
+    "episodes",
+    "seconds",
+    "regret",
+    "optimistic_value",
+    "recommended_value",
+    "bytes_up",
+    "bytes_down",
+    "cost",
+    "allowed",
 )
 COLUMNS = (*OF_LAST, "reward", "length", "incumbent")
 """The columns of a point, which stands for ``stride`` rounds (the last one possibly for fewer). :data:`OF_LAST` are
@@ -36,7 +44,8 @@ class RoundSeries:
     """
 
     def __init__(self, most: int = MAX_POINTS) -> None:
-        self._most, self.stride = most, 1
+        self._most = most
+        self.stride = 1
         self._rows: FloatArray = np.zeros((0, SUMS.stop))
         """One row for each point, that of its last round."""
 
@@ -47,7 +56,8 @@ class RoundSeries:
     def extend(self, records: Sequence[RoundRecord]) -> None:
         if not records:
             return
-        new, before = _rows_of(records), self._rows[-1:, SUMS]
+        new = _rows_of(records)
+        before = self._rows[-1:, SUMS]
         new[:, SUMS] = np.cumsum(np.vstack([before, new[:, SUMS]]), axis=0)[len(before) :]
         rows = np.vstack([self._rows, new])
         rounds = rows[:, -1]
@@ -73,9 +83,11 @@ class RoundSeries:
 def _rows_of(records: Sequence[RoundRecord]) -> FloatArray:
     """One row for each round, in the order of :data:`LAST` and, of this round alone, :data:`SUMS`."""
     columns = dict(zip(RoundRecord._fields, zip(*records, strict=True), strict=True))
-    lengths, reward = np.array(columns["length"], dtype=np.float64), np.array(columns["reward"], dtype=np.float64)
+    lengths = np.array(columns["length"], dtype=np.float64)
+    reward = np.array(columns["reward"], dtype=np.float64)
     known = ~np.isnan(reward)
-    rewards, episodes = np.where(known, reward * lengths, 0.0), np.where(known, lengths, 0.0)
+    rewards = np.where(known, reward * lengths, 0.0)
+    episodes = np.where(known, lengths, 0.0)
     stood = np.array(columns["playing"]) == PLAYING[INCUMBENT]
     sums = (rewards, episodes, rewards * stood, episodes * stood, lengths, np.ones(len(lengths)))
     return np.column_stack([*(np.array(columns[name], dtype=np.float64) for name in OF_LAST), *sums])

@@ -1,6 +1,7 @@
 """The page and its metrics by HTTP: a few addresses, all of them read-only, served by a thread beside the run.
 
-Only this machine has access, or others by TLS and a token.
+The server listens on a loopback address only. From another machine the page is reached by a forwarded port or a
+reverse proxy (docs/operate.md), which bring encryption and passwords of their own.
 """
 
 from __future__ import annotations
@@ -10,20 +11,16 @@ import base64
 import hashlib
 import json
 import re
-import secrets
 import socket
-import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Self
 
 from fed_ucbvi.charts.picture import javascript_library
-from fed_ucbvi.core.addresses import is_loopback
+from fed_ucbvi.core.addresses import check_address, host_of, is_loopback
 from fed_ucbvi.core.colours import BLUE, GREEN, ORANGE, PURPLE, VERMILLION, on_dark
 from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.dashboard.series import COLUMNS
@@ -32,30 +29,27 @@ from fed_ucbvi.dashboard.state import OVER, STOPPED, LiveState, Position
 try:
     import uvicorn
     from starlette.applications import Starlette
+    from starlette.datastructures import Headers
+    from starlette.middleware import Middleware
     from starlette.requests import Request
-    from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+    from starlette.responses import PlainTextResponse, Response, StreamingResponse
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
-    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError as error:
     raise missing_package("the live page needs", "starlette and uvicorn", "dashboard") from error
 
 SECONDS_BETWEEN = 0.25
 """At least between two events, however many rounds there were."""
-SHARE, LONGEST_PAUSE = 0.005, 1.0
+SHARE = 0.005
+LONGEST_PAUSE = 1.0
 """Of the processor time of a run's process, what events for one reader may take, and the longest
 pause in seconds until the run has used the rest. On a busy machine events are therefore fewer."""
 HEARTBEAT = 5.0
 """Seconds without news after which a reader gets an empty event."""
-MAX_READERS = 32
-"""The most open event streams."""
-REQUEST_SECONDS, MAX_SILENT = 10.0, 200
-"""Seconds for a whole request, and the most connections that may be without one: beyond it those are closed that
-have had an answer, then the oldest."""
-START_SECONDS, END_SECONDS = 20.0, 3.0
-"""Seconds for the start, and for readers to receive the end."""
-MIN_TOKEN = 16
-"""The fewest characters of a token."""
+START_SECONDS = 20.0
+"""Seconds for the start."""
+END_SECONDS = 3
+"""Seconds for readers to receive the end."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COLOURS = {"blue": BLUE, "vermillion": VERMILLION, "green": GREEN, "orange": ORANGE, "purple": PURPLE}
 HEADERS = [
@@ -69,93 +63,57 @@ HEADERS = [
 """The headers of every answer; they keep a browser from any other use of it."""
 
 
-class NotHereError(InputError):
-    """An address that other machines can reach, without a certificate and a token."""
+def check_local(address: str, what: str = "the page") -> str:
+    """Return ``HOST:PORT``, or raise if other machines could reach it; ``what`` is to be served there.
+
+    >>> check_local("localhost:8080")
+    'localhost:8080'
+    >>> check_local("0.0.0.0:8080")
+    Traceback (most recent call last):
+    fed_ucbvi.core.errors.InputError: the page is served on this machine only, as 127.0.0.1:PORT, not on 0.0.0.0:8080.
+    To read it from another machine, forward the port ('ssh -L 8080:127.0.0.1:8080 HOST') or put a reverse proxy with
+    a password in front of it (docs/operate.md).
+    """
+    if not is_loopback(host_of(check_address(address))):
+        raise InputError(
+            f"{what} is served on this machine only, as 127.0.0.1:PORT, not on {address}. To read it from another "
+            "machine, forward the port ('ssh -L 8080:127.0.0.1:8080 HOST') or put a reverse proxy with a password in "
+            "front of it (docs/operate.md)."
+        )
+    return address
 
 
-@dataclass(frozen=True)
-class Access:
-    """Where the page is served, and who has access.
+class LocalHostOnly:
+    """Middleware that answers only requests whose ``Host`` is ``localhost`` or a loopback address, with any port.
 
-    Args:
-        host: a name or an address of this machine.
-        port: 0 means a free one.
-        certificate: a file with the certificate in PEM; with it the page is served by TLS only.
-        token: required of readers; None where everybody on this machine has access.
+    A page from elsewhere can make a browser send requests to this machine by a name of its own (DNS rebinding). That
+    name is in ``Host``, and no browser lets a page choose another. A reverse proxy on this machine therefore has to
+    send the address to which it passes requests on as ``Host``.
     """
 
-    host: str
-    port: int
-    certificate: Path | None = None
-    token: str | None = None
-    session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    """The cookie of a browser that has shown the token."""
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
-    @classmethod
-    def parse(cls, address: str, certificate: Path | None = None, token_file: Path | None = None) -> Access:
-        """From ``HOST:PORT`` and files; the key lies beside the certificate, with the ending ``.key``.
-
-        >>> Access.parse("localhost:8080").url(8080)
-        'http://localhost:8080/'
-        >>> Access.parse("0.0.0.0:8080")
-        Traceback (most recent call last):
-        fed_ucbvi.dashboard.server.NotHereError: 0.0.0.0:8080 can be reached from other machines, so the page needs a
-        certificate and a token (--dashboard-cert FILE, --dashboard-token FILE); or use 127.0.0.1.
-        """
-        name, colon, port = address.rpartition(":")
-        host = name.strip("[]")
-        if not colon or not host or not port.isdecimal() or int(port) > 65535:
-            raise InputError(f"'{address}' is not of the form HOST:PORT, as 127.0.0.1:8080.")
-        if not is_loopback(host) and (certificate is None or token_file is None):
-            raise NotHereError(
-                f"{address} can be reached from other machines, so the page needs a certificate and a token "
-                "(--dashboard-cert FILE, --dashboard-token FILE); or use 127.0.0.1."
-            )
-        for file in () if certificate is None else (certificate, certificate.with_suffix(".key")):
-            if not file.is_file():
-                raise InputError(f"{file} is missing; the page needs a certificate and, beside it, its key (.key).")
-        return cls(host, int(port), certificate, None if token_file is None else read_token(token_file))
-
-    def tls(self) -> ssl.SSLContext | None:
-        if self.certificate is None:
-            return None
-        context, key = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), self.certificate.with_suffix(".key")
-        try:
-            context.load_cert_chain(self.certificate, key)
-        except (ssl.SSLError, OSError) as error:
-            raise InputError(f"{self.certificate} and {key} are no certificate and its key: {error}.") from error
-        return context
-
-    def url(self, port: int) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'http' if self.certificate is None else 'https'}://{host}:{port}/"
-
-    def knows(self, host_header: str) -> bool:
-        """Whether a request with this ``Host`` was meant for this server.
-
-        Without a token the page is for this machine alone. A page from elsewhere can make a browser call this
-        machine by a name of its own (DNS rebinding); that name is in ``Host``, and is refused.
-        """
-        return self.token is not None or is_loopback(re.sub(r":\d*$", "", host_header).strip("[]"))
-
-    def allows(self, given: str | None, session: str | None = None) -> bool:
-        """Whether this token, or this session, gives access."""
-        return self.token is None or _same(given, self.token) or _same(session, self.session)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = Headers(scope=scope).get("host", "")
+        if is_local_name(host):
+            await self._app(scope, receive, send)
+            return
+        refusal = PlainTextResponse(
+            "This page answers requests for localhost and 127.0.0.1 only. A reverse proxy must send its own target "
+            "as Host.\n",
+            status_code=421,
+        )
+        await refusal(scope, receive, send)
 
 
-def read_token(file: Path) -> str:
-    """The token in a file: one line, long enough not to be guessed."""
-    if not file.is_file():
-        raise InputError(f"{file} is missing; write a long random word into it, as 'openssl rand -hex 32' gives.")
-    token = file.read_text(encoding="utf-8").strip()
-    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise InputError(f"{file} must hold one word of at least {MIN_TOKEN} characters, as 'openssl rand -hex 32'.")
-    return token
+def is_local_name(host_header: str) -> bool:
+    """Return True if a ``Host`` header, with or without port, names this machine's loopback interface.
 
-
-def _same(given: str | None, expected: str) -> bool:
-    """Compare in constant time."""
-    return given is not None and secrets.compare_digest(given.encode(), expected.encode())
+    >>> is_local_name("localhost:8080"), is_local_name("[::1]:8080"), is_local_name("page.example.org")
+    (True, True, False)
+    """
+    return is_loopback(re.sub(r":\d*$", "", host_header).strip("[]"))
 
 
 @cache
@@ -183,35 +141,21 @@ def _asset(name: str) -> str:
     return files("fed_ucbvi.dashboard").joinpath(name).read_text(encoding="utf-8")
 
 
-class _EventStream(StreamingResponse):
-    """Increments of a state as server-sent events, to at most :data:`MAX_READERS` at a time."""
-
-    def __init__(self, state: LiveState, server: PageServer) -> None:
-        super().__init__(_events(state, server), media_type="text/event-stream")
-        self._server = server
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._server.readers >= MAX_READERS:
-            await PlainTextResponse("too many readers; close a page\n", 503)(scope, receive, send)
-            return
-        self._server.readers += 1
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._server.readers -= 1
-
-
 async def _events(state: LiveState, server: PageServer) -> AsyncIterator[str]:
-    """Events until the reader or the server closes; the first one has everything."""
-    position, sent = Position(), 0.0
+    """Server-sent events until the reader or the server closes; the first one has everything."""
+    position = Position()
+    sent = 0.0
     yield "retry: 1000\n\n"
     while True:
-        closing, name = server.closing, "everything" if position == Position() else "increment"
-        began, cost = time.thread_time(), 0.0
+        closing = server.closing
+        name = "everything" if position == Position() else "increment"
+        began = time.thread_time()
+        cost = 0.0
         increment, position = state.increment(position)
         now = time.monotonic()
         if increment:
-            text, sent = _json(increment), now
+            text = _json(increment)
+            sent = now
             cost = time.thread_time() - began
             yield f"event: {name}\ndata: {text}\n\n"
         elif now - sent >= HEARTBEAT:
@@ -229,101 +173,6 @@ def _json(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
-def guarded(app: ASGIApp, access: Access) -> ASGIApp:
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        await (_refusal(Request(scope), access) or app)(scope, receive, send)
-
-    return answer
-
-
-def _refusal(request: Request, access: Access) -> Response | None:
-    """The answer to a request without access; None for others."""
-    if not access.knows(request.headers.get("host", "")):
-        return PlainTextResponse("this page is served to this machine, by its own name\n", 421)
-    cookie = f"fed-ucbvi-{request.scope['server'][1]}"  # browsers do not tell ports apart
-    kind, _, word = request.headers.get("authorization", "").partition(" ")
-    if access.allows(word if kind.lower() == "bearer" else None, request.cookies.get(cookie)):
-        return None
-    if access.allows(request.query_params.get("token")):
-        answer = RedirectResponse("/" + request.scope["path"].lstrip("/\\"), 303)  # //host would lead elsewhere
-        secure = access.certificate is not None
-        answer.set_cookie(cookie, access.session, httponly=True, samesite="lax", secure=secure)
-        return answer
-    return PlainTextResponse("a token is needed: open the page once as /?token=...\n", 401)
-
-
-def _protocol(tls: ssl.SSLContext | None) -> type[H11Protocol]:
-    """The class of HTTP connections in which a request must come soon.
-
-    TLS begins here: uvicorn knows nothing of connections whose handshake never ends.
-    """
-    silent: dict[Any, asyncio.TimerHandle] = {}
-
-    class Protocol(H11Protocol):
-        """Closes connections that have sent no request, or half of one, for :data:`REQUEST_SECONDS`."""
-
-        _early: bytearray | None = None
-        """Bytes that arrive by TLS before uvicorn knows of the connection."""
-
-        def connection_made(self, transport: Any) -> None:
-            if tls is None:
-                super().connection_made(transport)
-            else:
-                self.transport, self._early = transport, bytearray()
-                transport.pause_reading()
-                self._handshake = self.loop.create_task(self._secure(transport, tls))
-            self._watch()
-
-        async def _secure(self, transport: Any, tls: ssl.SSLContext) -> None:
-            try:
-                secured = await self.loop.start_tls(transport, self, tls, server_side=True)
-            except OSError:  # it was not TLS
-                secured = None
-            if secured is None or secured.is_closing():
-                self._drop()
-            else:
-                super().connection_made(secured)
-                early, self._early = self._early, None
-                if early:
-                    self.data_received(bytes(early))
-
-        def data_received(self, data: bytes) -> None:
-            if self._early is not None:
-                self._early += data
-                return
-            super().data_received(data)
-            self._watch()
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self._watch()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._forget()
-            super().connection_lost(exc)
-
-        def _watch(self) -> None:
-            cycle: Any = self.cycle  # None before the first request
-            if cycle is not None and not cycle.response_complete:
-                self._forget()
-            elif self not in silent and not self.transport.is_closing():
-                silent[self] = self.loop.call_later(REQUEST_SECONDS, self._drop)
-                if len(silent) > MAX_SILENT:
-                    answered = (one for one in silent if one.cycle is not None)
-                    next(answered, next(iter(silent)))._drop()
-
-        def _forget(self) -> None:
-            if (timer := silent.pop(self, None)) is not None:
-                timer.cancel()
-
-        def _drop(self) -> None:
-            self._forget()
-            self.transport.abort()
-
-    return Protocol
-
-
 class PageServer:
     """Serves from a thread, from when it is made until it is closed: the page of a state, metrics, or both.
 
@@ -331,49 +180,53 @@ class PageServer:
 
     Args:
         state: what to show; None if there are only metrics.
-        access: where, and to whom.
+        address: ``HOST:PORT`` on this machine's loopback interface; port 0 means a free one.
         metrics: the content of ``/metrics`` in Prometheus' text format; without it there is no such address.
 
     Attributes:
         url: of the page.
-        readers: the number of open event streams.
         closing: whether the server is about to end.
 
     >>> from fed_ucbvi import FedUCBVI, run, synthetic
     >>> from fed_ucbvi.dashboard.state import Subject
     >>> algorithm, world = FedUCBVI(nu=100), synthetic(agents=2)
     >>> state = LiveState(Subject.of_run(algorithm, world))
-    >>> with PageServer(state, Access.parse("127.0.0.1:0")) as page:
+    >>> with PageServer(state, "127.0.0.1:0") as page:
     ...     state.finish(run(algorithm, world, 50, on_round=state))
     >>> state.snapshot()["now"]["episodes"], state.phase
     (50, 'over')
     """
 
-    def __init__(self, state: LiveState | None, access: Access, metrics: Callable[[], bytes] | None = None) -> None:
-        self.state, self.readers, self.closing, tls = state, 0, False, access.tls()
+    def __init__(self, state: LiveState | None, address: str, metrics: Callable[[], bytes] | None = None) -> None:
+        check_local(address)
+        self.state = state
+        self.closing = False
+        host = host_of(address)
+        port = int(address.rpartition(":")[2])
         try:
-            family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
-            self._socket = socket.create_server((access.host, access.port), family=family)
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._socket = socket.create_server((host, port), family=family)
         except OSError as error:
             what = "metrics" if state is None else "the page"
             raise InputError(
-                f"{what} cannot be served at {access.host}:{access.port}: {error.strerror or error}. Use another "
-                "address or port (0 means a free one)."
+                f"{what} cannot be served at {address}: {error.strerror or error}. Use another address or port (0 "
+                "means a free one)."
             ) from error
-        self.url = access.url(int(self._socket.getsockname()[1]))
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"http://{name}:{self._socket.getsockname()[1]}/"
+        routes = [*self._routes(state, metrics)]
         config = uvicorn.Config(
-            guarded(Starlette(routes=[*self._routes(state, metrics)]), access),
+            Starlette(routes=routes, middleware=[Middleware(LocalHostOnly)]),
             log_config=None,
             log_level="critical",
             access_log=False,
             lifespan="off",
             ws="none",
-            http=_protocol(tls),
             loop="asyncio",
             server_header=False,
             headers=HEADERS,
             proxy_headers=False,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=END_SECONDS,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -394,8 +247,9 @@ class PageServer:
             return
 
         async def events(request: Request) -> Response:
-            head = request.method == "HEAD"
-            return Response(media_type="text/event-stream") if head else _EventStream(state, self)
+            if request.method == "HEAD":
+                return Response(media_type="text/event-stream")
+            return StreamingResponse(_events(state, self), media_type="text/event-stream")
 
         html, policy = page()
         yield fixed("/", lambda: html, "text/html", **{"Content-Security-Policy": policy})
@@ -406,11 +260,8 @@ class PageServer:
     def close(self) -> None:
         """Send readers the last event, then end."""
         self.closing = True
-        end = time.monotonic() + END_SECONDS
-        while self.readers and time.monotonic() < end:
-            time.sleep(0.01)
         self._server.should_exit = True
-        self._thread.join(END_SECONDS)
+        self._thread.join(2 * END_SECONDS)
         self._socket.close()
 
     def __enter__(self) -> Self:

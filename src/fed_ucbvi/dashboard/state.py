@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.core.numbers import none_for_nan
 from fed_ucbvi.core.text import shortened
-from fed_ucbvi.core.types import IndexArray
+from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.dashboard.series import COLUMNS, RoundSeries
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from fed_ucbvi.network.run_plan import RunPlan
     from fed_ucbvi.results.run_data import RunData
 
-WAITING, RUNNING, OVER, STOPPED = "waiting", "running", "over", "stopped"
+WAITING = "waiting"
+RUNNING = "running"
+OVER = "over"
+STOPPED = "stopped"
 """The phases of a run: before its first round; then; all is played; ended early."""
 BATCH = 8_192
 """Rounds that are processed at once, if no reader has asked before."""
@@ -52,11 +55,11 @@ MAX_REQUESTERS = 8
 """Agents that are listed: those that requested most often."""
 
 
-PRESENT, FINISHED, *_ = STATES = ("present", "finished", "away", "excluded", "left")
+PRESENT, FINISHED, *_ = STATES = ("present", "finished", "away", "excluded")
 """The states of a node in a :class:`~fed_ucbvi.network.members.FederationStatus`."""
 EXPECTED = "expected"
 """The state of a node that has not connected yet."""
-CHANGES = {PRESENT: "connected", FINISHED: "has received the policy", "away": "disconnected", "left": "left for good"}
+CHANGES = {PRESENT: "connected", FINISHED: "has received the policy", "away": "disconnected"}
 """The page's names of changes of a node's state; the server itself records exclusions."""
 OF_NODE = ("first_agent", "agents", "episodes", "latency")
 MAX_NODES = 200
@@ -104,7 +107,8 @@ class Subject(NamedTuple):
     ) -> Subject:
         """A run of an algorithm; the problem is None where only its sizes are known."""
         sizes = sizes or problem
-        name, described = algorithm_name(algorithm), {} if problem is None else problem.description
+        name = algorithm_name(algorithm)
+        described = {} if problem is None else problem.description
         place = "over the network" if problem is None else f"on {described.get('name', 'custom')}"
         layout: Any = problem.layout if isinstance(problem, Federation) else None
         too_fine = layout is not None and layout["rows"] * layout["columns"] > MAX_SQUARES
@@ -227,8 +231,8 @@ class LiveState(Subscriber):
             self._last_status = status
             self._put(**_federation_parts(status, self.subject.nodes), events=[*self._events])
 
-    def take_policy(self, policy: IndexArray) -> None:
-        """Show the recommended policy, ``(H, S)``, where there is a grid."""
+    def take_policy(self, policy: PolicyArray) -> None:
+        """Show the recommended policy where there is a grid."""
         if (layout := self.subject.layout) is not None:
             self._put(policy=_integers([[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]))
 
@@ -261,7 +265,8 @@ class LiveState(Subscriber):
         with self._lock:
             self._absorb()
             content = {name: part for name, (version, part) in self._parts.items() if version > position.version}
-            series, read = self._series, position.points if position.stride == self._series.stride else 0
+            series = self._series
+            read = position.points if position.stride == self._series.stride else 0
             after = Position(self._version, series.stride, series.size)
             if after != position:
                 first = max(0, read - 1)  # more rounds may have gone into the last point
@@ -300,7 +305,8 @@ class LiveState(Subscriber):
 
     def _note_events(self, status: FederationStatus) -> None:
         """Add new events: changes of nodes, and the server's own; those of an earlier server have no time."""
-        last, now = self._last_status, time.time()
+        last = self._last_status
+        now = time.time()
         before = {} if last is None else {node.name: node.state for node in last.nodes}
         played = self._recent[-1].round if self._recent else 0
         for node in status.nodes:

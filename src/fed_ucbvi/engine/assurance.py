@@ -12,6 +12,9 @@ of rewards. So even if these k episodes pay the least, what exploring has cost, 
 times what the incumbent is worth over all episodes, at the end of every round. Otherwise the incumbent is played. No
 model enters. Verifying counts as exploring.
 
+**Pure watching.** With ``loss`` 0 a run never explores. It plays the incumbent only, whose interval has all of delta,
+as no other policy is judged, and certifies it at the end.
+
 **Verifying.** A recommended policy that looks good by the model becomes the *candidate*. It is played as often as the
 exploring policy, until it is certified or cannot be any more. The incumbent is then played as often as the candidate,
 because what is compared are their intervals, and its episodes cost nothing. If the candidate is worth more than the
@@ -19,8 +22,9 @@ incumbent, it is *promoted*: it becomes the incumbent. What was owed and allowed
 within ``until_gap`` of the optimistic value, the run ends. Where a candidate's own episodes refute what the model
 said, the model trusts *thin* counts. From then on candidates, and what is recommended, are cautious plans.
 
-The j-th policy that is judged, the incumbent first, has ``delta / (j (j+1))`` of all errors, half of it on either
-side. With ``until_gap`` half of delta is for optimism. ``docs/certificates.md`` has the arguments.
+Delta is split over all that is promised (:class:`~fed_ucbvi.engine.assumptions.DeltaParts`). The j-th policy that is
+judged, the incumbent first, has ``1 / (j (j+1))`` of what is left for intervals. With ``until_gap`` half of delta is
+for optimism. ``docs/certificates.md`` has the arguments.
 """
 
 from __future__ import annotations
@@ -29,21 +33,30 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Setting
 from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
 from fed_ucbvi.core.errors import InputError, check_number
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.engine.assumptions import (
+    Circumstances,
+    DeltaParts,
+    assumptions_of_model,
+    assumptions_of_returns,
+    slack_of_agents,
+)
 from fed_ucbvi.engine.state_store import put_back
+from fed_ucbvi.problem.policies import TYPES, form_of
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.policy import PolicyLike, policy_sets
+from fed_ucbvi.results.policy import PolicyLike, as_policy
 from fed_ucbvi.results.recommendations import GAP, PLANNED, PROMOTION, VALUE, Certificate, Recommended, policy_digest
-from fed_ucbvi.results.round_record import EVALUATING, EXPLORING, INCUMBENT, VERIFYING
+from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
 
-DELTA, LOSS = 0.05, 0.05
+DELTA = 0.05
+LOSS = 0.05
 """The probability with which what is promised may fail, and the usual share of the incumbent's worth."""
 SHARE_OF_HISTORY = 0.1
 """Rounds of the incumbent, rounds that verify and the time between two plans are at most this share of what was
@@ -52,25 +65,18 @@ ASSURANCE = "assurance."
 """Prefix of the names of saved arrays."""
 COUNTED = ("explored", "verified", "total", "paid", "owed", "worth", "judged", "certified", "estimate", "thin")
 POLICIES = ("incumbent", "candidate")
-ASSUMED = {
-    GAP: "episodes are drawn alike; optimism: the states tell all of the future that matters, and agents are alike",
-    PROMOTION: "episodes are drawn alike",
-    VALUE: "episodes are drawn alike",
-}
 
 
 @dataclass(frozen=True)
 class Promises:
     """What a run is asked for, as :func:`fed_ucbvi.run` describes it.
 
-    The incumbent is ``(H, S)``, or sets or weights of actions ``(H, S, A)``. With ``only`` it is played and nothing
-    else, to say what it is worth; nobody learns.
+    The incumbent has one of the forms of :mod:`fed_ucbvi.problem.policies`.
     """
 
     incumbent: PolicyArray | None
     loss: float
     until_gap: float | None
-    only: bool = False
     return_range: tuple[float, float] | None = None
 
     @classmethod
@@ -91,19 +97,34 @@ class Promises:
             if return_range is not None:
                 raise InputError("return_range is for what is promised; pass incumbent or until_gap too.")
             return None
-        table = None if incumbent is None else policy_sets(incumbent, *sizes, name="the incumbent", ends=live)
-        share = check_number("loss", LOSS if loss is None else loss, above=0, below=1)
+        table = None if incumbent is None else as_policy(incumbent, *sizes, name="the incumbent", ends=live)
+        share = check_number("loss", LOSS if loss is None else loss, at_least=0, below=1)
+        if share == 0 and until_gap is not None:
+            raise InputError(
+                "with loss=0 only the incumbent is played, so no gap can be certified; leave out until_gap, or allow "
+                "some loss."
+            )
         gap = None if until_gap is None else check_number("until_gap", until_gap, above=0)
-        return cls(table, share, gap, return_range=checked_range(return_range))
+        return cls(table, share, gap, checked_range(return_range))
+
+    @property
+    def watching(self) -> bool:
+        """True if the run never explores and only estimates what the incumbent is worth."""
+        return self.incumbent is not None and self.loss == 0
 
     def apply(self, algorithm: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
         """The algorithm that can keep them, or raise."""
         if not algorithm.plays_any_policy:
             raise InputError(
                 f"{algorithm.name} learns only from what its own policy plays, so it cannot play an incumbent or "
-                "verify a policy. Use fed-kl-ucbvi."
+                "verify a policy. Use fed-kl-ucbvi, or a CountingAlgorithm of your own."
             )
-        return algorithm if self.until_gap is None else algorithm.certifying(DELTA)
+        return algorithm if self.until_gap is None else algorithm.certifying(self.parts.optimism)
+
+    @property
+    def parts(self) -> DeltaParts:
+        """The split of delta over what is promised."""
+        return DeltaParts.of(DELTA, incumbent=self.incumbent is not None, until_gap=self.until_gap is not None)
 
     def to_data(self) -> dict[str, Any]:
         table = None if self.incumbent is None else self.incumbent.tolist()
@@ -112,19 +133,17 @@ class Promises:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Promises:
         table = None if data["incumbent"] is None else np.array(data["incumbent"])
-        if table is not None and table.dtype != np.bool_:
-            table = table.astype(np.int32 if table.ndim == 2 else np.int8)
+        if table is not None:
+            table = table.astype(TYPES[form_of(table)])
         ends = checked_range(data["return_range"])
-        return cls(table, float(data["loss"]), data["until_gap"], bool(data["only"]), ends)
-
-
-NOTHING_PROMISED = Promises(None, LOSS, None)
+        return cls(table, float(data["loss"]), data["until_gap"], ends)
 
 
 def stated_range(stated: tuple[float, float], units: Units, horizon: int) -> tuple[float, float]:
     """A range of returns in our units, as far as rewards allow it; raise if they do not."""
     low, high = (units.rescaled_return(end, horizon) for end in stated)
-    low, high = max(0.0, low), min(float(horizon), high)
+    low = max(0.0, low)
+    high = min(float(horizon), high)
     if not low < high:
         least, most = (units.original_return(x, horizon) for x in (0.0, float(horizon)))
         raise InputError(
@@ -141,7 +160,8 @@ def checked_range(given: Sequence[float] | None) -> tuple[float, float] | None:
     try:
         low, high = (float(end) for end in given)
     except (TypeError, ValueError):
-        low, high = math.nan, math.nan
+        low = math.nan
+        high = math.nan
     if not -math.inf < low < high < math.inf:
         raise InputError(f"return_range must be two numbers, the lower one first; got {given!r}.")
     return low, high
@@ -156,27 +176,62 @@ class JudgedPolicy:
     returns: CountArray = field(default_factory=new_histogram)
 
     @property
-    def policy(self) -> IndexArray:
+    def policy(self) -> PolicyArray:
         return self.recommended.policy
 
 
-class Assurance:
-    """Keeps the promises of a run, if there are any: chooses what is played, and issues certificates.
+class Choice(NamedTuple):
+    """What the next round plays.
 
-    ``units`` says those of rewards, which nodes on the network declare when they come.
+    Attributes:
+        playing: an index into :data:`~fed_ucbvi.results.round_record.PLAYING`.
+        policy: the policy to play; None if it is the server's.
+        most: largest number of episodes.
     """
 
-    def __init__(self, promises: Promises, setting: Setting, units: Callable[[], Units]) -> None:
-        self.promises, self.setting, self._units = promises, setting, units
+    playing: int
+    policy: PolicyArray | None
+    most: int
+
+
+class Outlook(NamedTuple):
+    """Cost and beginning of exploring, by what is known of the incumbent so far.
+
+    Attributes:
+        charge: the most that one episode of exploring can cost against the incumbent, in our units.
+        begins: number of episodes of each agent after which a round can explore; NaN where no number can be given,
+            because the incumbent's worth may be 0.
+    """
+
+    charge: float
+    begins: float
+
+
+class Assurance:
+    """The promises of a run: chooses what is played, and issues certificates. A run without promises has none.
+
+    ``units`` returns those of rewards, which nodes on the network declare when they join.
+    """
+
+    growth = 1.0 + SHARE_OF_HISTORY
+    """Factor by which the episodes grow between two recommendations."""
+
+    def __init__(
+        self,
+        promises: Promises,
+        setting: Setting,
+        units: Callable[[], Units],
+        circumstances: Circumstances,
+    ) -> None:
+        self.circumstances = circumstances
+        self.promises = promises
+        self.setting = setting
+        self._units = units
         self.incumbent: JudgedPolicy | None = None
         self.candidate: JudgedPolicy | None = None
         if promises.incumbent is not None:
             unknown: FloatArray = np.full((setting.horizon + 1, setting.states), np.nan)
             self.incumbent = JudgedPolicy(Recommended(promises.incumbent, unknown, PLANNED), 1)
-        self.growth = 2.0 if promises is NOTHING_PROMISED else 1.0 + SHARE_OF_HISTORY
-        """By what factor the episodes grow between two recommendations."""
-        self.eps_r = 0.0
-        """By how much rewards of agents differ, as far as that is known."""
         self.certificates: list[Certificate] = []
         self.judged = 0 if self.incumbent is None else 1
         self.certified = False
@@ -196,7 +251,9 @@ class Assurance:
     @property
     def within(self) -> tuple[float, float] | None:
         """The range of an episode's return, in our units, where it was stated."""
-        stated, H, units = self.promises.return_range, self.setting.horizon, self._units()
+        stated = self.promises.return_range
+        H = self.setting.horizon
+        units = self._units()
         return None if stated is None else stated_range(stated, units, H)
 
     def range(self) -> tuple[float, float]:
@@ -204,9 +261,10 @@ class Assurance:
         return self.within or (0.0, float(self.setting.horizon))
 
     def interval(self, judged: JudgedPolicy) -> Interval:
-        """Of its value, in our units; if no other will be judged, it has all of delta."""
-        j, (low, high) = judged.number, self.range()
-        return interval_of(judged.returns, high, DELTA if self.promises.only else DELTA / (j * (j + 1)), low)
+        """Interval of its value, in our units; if no other policy will be judged, it has all of delta."""
+        low, high = self.range()
+        delta = self.promises.parts.interval(judged.number, alone=self.promises.watching)
+        return interval_of(judged.returns, high, delta, low)
 
     @property
     def until_gap(self) -> float:
@@ -224,7 +282,7 @@ class Assurance:
 
     def balance(self) -> tuple[float, float]:
         """What exploring has cost at most, and what it may cost, over all episodes of all agents, in our units."""
-        if self.incumbent is None or self.promises.only:
+        if self.incumbent is None:
             return math.nan, math.nan
         interval = self.interval(self.incumbent)
         cost = self.owed + self.explored * (interval.upper - self.range()[0]) - self.paid
@@ -234,27 +292,57 @@ class Assurance:
         """W0: what the incumbent earns or costs at least, from 0 in own units."""
         return max(0.0, interval.lower - self._zero, self._zero - interval.upper)
 
-    def choose(self, played: int, left: int) -> tuple[int, PolicyArray | None, int]:
-        """What the next round plays, after so many episodes of each agent, and with so many left.
+    def outlook(self, played: int) -> Outlook | None:
+        """When exploring can begin, after so many episodes of each agent.
 
-        Also the policy, None if it is the server's, and how many episodes at most.
+        None without an incumbent, if the run never explores, and once it has explored.
         """
+        if self.incumbent is None or self.promises.watching or self.explored or self.certificates:
+            return None
+        agents = self.setting.agents
+        interval = self.interval(self.incumbent)
+        charge = interval.upper - self.range()[0]
+        earned = self.promises.loss * self._least(interval)
+        if earned <= 0.0:
+            return Outlook(charge, math.nan)
+        cost, allowed = self.balance()
+        missing = max(0.0, cost + (charge - earned) * agents - allowed)
+        return Outlook(charge, played + missing / (earned * agents))
+
+    def describe_outlook(self, played: int) -> str:
+        """The outlook as a sentence in own units, with what helps; empty where there is none."""
+        outlook = self.outlook(played)
+        if outlook is None:
+            return ""
+        charge = self._units().scale * outlook.charge
+        text = f"nothing explored yet: an episode of exploring may cost up to {charge:,.4g} against the incumbent"
+        if math.isnan(outlook.begins):
+            text += ", whose own worth may still be 0, so exploring cannot begin"
+        else:
+            text += (
+                f", and with loss={self.promises.loss:g} exploring can begin after about "
+                f"{math.ceil(outlook.begins):,} episodes of each agent"
+            )
+        if self.promises.return_range is None:
+            text += "; it begins sooner if you state between which values an episode's return lies (return_range)"
+        return text
+
+    def choose(self, played: int, left: int) -> Choice:
+        """What the next round plays, after so many episodes of each agent, and with so many left."""
         short = min(left, max(1, math.ceil(SHARE_OF_HISTORY * played)))
-        if self.incumbent is not None and self.promises.only:
-            return EVALUATING, self.incumbent.policy, short
         if self.incumbent is not None:
             interval = self.interval(self.incumbent)
             cost, allowed = self.balance()
             each = interval.upper - self.range()[0] - self.promises.loss * self._least(interval)
             if each > 0.0:
                 left = min(left, math.floor((allowed - cost) / (each * self.setting.agents)))
-            if left < 1:
-                return INCUMBENT, self.incumbent.policy, short
+            if left < 1 or self.promises.watching:
+                return Choice(INCUMBENT, self.incumbent.policy, short)
         if self.candidate is not None and self.verified <= self.explored - self.verified:
             if self.incumbent is not None and self.incumbent.returns.sum() < self.candidate.returns.sum():
-                return INCUMBENT, self.incumbent.policy, short
-            return VERIFYING, self.candidate.policy, min(short, left)
-        return EXPLORING, None, left
+                return Choice(INCUMBENT, self.incumbent.policy, short)
+            return Choice(VERIFYING, self.candidate.policy, min(short, left))
+        return Choice(EXPLORING, None, left)
 
     @property
     def numbers(self) -> tuple[int, int]:
@@ -275,7 +363,7 @@ class Assurance:
                 "it (join without --no-rewards)."
             )
         self.total += episodes
-        if playing not in (INCUMBENT, EVALUATING):
+        if playing != INCUMBENT:
             self.explored += episodes
         self.paid += paid
         for judged in (self.incumbent, self.candidate):
@@ -285,8 +373,14 @@ class Assurance:
 
     # -------------------------------------------------------------------------------------------------- candidates
 
+    def distrusts_counts(self, *, ending: bool) -> bool:
+        """True if what is recommended now must be a cautious plan."""
+        return self.thin and (self.candidate is None or ending)
+
     def consider(self, recommended: Recommended, estimated: float, optimistic: float) -> None:
         """Take a recommended policy for a candidate if it looks good by the model and no other is being verified."""
+        if self.promises.watching:
+            return
         if self.candidate is not None:
             most = self.interval(self.candidate).upper
             beaten = self.incumbent is not None and most <= self.interval(self.incumbent).lower
@@ -301,18 +395,20 @@ class Assurance:
         if self.candidate is None and (better or optimistic - estimated < 0.5 * self.until_gap < math.inf):
             self.judged += 1
             self.estimate = estimated
-            self.candidate, self.verified = JudgedPolicy(recommended, self.judged), 0
+            self.candidate = JudgedPolicy(recommended, self.judged)
+            self.verified = 0
 
     def check(
         self, optimistic: float, model: Callable[[PolicyArray], float], rounds: int, played: int, *, ending: bool
     ) -> None:
         """Promote the candidate if it is better than the incumbent; end the run if it is near to the best.
 
-        A run whose episodes are over has a certificate of the gap there is. ``model`` says what a policy is worth at
-        least by the counts of all episodes.
+        A run whose episodes are over has a certificate of the gap there is, or, if it never explores, of the
+        incumbent's value. ``model`` says what a policy is worth at least by the counts of all episodes.
         """
-        candidate, incumbent = self.candidate, self.incumbent
-        if incumbent is not None and self.promises.only and ending:
+        candidate = self.candidate
+        incumbent = self.incumbent
+        if incumbent is not None and self.promises.watching and ending:
             self._issue(VALUE, incumbent, self.interval(incumbent).upper, math.nan, rounds, played)
         if candidate is None or not candidate.returns.any():
             return
@@ -326,7 +422,8 @@ class Assurance:
             self.owed += self.explored * (interval.upper - self.range()[0])
             self.worth += self.total * self._least(interval)
             self.explored = self.total = self.verified = 0
-            self.incumbent, self.candidate = candidate, None
+            self.incumbent = candidate
+            self.candidate = None
 
     def issued(self, rounds: int) -> str:
         """The certificates that were issued after so many rounds, in words."""
@@ -336,21 +433,44 @@ class Assurance:
         self, kind: str, judged: JudgedPolicy, compared_with: float, model_at_least: float, rounds: int, played: int
     ) -> None:
         """Certify a policy now; values are in our units."""
-        H, interval = self.setting.horizon, self.interval(judged)
+        H = self.setting.horizon
+        interval = self.interval(judged)
         values = interval.lower, compared_with, model_at_least
         low, other, model = (self._units().original_return(x, H) for x in values)
         figures = DELTA, interval.episodes, low, other, model, rounds, played
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        assumed, eps_p = ASSUMED[kind], self.setting.eps_p if self.setting.eps_p_known else 0.0
-        if kind == GAP and eps_p + self.eps_r > 0.0:
-            slack = 0.5 * eps_p * H * (H - 1) + H * self.eps_r
-            proved = self._units().original_return(min(float(H), compared_with + slack), H)
-            assumed += (
-                f", which they are not (eps_p = {eps_p:.3g}, eps_r = {self.eps_r:.3g}); proved is that the best "
-                f"policy is worth at most {proved:,.4g}"
-            )
+        assumed = self._assumptions(kind, compared_with, model_at_least)
         self.certificates.append(Certificate(kind, policy_digest(judged.policy), *figures, date, assumed))
         self.final = judged.recommended
+
+    def _assumptions(self, kind: str, compared_with: float, model_at_least: float) -> tuple[str, ...]:
+        """The assumptions of a certificate, as sentences that the owner of the environments can check."""
+        H = self.setting.horizon
+        setting = self.setting
+        facts = self.circumstances
+        units = self._units()
+        parts = self.promises.parts
+        sentences = assumptions_of_returns(setting, units, self.within, parts)
+        if kind == VALUE:
+            return tuple(sentences)
+        slack = slack_of_agents(setting, facts.eps_r)
+        differ = ""
+        if slack > 0.0:
+            best = units.original_return(min(float(H), compared_with + slack), H)
+            eps_p = setting.eps_p if setting.eps_p_known else math.nan
+            differ = (
+                f"Agents are taken to be alike, which they are not (eps_p = {eps_p:.3g}, eps_r = {facts.eps_r:.3g})."
+            )
+            if kind == GAP:
+                differ += f" Proved is that the best policy is worth at most {best:,.4g}."
+        of_model = assumptions_of_model(setting, facts, differ)
+        if kind == PROMOTION:  # no model enters into what is promised
+            of_model = [f"For model_at_least only: {one}" for one in of_model]
+        beside = (
+            f"The bound by the counts alone (model_at_least) is a statement of its own, which fails with probability "
+            f"at most {parts.model:.4g} besides."
+        )
+        return (*sentences, *of_model, *(() if math.isnan(model_at_least) else (beside,)))
 
     # ------------------------------------------------------------------------------------------------- saved state
 
@@ -373,7 +493,8 @@ class Assurance:
         for name in COUNTED:
             setattr(self, name, about[name])
         for name in POLICIES:
-            judged, own = None, ASSURANCE + name
+            judged = None
+            own = ASSURANCE + name
             if about[name]:
                 judged = JudgedPolicy(saved_policy(own, arrays, self.setting), int(about[name]))
                 put_back(f"{own}.returns", judged.returns, arrays.get(f"{own}.returns"))
@@ -389,9 +510,11 @@ def policy_arrays(name: str, recommended: Recommended) -> dict[str, Array]:
 
 def saved_policy(name: str, arrays: Mapping[str, Array], setting: Setting, kind: str = PLANNED) -> Recommended:
     """What :func:`policy_arrays` gave, read back."""
-    H, S = setting.horizon, setting.states
+    H = setting.horizon
+    S = setting.states
     saved = arrays.get(f"{name}.policy", np.zeros((H, S), dtype=np.int32))
-    policy, V = np.zeros((H, S, *saved.shape[2:]), dtype=saved.dtype), np.zeros((H + 1, S))
+    policy = np.zeros((H, S, *saved.shape[2:]), dtype=saved.dtype)
+    V = np.zeros((H + 1, S))
     put_back(f"{name}.policy", policy, arrays.get(f"{name}.policy"))
     put_back(f"{name}.V", V, arrays.get(f"{name}.V"))
     return Recommended(policy, V, kind)

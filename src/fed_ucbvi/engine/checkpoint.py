@@ -11,7 +11,13 @@ from typing import Any
 from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.errors import (
+    InputError,
+    check_flag,
+    check_integer,
+    check_number,
+    check_positive_integer,
+)
 from fed_ucbvi.core.files import manifest_digest, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.assurance import Promises
@@ -24,7 +30,7 @@ from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 FEDERATION = "federation.npz"
 COUNTS = "counts.npz"
 """The counts of an earlier run from which this one was started, if it was."""
@@ -45,7 +51,7 @@ def create_checkpoint(folder: Path, simulation: Simulation, every: int) -> State
         if simulation.earlier is not None:
             simulation.earlier.save(draft / COUNTS)
             problem["counts"] = _digest(draft / COUNTS)
-        if simulation.promised:
+        if simulation.assurance is not None:
             problem["promises"] = simulation.assurance.promises.to_data()
         about = {
             "format": FORMAT,
@@ -80,8 +86,9 @@ def open_checkpoint(
     store = StateStore.open(folder, FORMAT, FORMAT_VERSION)
     try:
         with reading(folder):
-            manifest, saved = store.manifest, store.read()
-            begun = Setting(**saved.about["setting"])
+            manifest = store.manifest
+            saved = store.read()
+            begun = saved_setting(saved.about["setting"])
             algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
             problem = live or Federation.load(_checked(folder / FEDERATION, manifest["federation"]))
             same = {"seed": begun.seed, "driver": manifest["driver"], "score_with": score_with}
@@ -92,7 +99,7 @@ def open_checkpoint(
             simulation = Simulation(algorithm, problem, begun.episodes, grid_bits=begun.grid_bits, **same)
             if live is not None:
                 _check_same(folder, manifest["live"], live.identity(simulation.federation))
-            setting = extended_setting(simulation.algorithm, simulation.setting, episodes=episodes)
+            setting = extended_setting(simulation.algorithm, simulation.setting, episodes or begun.episodes)
             longer = setting != simulation.setting
             if longer:
                 simulation.close()
@@ -104,6 +111,23 @@ def open_checkpoint(
         store.close()
         raise
     return store, simulation
+
+
+MAX_NUMBER = (1 << 64) - 1
+"""The largest whole number of a setting."""
+
+
+def saved_setting(data: Mapping[str, Any]) -> Setting:
+    """A setting that was saved, checked."""
+    setting = Setting(**data)
+    for name in ("states", "actions", "horizon", "agents", "episodes"):
+        check_positive_integer(name, getattr(setting, name), at_most=MAX_NUMBER)
+    for name in ("seed", "grid_bits", "earlier_visits"):
+        check_integer(name, getattr(setting, name), at_most=MAX_NUMBER)
+    check_number("eps_p", setting.eps_p, at_least=0, at_most=1)
+    for name in ("eps_p_known", "random_rewards", "starts_known"):
+        check_flag(name, getattr(setting, name))
+    return setting
 
 
 def _checked(path: Path, expected: str) -> Path:
@@ -127,18 +151,19 @@ def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) ->
             )
 
 
-def load_counts(path: str | Path) -> CountTable:
+def load_counts(path: str | Path, sizes: tuple[int, int, int] | None = None) -> CountTable:
     """The counts in a file that :meth:`CountTable.save` wrote, or in the checkpoint of a simulation or a live run.
 
     Counts of a checkpoint are those of its run alone, without those that the run itself was started from; where the
-    server keeps one table of all counts, as Fed-KL-UCBVI's does, they are part of it.
+    server keeps one table of all counts, as Fed-KL-UCBVI's does, they are part of it. With ``sizes`` (S, A, H), a
+    file of counts of another problem is refused before it is unpacked.
 
     Raises:
         InputError: if there are none, or the run's algorithm keeps none.
     """
     path = Path(path)
     if not path.is_dir():
-        return CountTable.load(path)
+        return CountTable.load(path, sizes)
     manifest = read_manifest(path)
     if manifest["format"] != FORMAT:
         raise InputError(
@@ -149,8 +174,9 @@ def load_counts(path: str | Path) -> CountTable:
         with reading(path):
             saved = StateStore(path, manifest_digest(path)).read()
             algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
-            setting = Setting(**saved.about["setting"])
-            server, agents = algorithm.new_server(setting), range(setting.agents)
+            setting = saved_setting(saved.about["setting"])
+            server = algorithm.new_server(setting)
+            agents = range(setting.agents)
             restore(server, saved.arrays, "server.")
             party = LiveParty(algorithm, setting, agents, lambda agent: None, Units())  # nothing is played
             party.restore(saved.arrays)

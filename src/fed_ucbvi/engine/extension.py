@@ -1,4 +1,4 @@
-"""Extending a run: more episodes or agents than planned, or a start from the counts of an earlier run."""
+"""Extending a run: more episodes than planned, or a start from the counts of an earlier run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from fed_ucbvi.algorithms.base import Algorithm, Counting, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 
-PLANNED = ("episodes", "agents", "grid_bits")
-"""What of a setting may differ from that with which a run was begun."""
+PLANNED = ("episodes", "grid_bits")
+"""Fields of a setting that may differ from those with which a run was begun."""
 
 
-def extended_setting(
-    algorithm: Algorithm[Any, Any], before: Setting, *, episodes: int | None = None, agents: int | None = None
-) -> Setting:
-    """The setting of a run that goes on with more episodes or agents than planned; by default as before.
+def extended_setting(algorithm: Algorithm[Any, Any], before: Setting, episodes: int) -> Setting:
+    """The setting of a run that continues until each agent has played ``episodes`` episodes in all.
 
     Bonuses, thresholds and budgets are those of the new setting from here on. Exact sums keep the bits of their grid,
     so that what lies on it stays where it is.
@@ -24,21 +22,19 @@ def extended_setting(
     Raises:
         InputError: if there would be fewer, or the algorithm does not allow it, or the grid has no room.
     """
-    T, M = episodes or before.episodes, agents or before.agents
-    for name, now, was, reason in (
-        ("episodes", T, before.episodes, algorithm.extension.episodes),
-        ("agents", M, before.agents, algorithm.extension.agents),
-    ):
-        if now < was:
-            raise InputError(
-                f"the run was begun, or has gone on, with {was:,} {name}; it cannot continue with {now:,}."
-            )
-        if now > was and reason:
-            raise InputError(f"{algorithm.name} cannot be extended with more {name} than planned: {reason}.")
-    if (before.episodes, before.agents) == (T, M):
+    if episodes < before.episodes:
+        raise InputError(
+            f"the run was begun, or has gone on, with {before.episodes:,} episodes; it cannot continue with "
+            f"{episodes:,}."
+        )
+    if episodes == before.episodes:
         return before
+    if algorithm.extension.episodes:
+        raise InputError(
+            f"{algorithm.name} cannot be extended with more episodes than planned: {algorithm.extension.episodes}."
+        )
     grid = algorithm.grid(before) or algorithm.reward_grid(before)
-    after = replace(before, episodes=T, agents=M, grid_bits=0 if grid is None else grid.bits)
+    after = replace(before, episodes=episodes, grid_bits=0 if grid is None else grid.bits)
     algorithm.grid(after)  # raises where there is no room
     return after
 

@@ -49,8 +49,9 @@ class LiveFederation:
         vectorisation: ``sync``: all environments in this process; ``async``: a process for each agent, which pays
             where a step takes long.
         description: for the record.
-        random_rewards: whether rewards depend on chance, given step, state and action. Then Fed-UCBVI's bonus covers
-            their spread. Otherwise their means are taken for what is paid.
+        random_rewards: True, as by default, if rewards may depend on chance, given step, state and action: optimism
+            then covers their spread. With False a second, different reward of an agent for the same step, state and
+            action ends the run with an error.
     """
 
     make: Callable[[int], gymnasium.Env[Any, Any]]
@@ -60,7 +61,7 @@ class LiveFederation:
     eps_p: float | None = None
     vectorisation: str = "sync"
     description: Mapping[str, object] = field(default_factory=lambda: {"name": "custom"})
-    random_rewards: bool = False
+    random_rewards: bool = True
     states: int = field(init=False)
     actions: int = field(init=False)
     units: Units = field(init=False)
@@ -89,14 +90,15 @@ class LiveFederation:
         seed: int = 0,
         eps_p: float | None = None,
         vectorisation: str = "sync",
-        random_rewards: bool = False,
+        random_rewards: bool = True,
     ) -> LiveFederation:
         """Agents with the environment registered as ``id``; ``kwargs``, ``vary`` and ``seed`` as for tables.
 
         (:func:`fed_ucbvi.environments.gymnasium_tables.from_gymnasium`.)
         """
         each = kwargs_of_agents(agents, kwargs, vary, seed)
-        make, bounds = limited_maker(id, each.__getitem__, horizon), reward_bounds(reward_range)
+        make = limited_maker(id, each.__getitem__, horizon)
+        bounds = reward_bounds(reward_range)
         given = {"id": id, "kwargs": kwargs or {}, "vary": vary or {}, "seed": seed}
         about = {"name": from_gymnasium.__name__, **given, "reward_range": bounds and list(bounds)}
         return cls(make, agents, horizon, bounds, eps_p, vectorisation, about, random_rewards)
@@ -114,7 +116,10 @@ class LiveFederation:
 
     def measured_on(self, table: Federation | None) -> Federation:
         """The federation that a run is measured on: the one given, or one of which nothing is known."""
-        M, S, A, H = self.agents, self.states, self.actions, int(self.horizon or 0)
+        M = self.agents
+        S = self.states
+        A = self.actions
+        H = int(self.horizon or 0)
         description = dict(self.description)
         eps_p = math.nan if self.eps_p is None else float(self.eps_p)
         if table is not None:

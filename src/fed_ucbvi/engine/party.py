@@ -35,12 +35,12 @@ from fed_ucbvi.algorithms.base import (
     check_report,
     exchange_messages,
 )
-from fed_ucbvi.algorithms.contract import Contract
-from fed_ucbvi.algorithms.experience import OwnCounts, counter_type
+from fed_ucbvi.algorithms.contract import checked_budgets
+from fed_ucbvi.algorithms.experience import counter_type
 from fed_ucbvi.algorithms.return_bounds import new_histogram
+from fed_ucbvi.algorithms.state_memory import check_fleet_memory
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.sampling.distributions import MAX_COUNT
-from fed_ucbvi.core.types import CountArray, FloatArray
+from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Driver, Fleet, RoundEnd, collect, find_requester, play_until, starts_in
 from fed_ucbvi.engine.drivers.cuda import CUDA, on_gpu
@@ -52,7 +52,8 @@ from fed_ucbvi.engine.state_store import named, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
-AGENTS, SEEN = "agents.", "seen."
+AGENTS = "agents."
+SEEN = "seen."
 """Prefixes of the names of a party's arrays: those of its agents, and what was seen of their problem."""
 FIRST_STEPS = 1 << 15
 """Environment steps a party may always play before it first answers; they take about a millisecond."""
@@ -107,27 +108,83 @@ class Transport(Protocol):
     def ask_all(self, message: PartyMessage) -> Sequence[Any]: ...
 
 
-def growing(agents: int, horizon: int, last_length: int, most: int) -> Iterator[int]:
-    """Episodes of the round played before each answer, up to ``most``, where the largest party has so many agents.
+class Answer(Protocol):
+    """How far a party has played: a :class:`Reached`, or a message of a node on the network."""
 
-    First as many as cost little, or twice the last round; then each time up to three times as many.
+    @property
+    def played(self) -> int: ...
+
+    @property
+    def asked(self) -> bool: ...
+
+
+class PlayAhead:
+    """A round in which all parties stop after the same episode, although none sees the requests of the others.
+
+    Iteration gives the number of episodes of the round until which all parties are to play next, and ends once the
+    round does. After each step :meth:`take` takes the answers of the parties. This class does no input or output, so
+    the parties may be called, or asked over a network and awaited.
+
+    Args:
+        agents: number of agents of the largest party.
+        horizon: number of steps of an episode.
+        last_length: number of episodes of the last round; 0 before the first.
+        most: largest number of episodes of the round.
+
+    Attributes:
+        length: number of episodes of the round; known at the end of the iteration.
+        requested: True if an agent has requested a synchronisation, which ends the round.
     """
-    steps, largest = agents * horizon, max(1, MAX_STEPS // horizon)
-    chunk = min(most, max(1, FIRST_STEPS // steps, min(2 * last_length, MAX_STEPS // steps)))
-    yield chunk
-    while chunk < most:
-        chunk = min(chunk + min(2 * chunk, largest), most)
-        yield chunk
+
+    def __init__(self, agents: int, horizon: int, last_length: int, most: int) -> None:
+        self._steps = agents * horizon
+        self._largest_step = max(1, MAX_STEPS // horizon)
+        self._last_length = last_length
+        self._most = most
+        self.length = 0
+        self.requested = False
+
+    def __iter__(self) -> Iterator[int]:
+        for until in self._chunks():
+            self.length = until
+            yield until
+            if self.requested:
+                return
+
+    def take(self, answers: Iterable[Answer]) -> None:
+        """Take the answers of all parties; the round ends after the earliest request."""
+        requests = [answer.played for answer in answers if answer.asked]
+        if requests:
+            self.requested = True
+            self.length = min(requests)
+
+    def _chunks(self) -> Iterator[int]:
+        """Number of episodes of the round after which parties answer, up to the largest number.
+
+        The first is one that costs little, or twice the last round. Each following one is at most three times the one
+        before.
+        """
+        cheap = FIRST_STEPS // self._steps
+        as_last_time = min(2 * self._last_length, MAX_STEPS // self._steps)
+        until = min(self._most, max(1, cheap, as_last_time))
+        yield until
+        while until < self._most:
+            until = min(until + min(2 * until, self._largest_step), self._most)
+            yield until
 
 
-def play_in_step(ask_all: AskAll, broadcast: Message, first: int, chunks: Iterable[int]) -> int:
-    """The length of a round in which all parties stop after the same episode; ``chunks`` as of :func:`growing`."""
-    reached: Sequence[Reached] = ()
-    for until in chunks:
-        reached = ask_all(PlayUntil(until) if reached else StartRound(broadcast, first, until))
-        if any(asked for _, asked in reached):
-            break
-    return min((played for played, asked in reached if asked), default=until)
+def play_in_step(ask_all: AskAll, broadcast: Message, first: int, ahead: PlayAhead) -> int:
+    """Have all parties play a round in which they stop after the same episode; return its length.
+
+    The first episode of the round has number ``first``. The parties have not yet stopped.
+    """
+    message: PartyMessage
+    begun = False
+    for until in ahead:
+        message = PlayUntil(until) if begun else StartRound(broadcast, first, until)
+        ahead.take(ask_all(message))
+        begun = True
+    return ahead.length
 
 
 # -------------------------------------------------------------------------------------------------------- the parties
@@ -147,26 +204,38 @@ class Party(ABC):
         tables: FleetTables,
         apart: Sequence[Driver] = (),
     ) -> None:
-        self.algorithm, self.setting, self.driver, self._apart = algorithm, setting, driver, apart
+        self.algorithm = algorithm
+        self.setting = setting
+        self.driver = driver
+        self._apart = apart
         self.agents: Any = algorithm.new_agents(setting, tables)
-        self._contract = Contract(algorithm, setting, len(driver.visits))
         self.seen: LiveTables | SimulatedRewards | None = None
         """What was seen of the problem, where it is not known: in simulation random rewards."""
         self._summed: VisitedCells | None = None
         """Where the visits of all agents are added up."""
-        self.played, self.asked = 0, False
+        self.played = 0
+        self.asked = False
         self.within: tuple[float, float] | None = None
         """The range of an episode's return, in our units, where it was stated."""
 
+    def limit_returns(self, within: tuple[float, float]) -> None:
+        """State the range of an episode's return, with rewards in [0, 1]; a return outside it is an error."""
+        self.within = within
+
     # -------------------------------------------------------------------------------------------------------- a round
 
-    def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
-        """Begin a round, whose first episode has number ``first``; unless ``asking``, without requests."""
-        self.broadcast, self.policy, self.first = broadcast, broadcast[0], first
-        self.budgets = self._contract.budgets(self.agents, broadcast)
-        if not asking:
-            self.budgets = self.budgets._replace(limits=np.full_like(self.budgets.limits, MAX_COUNT))
-        self.played, self.asked = 0, False
+    def start(self, broadcast: Message, first: int) -> None:
+        """Begin a round, whose first episode has number ``first``."""
+        self.broadcast = broadcast
+        self.policy = broadcast[0]
+        self.first = first
+        if self.algorithm.checked:
+            fleet = len(self.driver.visits)
+            self.budgets = checked_budgets(self.algorithm, self.setting, self.agents, broadcast, fleet)
+        else:
+            self.budgets = self.algorithm.budgets(self.agents, broadcast)
+        self.played = 0
+        self.asked = False
         self.driver.begin(self.policy, self.budgets)
 
     def play(self, until: int) -> Reached:
@@ -203,9 +272,12 @@ class Party(ABC):
     def play_apart(self, broadcast: Message, clock: CountArray, episodes: int) -> PlayedRound:
         """A whole round in which every agent plays until its own request, or until it has played ``episodes``."""
         self.start(broadcast, 0)
-        budgets, ends, lengths = self.budgets, list[RoundEnd](), np.zeros_like(clock)
+        budgets = self.budgets
+        ends = list[RoundEnd]()
+        lengths = np.zeros_like(clock)
         for i, driver in enumerate(self._apart):
-            own, first = budgets._replace(limits=budgets.limits[i : i + 1]), int(clock[i])
+            own = budgets._replace(limits=budgets.limits[i : i + 1])
+            first = int(clock[i])
             driver.clear()
             if first < episodes:
                 ends.append(collect(driver, self.policy, own, first, episodes - first))
@@ -216,7 +288,8 @@ class Party(ABC):
 
     def _count(self, end: RoundEnd) -> PlayedRound:
         """Add a round to the agents' counts, and say what was played."""
-        transitions, visits = self.driver.transitions, self.driver.visits
+        transitions = self.driver.transitions
+        visits = self.driver.visits
         if isinstance(self.seen, SimulatedRewards):
             transitions = self.seen.take(self.policy, transitions, visits)
         self.algorithm.absorb(self.agents, self.policy, transitions, visits)
@@ -227,7 +300,9 @@ class Party(ABC):
 
     def requests(self) -> list[RoundEnd]:
         """For each agent that makes a request now, in their order: where, and by which rule."""
-        visits, limits, found = self.driver.visits, self.budgets.limits, []
+        visits = self.driver.visits
+        limits = self.budgets.limits
+        found = []
         for i in range(len(visits)):
             requesters, _, cell = find_requester(visits[i : i + 1], limits[i : i + 1] if len(limits) > 1 else limits)
             if requesters:
@@ -269,11 +344,8 @@ class Party(ABC):
         self._make_room()
         restore(self.agents, arrays, AGENTS)
         self.driver.clear()
-        self.played, self.asked = 0, False
-
-    def own_counts(self, agent: int) -> OwnCounts:
-        """What one of these agents has counted in all rounds, where each is counted by itself."""
-        return OwnCounts.of(self.algorithm, self.agents, agent, self.setting.horizon, *self.starts(agent))
+        self.played = 0
+        self.asked = False
 
     def counts(self) -> dict[str, Array]:
         """What was counted in the round and cannot be played again, for :meth:`recall`; not copied."""
@@ -300,10 +372,6 @@ class Party(ABC):
     @abstractmethod
     def returns(self) -> CountArray:
         """Of the episodes of the round that was just stopped: a histogram."""
-
-    @abstractmethod
-    def starts(self, agent: int) -> tuple[FloatArray, bool]:
-        """How many episodes of an agent began in each state, or, if the second is true, with which probability."""
 
     @abstractmethod
     def _move_to(self, length: int) -> None:
@@ -337,14 +405,20 @@ class SimulatedParty(Party):
         *,
         pooled: bool = True,
     ) -> None:
-        counting, random = algorithm.counting, setting.random_rewards
+        counting = algorithm.counting
+        random = setting.random_rewards
         pooled = pooled and algorithm.pools and algorithm.stops_jointly and federation.pay_alike
         stationary = counting is Counting.STATIONARY
         counters = counter_type(setting, stationary=stationary, rows=federation.agents) if pooled else np.int64
         counted: dict[str, Any] = {"counting": counting, "pooled": pooled, "counters": counters}
+        if driver != CUDA:  # which keeps what agents know on the GPU
+            supports = FleetTables(federation.agents, federation.successors, federation.rewards, first_agent)
+            width = np.dtype(counters).itemsize
+            check_fleet_memory(algorithm, setting, supports, pooled=pooled, counter_bytes=width)
         fleet = Fleet.of(federation, setting.seed, first_agent, random_rewards=random, **counted)
         made = on_gpu(fleet, algorithm, federation, setting) if driver == CUDA else make_driver(driver, fleet)
-        agents, touched = len(made.visits), made.fleet.touched if pooled else None
+        agents = len(made.visits)
+        touched = made.fleet.touched if pooled else None
         rewards: SimulatedRewards | None = None
         tables = FleetTables(agents, federation.successors, federation.rewards, first_agent, touched)
         if random:
@@ -354,17 +428,20 @@ class SimulatedParty(Party):
         each = [] if algorithm.stops_jointly else [fleet.agent(i) for i in range(federation.agents)]
         apart = [make_driver(driver, one) for one in each]
         super().__init__(algorithm, setting, made, tables, apart)
-        self.federation, self._fleet, self.seen = federation, fleet, rewards
+        self.federation = federation
+        self._fleet = fleet
+        self.seen = rewards
         self._summed = touched if len(federation.rewards) == 1 else None
 
-    def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
-        super().start(broadcast, first, asking=asking)
+    def start(self, broadcast: Message, first: int) -> None:
+        super().start(broadcast, first)
         if self.federation.liars is not None:
             self.federation.liars.tamper_budgets(self.budgets.limits)
 
     def paid(self) -> Paid:
         """``sum_{i,h,s,a} visits^i_h(s,a) r^i_h(s,a)``, the sum that a simulation has on record."""
-        visits, policy = self.driver.visits, self.policy
+        visits = self.driver.visits
+        policy = self.policy
         rewards = self.federation.rewards[:, : visits.shape[1]]
         if policy.ndim == 2:
             rows, _, S, A = rewards.shape
@@ -388,20 +465,19 @@ class SimulatedParty(Party):
 
     def exchange(self, server: Any, synchronisations: int) -> None:
         """The same, message by message if some of them are lies."""
-        liars, setting = self.federation.liars, self.setting
+        liars = self.federation.liars
+        setting = self.setting
         if liars is None:
             super().exchange(server, synchronisations)
         else:
             tamper = partial(liars.tamper_report, synchronisations, setting.horizon)
             exchange_messages(self.algorithm, server, self.agents, setting, tamper)
 
-    def starts(self, agent: int) -> tuple[FloatArray, bool]:
-        """The law of its initial state."""
-        return self.federation.initial[agent], True
-
     def _move_to(self, length: int) -> None:
         """Play more without regard to budgets, or replay episodes and subtract their counts."""
-        limits, driver, played = self.budgets.limits, self.driver, self.played
+        limits = self.budgets.limits
+        driver = self.driver
+        played = self.played
         if length > played:
             driver.extend(self.policy, limits, self.first + played, length - played, False)
         else:
@@ -424,18 +500,23 @@ class LiveParty(Party):
         units: Units,
         vectorisation: str = "sync",
     ) -> None:
-        m, H, S, A = len(agents), setting.horizon, setting.states, setting.actions
+        m = len(agents)
+        H = setting.horizon
+        S = setting.states
+        A = setting.actions
         kept = algorithm.reward_grid(setting), algorithm.keeps_experience
-        tables = self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, *kept)
+        fixed = not setting.random_rewards
+        tables = self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, *kept, fixed_rewards=fixed)
         each = [] if algorithm.stops_jointly else [range(i, i + 1) for i in agents]
         everyone, *apart = self._drivers = [
             LiveDriver(tables, who, make, vectorisation, units, setting.seed) for who in (agents, *each)
         ]
         super().__init__(algorithm, setting, everyone, tables.for_agents(), apart)
-        self.seen, self._width = tables, tables.width
+        self.seen = tables
+        self._width = tables.width
 
-    def start(self, broadcast: Message, first: int, *, asking: bool = True) -> None:
-        super().start(broadcast, first, asking=asking)
+    def start(self, broadcast: Message, first: int) -> None:
+        super().start(broadcast, first)
         self.tables.within = self.within
         self.tables.forget_payments()
 
@@ -446,9 +527,6 @@ class LiveParty(Party):
     def returns(self) -> CountArray:
         return self.tables.returns
 
-    def starts(self, agent: int) -> tuple[FloatArray, bool]:
-        return self.tables.begun[agent].astype(np.float64), False
-
     def _count(self, end: RoundEnd) -> PlayedRound:
         """The agents add the counts to theirs, on wider supports if new next states have been seen."""
         if self.tables.width != self._width:
@@ -457,7 +535,6 @@ class LiveParty(Party):
             for name, array in self.agents.arrays().items():  # all that changes in agents
                 array[..., : before[name].shape[-1]] = before[name]
             self.algorithm.budgets(self.agents, self.broadcast)
-        self.tables.begun += self.tables.starts
         return super()._count(end)._replace(paid=self.paid())
 
     def _move_to(self, length: int) -> None:
@@ -473,7 +550,6 @@ class LiveParty(Party):
         self._restore_seen(arrays)
         for name, array in self.tables.of_round().items():
             put_back(name, array, counts.get(name))
-        self.tables.begun -= counts["starts"]  # they are counted once more, with the round
         self.played = played
         super().recall(arrays, counts, played)
 
@@ -500,7 +576,8 @@ def part_of(federation: Federation, first_agent: int, agents: int) -> Federation
             f"the problem has {federation.agents} agents; agents {first_agent} to {first_agent + agents - 1} need "
             f"{first_agent + agents}, or {agents} if it holds the node's own alone."
         )
-    rewards, variances = federation.rewards, federation.reward_variances
+    rewards = federation.rewards
+    variances = federation.reward_variances
     return replace(
         federation,
         probabilities=federation.probabilities[part],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -28,10 +29,10 @@ class ProgressCallback(Protocol):
 
 
 def announce_compilation() -> None:
-    """Tell whoever looks why the very first run on a machine takes longer."""
-    from fed_ucbvi.core.compiling import must_compile
+    """Write a line that explains why the first run on a machine takes longer, where a person reads it."""
+    from fed_ucbvi.core.compiling import has_compiled_code
 
-    if (sys.stderr.isatty() or _in_notebook()) and must_compile():
+    if (sys.stderr.isatty() or _in_notebook()) and not has_compiled_code():
         sys.stderr.write("compiling for this machine, once: about half a minute\n")
 
 
@@ -63,7 +64,8 @@ def show_progress(how: bool | OnRound) -> Iterator[OnRound]:
         yield lambda record: None
         return
     with _bar() as show:
-        began, started_at = time.perf_counter(), -1
+        began = time.perf_counter()
+        started_at = -1
 
         def report(record: RoundRecord) -> None:
             nonlocal started_at
@@ -73,9 +75,21 @@ def show_progress(how: bool | OnRound) -> Iterator[OnRound]:
             regret = f"regret {record.regret:,.0f}, " if record.regret == record.regret else ""
             gap = f"gap {record.gap:,.4g}, " if record.gap == record.gap else ""
             text = f"{record.episodes / total:.0%} of {total:,} episodes, {record.synchronisations:,} rounds, "
-            show(record.episodes, total, f"{text}{regret}{gap}{speed:,.0f}/s")
+            show(record.episodes, total, f"{text}{regret}{gap}{waiting_to_explore(record)}{speed:,.0f}/s")
 
         yield report
+
+
+def waiting_to_explore(record: RoundRecord) -> str:
+    """A note on a run that has not explored yet because of its incumbent; empty for other runs."""
+    if math.isnan(record.charge):
+        return ""
+    if math.isnan(record.explores_from):
+        return f"incumbent only (exploring may cost {record.charge:,.4g} an episode), "
+    return (
+        f"incumbent only until about episode {math.ceil(record.explores_from):,} (exploring may cost "
+        f"{record.charge:,.4g} an episode), "
+    )
 
 
 @contextmanager
@@ -122,7 +136,9 @@ def _terminal_bar() -> Iterator[Show]:
 @contextmanager
 def _notebook_bar() -> Iterator[Show]:
     """One output of the cell, updated in place; it stays, with what was reported last."""
-    began, drawn_at, content = time.monotonic(), 0.0, {"text/plain": ""}
+    began = time.monotonic()
+    drawn_at = 0.0
+    content = {"text/plain": ""}
     handle: Any = None
 
     def draw() -> None:

@@ -19,19 +19,19 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
-from fed_ucbvi.core.compiling import threads, use_one_thread
+from fed_ucbvi.core.compiling import has_compiled_code, threads, use_one_thread
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer
-from fed_ucbvi.core.ray_connection import check_ray, connected_to_ray
+from fed_ucbvi.core.ray_connection import check_ray, connected_to_ray, run_on_every_node
 from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.engine.drivers.cuda import CUDA
 from fed_ucbvi.engine.party import (
     AskReport,
     PartyMessage,
+    PlayAhead,
     SimulatedParty,
     StartRound,
     StopRound,
     Transport,
-    growing,
     part_of,
     play_in_step,
     split_agents,
@@ -52,8 +52,6 @@ ATTEMPTS = 4
 class Fleets:
     """All agents of a run as one party, in ``parts`` that ``transport`` reaches; they stop together."""
 
-    within = None
-
     def __init__(
         self,
         algorithm: Algorithm[Any, Any],
@@ -62,15 +60,18 @@ class Fleets:
         parts: Sequence[tuple[int, int]],
         transport: Transport,
     ) -> None:
-        self.algorithm, self.setting, self._ask_all = algorithm, setting, transport.ask_all
+        self.algorithm = algorithm
+        self.setting = setting
+        self._ask_all = transport.ask_all
         self._largest = max(agents for _, agents in parts)
         self._summed = algorithm.pools and federation.pay_alike and len(federation.rewards) == 1
         self._last_length = 0
 
     def play_round(self, broadcast: Message, first: int, most: int, *, judged: bool) -> PlayedRound:
-        chunks = growing(self._largest, self.setting.horizon, self._last_length, most)
-        length = play_in_step(self._ask_all, _copies(broadcast), first, chunks)
-        self._last_length, ends = length, self._ask_all(StopRound(length))
+        ahead = PlayAhead(self._largest, self.setting.horizon, self._last_length, most)
+        length = play_in_step(self._ask_all, _copies(broadcast), first, ahead)
+        self._last_length = length
+        ends = self._ask_all(StopRound(length))
         visits, starts = (
             table.sum(axis=0, keepdims=True) if self._summed else table
             for table in (np.concatenate(tables) for tables in zip(*(end[1:3] for end in ends), strict=True))
@@ -87,7 +88,7 @@ class Fleets:
             algorithm.aggregate(server, rows, exchange)
 
     def close(self) -> None:
-        """Who has made the fleets ends them."""
+        """Nothing: whoever made the fleets ends them."""
 
 
 @contextmanager
@@ -104,6 +105,7 @@ def on_ray(
         parts = split_agents(federation.agents, count or min(cores, federation.agents), "fleets")
 
         def make_party(algorithm: Algorithm[Any, Any], setting: Setting) -> Fleets:
+            run_on_every_node(ray, compile_for_fleets, algorithm, setting, part_of(federation, 0, 1))
             actors = stack.enter_context(closing(Actors(ray, algorithm, setting, federation, parts)))
             return Fleets(algorithm, setting, federation, parts, actors)
 
@@ -184,6 +186,18 @@ class FleetActor(SimulatedParty):
         return super().answer(message)
 
 
+def compile_for_fleets(algorithm: Algorithm[Any, Any], setting: Setting, agent: Federation) -> None:
+    """Play a short round with one agent and synchronise, so that the fleets on this machine find compiled code."""
+    if has_compiled_code():
+        return
+    fleet = FleetActor(algorithm, setting, agent, 0, PastRounds())
+    server = algorithm.new_server(setting)
+    fleet.play_round(_copies(algorithm.broadcast(server)), 0, 1)
+    for exchange in range(algorithm.exchanges(setting)):
+        report = fleet.report(_copies(algorithm.query(server, exchange)), exchange)
+        algorithm.aggregate(server, report, exchange)
+
+
 class Actors:
     """The :class:`~fed_ucbvi.engine.party.Transport` to all fleets of a run.
 
@@ -200,7 +214,9 @@ class Actors:
         federation: Federation,
         parts: Sequence[tuple[int, int]],
     ) -> None:
-        self._ray, self._federation, self._parts = ray, federation, parts
+        self._ray = ray
+        self._federation = federation
+        self._parts = parts
         self._about = algorithm, setting
         self._kind = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(FleetActor)
         self._past = PastRounds()
@@ -215,7 +231,8 @@ class Actors:
         A fleet that is lost is made again: from the rounds before this one, and then by this round's messages.
         """
         if isinstance(message, StartRound):
-            self._start, self._sent = message, []
+            self._start = message
+            self._sent = []
         shared = self._ray.put(message)
         references = [actor.answer.remote(shared) for actor in self._actors]
         answers = [self._answer(i, reference, shared) for i, reference in enumerate(references)]
@@ -253,7 +270,8 @@ class Actors:
 
     def _make(self, i: int) -> Any:
         first, agents = self._parts[i]
-        own, nodes = part_of(self._federation, first, agents), self._nodes()
+        own = part_of(self._federation, first, agents)
+        nodes = self._nodes()
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             nodes[i % len(nodes)],
             soft=False,  # of actors that reserve nothing Ray puts the soft ones anywhere

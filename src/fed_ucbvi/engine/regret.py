@@ -10,8 +10,9 @@ import numpy as np
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, MaskArray, PolicyArray
-from fed_ucbvi.problem.agent_tables import AgentTables, no_policy, reachable_states, update_values
+from fed_ucbvi.problem.agent_tables import LAST_TYPES, AgentTables, no_policy, reachable_states, update_values
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.policies import form_of
 from fed_ucbvi.results.round_record import EXPLORING
 
 
@@ -31,10 +32,13 @@ class Scorer:
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
-        common, honest, H = federation.common, federation.honest, federation.horizon
+        common = federation.common
+        honest = federation.honest
+        H = federation.horizon
         self.optimum = common.solve()
         self._agents_of_kind = self._number_of_each_kind(slice(None))
-        successors, probabilities = common.kernel.successors, common.kernel.probabilities
+        successors = common.kernel.successors
+        probabilities = common.kernel.probabilities
         begins = np.asarray((federation.kind_tables.initial > 0).any(axis=1))
         reachable = reachable_states(successors, probabilities > 0, begins, H)
         alone = AgentTables.of(
@@ -45,7 +49,9 @@ class Scorer:
         self._alike = all(np.array_equal(getattr(alone, name), getattr(own, name)) for name in names)
         """Whether every policy has the same values in both, to the last bit, wherever episodes begin."""
         self._evaluations: dict[int, tuple[CachedEvaluation, CachedEvaluation]] = {}
-        self._rewards, self._honest, self._everyone = federation.rewards, honest, np.zeros(1, dtype=np.int64)
+        self._rewards = federation.rewards
+        self._honest = honest
+        self._everyone = np.zeros(1, dtype=np.int64)
 
     def _number_of_each_kind(self, which: MaskArray | slice) -> CountArray:
         """How many of the honest agents that are chosen have each kind of MDP."""
@@ -55,7 +61,7 @@ class Scorer:
     def _evaluation(self, playing: int, policy: PolicyArray) -> tuple[CachedEvaluation, CachedEvaluation]:
         """In the common MDP and in the agents', one and the same if they are alike; anew if policies change form."""
         found = self._evaluations.get(playing)
-        if found is None or found[0].last.ndim != policy.ndim:
+        if found is None or found[0].last.dtype != LAST_TYPES[form_of(policy)]:
             common, agents = (
                 CachedEvaluation(tables, no_policy(policy), np.zeros((len(policy) + 1, *tables.initial.shape)))
                 for tables in self._tables
@@ -77,14 +83,17 @@ class Scorer:
         row for the sum over all agents, if nobody lies and rewards are shared. Rounds may play different policies in
         turn: ``playing`` says which, and what was last played as this is where evaluation begins.
         """
-        rows, number = self._honest, self._agents_of_kind
+        rows = self._honest
+        number = self._agents_of_kind
         if present is not None:
             number = self._number_of_each_kind(present[self._honest])
             if not number.any():
                 return 0.0, 0.0, math.nan
         if len(visits) == 1:
-            rows, starts = self._everyone, starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
-        best, by_action = self.optimum.V[0], visits if visits.ndim == 4 else visits[..., None]
+            rows = self._everyone
+            starts = starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
+        best = self.optimum.V[0]
+        by_action = visits if visits.ndim == 4 else visits[..., None]
         common, agents = self._evaluation(playing, policy)
         if common is not agents:
             update_values(common.tables, policy, common.last, common.V)
@@ -114,7 +123,9 @@ def _paying_states(rewards: FloatArray, out: CountArray) -> int:
 def _paid(visits: CountArray, rewards: FloatArray, policy: PolicyArray) -> float:
     """``sum_{h,s,a} visits_h(s,a) r_h(s,a)``; where visits have no action axis to speak of, it was the policy's."""
     H, S, W = visits.shape
-    paying, number, total = np.empty(S, dtype=np.int64), 0, 0.0
+    paying = np.empty(S, dtype=np.int64)
+    number = 0
+    total = 0.0
     for h in range(H):
         hr = shared(h, rewards.shape[0])
         if h == 0 or hr > 0:
@@ -178,7 +189,8 @@ def score_round(
             if not shared or j == len(rows) - 1:
                 reward += _paid(totals, rewards[0 if shared else i], policy)
                 totals[:] = 0
-    values, initial = 0.0, tables.initial
+    values = 0.0
+    initial = tables.initial
     for s in range(S):
         for k in range(len(number)):
             if initial[s, k] > 0.0:

@@ -1,34 +1,52 @@
-"""The loop over rounds, written once: what is played, accounted for, recorded and recommended, and in which order.
+"""A run as a sequence of rounds: what is played, accounted for, recorded and recommended, and in which order.
 
-An :class:`Engine` does no input or output. A round is a generator: it yields what it needs done, a :class:`Play` or a
-:class:`Synchronise`, and is sent the answer. A simulation answers at once, from its own agents
-(:mod:`fed_ucbvi.engine.simulation`). A server on the network asks its nodes, and answers once they have
-(:mod:`fed_ucbvi.network.coordinator`).
+An :class:`Engine` does no input or output. It is driven from outside, in the order of these lines::
+
+    while not engine.done:
+        play = engine.begin_round()
+        played = ...                            # the agents play the round
+        if played.stop.requests:
+            ...                                 # the agents synchronise with engine.server
+        engine.end_round(play, played)
+        if engine.wants_recommendation:
+            planner = engine.new_planner()
+            if engine.planner_needs_reports:
+                ...                             # the agents synchronise with the planner
+            engine.recommend(planner)
+
+A simulation does what the dots stand for with agents of its own (:mod:`fed_ucbvi.engine.simulation`), and a server on
+the network by asking its nodes (:mod:`fed_ucbvi.network.coordinator`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting, as_sets
+from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting
 from fed_ucbvi.algorithms.communication import Meter
-from fed_ucbvi.algorithms.contract import Contract
+from fed_ucbvi.algorithms.contract import check_plan, checked_broadcast
 from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.first_states import largest_start_value, smallest_start_value
+from fed_ucbvi.algorithms.state_memory import check_server_memory
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
-from fed_ucbvi.engine.assurance import DELTA, NOTHING_PROMISED, Assurance, Promises, policy_arrays, saved_policy
+from fed_ucbvi.engine.assumptions import Circumstances
+from fed_ucbvi.engine.assurance import Assurance, Promises, policy_arrays, saved_policy
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.state_store import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.problem.units import Units
+from fed_ucbvi.problem.policies import by_action
+from fed_ucbvi.problem.units import OWN_UNITS, PER_STEP, Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.recommendations import (
+    GROWTH,
     PLANNED,
     RecommendationRow,
     Recommended,
@@ -51,34 +69,36 @@ from fed_ucbvi.results.round_record import (
     rows_of,
 )
 from fed_ucbvi.results.run import Run
+from fed_ucbvi.results.run_data import convert_run
 
 
-class Play(NamedTuple):
-    """Let the agents play the round that ``broadcast`` begins; the answer is a :class:`PlayedRound`.
+@dataclass(frozen=True)
+class Play:
+    """A round for the agents to play.
 
-    Where all agents stop together it has at most so many episodes. Unless it explores, their returns are wanted.
+    Attributes:
+        broadcast: the message that begins it.
+        most: the largest number of episodes, where all agents stop together.
+        playing: an index into :data:`~fed_ucbvi.results.round_record.PLAYING`. Unless the round explores, the returns
+            of its episodes are wanted.
+        policy: a copy of the policy in the broadcast, which a synchronisation overwrites.
     """
 
     broadcast: Message
     most: int
-    playing: int = EXPLORING
+    playing: int
+    policy: PolicyArray
 
 
-class Synchronise(NamedTuple):
-    """Hold all exchanges of the agents with ``server``, which is a planner if ``planning``.
+class Score(NamedTuple):
+    """Sums over the episodes of a round, averaged over the agents that took part, and the value of its policy.
 
-    The answer is None, or, if it became known on this occasion, what the round paid: a :class:`Paid`.
+    Numbers are NaN where they are unknown.
     """
 
-    server: Any
-    planning: bool
-
-
-Request = Play | Synchronise
-RequestT = TypeVar("RequestT")
-ValueT = TypeVar("ValueT")
-Steps = Generator[Request, Any, ValueT]
-"""A generator that yields what it needs done, is sent the answers, and returns a value."""
+    regret: float
+    reward: float
+    value: float
 
 
 class Paid(NamedTuple):
@@ -130,18 +150,6 @@ class PlayedRound(NamedTuple):
     returns: CountArray | None = None
 
 
-def answered(steps: Generator[RequestT, Any, ValueT], answer: Callable[[RequestT], Any]) -> ValueT:
-    """What ``steps`` returns if everything it asks for is answered at once."""
-    reply = None
-    while True:
-        try:
-            request = steps.send(reply)
-        except StopIteration as end:
-            value: ValueT = end.value
-            return value
-        reply = answer(request)
-
-
 class Engine:
     """A run in progress: the server, the number of episodes of every agent, and the records so far.
 
@@ -164,7 +172,9 @@ class Engine:
         counts: CountTable | None = None,
         promises: Promises | None = None,
     ) -> None:
-        self.requested, self.driver_name, self.together = algorithm, driver, together
+        self.requested = algorithm
+        self.driver_name = driver
+        self.together = together
         lies = federation is not None and federation.liars is not None
         self.algorithm = algorithm.with_agent_reports() if lies else algorithm
         if promises is not None:
@@ -178,17 +188,22 @@ class Engine:
         self._scorer = None if federation is None else Scorer(federation)
         self.units = Units() if federation is None else Units.of(federation.description)
         """Of rewards, as environments pay them."""
-        self.promised = promises is not None
-        self.assurance = Assurance(promises or NOTHING_PROMISED, setting, lambda: self.units)
-        """What keeps the promises, if there are any."""
-        if federation is not None:
-            self.assurance.eps_r = federation.eps_r
-        self.contract = Contract(self.algorithm, setting, setting.agents)
+        self.assurance: Assurance | None = None
+        """What keeps the promises; None if nothing is promised."""
+        if promises is not None:
+            circumstances = Circumstances(
+                stationary=self.algorithm.counting is Counting.STATIONARY,
+                warm_start=counts is not None,
+                eps_r=0.0 if federation is None else federation.eps_r,
+            )
+            self.assurance = Assurance(promises, setting, lambda: self.units, circumstances)
+        check_server_memory(self.algorithm, setting)
         self.server = self.algorithm.new_server(setting)
         if counts is not None:
             self.algorithm.start_from(self.server, counts)
-        self.contract.broadcast(self.server)
-        self._meter = Meter(self.algorithm, setting)
+        if self.algorithm.checked:
+            self.broadcast()  # raise now what would be raised by the first round
+        self._meter = Meter(self.algorithm.message_sizes(setting), setting.horizon)
         self.rows: list[RoundRow] = []
         self.recommendations: list[RecommendationRow] = []
         self.recommended: Recommended | None = None
@@ -196,10 +211,14 @@ class Engine:
         self.starts: CountArray = np.zeros(setting.states, dtype=np.int64)
         """How many episodes have begun in each state, where their law is unknown and someone has counted them."""
         self.present: MaskArray = np.ones(setting.agents, dtype=np.bool_)
-        """Which agents take part."""
+        """Agents that take part, as a mask."""
         self.set_clock(np.zeros(setting.agents, dtype=np.int64))
         self.totals = Totals(0.0 if federation is not None else math.nan)
         self.seconds = 0.0
+
+    def take_part(self, present: MaskArray) -> None:
+        """Set which agents take part from now on."""
+        self.present[:] = present
 
     def set_clock(self, clock: CountArray) -> None:
         self._clock: CountArray | None = clock
@@ -214,15 +233,16 @@ class Engine:
 
     @property
     def done(self) -> bool:
-        """Whether all agents that take part have played T episodes, or what the run was to certify is certified."""
+        """True if all agents that take part have played T episodes, or what the run was to certify is certified."""
         T = self.setting.episodes
-        all_played = self.played >= T and (self.together or int(self.clock[self.present].min()) >= T)
-        return self.assurance.certified or all_played
+        if self.certified:
+            return True
+        return self.played >= T and (self.together or int(self.clock[self.present].min()) >= T)
 
     @property
-    def learns(self) -> bool:
-        """Whether anything but the value of one policy is to be found out."""
-        return not self.assurance.promises.only
+    def certified(self) -> bool:
+        """True if the run is over because the gap that was asked for is certified."""
+        return self.assurance is not None and self.assurance.certified
 
     @property
     def planned_episodes(self) -> int:
@@ -235,7 +255,7 @@ class Engine:
 
     @property
     def episodes_at_the_end(self) -> int:
-        """What they come to if those that take part now play all theirs: T, but in live runs that agents joined."""
+        """Episodes per agent at the end: T, but in live runs in which agents have missed rounds."""
         if self.together:
             return self.setting.episodes
         clock = self.clock[self.present]
@@ -249,56 +269,103 @@ class Engine:
 
     # -------------------------------------------------------------------------------------------------------- a round
 
-    def round(self) -> Steps[None]:
-        """One round: broadcast, play, synchronise if requested, score, record, and recommend if it is time."""
-        broadcast = self.contract.broadcast(self.server)
-        assurance, start, most = self.assurance, self.played, self.setting.episodes - self.played
+    def broadcast(self) -> Message:
+        """The message with which the server begins a round, checked if the algorithm is not this package's own."""
+        if self.algorithm.checked:
+            return checked_broadcast(self.algorithm, self.setting, self.server)
+        return self.algorithm.broadcast(self.server)
+
+    def begin_round(self) -> Play:
+        """The next round, with the server's policy or the one that the promises ask for."""
+        broadcast = self.broadcast()
+        played_least = self.played
         if not self.together:
-            most = self.setting.episodes - int(self.clock[self.present].min(initial=self.played))
-        playing, table, most = assurance.choose(start, most)
-        if table is not None:
-            broadcast = (as_sets(table, self.setting.actions), *broadcast[1:])
-        policy = np.array(broadcast[0])  # a synchronisation writes over the policy
-        played: PlayedRound = yield Play(broadcast, most, playing)
-        stop = played.stop
-        if stop.requests:
-            paid: Paid | None = yield Synchronise(self.server, planning=False)
-            played = played if paid is None else played._replace(paid=paid)
+            played_least = int(self.clock[self.present].min(initial=self.played))
+        most = self.setting.episodes - played_least
+        playing = EXPLORING
+        if self.assurance is not None:
+            choice = self.assurance.choose(self.played, most)
+            most = choice.most
+            playing = choice.playing
+            if choice.policy is not None:
+                broadcast = (by_action(choice.policy, self.setting.actions), *broadcast[1:])
+        return Play(broadcast=broadcast, most=most, playing=playing, policy=np.array(broadcast[0]))
+
+    def end_round(self, play: Play, played: PlayedRound) -> None:
+        """Move the clocks, score and record a round that was played and, on request, synchronised."""
+        start = self.played
         if played.paid is not None:
             self.starts += played.paid.starts
         episodes = self._move_clocks(played)
-        agents = self._meter.agents = int(np.count_nonzero(self.present))
-        score = self._score(policy, played, episodes, agents, playing)
-        if self.promised:
-            assurance.record(playing, episodes, *_told(assurance, playing, played, episodes, score[1] * agents))
-            where = len(self.rows) + 1, self.played
-            assurance.check(self.initial_value(self.server.V), self._model_value, *where, ending=self.done)
-        done, promise = self.done, (playing, *assurance.balance())
-        traffic = self._meter.round(stop.requests, done, stop.length)
-        spread = math.nan if played.paid is None else played.paid.deviation
-        row = RoundRow(start, stop.length, episodes, agents, *score, *stop[1:], *traffic, spread, *promise)
+        agents = int(np.count_nonzero(self.present))
+        score = self._score(play.policy, played, episodes, agents, play.playing)
+        cost = math.nan
+        allowed = math.nan
+        if self.assurance is not None:
+            self._keep_promises(self.assurance, play, played, episodes, reward=score.reward * agents)
+            cost, allowed = self.assurance.balance()
+        stop = played.stop
+        traffic = self._meter.round(agents, requesters=stop.requests, last=self.done, episodes=stop.length)
+        row = RoundRow(
+            start=start,
+            length=stop.length,
+            agent_episodes=episodes,
+            agents=agents,
+            regret=score.regret,
+            reward=score.reward,
+            value=score.value,
+            requests=stop.requests,
+            agent=stop.agent,
+            step=stop.step,
+            state=stop.state,
+            action=stop.action,
+            rule=stop.rule,
+            messages_up=traffic.messages_up,
+            messages_down=traffic.messages_down,
+            bytes_up=traffic.bytes_up,
+            bytes_down=traffic.bytes_down,
+            reward_sd=math.nan if played.paid is None else played.paid.deviation,
+            playing=play.playing,
+            cost=cost,
+            allowed=allowed,
+        )
         self.rows.append(row)
         self.totals.add(row)
-        if done or (is_due(self.played, self.recommendations, assurance.growth) and self.learns):
-            recommended = yield from self.plan()
-            if self.promised and self.learns:
-                values = self.initial_value(recommended.V), self.initial_value(self.server.V)
-                assurance.consider(recommended, *values)
-                if done and assurance.final is not None:
-                    recommended = assurance.final
-            self.recommended = recommended
-            self.recommendations.append(self._row(recommended))
 
-    def _model_value(self, policy: PolicyArray) -> float:
-        """What a policy is worth at least by the counts; half of delta is for them, as it is optimism's."""
-        low = self.algorithm.pessimistic_values(self.setting, self.server, policy, 0.5 * DELTA)
-        return self.initial_value(low)
+    def _keep_promises(
+        self, assurance: Assurance, play: Play, played: PlayedRound, episodes: int, reward: float
+    ) -> None:
+        """Record a round for the promises, promote or certify what can be, and end the run if that was asked for."""
+        paid, returns = _new_payments(assurance, play.playing, played, episodes, reward)
+        assurance.record(play.playing, episodes, paid, returns)
+        assurance.check(
+            self.optimistic_value(),
+            partial(self._model_value, delta=assurance.promises.parts.model),
+            rounds=len(self.rows) + 1,
+            played=self.played,
+            ending=self.done,
+        )
+
+    def _model_value(self, policy: PolicyArray, delta: float) -> float:
+        """A lower bound on a policy's value by the counts, which fails with probability ``delta``."""
+        setting = self.setting
+        low = self.algorithm.pessimistic_values(setting, self.server, policy, delta)
+        if setting.starts_known:
+            return self.initial_value(low)
+        if setting.random_rewards:
+            delta *= 0.5  # the other half is for rewards
+        events = setting.states * setting.actions * setting.horizon + 1
+        return smallest_start_value(self.starts, low[0], delta / events)
 
     def last_round(self) -> RoundRecord:
         """The last round, and where the run stands after it."""
         values = self.recommendations[-1][2:4] if self.recommendations else (math.nan, math.nan)
         record = self.totals.record(self.algorithm.rules, self.episodes_at_the_end, values, self.seconds)
-        record = record._replace(certificate=self.assurance.issued(len(self.rows)))
+        if self.assurance is not None:
+            record = record._replace(certificate=self.assurance.issued(len(self.rows)))
+            outlook = self.assurance.outlook(self.played)
+            if outlook is not None:
+                record = record._replace(charge=outlook.charge, explores_from=outlook.begins)
         return record.in_units(self.units, self.setting.horizon)
 
     def _move_clocks(self, played: PlayedRound) -> int:
@@ -311,31 +378,26 @@ class Engine:
         self.set_clock(np.where(self.present, ends, self.clock))
         return int(played.lengths[self.present].sum())
 
-    def _score(
-        self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int, playing: int
-    ) -> tuple[float, float, float]:
-        """``(regret, reward, value)`` of the round, for each of the agents that took part; NaN where nobody knows.
-
-        Where some agents do not say what they were paid, the mean of the others stands for theirs.
-        """
-        regret, reward, value = math.nan, math.nan, math.nan
+    def _score(self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int, playing: int) -> Score:
+        """The score of a round; agents that do not report rewards count as if paid the mean of the others."""
+        score = Score(regret=math.nan, reward=math.nan, value=math.nan)
         if self._scorer is not None:
             if played.visits is None or played.starts is None:
-                regret, reward, value = self._expected_score(policy, played, self._scorer, playing)
+                score = self._expected_score(policy, played, self._scorer, playing)
             else:
-                regret, reward, value = self._scorer.score(policy, played.visits, played.starts, playing=playing)
+                score = Score(*self._scorer.score(policy, played.visits, played.starts, playing=playing))
         if played.paid is not None and played.paid.episodes:
-            reward = played.paid.total * (episodes / played.paid.episodes) / agents
-        return regret, reward, value
+            score = score._replace(reward=played.paid.total * (episodes / played.paid.episodes) / agents)
+        return score
 
-    def _expected_score(
-        self, policy: PolicyArray, played: PlayedRound, scorer: Scorer, playing: int
-    ) -> tuple[float, float, float]:
-        """The same for a round whose visits only the agents know; the server does not know what they were paid.
+    def _expected_score(self, policy: PolicyArray, played: PlayedRound, scorer: Scorer, playing: int) -> Score:
+        """The score of a round whose visits and rewards only the agents know.
 
-        Regret is exact where every agent always starts in one state, and otherwise in expectation over the starts.
+        Regret is exact where every agent always starts in one state, or where the agents have told in which states
+        all episodes of the round began. Otherwise it is in expectation over the starts.
         """
-        federation, counts = scorer.federation, np.zeros_like(self.present)
+        federation = scorer.federation
+        counts = np.zeros_like(self.present)
         counts[federation.honest] = True
         counts &= self.present
         each = played.stop.length if played.lengths is None else played.lengths
@@ -345,48 +407,97 @@ class Engine:
         begun: CountArray = lengths[:, None] * law.astype(np.int64) * fixed
         if self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1:
             begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
+        told = played.paid is not None and int(played.paid.starts.sum()) == int(lengths.sum())
+        told &= bool(counts[self.present].all())  # nobody lies
+        if not fixed and told and played.paid is not None:
+            begun = played.paid.starts[np.newaxis]
+            fixed = True
         visits = np.zeros((len(begun), *policy.shape), dtype=np.int64)
         some = None if self.present.all() else self.present
         regret, _, value = scorer.score(policy, visits, begun, some, playing)
         if not fixed and counts.any():
             regret = float(lengths @ (law @ scorer.gap(playing))) / int(np.count_nonzero(counts))
-        return regret, math.nan, value
+        return Score(regret=regret, reward=math.nan, value=value)
 
     # -------------------------------------------------------------------------------------------------- recommending
 
-    def plan(self) -> Steps[Recommended]:
-        """The policy to deploy, planned from all counts; the run does not change by it."""
-        if self.assurance.incumbent is not None and not self.learns:
-            return self.assurance.incumbent.recommended
-        planner = self.algorithm.new_planner(self.setting, self.server)
-        if planner is not None and self._asks_to_plan:
-            yield Synchronise(planner, planning=True)
-        recommended, assurance = Recommended.of(self.server, planner), self.assurance
-        if assurance.thin and (assurance.candidate is None or self.done):
-            cautious = self.algorithm.cautious_plan(self.setting, self.server if planner is None else planner)
-            return recommended if cautious is None else Recommended(*cautious, PLANNED)
-        self.contract.check_plan(self.server, recommended.policy, None if planner is None else recommended.V)
-        return recommended
+    @property
+    def wants_recommendation(self) -> bool:
+        """True if a policy is to be recommended after the round that has just ended."""
+        growth = GROWTH if self.assurance is None else self.assurance.growth
+        return self.done or is_due(self.played, self.recommendations, growth)
+
+    def new_planner(self) -> Any:
+        """A server that plans without a bonus, from all counts; None if the algorithm does not plan."""
+        return self.algorithm.new_planner(self.setting, self.server)
 
     @property
-    def _asks_to_plan(self) -> bool:
-        """Whether a planner needs the agents' reports now: a server that keeps all counts may have them already."""
+    def planner_needs_reports(self) -> bool:
+        """True if the agents must synchronise with a planner before it can plan.
+
+        A server that keeps all counts has them already if the last round ended with a synchronisation.
+        """
         has_all = self.algorithm.server_counts and bool(self.rows) and self.rows[-1].requests > 0
-        return self.learns and self.algorithm.asks_to_plan and not has_all
+        return self.algorithm.asks_to_plan and not has_all
+
+    def planned(self, planner: Any) -> Recommended:
+        """The policy to deploy by a planner that has all reports; the run does not change by it."""
+        recommended = Recommended.of(self.server, planner)
+        if self.assurance is not None and self.assurance.distrusts_counts(ending=self.done):
+            cautious = self.algorithm.cautious_plan(self.setting, self.server if planner is None else planner)
+            if cautious is not None:
+                policy, V = cautious
+                recommended = Recommended(policy=policy, V=V, kind=PLANNED)
+            return recommended
+        values = None if planner is None else recommended.V
+        check_plan(self.algorithm, self.setting, self.server, recommended.policy, values)
+        return recommended
+
+    def recommend(self, planner: Any) -> None:
+        """Record the policy to deploy after this round."""
+        recommended = self.planned(planner)
+        if self.assurance is not None:
+            estimated = self.initial_value(recommended.V)
+            optimistic = self.optimistic_value()
+            self.assurance.consider(recommended, estimated, optimistic)
+            if self.done and self.assurance.final is not None:
+                recommended = self.assurance.final
+        self.recommended = recommended
+        self.recommendations.append(self._row(recommended))
 
     def _row(self, recommended: Recommended) -> RecommendationRow:
-        self._meter.agents = int(np.count_nonzero(self.present))
-        asked, last = self._asks_to_plan, self.last_length
+        asked = self.planner_needs_reports
         if self.algorithm.another_form:  # as published: what is counted is the paper's exchange
             asked = self.algorithm.asks_to_plan
-        return RecommendationRow(
-            len(self.rows),
-            self.played,
-            self.initial_value(self.server.V),
-            self.initial_value(recommended.V),
-            mean_of_known(self._by_agent(recommended.policy)),
-            *self._meter.recommendation(recommended.policy, asked=asked, last=self.done, episodes=last),
+        traffic = self._meter.recommendation(
+            int(np.count_nonzero(self.present)),
+            recommended.policy,
+            asked=asked,
+            last=self.done,
+            episodes=self.last_length,
         )
+        return RecommendationRow(
+            round=len(self.rows),
+            episodes=self.played,
+            optimistic=self.optimistic_value(),
+            estimated=self.initial_value(recommended.V),
+            value=mean_of_known(self._by_agent(recommended.policy)),
+            messages_up=traffic.messages_up,
+            messages_down=traffic.messages_down,
+            bytes_up=traffic.bytes_up,
+            bytes_down=traffic.bytes_down,
+        )
+
+    def optimistic_value(self) -> float:
+        """Upper bound on what the best policy is worth in an episode, if the server's values are optimistic.
+
+        It is the mean of ``V_1`` over the law of the first state, if that is known. Otherwise it is the largest such
+        mean over all laws that the first states of this run's episodes allow; those of a warm start are not counted.
+        See :mod:`fed_ucbvi.algorithms.first_states`.
+        """
+        if self.setting.starts_known:
+            return self.initial_value(self.server.V)
+        return largest_start_value(self.starts, self.server.V[0], self.algorithm.start_delta(self.setting))
 
     def initial_value(self, V: FloatArray) -> float:
         """The mean of ``V_1`` over initial states: over those that occurred, where their law is unknown."""
@@ -408,7 +519,7 @@ class Engine:
         if self.recommended is not None:
             arrays |= policy_arrays("recommended", self.recommended)
             about["kind"] = self.recommended.kind
-        if self.promised:
+        if self.assurance is not None:
             more, about["assurance"] = self.assurance.saved()
             arrays |= more
         rows: dict[str, Sequence[tuple[float, ...]]] = {"records": self.rows, "recommendations": self.recommendations}
@@ -416,14 +527,15 @@ class Engine:
 
     def restore(self, saved: SavedState) -> None:
         """Resume from what :meth:`saved` gave; for an engine that has played nothing."""
-        arrays, clock = saved.arrays, np.zeros_like(self.clock)
+        arrays = saved.arrays
+        clock = np.zeros_like(self.clock)
         restore(self.server, arrays, "server.")
         put_back("clock", clock, arrays.get("clock"))
         put_back("starts", self.starts, arrays.get("starts"))
         self.set_clock(clock)
         if saved.about["kind"]:
             self.recommended = saved_policy("recommended", arrays, self.setting, saved.about["kind"])
-        if self.promised:
+        if self.assurance is not None:
             self.assurance.restore(arrays, saved.about["assurance"])
         self.seconds = float(saved.about["seconds"])
         self.rows = [RoundRow(*row) for row in rows_of(columns_of(saved.rows.get("records", ())))]
@@ -443,8 +555,9 @@ class Engine:
         return self._result(recommended, self.recommendations)
 
     def _result(self, recommended: Recommended, recommendations: Sequence[RecommendationRow]) -> Run:
-        common, policy = None if self.scored is None else self.scored.common, recommended.policy
-        return Run(
+        common = None if self.scored is None else self.scored.common
+        policy = recommended.policy
+        rescaled = Run(
             about=About.of(self.requested, self.setting, self.scored, self.driver_name),
             records=self.records(),
             policy=policy.copy(),
@@ -453,27 +566,33 @@ class Engine:
             V=self.server.V.copy(),
             value=math.nan if common is None else float(common.initial @ common.evaluate(policy)[0]),
             estimated_value=self.initial_value(recommended.V),
-            optimistic_value=self.initial_value(self.server.V),
+            optimistic_value=self.optimistic_value(),
             by_agent=self._by_agent(policy),
             recommendations=table_of(recommendations),
             wall_seconds=self.seconds,
-            complete=self.assurance.certified or self.totals.agent_episodes == self.planned_episodes,
-            certificates=tuple(self.assurance.certificates),
+            complete=self.certified or self.totals.agent_episodes == self.planned_episodes,
+            # certificates are in own units already
+            certificates=() if self.assurance is None else tuple(self.assurance.certificates),
+            units=PER_STEP,
         )
+        return convert_run(rescaled, self.units, OWN_UNITS)
 
 
-def _told(
+def _new_payments(
     assurance: Assurance, playing: int, played: PlayedRound, episodes: int, reward: float
 ) -> tuple[float, Mapping[int, CountArray]]:
-    """What exploring has paid above the least, and returns by the numbers of policies, as far as they are news.
+    """Rewards of exploring above the least possible, and returns by number of the policy, not recorded before.
 
-    On the network that is what was reported: nothing if no sum came about, else of late episodes too.
+    On the network these are the reported ones: none if there was no sum, and possibly those of earlier episodes.
     """
-    told = played.paid
     if played.visits is not None:
-        returns = {} if played.returns is None else {assurance.numbers[playing == VERIFYING]: played.returns}
         least = episodes * assurance.range()[0]
-        return 0.0 if playing == INCUMBENT else reward - least, {} if playing == EXPLORING else returns
-    if told is None:
+        paid = 0.0 if playing == INCUMBENT else reward - least
+        if playing == EXPLORING or played.returns is None:
+            return paid, {}
+        return paid, {assurance.numbers[playing == VERIFYING]: played.returns}
+    reported = played.paid
+    if reported is None:
         return 0.0, {}
-    return told.exploring if told.episodes == int(told.starts.sum()) else math.nan, told.returns
+    all_reported = reported.episodes == int(reported.starts.sum())
+    return reported.exploring if all_reported else math.nan, reported.returns

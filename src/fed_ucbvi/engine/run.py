@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
-from fed_ucbvi.algorithms.base import Counting, as_sets
+from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
@@ -32,8 +32,9 @@ from fed_ucbvi.engine.ray_fleets import on_ray
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
 from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.problem.federation import Federation
+from fed_ucbvi.problem.policies import by_action
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.policy import PolicyLike, policy_sets
+from fed_ucbvi.results.policy import PolicyLike, as_policy
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
 
@@ -91,12 +92,13 @@ def run(
             lost when a run is killed.
         warm_start: the counts of an earlier run to start from, the file that holds them, or the checkpoint of that
             run; see :func:`~fed_ucbvi.engine.checkpoint.load_counts`.
-        incumbent: the policy that is played today: actions ``(S,)`` or ``(H, S)``, a learnt policy, or a function of
-            step and state; or by action, ``(S, A)`` or ``(H, S, A)``: probabilities, or truth values for sets of
-            actions that are equally likely.
-            What exploring costs against it stays below ``loss``, with probability 0.95, and a policy
-            that is better is promoted with a certificate; see docs/certificates.md.
-        loss: what exploring may cost, as a share of what the incumbent earns (or costs); 0.05 by default.
+        incumbent: the policy that is played today: actions, integers ``(S,)`` or ``(H, S)``; probabilities of
+            actions, floats ``(S, A)`` or ``(H, S, A)``; sets of equally good actions, truth values of these shapes; a
+            learnt policy; or a function of step and state that gives an action or a row of a table. What exploring
+            costs against it stays below ``loss``, with probability 0.95, and a policy that is better is promoted with
+            a certificate; see docs/certificates.md.
+        loss: what exploring may cost, as a share of what the incumbent earns (or costs); 0.05 by default. With 0 the
+            run never explores: it plays the incumbent only, and certifies the interval of its value.
         until_gap: end once the recommended policy is certified to be worth no less than the best minus this, in the
             environment's own units; at the latest after ``episodes``.
         return_range: between which the return of every episode lies, whatever is played, in the environment's own
@@ -115,15 +117,18 @@ def run(
     >>> result.episodes_played
     50
     """
-    algorithm, problem, table = as_algorithm(algorithm), as_problem(federation), _as_table(score_with)
+    algorithm = as_algorithm(algorithm)
+    problem = as_problem(federation)
+    table = _as_table(score_with)
     live = isinstance(problem, LiveFederation)
     announce_compilation()
     every = check_positive_integer("checkpoint_every", checkpoint_every)
     check_choice("place of the fleets", fleets, FLEETS)
     if fleets == "local" and (address, fleet_count) != (None, None):
         raise InputError("an address and a fleet_count are for fleets on Ray; pass fleets='ray' (--fleets ray).")
-    counts = load_counts(warm_start) if isinstance(warm_start, str | Path) else warm_start
     sizes = int(problem.horizon or 0), problem.states, problem.actions
+    expected = (problem.states, problem.actions, problem.horizon) if problem.horizon else None
+    counts = load_counts(warm_start, expected) if isinstance(warm_start, str | Path) else warm_start
     promises = Promises.of(incumbent, loss, until_gap, sizes, live=live, return_range=return_range)
     if (fleets == "ray" or driver == CUDA) and (counts, promises) != (None, None):
         raise InputError(
@@ -204,7 +209,8 @@ def evaluate(
 
     The value is the mean over agents, each in its own environment. The interval holds with probability ``1 - delta``,
     also if one goes on until one likes what one sees. Nothing is assumed but that episodes are drawn alike: the
-    states need not be enough to tell the future.
+    states need not be enough to tell the future. A run with this policy as its ``incumbent`` and ``loss=0`` gives the
+    same interval for ``delta=0.05``. It can have a checkpoint, and over the network the data stay with the nodes.
 
     Args:
         policy: in any of the forms that :func:`run` takes an incumbent in; a learnt policy is a
@@ -221,16 +227,19 @@ def evaluate(
     >>> interval.lower <= interval.mean <= interval.upper
     True
     """
-    n, root = check_positive_integer("episodes", episodes), check_integer("seed", seed, at_most=MAX_SEED)
+    n = check_positive_integer("episodes", episodes)
+    root = check_integer("seed", seed, at_most=MAX_SEED)
     delta = check_number("delta", delta, above=0, below=1)
-    stated, place = checked_range(return_range), as_problem(where)
+    stated = checked_range(return_range)
+    place = as_problem(where)
     live = isinstance(place, LiveFederation)
     units = place.units if isinstance(place, LiveFederation) else Units.of(place.description)
     H = int(place.horizon or 0)
     within = None if stated is None else stated_range(stated, units, H)
-    played = policy_sets(policy, H, place.states, place.actions, name="the policy", ends=live)
+    played = as_policy(policy, H, place.states, place.actions, name="the policy", ends=live)
     if isinstance(place, LiveFederation):
-        agents, counting = range(place.agents), Counting.PAIRS if played.ndim == 3 else Counting.POLICY
+        agents = range(place.agents)
+        counting = Counting.PAIRS if played.ndim == 3 else Counting.POLICY
         tables = LiveTables(len(agents), H, place.states, place.actions, counting=counting)
         tables.within, never = within, np.ones((1, *tables.visits.shape[1:]), dtype=np.int64)
         with closing(LiveDriver(tables, agents, place.make, place.vectorisation, units, root)) as driver:
@@ -239,7 +248,7 @@ def evaluate(
     else:
         histogram = new_histogram()
         fleet = Fleet.of(place, root, random_rewards=place.reward_variances is not None)
-        SimulatedReturns(fleet, place).add(as_sets(played, place.actions), 0, n, histogram, within)
+        SimulatedReturns(fleet, place).add(by_action(played, place.actions), 0, n, histogram, within)
     low, high = within or (0.0, float(H))
     interval = interval_of(histogram, high, delta, low)
     lower, upper, mean = (units.original_return(value, H) for value in interval[:3])

@@ -12,13 +12,13 @@ from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
-from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.assurance import Assurance, Promises
 from fed_ucbvi.engine.drivers.base import Driver
 from fed_ucbvi.engine.drivers.live import LiveDriver
 from fed_ucbvi.engine.live import LiveFederation
 from fed_ucbvi.engine.party import Party, SimulatedParty
 from fed_ucbvi.engine.progress import show_progress
-from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound, Request, answered
+from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound
 from fed_ucbvi.engine.state_store import SavedState, StateStore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.recommendations import Recommended, is_known
@@ -69,10 +69,13 @@ class Simulation(Engine):
         make_party: Callable[[Algorithm[Any, Any], Setting], Any] | None = None,
     ) -> None:
         if isinstance(problem, LiveFederation):
-            federation, driver = problem.measured_on(score_with), LiveDriver.name
-            random_rewards, make_party = problem.random_rewards, problem.party
+            federation = problem.measured_on(score_with)
+            driver = LiveDriver.name
+            random_rewards = problem.random_rewards
+            make_party = problem.party
         else:
-            federation, random_rewards = problem, problem.reward_variances is not None
+            federation = problem
+            random_rewards = problem.reward_variances is not None
         T = check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
         if T * federation.agents > MAX_COUNT:
             raise InputError(
@@ -80,8 +83,16 @@ class Simulation(Engine):
                 f"up to 2^53 = {MAX_COUNT:.3g} only. Use fewer episodes or agents."
             )
         seed = check_integer("seed", seed, at_most=MAX_SEED)
-        self.problem, self.federation = problem, federation
-        setting = Setting.of(federation, T, seed, random_rewards=random_rewards, bits=grid_bits)
+        self.problem = problem
+        self.federation = federation
+        setting = Setting.of(
+            federation,
+            T,
+            seed,
+            random_rewards=random_rewards,
+            bits=grid_bits,
+            starts_known=is_known(federation),
+        )
         together = algorithm.stops_jointly
         super().__init__(algorithm, setting, federation, driver, together=together, counts=counts, promises=promises)
         if self.earlier is not None and is_known(federation):
@@ -91,6 +102,8 @@ class Simulation(Engine):
             self.party = SimulatedParty(self.algorithm, self.setting, federation, driver, pooled=not apart)
         else:
             self.party = make_party(self.algorithm, self.setting)
+        if self.assurance is not None and self.assurance.within is not None:
+            self.party.limit_returns(self.assurance.within)
 
     @property
     def agents(self) -> Any:
@@ -101,29 +114,42 @@ class Simulation(Engine):
         return self.party.driver
 
     def advance(self) -> None:
-        """Play one round and synchronise if an agent requested it."""
-        answered(self.round(), self._answer)
+        """Play one round, synchronise if an agent requested it, and recommend a policy if it is time."""
+        play = self.begin_round()
+        played = self._play(play)
+        if played.stop.requests:
+            self._synchronise(self.server)
+        self.end_round(play, played)
+        if self.wants_recommendation:
+            self.recommend(self._filled_planner())
 
-    def _answer(self, request: Request) -> PlayedRound | None:
-        party = self.party
-        if not isinstance(request, Play):
-            party.exchange(request.server, self.rounds)
-            return None
-        party.within = self.assurance.within
-        if self.together:
-            judged = request.playing != EXPLORING
-            return party.play_round(request.broadcast, self.played, request.most, judged=judged)
-        return party.play_apart(request.broadcast, self.clock, self.setting.episodes)
+    def _play(self, play: Play) -> PlayedRound:
+        if not self.together:
+            return self.party.play_apart(play.broadcast, self.clock, self.setting.episodes)
+        judged = play.playing != EXPLORING
+        return self.party.play_round(play.broadcast, self.played, play.most, judged=judged)
 
-    def recommend(self) -> Recommended:
-        """The policy to deploy, planned from all counts; nothing changes by it."""
-        return answered(self.plan(), self._answer)
+    def _synchronise(self, server: Any) -> None:
+        """Run the synchronisation exchanges of the agents with the server or a planner."""
+        self.party.exchange(server, self.rounds)
+
+    def _filled_planner(self) -> Any:
+        """A planner that has the agents' reports, as far as it needs them; None if the algorithm does not plan."""
+        planner = self.new_planner()
+        if planner is not None and self.planner_needs_reports:
+            self._synchronise(planner)
+        return planner
+
+    def plan(self) -> Recommended:
+        """The policy to deploy, planned from all counts there are now; the run does not change by it."""
+        return self.planned(self._filled_planner())
 
     def result(self) -> Run:
         """The run as it stands, with a policy planned from all counts there are now."""
         if self.recommended is not None and self.recommendations[-1].round == len(self.rows):
             return super().result()
-        recommended, earlier = self.recommend(), [row for row in self.recommendations if row.round < len(self.rows)]
+        recommended = self.plan()
+        earlier = [row for row in self.recommendations if row.round < len(self.rows)]
         return self._result(recommended, [*earlier, self._row(recommended)])
 
     def saved(self) -> SavedState:
@@ -143,10 +169,10 @@ def drive(
     simulation: Simulation, progress: bool | OnRound, store: StateStore | None = None, on_round: OnRound | None = None
 ) -> Run:
     """Advance a simulation to its end, reporting rounds and progress and keeping checkpoints."""
-    callbacks, shown = CallbackList(on_round), None
+    callbacks = CallbackList(on_round)
+    shown = None
     with show_progress(progress) as report:
         try:
-            _ = simulation.federation.best_common_value  # now, so that Ctrl-C has nothing left to work out
             reported = time.perf_counter()
             began = reported - simulation.seconds
             while not simulation.done:
@@ -155,8 +181,8 @@ def drive(
                 simulation.seconds = now - began
                 if store is not None and len(simulation.rows) % int(store.manifest["every"]) == 0:
                     store.write(simulation.saved())
-                if issued := simulation.assurance.issued(len(simulation.rows)):
-                    log.info("round %d: %s", len(simulation.rows), issued)
+                if simulation.assurance is not None:
+                    _log_promises(simulation.assurance, len(simulation.rows), simulation.played)
                 if callbacks:
                     callbacks(simulation.last_round())
                     if simulation.recommended is not None and simulation.recommended is not shown:
@@ -165,8 +191,22 @@ def drive(
                 if now >= reported + SECONDS_BETWEEN_REPORTS or simulation.done:
                     reported = now
                     report(simulation.last_round())
+            if simulation.assurance is not None:
+                outlook = simulation.assurance.describe_outlook(simulation.played)
+                if outlook:
+                    log.warning("%s", outlook)
             if store is not None:
                 store.write(simulation.saved())
         except KeyboardInterrupt as error:
             raise Interrupted(simulation.result()) from error
     return simulation.result()
+
+
+def _log_promises(assurance: Assurance, rounds: int, played: int) -> None:
+    """Log the certificates that the last round has brought, and after the first when exploring can begin."""
+    issued = assurance.issued(rounds)
+    if issued:
+        log.info("round %d: %s", rounds, issued)
+    outlook = assurance.describe_outlook(played) if rounds == 1 else ""
+    if outlook:
+        log.info("round 1: %s", outlook)

@@ -27,6 +27,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 import os
 import re
 import socket
@@ -40,8 +41,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array, State
-from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import check_version, manifest_digest, naming, new_file, read_manifest, sync_folder
+from fed_ucbvi.core.errors import InputError, check_integer
+from fed_ucbvi.core.files import (
+    check_version,
+    manifest_digest,
+    naming,
+    new_file,
+    read_manifest,
+    reading,
+    sync_folder,
+)
+from fed_ucbvi.core.memory import JSON_FACTOR, SMALLER, check_memory
 
 log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
@@ -52,7 +62,10 @@ SMALL_BYTES = 1 << 16
 MAGIC = b"FUL3"
 HEAD = struct.Struct("<4sIQ")
 DIGEST_BYTES = 32
-PLACE, MAX_PLACES = np.dtype("<u4"), 2**32
+NUMBER_TYPE = re.compile("[<>|][biuf][1248]")
+"""Types of the arrays in a state."""
+PLACE = np.dtype("<u4")
+MAX_PLACES = 2**32
 WHOLE = -1
 """In place of how many numbers of an array are new: all, without their places."""
 LOCK = "lock"
@@ -159,6 +172,41 @@ def _shaped(array: Array | None, dtype: str, shape: list[int]) -> Array:
     return array if array is not None and same else np.zeros(shape, dtype)
 
 
+def _header(text: bytes, payload: int) -> dict[str, Any]:
+    """The header of an entry, checked: it says nothing that would need more than a payload of this length."""
+    check_memory("The header of an entry", JSON_FACTOR * len(text), SMALLER)
+    try:
+        header = json.loads(text)
+        check_integer("round", header["round"])
+        if not isinstance(header["about"], dict):
+            raise ValueError("about is no table")
+        for name, dtype, shape in header.get("forms", []):
+            sizes = [check_integer("length", length) for length in shape]
+            if not isinstance(name, str) or not NUMBER_TYPE.fullmatch(dtype) or math.prod(sizes) >= 2**60:
+                raise ValueError(f"{name} is not an array of numbers")
+        for name, first, count, width in header["rows"]:
+            numbers = [check_integer("length", length) for length in (first, count, width)]
+            if not isinstance(name, str) or 8 * numbers[1] * numbers[2] > payload:
+                raise ValueError("a table has more rows than are saved")
+        for index, count in header["changed"]:
+            check_integer("array", index)
+            check_integer("changes", count, at_least=WHOLE)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamageError(f"an entry has a header that makes no sense: {error}") from error
+    return dict(header)
+
+
+def _check_saved(arrays: Mapping[str, Array], forms: Sequence[Sequence[Any]], payload: int) -> None:
+    """Raise if arrays of new forms, which are saved whole, are larger than the payload."""
+    new = 0
+    for name, dtype, shape in forms:
+        known = arrays.get(name)
+        if known is None or (known.dtype.str, [*known.shape]) != (dtype, shape):
+            new += np.dtype(dtype).itemsize * math.prod(shape)
+    if new > payload:
+        raise InputError("its arrays are larger than all that is saved.")
+
+
 class StateStore(ExitStack):
     """The states of a run after some of its rounds, in a folder.
 
@@ -176,7 +224,10 @@ class StateStore(ExitStack):
 
     def __init__(self, folder: Path, run: str, *, durable: bool = False, kept: int | None = KEPT) -> None:
         super().__init__()
-        self.folder, self._run, self._durable, self._kept = folder, run, durable, kept
+        self.folder = folder
+        self._run = run
+        self._durable = durable
+        self._kept = kept
         self._digest = b""
         """Of the last entry, once this process has begun a generation."""
         self._arrays: dict[str, Array] = {}
@@ -184,7 +235,8 @@ class StateStore(ExitStack):
         """A copy of what was written last: arrays, and how long tables were."""
         self._generations: dict[int, list[tuple[int, int]]] = {}
         """The whole entries by generation, the newest first: after which round, and where they end."""
-        numbers, troubles = sorted(self._numbers(), reverse=True), []
+        numbers = sorted(self._numbers(), reverse=True)
+        troubles = []
         for number in numbers:
             entries: list[tuple[int, int]] = []
             try:
@@ -277,7 +329,8 @@ class StateStore(ExitStack):
         with self._path(number).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             while file.tell() < size:
-                head, told = file.read(HEAD.size), file.read(DIGEST_BYTES)
+                head = file.read(HEAD.size)
+                told = file.read(DIGEST_BYTES)
                 if len(told) < DIGEST_BYTES:
                     raise DamageError("the last entry is cut off")
                 magic, *lengths = HEAD.unpack(head)
@@ -289,17 +342,23 @@ class StateStore(ExitStack):
                 digest = _digest(digest, head, header, payload)
                 if digest != told:
                     raise DamageError("an entry is not what was written")
-                yield json.loads(header), payload, file.tell()
+                yield _header(header, len(payload)), payload, file.tell()
 
     def _states(self, number: int, most: int | None = None) -> Iterator[SavedState]:
         """The state after each entry, or so many: the full state with all changes up to there."""
+        with reading(self._path(number)):
+            yield from self._applied(number, most)
+
+    def _applied(self, number: int, most: int | None) -> Iterator[SavedState]:
         arrays: dict[str, Array] = {}
         rows: dict[str, list[tuple[float, ...]]] = {}
         most = len(self._generations[number]) if most is None else most
         for header, payload, _ in itertools.islice(self._entries(number), most):
             if "forms" in header:
+                _check_saved(arrays, header["forms"], len(payload))
                 arrays = {name: _shaped(arrays.get(name), *form) for name, *form in header["forms"]}
-            at, flat = 0, [array.reshape(-1) for array in arrays.values()]
+            at = 0
+            flat = [array.reshape(-1) for array in arrays.values()]
 
             def take(dtype: Any, count: int, payload: bytes = payload) -> Array:
                 nonlocal at
@@ -327,7 +386,8 @@ class StateStore(ExitStack):
         entries = self._generations[self._number]
         end, self._digest = self._add(state, self._number, self._path(self._number))
         entries.append((state.round, end))
-        full_bytes, digest = entries[0][1], self._digest
+        full_bytes = entries[0][1]
+        digest = self._digest
         if end - full_bytes > max(full_bytes, SMALL_BYTES):
             try:
                 self.begin(state)
@@ -341,7 +401,7 @@ class StateStore(ExitStack):
         If the run has gone back to an earlier round, entries after later rounds are no longer true and are removed.
         """
         self._digest, number = b"", self._number + 1  # if this fails, the next write begins again
-        for left in self.folder.glob(".log-*.partial-*"):  # by a process that was stopped while it wrote
+        for left in self.folder.glob(".log-*.partial*"):  # by a process that was stopped while it wrote
             left.unlink(missing_ok=True)
         with new_file(self._path(number)) as draft:
             end, digest = self._add(state, number, draft)
@@ -361,14 +421,19 @@ class StateStore(ExitStack):
     def _add(self, state: SavedState, number: int, path: Path) -> tuple[int, bytes]:
         """Add an entry with what is not as before, all or nothing of it; where it ends, and its digest."""
         arrays, lengths = (self._arrays, self._lengths) if self._digest else ({}, {})
-        tables, changed, parts, new_numbers = [], [], list[Array](), list[tuple[str, Any, Array]]()
+        tables = []
+        changed = []
+        parts = list[Array]()
+        new_numbers = list[tuple[str, Any, Array]]()
         for name, rows in state.rows.items():
             first = lengths.get(name, 0)
             if new := rows[first:]:
                 parts.append(np.array(new, dtype="<f8"))
                 tables.append([name, first, *parts[-1].shape])
         for index, (name, array) in enumerate(state.arrays.items()):
-            before, flat, places = arrays.get(name), np.ascontiguousarray(array).reshape(-1), None
+            before = arrays.get(name)
+            flat = np.ascontiguousarray(array).reshape(-1)
+            places = None
             form = array.dtype, array.shape
             if before is not None and (before.dtype, before.shape) == form and array.size < MAX_PLACES:
                 places = changes(array, before)

@@ -27,8 +27,20 @@ GROUP = "fed_ucbvi.environments"
 ENVIRONMENTS: dict[str, Callable[..., Federation]] = {
     builder.__name__: builder
     for builder in (
-        *(gridworld, synthetic, riverswim, chain, deep_sea, six_arms, n_room, hard_instance, two_state_chain),
-        *(garnet, windy_cliff, random_mdps, from_gymnasium, icu_sepsis),
+        gridworld,
+        synthetic,
+        riverswim,
+        chain,
+        deep_sea,
+        six_arms,
+        n_room,
+        hard_instance,
+        two_state_chain,
+        garnet,
+        windy_cliff,
+        random_mdps,
+        from_gymnasium,
+        icu_sepsis,
     )
 }
 """Every builder takes ``agents``, ``eps_p``, ``seed`` and its own options, and returns a federation."""
@@ -77,6 +89,14 @@ class Environment:
         """Whether it has the parameter ``key``; every environment has ``bernoulli_rewards`` (:meth:`build`)."""
         kinds = {parameter.kind for parameter in self._parameters.values()}
         return key in self._parameters or key == BERNOULLI_REWARDS or inspect.Parameter.VAR_KEYWORD in kinds
+
+    @property
+    def chooses_agents(self) -> bool:
+        """True if it has a number of agents of its own where none is given; registered environments have not."""
+        if isinstance(self.made, Federation):
+            return True
+        agents = self._parameters.get("agents")
+        return self.name not in REGISTRY and (agents is None or agents.default is not agents.empty)
 
     def defaults(self) -> dict[str, Any]:
         """Its own options with their defaults, where JSON can hold these; for a federation, its digest."""

@@ -158,7 +158,8 @@ def learn_bins(
         bins_per_dimension: how many bins at most, for all continuous dimensions or by name.
         actions_per_dimension: how many values, likewise.
         horizon: H; by default the environment's max_episode_steps.
-        reward_range: the true range, if you know it; then none is in the bins, and a reward outside it is an error.
+        reward_range: the true range, if you know it. It is then that of the bins, and a reward outside it is an
+            error.
         margin: see above.
         seed: of the environment and of the actions.
     """
@@ -176,8 +177,9 @@ def learn_bins(
     values = [one.name for one in dimensions_of(env.action_space) if not one.count]
     grid = {name: _wanted("values", actions_per_dimension, name) for name in values}
     bins = given_bins(env, edges, grid, horizon=H)
-    if reward_bounds(reward_range) is not None:
-        return bins
+    known = reward_bounds(reward_range)
+    if known is not None:
+        return replace(bins, reward_range=known, clips=False)
     return replace(bins, reward_range=_observed_range(played, margin))
 
 
@@ -212,9 +214,11 @@ def _observed_range(played: Sequence[Episode], margin: float) -> tuple[float, fl
     rewards = np.array([reward for episode in played for reward in episode.rewards])
     if not np.isfinite(rewards).all():
         raise InputError("some reward is not a finite number.")
-    low, high = float(rewards.min()), float(rewards.max())
+    low = float(rewards.min())
+    high = float(rewards.max())
     if any(episode.terminated for episode in played):
-        low, high = min(low, 0.0), max(high, 0.0)
+        low = min(low, 0.0)
+        high = max(high, 0.0)
     if low == high:
         raise InputError(
             f"all rewards of the {len(played)} episodes were {low:g}, which does not show their range; play more "

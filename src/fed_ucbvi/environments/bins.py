@@ -23,11 +23,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, printable
+from fed_ucbvi.core.errors import (
+    InputError,
+    check_flag,
+    check_integer,
+    check_number,
+    check_positive_integer,
+    printable,
+)
 from fed_ucbvi.core.files import check_version, new_file
 
 FORMAT = "fed-ucbvi/bins"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_PAIRS = 10_000_000
 """States times actions at most; tables of more would not fit into memory anyway."""
 MAX_START = 1 << 53
@@ -115,8 +122,9 @@ class Bins:
         observations: its dimensions, in the order of the observation space.
         actions: those of the action space.
         horizon: H, the steps of an episode.
-        reward_range: ``(low, high)``, if it is only observed; a reward outside it is moved to its nearer end. None
-            where the true range is known, which is then given elsewhere and enforced.
+        reward_range: ``(low, high)``, between which rewards lie; None where it is given elsewhere.
+        clips: true if that range is only observed. A reward outside it is then moved to its nearer end; otherwise it
+            is an error.
 
     >>> room = Bins((Whole("hour", 0, 24), Edges("temperature", (18.0, 21.0))), (Levels("power", (0.0, 1.0)),), 24)
     >>> room.states, room.number_of_actions, room.state([2, 20.5])
@@ -127,6 +135,7 @@ class Bins:
     actions: tuple[Whole | Levels, ...]
     horizon: int
     reward_range: tuple[float, float] | None = None
+    clips: bool = True
 
     def __post_init__(self) -> None:
         check_positive_integer("horizon", self.horizon)
@@ -177,6 +186,7 @@ class Bins:
             "observations": [_written(dimension) for dimension in self.observations],
             "actions": [_written(dimension) for dimension in self.actions],
             "reward_range": None if self.reward_range is None else list(self.reward_range),
+            "clips": self.clips,
         }
         return json.dumps(content, sort_keys=True, allow_nan=False)
 
@@ -202,11 +212,12 @@ class Bins:
                 tuple(_read(one) for one in content["actions"]),  # type: ignore[misc]
                 check_positive_integer("horizon", content["horizon"]),
                 None if low_high is None else (float(low_high[0]), float(low_high[1])),
+                check_flag("clips", content["clips"]),
             )
         except InputError as error:
             raise InputError(f"{name}: {error}") from error
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise InputError(f"{name} is damaged: {type(error).__name__}: {error}.") from error
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+            raise InputError(f"{name} is damaged: {type(error).__name__}: {printable(str(error)[:200])}.") from error
 
     def save(self, path: str | Path) -> None:
         """Write a JSON file; one that exists is replaced."""
@@ -220,6 +231,8 @@ class Bins:
         file = Path(path)
         if not file.is_file():
             raise InputError(f"there is no file {file}.")
+        if file.stat().st_size > MAX_BYTES:
+            raise InputError(f"{file} does not hold bins that fed-ucbvi wrote: it has more than {MAX_BYTES:,} bytes.")
         try:
             return cls.parse(file.read_text(encoding="utf-8"), str(file))
         except UnicodeDecodeError as error:

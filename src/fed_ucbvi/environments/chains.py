@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from fed_ucbvi.core.errors import InputError, check_integer
-from fed_ucbvi.core.parameters import Bounds, Count, Share, Size
+from fed_ucbvi.core.memory import ProblemSize
+from fed_ucbvi.core.parameters import Bounds, Count, Help, Share, Size
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import family
-from fed_ucbvi.environments.family import EpsP, Family, Spread, environment, grid_layout, kernel_of, shifted
+from fed_ucbvi.environments.family import (
+    Agents,
+    BernoulliRewards,
+    EpsP,
+    Family,
+    Horizon,
+    Seed,
+    Spread,
+    environment,
+    grid_layout,
+    kernel_of,
+    shifted,
+)
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.units import Units
 
@@ -30,22 +43,37 @@ WAIT = 0
 """The action that stays in the waiting state of the hard instance."""
 
 
+def _tree_size(given: Mapping[str, Any]) -> ProblemSize:
+    """Sizes of the hard instance; trees of more than 64 levels, which nobody has room for, count as 64 levels."""
+    A = given["actions"]
+    nodes = (A ** min(given["depth"], 64) - 1) // (A - 1)
+    return ProblemSize(nodes + 3, A, A, given["horizon"])
+
+
 def _line(states: int) -> dict[str, object]:
     """States in a row from the first, where episodes start, to the last, the goal; actions are left and right."""
     return grid_layout(1, states, ((0, s) for s in range(states)), (0, 0), [(0, states - 1)], [(0, -1), (0, 1)])
 
 
-@environment("RiverSwim")
+@environment("RiverSwim", lambda given: ProblemSize(given["states"], 2, 3))
 def riverswim(
-    agents: Size = 20,
-    eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    agents: Agents = 20,
+    eps_p: Annotated[
+        EpsP, Help("weight of the individual kernels (Assumption 1), which move to neighbouring states or stay.")
+    ] = 0.0,
+    seed: Seed = 0,
     *,
-    spread: Spread = 0.0,
-    states: Annotated[int, Bounds(3)] = 6,
-    horizon: Size = 20,
-    variant: Literal["tabularl", "strehl-littman"] = "tabularl",
-    bernoulli_rewards: bool = False,
+    spread: Annotated[
+        Spread,
+        Help(
+            "how far the current differs between agents: a current x makes swimming up e^{-x} and "
+            "drifting down e^x times as likely, relative to staying."
+        ),
+    ] = 0.0,
+    states: Annotated[int, Bounds(3), Help("S, at least 3.")] = 6,
+    horizon: Horizon = 20,
+    variant: Annotated[Literal["tabularl", "strehl-littman"], Help("tabularl or strehl-littman.")] = "tabularl",
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """RiverSwim of Strehl and Littman (2008), in their version or in that of TabulaRL (Osband).
 
@@ -54,15 +82,9 @@ def riverswim(
     drifting have probabilities 0.35, 0.6 and 0.05, and episodes begin in the first state; in Strehl and Littman's
     0.3, 0.6 and 0.1, rewards are 5 and 10000 (divided by 10000 here), and episodes begin in the second or third
     state.
-
-    Args:
-        eps_p: weight of the individual kernels (Assumption 1), which move to neighbouring states or stay.
-        spread: how far the current differs between agents: a current x makes swimming up ``e^{-x}`` and drifting
-            down ``e^x`` times as likely, relative to staying.
-        states: S, at least 3.
-        variant: tabularl or strehl-littman.
     """
-    S, original = states, variant == "strehl-littman"
+    S = states
+    original = variant == "strehl-littman"
     rewards = np.zeros((S, 2))
     rewards[0, 0] = 5e-4 if original else 5e-3
     rewards[S - 1, 1] = 1.0
@@ -84,18 +106,25 @@ def _swim(s: int, up: float, stay: float, down: float, x: FloatArray) -> dict[in
     return {state: weight / total for state, weight in weights.items() if weight > 0}
 
 
-@environment("chain")
+@environment("chain", lambda given: ProblemSize(given["length"], 2, 2))
 def chain(
-    agents: Size = 20,
-    eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    agents: Agents = 20,
+    eps_p: Annotated[EpsP, Help("weight of the individual kernels (Assumption 1), which move to either side.")] = 0.0,
+    seed: Seed = 0,
     *,
-    spread: Spread = 0.0,
-    length: Annotated[int, Bounds(2)] = 5,
-    fail: Share | None = None,
-    horizon: Size | None = None,
-    variant: Literal["rlberry", "tabularl"] = "rlberry",
-    bernoulli_rewards: bool = False,
+    spread: Annotated[
+        Spread,
+        Help("how far the probability of failing differs between agents: its odds are e^x times those of fail."),
+    ] = 0.0,
+    length: Annotated[int, Bounds(2), Help("number of states, at least 2.")] = 5,
+    fail: Annotated[
+        Share | None, Help("probability that a move fails; by default 0.1, and 1/length in TabulaRL's variant.")
+    ] = None,
+    horizon: Annotated[
+        Size | None, Help("H; by default twice the length, and the length in TabulaRL's variant.")
+    ] = None,
+    variant: Annotated[Literal["rlberry", "tabularl"], Help("rlberry or tabularl.")] = "rlberry",
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """The chain of rlberry-scool, or the stochastic chain of TabulaRL (Osband).
 
@@ -104,23 +133,16 @@ def chain(
     pays 0.05, every step in the last one 1. TabulaRL's: moves to the right fail with probability 1/length, those to
     the left never; moving right in the last state pays 1. (There rewards are Gaussian with deviation 1, and moving
     left in the first state pays one of mean 0; here they are their means.) Episodes begin in the first state.
-
-    Args:
-        eps_p: weight of the individual kernels (Assumption 1), which move to either side.
-        spread: how far the probability of failing differs between agents: its odds are ``e^x`` times those of
-            ``fail``.
-        length: number of states, at least 2.
-        fail: probability that a move fails; by default 0.1, and 1/length in TabulaRL's variant.
-        horizon: H; by default twice the length, and the length in TabulaRL's variant.
-        variant: rlberry or tabularl.
     """
-    L, both_fail = length, variant == "rlberry"
+    L = length
+    both_fail = variant == "rlberry"
     default_fail, default_horizon = (0.1, 2 * L) if both_fail else (1.0 / L, L)
     q = default_fail if fail is None else fail
     H = default_horizon if horizon is None else horizon
     rewards = np.zeros((L, 2))
     if both_fail:
-        rewards[0], rewards[L - 1] = 0.05, 1.0
+        rewards[0] = 0.05
+        rewards[L - 1] = 1.0
     else:
         rewards[L - 1, 1] = 1.0
 
@@ -134,27 +156,33 @@ def chain(
     return Family(kernel, rewards, varies="the probability of failing", layout=_line(L), resolved=known)
 
 
-@environment("SixArms")
+@environment("SixArms", lambda _: ProblemSize(ARMS + 1, ARMS, ARMS + 1))
 def six_arms(
-    agents: Size = 20,
-    eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    agents: Agents = 20,
+    eps_p: Annotated[
+        EpsP,
+        Help(
+            "weight of the individual kernels (Assumption 1): from the hall to anywhere, from a room "
+            "to the hall or into the room again."
+        ),
+    ] = 0.0,
+    seed: Seed = 0,
     *,
-    spread: Spread = 0.0,
-    horizon: Size = 20,
-    bernoulli_rewards: bool = False,
+    spread: Annotated[
+        Spread,
+        Help(
+            "how far the doors differ between agents: the odds that a door opens are e^x times those "
+            "above, with x drawn for each door (the first always opens)."
+        ),
+    ] = 0.0,
+    horizon: Horizon = 20,
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """SixArms of Strehl and Littman (2008), with rewards divided by 6000.
 
     In the hall, state 0, action a tries the door of room a + 1, which opens with probability 1, 0.15, 0.1, 0.05, 0.03
     or 0.01; otherwise the agent stays in the hall. In room 1 every action but 4 stays and pays 50; in room i >= 2
     only action i - 1 stays, and pays 133, 300, 800, 1660 or 6000. All other actions lead back to the hall.
-
-    Args:
-        eps_p: weight of the individual kernels (Assumption 1): from the hall to anywhere, from a room to the hall or
-            into the room again.
-        spread: how far the doors differ between agents: the odds that a door opens are ``e^x`` times those above,
-            with x drawn for each door (the first always opens).
     """
     staying = [[a for a in range(ARMS) if a != WAY_OUT], *([room - 1] for room in range(2, ARMS + 1))]
     rewards = np.zeros((ARMS + 1, ARMS))
@@ -174,16 +202,18 @@ def six_arms(
     return Family(kernel, rewards, varies="the probability that a door opens", shape=(ARMS,), units=units)
 
 
-@environment("two-state chain")
+@environment("two-state chain", lambda _: ProblemSize(2, 1, 2))
 def two_state_chain(
-    agents: Size = 2,
+    agents: Agents = 2,
     eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    seed: Annotated[
+        Count, Help("of the agents' p where spread is above zero; agent i's depends on (seed, i) alone.")
+    ] = 0,
     *,
-    spread: Spread = 0.0,
-    leave: Share = 0.0,
-    horizon: Size = 10,
-    bernoulli_rewards: bool = False,
+    spread: Annotated[Spread, Help("how far p differs between agents: its odds are e^x times those of leave.")] = 0.0,
+    leave: Annotated[Share, Help("p of the common kernel.")] = 0.0,
+    horizon: Horizon = 10,
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """The pair of MDPs of the paper's ``lem:performance-difference-lb``, as agents of one federation.
 
@@ -192,11 +222,6 @@ def two_state_chain(
     kernels even agents never leave and odd agents leave at once, so with ``leave = 0`` agents 0 and 1 are the lemma's
     two MDPs, p = 0 and p = eps_p, and their values differ by ``H - (1 - (1-eps_p)^H) / eps_p``, which is at least
     ``eps_p H^2 / 4`` for ``eps_p < 2/H``.
-
-    Args:
-        seed: of the agents' p where ``spread`` is above zero; agent i's depends on ``(seed, i)`` alone.
-        spread: how far p differs between agents: its odds are ``e^x`` times those of ``leave``.
-        leave: p of the common kernel.
 
     >>> pair = two_state_chain(eps_p=0.1)
     >>> [round(float(pair.agent(i).solve().V[0, 0]), 6) for i in (0, 1)], round((1 - 0.9**10) / 0.1, 6)
@@ -214,20 +239,39 @@ def two_state_chain(
     )
 
 
-@environment("hard instance")
+@environment("hard instance", _tree_size)
 def hard_instance(
-    agents: Size = 20,
-    eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    agents: Agents = 20,
+    eps_p: Annotated[
+        EpsP,
+        Help("weight of the individual kernels (Assumption 1), which move to any state that some action reaches."),
+    ] = 0.0,
+    seed: Annotated[
+        Count, Help("of best and of the differences between agents; those of agent i depend only on (seed, i).")
+    ] = 0,
     *,
-    spread: Spread = 0.0,
-    actions: Annotated[int, Bounds(2)] = 2,
-    depth: Annotated[int, Bounds(2)] = 2,
-    horizon: Size = 12,
-    waiting: Size | None = None,
-    gap: Annotated[float, Bounds(at_least=0, at_most=0.5)] = 0.25,
-    best: Sequence[int] | None = None,
-    bernoulli_rewards: bool = False,
+    spread: Annotated[
+        Spread,
+        Help(
+            "how far the gap differs between agents: the odds of twice the gap are e^x times those of "
+            "2 gap, so all gaps stay between 0 and 1/2."
+        ),
+    ] = 0.0,
+    actions: Annotated[int, Bounds(2), Help("A, at least 2.")] = 2,
+    depth: Annotated[int, Bounds(2), Help("d, the levels of the tree, at least 2.")] = 2,
+    horizon: Annotated[Size, Help("H, at least 3 d.")] = 12,
+    waiting: Annotated[
+        Size | None,
+        Help("the last step (from 1) at which the agent may wait, at most H - d; by default H/3, rounded down."),
+    ] = None,
+    gap: Annotated[float, Bounds(at_least=0, at_most=0.5), Help("between 0 and 1/2.")] = 0.25,
+    best: Annotated[
+        Sequence[int] | None,
+        Help(
+            "step, leaf and action of the needle, all from 0: the step from d to waiting + d - 1; by default drawn."
+        ),
+    ] = None,
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """A needle in a haystack of ``waiting * leaves * actions`` places, for ``S = 3 + (A^d - 1) / (A - 1)``.
 
@@ -239,26 +283,17 @@ def hard_instance(
     Kaufmann and Valko, ALT 2021) takes ``waiting = H/3`` and ``gap = (1 - 1/n) sqrt(n/T) / (2 sqrt 2)`` with n
     places.
 
-    Args:
-        eps_p: weight of the individual kernels (Assumption 1), which move to any state that some action reaches.
-        seed: of ``best`` and of the differences between agents; those of agent i depend only on ``(seed, i)``.
-        spread: how far the gap differs between agents: the odds of twice the gap are ``e^x`` times those of
-            ``2 gap``, so all gaps stay between 0 and 1/2.
-        actions: A, at least 2.
-        depth: d, the levels of the tree, at least 2.
-        horizon: H, at least 3 d.
-        waiting: the last step (from 1) at which the agent may wait, at most H - d; by default H/3, rounded down.
-        gap: between 0 and 1/2.
-        best: step, leaf and action of the needle, all from 0: the step from d to waiting + d - 1; by default drawn.
-
     >>> float(hard_instance(agents=2).common.solve().V[0, 0])  # (12 - 4 - 2) * 0.75
     4.5
     """
-    A, d, H = actions, depth, horizon
+    A = actions
+    d = depth
+    H = horizon
     if 3 * d > H:
         raise InputError(f"horizon must be at least 3 * depth = {3 * d}, got {H}.")
     last = check_integer("waiting", H // 3 if waiting is None else waiting, at_least=1, at_most=H - d)
-    nodes, leaves = (A**d - 1) // (A - 1), A ** (d - 1)
+    nodes = (A**d - 1) // (A - 1)
+    leaves = A ** (d - 1)
     rng = family.generator(seed, family.RandomPart.STRUCTURE)
     drawn = [int(rng.integers(low, high)) for low, high in ((d, last + d), (0, leaves), (0, A))]
     try:
@@ -268,7 +303,8 @@ def hard_instance(
     step = check_integer("best: the step", step, at_least=d, at_most=last + d - 1)
     leaf = check_integer("best: the leaf", leaf, at_most=leaves - 1)
     action = check_integer("best: the action", action, at_most=A - 1)
-    good, bad = nodes + 1, nodes + 2
+    good = nodes + 1
+    bad = nodes + 2
     rewards = np.zeros((H, nodes + 3, A))
     rewards[last + d :, good] = 1.0
 

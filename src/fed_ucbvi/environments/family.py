@@ -25,28 +25,30 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.parameters import Bounds, check_value
+from fed_ucbvi.core.memory import ProblemSize, check_problem
+from fed_ucbvi.core.parameters import Bounds, Count, Help, Size, check_value
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
 
-EpsP = Annotated[float, Bounds(at_least=0, below=1, why="Assumption 1")]
+Agents = Annotated[Size, Help("number of agents, M.")]
+EpsP = Annotated[
+    float,
+    Bounds(at_least=0, below=1, why="Assumption 1"),
+    Help("weight of the individual kernels (Assumption 1)."),
+]
+Seed = Annotated[Count, Help("of the differences between agents; those of agent i depend only on (seed, i).")]
+States = Annotated[Size, Help("number of states, S.")]
+Actions = Annotated[Size, Help("number of actions, A.")]
+Horizon = Annotated[Size, Help("steps of an episode, H.")]
+BernoulliRewards = Annotated[bool, Help("whether every reward is 1 or 0, with the same mean.")]
+"""Parameters of many environments, with the help texts that they have where an environment gives no other."""
 Spread = Annotated[float, Bounds(at_least=0, at_most=10)]
 """Weights are multiplied by at most ``e^10``, about 22,000."""
 LABEL = "environment_label"
 """Attribute that :func:`known_as` sets on the function."""
-USUAL_HELP = {
-    "agents": "M.",
-    "eps_p": "weight of the individual kernels (Assumption 1).",
-    "seed": "of the differences between agents; those of agent i depend only on ``(seed, i)``.",
-    "states": "S.",
-    "actions": "A.",
-    "horizon": "H.",
-    "bernoulli_rewards": "whether every reward is 1 or 0, with the same mean.",
-}
-"""What these parameters mean, in environments whose docstring does not say otherwise."""
 
 P = ParamSpec("P")
 BuilderT = TypeVar("BuilderT", bound=Callable[..., Any])
@@ -115,17 +117,20 @@ def known_as(label: str) -> Callable[[BuilderT], BuilderT]:
     return mark
 
 
-def environment(label: str) -> Callable[[Callable[P, Family | Federation]], Callable[P, Federation]]:
+def environment(
+    label: str, size: Callable[[Mapping[str, Any]], ProblemSize]
+) -> Callable[[Callable[P, Family | Federation]], Callable[P, Federation]]:
     """Make a function that returns a :class:`Family` into one that returns the federation of its agents.
 
-    The function's name is that of the environment; ``label`` is for tables and figures. It is called with options
+    The function's name is that of the environment; ``label`` is for tables and figures, and ``size`` gives the sizes
+    for these options, which are compared with the memory before anything is built. The function gets options
     that fit their annotations (:mod:`fed_ucbvi.core.parameters`), and uses those that it needs. How agents differ is
-    done here, and so is the federation's description: its name and all its parameters. The docstring gets
-    :data:`USUAL_HELP`.
+    done here, and so is the federation's description: its name and all its parameters.
     """
 
     def decorate(build: Callable[P, Family | Federation]) -> Callable[P, Federation]:
-        signature, hints = inspect.signature(build), get_type_hints(build, include_extras=True)
+        signature = inspect.signature(build)
+        hints = get_type_hints(build, include_extras=True)
 
         @wraps(build)
         def make(*args: P.args, **kwargs: P.kwargs) -> Federation:
@@ -139,6 +144,9 @@ def environment(label: str) -> Callable[[Callable[P, Family | Federation]], Call
                     f"eps_p = {given['eps_p']:g} and spread = {given['spread']:g} are two ways to make agents "
                     "differ; give one of them and leave the other at 0."
                 )
+            alike = all(given.get(name, 0) == 0 for name in ("eps_p", "spread", "eps_r"))
+            steps = given.get("horizon") or 1  # some environments say it only when they are built
+            check_problem(build.__name__, size(given), given["agents"], steps, alike=alike)
             made = build(*bound.args, **bound.kwargs)
             bernoulli = given.pop("bernoulli_rewards")
             description = {"name": build.__name__, **given}
@@ -151,10 +159,6 @@ def environment(label: str) -> Callable[[Callable[P, Family | Federation]], Call
 
         make.__signature__ = signature.replace(return_annotation="Federation")  # type: ignore[attr-defined]
         make.__annotations__ = {**build.__annotations__, "return": Federation}
-        text = inspect.cleandoc(build.__doc__ or "")
-        missing = [name for name in USUAL_HELP if name in signature.parameters and f"\n    {name}: " not in text]
-        lines = [f"    {name}: {USUAL_HELP[name]}" for name in missing]
-        make.__doc__ = text.replace("Args:", "\n".join(["Args:", *lines]), 1)
         return known_as(label)(make)
 
     return decorate
@@ -162,8 +166,12 @@ def environment(label: str) -> Callable[[Callable[P, Family | Federation]], Call
 
 def _federation(made: Family, given: Mapping[str, Any]) -> Federation:
     """The federation of agents around an environment; agent i's part depends on ``(seed, i)`` alone."""
-    agents, eps_p, seed, spread = given["agents"], given["eps_p"], given["seed"], given.get("spread", 0.0)
-    published, H = made.kernel(np.zeros(made.shape)), made.horizon or given["horizon"]
+    agents = given["agents"]
+    eps_p = given["eps_p"]
+    seed = given["seed"]
+    spread = given.get("spread", 0.0)
+    published = made.kernel(np.zeros(made.shape))
+    H = made.horizon or given["horizon"]
     if spread > 0:
         signs = np.resize([1.0, -1.0], made.shape)  # if all were the same, they could cancel
         if np.array_equal(made.kernel(spread * signs).probabilities, published.probabilities):
@@ -208,7 +216,8 @@ def kernel_of(*steps: Rows, common_support: bool = True) -> Kernel:
     """
     K = max(len(set().union(*rows) if common_support else max(rows, key=len)) for table in steps for rows in table)
     shape = (len(steps), len(steps[0]), len(steps[0][0]), K)
-    successors, probabilities = np.zeros(shape, dtype=np.int32), np.zeros(shape)
+    successors = np.zeros(shape, dtype=np.int32)
+    probabilities = np.zeros(shape)
     for h, table in enumerate(steps):
         for s, rows in enumerate(table):
             for a, row in enumerate(rows):

@@ -96,14 +96,16 @@ def _value(space: spaces.Space[Any], numbers: Iterator[float]) -> Any:
 class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment whose observations and actions are numbered by bins.
 
-    A reward outside an observed range (``bins.reward_range``) is moved to its nearer end. ``clipped`` counts them,
-    and the first, tenth, hundredth, ... is logged.
+    A reward outside an observed range (``bins.reward_range`` with ``bins.clips``) is moved to its nearer end.
+    ``clipped`` counts them, and the first, tenth, hundredth, ... is logged.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], bins: Bins) -> None:
         super().__init__(env)
-        self.bins, self.clipped = bins, 0
-        self._seen, self._taken = env.observation_space, env.action_space
+        self.bins = bins
+        self.clipped = 0
+        self._seen = env.observation_space
+        self._taken = env.action_space
         _check_fit("observations", self._seen, bins.observations)
         _check_fit("actions", self._taken, bins.actions)
         self.observation_space = spaces.Discrete(bins.states)
@@ -123,7 +125,7 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.bins.state(numbers_in(self._seen, observation))
 
     def _clip(self, reward: float) -> float:
-        if self.bins.reward_range is None:
+        if self.bins.reward_range is None or not self.bins.clips:
             return reward
         low, high = self.bins.reward_range
         if low <= reward <= high:
@@ -135,7 +137,10 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             log.warning(
                 "reward %g is outside the observed range (%g, %g) and is counted as its nearer end; %s so far. Learn "
                 "the bins from more episodes, or give reward_range, if this happens often",
-                *(reward, low, high, self.clipped),
+                reward,
+                low,
+                high,
+                self.clipped,
             )
         return min(max(reward, low), high)
 
@@ -160,7 +165,8 @@ def _check_fit(what: str, space: spaces.Space[Any], dimensions: Sequence[Whole |
         if not isinstance(binned, Whole) and isinstance(one, Whole):
             raise InputError(f"the bins cut '{one.name}', but in this environment it has {one.count} values.")
         if isinstance(binned, Levels) and isinstance(one, Interval):
-            first, last = binned.values[0], binned.values[-1]
+            first = binned.values[0]
+            last = binned.values[-1]
             if first < one.low or one.high < last:
                 raise InputError(
                     f"the bins use values of '{one.name}' from {first:g} to {last:g}; this environment allows "

@@ -9,10 +9,24 @@ from typing import Annotated
 import numpy as np
 
 from fed_ucbvi.core.errors import InputError, check_integer
-from fed_ucbvi.core.parameters import Bounds, Count, Share, Size
+from fed_ucbvi.core.memory import ProblemSize
+from fed_ucbvi.core.parameters import Bounds, Count, Help, Share, Size
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import family
-from fed_ucbvi.environments.family import Cell, EpsP, Family, Spread, environment, generator, grid_layout, kernel_of
+from fed_ucbvi.environments.family import (
+    Agents,
+    BernoulliRewards,
+    Cell,
+    EpsP,
+    Family,
+    Horizon,
+    Seed,
+    Spread,
+    environment,
+    generator,
+    grid_layout,
+    kernel_of,
+)
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.units import Units
 
@@ -20,9 +34,13 @@ MOVES: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
 """Left, right, down and up."""
 
 ROOMS_IN_A_ROW = 5
-FIRST, START, LAST = 0.1, 0.01, 1.0
+FIRST = 0.1
+START = 0.01
+LAST = 1.0
 """The rewards in the middle of the first room, of the room where the agent starts and of the last room."""
-STEP, FALL, GOAL = -1.0, -100.0, 100.0
+STEP = -1.0
+FALL = -100.0
+GOAL = 100.0
 """Published rewards of a step in an ordinary square, in the cliff and in the goal."""
 MOVE_COST = 0.01
 """What N moves to the right cost together."""
@@ -60,20 +78,31 @@ def _random_moving_kernel(common: Kernel, neighbours: list[list[int | None]], rn
     return family.random_kernel(common, rng, family.distinct(common.successors) & np.array(free)[None, :, None, :])
 
 
-@environment("GridWorld")
+@environment("GridWorld", lambda given: ProblemSize(given["rows"] * given["columns"], len(MOVES), len(MOVES) + 1))
 def gridworld(
-    agents: Size = 20,
+    agents: Agents = 20,
     eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    seed: Annotated[
+        Count,
+        Help("of the individual kernels; agent i's kernel depends on (seed, i) alone, neither on M nor on eps_p."),
+    ] = 0,
     *,
-    rows: Size = 3,
-    columns: Size = 3,
-    walls: Iterable[Cell] | None = None,
-    start: Cell = (0, 0),
-    goals: Iterable[Cell] | None = None,
-    success: Share = 0.8,
-    horizon: Size = 10,
-    bernoulli_rewards: bool = False,
+    rows: Annotated[Size, Help("height of the grid.")] = 3,
+    columns: Annotated[Size, Help("width of the grid.")] = 3,
+    walls: Annotated[
+        Iterable[Cell] | None,
+        Help(
+            "squares (row, column) nobody can enter; by default the centre (1,1) of the 3 x 3 grid, "
+            "none for other sizes."
+        ),
+    ] = None,
+    start: Annotated[Cell, Help("where every episode begins.")] = (0, 0),
+    goals: Annotated[
+        Iterable[Cell] | None, Help("squares that pay; by default the last one, (rows-1, columns-1).")
+    ] = None,
+    success: Annotated[Share, Help("probability of moving as intended.")] = 0.8,
+    horizon: Horizon = 10,
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """GridWorld of the paper's Section 5 with the paper's values as defaults.
 
@@ -81,19 +110,9 @@ def gridworld(
     another free neighbouring square, evenly; a move into a wall or out of the grid stays put. Agent i's
     individual kernel moves to the free neighbours with weights uniform on (0,1), normalised, drawn independently for
     every (square, action). Every step spent in a goal pays 1; goals are not terminal.
-
-    Args:
-        seed: of the individual kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor on
-            eps_p.
-        rows: height of the grid.
-        columns: width of the grid.
-        walls: squares (row, column) nobody can enter; by default the centre (1,1) of the 3 x 3 grid, none for
-            other sizes.
-        start: where every episode begins.
-        goals: squares that pay; by default the last one, (rows-1, columns-1).
-        success: probability of moving as intended.
     """
-    R, C = rows, columns
+    R = rows
+    C = columns
     default_walls: list[Cell] = [(1, 1)] if (R, C) == (3, 3) else []
     blocked = _cells("walls", default_walls if walls is None else walls, R, C)
     paying = _cells("goals", [(R - 1, C - 1)] if goals is None else goals, R, C)
@@ -134,37 +153,43 @@ def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> list[Ce
     return sorted(checked)
 
 
-@environment("NRoom")
+@environment(
+    "NRoom", lambda given: ProblemSize(given["rooms"] * (given["room_size"] ** 2 + 1), len(MOVES), len(MOVES) + 1)
+)
 def n_room(
-    agents: Size = 20,
-    eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    agents: Agents = 20,
+    eps_p: Annotated[
+        EpsP, Help("weight of the individual kernels (Assumption 1), which are those of GridWorld.")
+    ] = 0.0,
+    seed: Seed = 0,
     *,
-    spread: Spread = 0.0,
-    rooms: Annotated[int, Bounds(3)] = 7,
-    room_size: Size = 5,
-    success: Share = 0.95,
-    horizon: Size = 25,
-    bernoulli_rewards: bool = False,
+    spread: Annotated[
+        Spread,
+        Help("how far the probability of success differs between agents: its odds are e^x times those of success."),
+    ] = 0.0,
+    rooms: Annotated[int, Bounds(3), Help("number of rooms, at least 3.")] = 7,
+    room_size: Annotated[Size, Help("their width and height.")] = 5,
+    success: Annotated[Share, Help("probability of moving as intended.")] = 0.95,
+    horizon: Annotated[
+        Size,
+        Help(
+            "H; the walk to the last room takes (rooms - 1 - rooms // 2) * (room_size + 1) moves; "
+            "with the other options as they are, the last room is worth more than the first up to H = "
+            "40."
+        ),
+    ] = 25,
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """Square rooms of rlberry's NRoom, five to a row that winds like a snake, each with a door to the next.
 
     Moves are those of GridWorld. The agent starts in the middle of the middle room, where a step pays 0.01. A step in
     the middle of the first room pays 0.1. One in the middle of the last room pays 1 and ends the episode: the agent
     moves to the last state, which has no square, pays nothing and is never left.
-
-    Args:
-        eps_p: weight of the individual kernels (Assumption 1), which are those of GridWorld.
-        spread: how far the probability of success differs between agents: its odds are ``e^x`` times those of
-            ``success``.
-        rooms: number of rooms, at least 3.
-        room_size: their width and height.
-        success: probability of moving as intended.
-        horizon: H; the walk to the last room takes ``(rooms - 1 - rooms // 2) * (room_size + 1)`` moves; with
-            the other options as they are, the last room is worth more than the first up to H = 40.
     """
     free, middles = _floor_plan(rooms, room_size)
-    first, start, goal = middles[0], middles[rooms // 2], middles[-1]
+    first = middles[0]
+    start = middles[rooms // 2]
+    goal = middles[-1]
     number = {cell: s for s, cell in enumerate(free)}
     end = len(free)
     neighbours = [_neighbours_of(cell, number) for cell in free]
@@ -186,7 +211,8 @@ def n_room(
 
 def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:
     """Free squares, row by row, and the middles of the rooms, in their order."""
-    pitch, half = size + 1, size // 2
+    pitch = size + 1
+    half = size // 2
     corners = []
     for k in range(rooms):
         row, column = divmod(k, ROOMS_IN_A_ROW)
@@ -198,18 +224,29 @@ def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:
     return sorted(squares), middles
 
 
-@environment("WindyCliff")
+@environment("WindyCliff", lambda given: ProblemSize(given["rows"] * given["columns"], len(MOVES), len(MOVES)))
 def windy_cliff(
-    agents: Size = 20,
-    eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    agents: Agents = 20,
+    eps_p: Annotated[
+        EpsP,
+        Help(
+            "weight of the individual kernels (Assumption 1), the paper's kappa: agent i's individual "
+            "kernel is a WindyCliff whose wind is drawn uniformly from (0,1)."
+        ),
+    ] = 0.0,
+    seed: Seed = 0,
     *,
-    spread: Spread = 0.0,
-    rows: Annotated[int, Bounds(2)] = 4,
-    columns: Annotated[int, Bounds(3)] = 4,
-    wind: Share = 0.5,
-    horizon: Size = 20,
-    bernoulli_rewards: bool = False,
+    spread: Annotated[
+        Spread,
+        Help(
+            "how far the wind differs between agents: the odds of being blown down are e^x times those of wind / 3."
+        ),
+    ] = 0.0,
+    rows: Annotated[int, Bounds(2), Help("height of the grid, at least 2.")] = 4,
+    columns: Annotated[int, Bounds(3), Help("width of the grid, at least 3.")] = 4,
+    wind: Annotated[Share, Help("between 0 and 1.")] = 0.5,
+    horizon: Horizon = 20,
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """WindyCliffs of Jin, Peng, Yang, Wang and Zhang (2022), with episodes of H steps.
 
@@ -219,19 +256,12 @@ def windy_cliff(
     the action. A step in the goal pays 100, in the cliff -100, elsewhere -1; here that is 1, 0 and 0.495.
 
     (In the paper an agent goes on for ever and later rewards are discounted by 0.95. H = 20 steps see as far.)
-
-    Args:
-        eps_p: weight of the individual kernels (Assumption 1), the paper's kappa: agent i's individual kernel is a
-            WindyCliff whose wind is drawn uniformly from (0,1).
-        spread: how far the wind differs between agents: the odds of being blown down are ``e^x`` times those of
-            ``wind / 3``.
-        rows: height of the grid, at least 2.
-        columns: width of the grid, at least 3.
-        wind: between 0 and 1.
     """
-    R, C = rows, columns
+    R = rows
+    C = columns
     cells = [(r, c) for r in range(R) for c in range(C)]
-    start, goal = (R - 1, 0), (R - 1, C - 1)
+    start = (R - 1, 0)
+    goal = (R - 1, C - 1)
     published = np.array([GOAL if cell == goal else FALL if _ends(cell, R) else STEP for cell in cells])
     units = Units.spanning(FALL, GOAL)
     return Family(
@@ -251,7 +281,8 @@ def _ends(cell: Cell, rows: int) -> bool:
 
 def _moves(rows: int, columns: int, blown: float) -> family.Rows:
     """Where every action leads from every square; squares are numbered row by row."""
-    table, kept = [], 1.0 - blown
+    table = []
+    kept = 1.0 - blown
     for r in range(rows):
         for c in range(columns):
             below = min(r + 1, rows - 1) * columns + c
@@ -266,17 +297,31 @@ def _moves(rows: int, columns: int, blown: float) -> family.Rows:
     return table
 
 
-@environment("DeepSea")
+@environment("DeepSea", lambda given: ProblemSize(given["size"] ** 2, 2, 3))
 def deep_sea(
-    agents: Size = 20,
-    eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    agents: Agents = 20,
+    eps_p: Annotated[
+        EpsP,
+        Help("weight of the individual kernels (Assumption 1), which sink to any square that some move reaches."),
+    ] = 0.0,
+    seed: Annotated[
+        Count,
+        Help("of the action map and of the differences between agents; those of agent i depend only on (seed, i)."),
+    ] = 0,
     *,
-    spread: Spread = 0.0,
-    size: Annotated[int, Bounds(2)] = 10,
-    stochastic: bool = False,
-    action_map: bool = True,
-    bernoulli_rewards: bool = False,
+    spread: Annotated[
+        Spread,
+        Help(
+            "how far the probability of slipping differs between agents: its odds are e^x times those "
+            "of 1/N; needs the stochastic version."
+        ),
+    ] = 0.0,
+    size: Annotated[int, Bounds(2), Help("N, at least 2.")] = 10,
+    stochastic: Annotated[bool, Help("whether moves to the right slip.")] = False,
+    action_map: Annotated[
+        bool, Help("whether the actions' meaning is drawn for each square; otherwise 0 is left and 1 right.")
+    ] = True,
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """DeepSea (Osband and others, 2019) on N x N squares, with H = N.
 
@@ -287,19 +332,11 @@ def deep_sea(
     1/N; its noise on the rewards has mean zero and is left out. Rewards are shifted by 0.01/N, so a move to the left
     pays that and one to the right nothing, but for the treasure.
 
-    Args:
-        eps_p: weight of the individual kernels (Assumption 1), which sink to any square that some move reaches.
-        seed: of the action map and of the differences between agents; those of agent i depend only on ``(seed, i)``.
-        spread: how far the probability of slipping differs between agents: its odds are ``e^x`` times those of 1/N;
-            needs the stochastic version.
-        size: N, at least 2.
-        stochastic: whether moves to the right slip.
-        action_map: whether the actions' meaning is drawn for each square; otherwise 0 is left and 1 right.
-
     >>> float(deep_sea(agents=2).common.solve().V[0, 0])
     1.0
     """
-    N, slip = size, 1.0 / size if stochastic else 0.0
+    N = size
+    slip = 1.0 / size if stochastic else 0.0
     drawn = generator(seed, family.RandomPart.STRUCTURE).integers(0, 2, (N, N))
     right_action = drawn if action_map else np.ones((N, N), dtype=np.int64)
     cells = [(row, column) for row in range(N) for column in range(N)]

@@ -22,6 +22,7 @@ from fed_ucbvi.environments.gymnasium_making import gymnasium_package
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.environments.sepsis import icu_sepsis
 from fed_ucbvi.problem.reward_law import payments
+from fed_ucbvi.problem.units import Units
 
 gymnasium_package()
 
@@ -46,6 +47,8 @@ FILLS = {WALL: DARK_GREY, ".": WHITE, "G": GREEN, "S": ORANGE}
 class TabularEnv(gymnasium.Env[Any, Any]):
     """One agent's MDP as a Gymnasium environment; an episode is truncated after H steps and never terminates.
 
+    It pays rewards in the environment's own units. Live federations of it need their range as ``reward_range``.
+
     Args:
         environment: its name in this package, as ``gridworld``.
         agent: which agent's MDP (from 0), or None for the common MDP.
@@ -67,6 +70,7 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         federation = make_environment(environment, **options)
         i = None if agent is None else check_integer("agent", agent, at_most=federation.agents - 1)
         self.mdp = federation.common if i is None else federation.agent(i)
+        self.units = Units.of(federation.description)
         if render_mode is not None:
             check_choice("render mode", render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
@@ -79,13 +83,17 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         if self.mdp.kernel.steps == 1 and len(self.mdp.rewards) == 1:
             self.P = self.table(0)
         self._distribution = np.cumsum(self.mdp.kernel.probabilities, axis=-1)
-        self._state, self._steps, self._paid = 0, -1, 0.0
+        self._state = 0
+        self._steps = -1
+        self._paid = 0.0
 
     def table(self, step: int) -> Rows:
         """``P[s][a]`` of a step (from 0)."""
-        kernel, rewards = self.mdp.kernel, self.mdp.rewards
+        kernel = self.mdp.kernel
+        rewards = self.mdp.rewards
         h = check_integer("step", step, at_most=self.mdp.horizon - 1)
-        hk, hr = min(h, kernel.steps - 1), min(h, len(rewards) - 1)
+        hk = min(h, kernel.steps - 1)
+        hr = min(h, len(rewards) - 1)
         return {
             s: {
                 a: [
@@ -100,16 +108,18 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         }
 
     def _outcomes(self, step: int, state: int, action: int) -> list[tuple[float, float]]:
-        """The possible rewards and their probabilities; ``step`` is an index into the table of rewards."""
+        """The possible rewards in own units, with probabilities; ``step`` is an index into the table of rewards."""
         if self._payments is None:
-            return [(float(self.mdp.rewards[step, state, action]), 1.0)]
+            return [(self.units.original(float(self.mdp.rewards[step, state, action])), 1.0)]
         amount, chance = (float(table[step, state, action]) for table in self._payments)
-        return [(paid, p) for paid, p in ((0.0, 1.0 - chance), (amount, chance)) if p > 0]
+        outcomes = ((0.0, 1.0 - chance), (amount, chance))
+        return [(self.units.original(paid), p) for paid, p in outcomes if p > 0]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
         self._state = self._pick(np.cumsum(self.mdp.initial))
-        self._steps, self._paid = 0, 0.0
+        self._steps = 0
+        self._paid = 0.0
         return self._state, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
@@ -117,8 +127,11 @@ class TabularEnv(gymnasium.Env[Any, Any]):
             raise InputError("the episode is over, or has not begun: call reset().")
         if not 0 <= action < self.mdp.actions:
             raise InputError(f"an action must be 0..{self.mdp.actions - 1}, got {action}.")
-        kernel, rewards, s = self.mdp.kernel, self.mdp.rewards, self._state
-        hk, hr = min(self._steps, kernel.steps - 1), min(self._steps, len(rewards) - 1)
+        kernel = self.mdp.kernel
+        rewards = self.mdp.rewards
+        s = self._state
+        hk = min(self._steps, kernel.steps - 1)
+        hr = min(self._steps, len(rewards) - 1)
         outcomes = self._outcomes(hr, s, action)
         last = len(outcomes) == 1 or self.np_random.random() >= outcomes[0][1]
         self._paid = outcomes[-1 if last else 0][0]

@@ -86,7 +86,8 @@ def kwargs_of_agents(
     >>> kwargs_of_agents(2, {"map_name": "4x4"}, {"success_rate": (0.5, 0.5)}, 0)
     [{'map_name': '4x4', 'success_rate': 0.5}, {'map_name': '4x4', 'success_rate': 0.5}]
     """
-    M, root = check_positive_integer("agents", agents), check_integer("seed", seed)
+    M = check_positive_integer("agents", agents)
+    root = check_integer("seed", seed)
     given = [kwargs or {}] * M if kwargs is None or isinstance(kwargs, Mapping) else list(kwargs)
     if len(given) != M:
         raise InputError(f"kwargs are given for {len(given)} agents, but there are {M}.")
@@ -151,7 +152,8 @@ class BlamedOn:
     """
 
     def __init__(self, agent: int, doing: str) -> None:
-        self._agent, self._doing = agent, doing
+        self._agent = agent
+        self._doing = doing
 
     def __enter__(self) -> None: ...
 

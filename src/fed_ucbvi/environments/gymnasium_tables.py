@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.memory import SMALLER, ProblemSize, check_memory, check_problem
+from fed_ucbvi.core.parameters import Help
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import gymnasium_making as making
 from fed_ucbvi.environments.family import kernel_of, known_as
@@ -27,6 +29,8 @@ from fed_ucbvi.problem.units import Units
 if TYPE_CHECKING:
     import gymnasium
 
+BYTES_PER_AGENT = 500
+"""What an agent's keyword arguments take in memory."""
 Entry = tuple[float, int, float, bool]
 """Probability, next state, reward, terminated."""
 
@@ -43,33 +47,32 @@ class TransitionTable(NamedTuple):
 
 @known_as("Gymnasium")
 def from_gymnasium(
-    id: str = "FrozenLake-v1",
-    agents: int = 20,
-    eps_p: float = 0.0,
-    seed: int = 0,
+    id: Annotated[str, Help("the name it is registered under, as FrozenLake-v1.")] = "FrozenLake-v1",
+    agents: Annotated[int, Help("number of agents, M.")] = 20,
+    eps_p: Annotated[float, Help("must be 0: a table has no individual kernels to mix in; see vary.")] = 0.0,
+    seed: Annotated[int, Help("of what vary draws.")] = 0,
     *,
-    horizon: int | None = None,
-    kwargs: making.Kwargs | Sequence[making.Kwargs] | None = None,
-    vary: Mapping[str, Sequence[float]] | None = None,
-    reward_range: Sequence[float] | None = None,
-    reference: str = "overlap",
-    bernoulli_rewards: bool = False,
+    horizon: Annotated[int | None, Help("H; by default the environment's max_episode_steps, if it has one.")] = None,
+    kwargs: Annotated[
+        making.Kwargs | Sequence[making.Kwargs] | None,
+        Help("keyword arguments of the environment, the same for all agents or a list, one for each."),
+    ] = None,
+    vary: Annotated[
+        Mapping[str, Sequence[float]] | None,
+        Help(
+            'keyword arguments that differ, as {"success_rate": [0.6, 0.9]}; each agent\'s are uniform on the range.'
+        ),
+    ] = None,
+    reward_range: Annotated[
+        Sequence[float] | None,
+        Help("(low, high), what becomes 0 and 1; by default the span of the rewards in the tables."),
+    ] = None,
+    reference: Annotated[str, Help("the common kernel, overlap or mean; see Federation.from_mdps.")] = "overlap",
+    bernoulli_rewards: Annotated[bool, Help("whether every reward is 1 or 0, with the same mean.")] = False,
 ) -> Federation:
     """A registered Gymnasium environment that has a table P, as a federation.
 
     Agents are all alike unless ``kwargs`` or ``vary`` says otherwise; the smallest eps_p of Assumption 1 is computed.
-
-    Args:
-        id: the name it is registered under, as FrozenLake-v1.
-        agents: M.
-        eps_p: must be 0: a table has no individual kernels to mix in; see ``vary``.
-        seed: of what ``vary`` draws.
-        horizon: H; by default the environment's max_episode_steps, if it has one.
-        kwargs: keyword arguments of the environment, the same for all agents or a list, one for each.
-        vary: keyword arguments that differ, as {"success_rate": [0.6, 0.9]}; each agent's are uniform on the range.
-        reward_range: (low, high), what becomes 0 and 1; by default the span of the rewards in the tables.
-        reference: the common kernel, ``overlap`` or ``mean``; see Federation.from_mdps.
-        bernoulli_rewards: whether every reward is 1 or 0, with the same mean.
 
     >>> lake = from_gymnasium("FrozenLake-v1", agents=4, horizon=30)
     >>> lake.states, lake.actions, lake.eps_p
@@ -80,6 +83,7 @@ def from_gymnasium(
             f"eps_p must be 0 for a Gymnasium table, got {eps_p:g}: there is no individual kernel to mix in. Let the "
             'agents differ by keyword arguments, as vary={"success_rate": [0.6, 0.9]}; eps_p is then computed.'
         )
+    check_memory(f"A list of {agents:,} agents", BYTES_PER_AGENT * agents, SMALLER)
     each = making.kwargs_of_agents(agents, kwargs, vary, seed)
     tables: dict[str, TransitionTable] = {}
     keys = [json.dumps(one, sort_keys=True) for one in each]
@@ -92,8 +96,13 @@ def from_gymnasium(
                 tables[key] = read_table(env, id)
             finally:
                 env.close()
+    one_kernel = next(iter(tables.values())).kernel
+    size = ProblemSize(one_kernel.states, one_kernel.actions, one_kernel.width, own_tables=True)
+    assert H is not None
+    check_problem(id, size, len(each), H, alike=False)
     spans = tables.values()
-    low, high = min(table.low for table in spans), max(table.high for table in spans)
+    low = min(table.low for table in spans)
+    high = max(table.high for table in spans)
     bounds = making.reward_bounds(reward_range)
     if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
         raise InputError(f"reward_range {bounds} does not cover the rewards of {id}, which span {(low, high)}.")
@@ -161,7 +170,9 @@ def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
     for entry in entries:
         try:
             p, following, reward, terminated = entry
-            p, following, reward = float(p), int(following), float(reward)
+            p = float(p)
+            following = int(following)
+            reward = float(reward)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"{name}: P[{s}][{a}] holds {entry!r}, not (probability, next state, reward, terminated)."

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.parameters import Bounds, Count, Size
+from fed_ucbvi.core.memory import ProblemSize
+from fed_ucbvi.core.parameters import Bounds, Count, Help, Size
 from fed_ucbvi.core.types import FloatArray, IndexArray
-from fed_ucbvi.environments.family import EpsP, Family, RandomPart, Spread, environment, generator, random_kernel
+from fed_ucbvi.environments.family import (
+    Actions,
+    Agents,
+    BernoulliRewards,
+    EpsP,
+    Family,
+    Horizon,
+    RandomPart,
+    Spread,
+    States,
+    environment,
+    generator,
+    random_kernel,
+)
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 
@@ -18,33 +34,54 @@ _COMMON, _REWARDS, _INDIVIDUAL, _OFFSETS = range(4)
 """Parts of the synthetic environment."""
 MAX_RANKED = 10**8
 """Up to this many triples (s,a,s') every triple draws a rank; beyond, only the next states are drawn."""
+RANK_BYTES = 16
+"""Memory of a rank, and of its place in the order."""
 AT_ONCE = 10**7
 """How many ranks are held at a time."""
 
 
-@environment("synthetic MDP")
+def _array_size(
+    given: Mapping[str, Any], next_states: int, steps: int = 1, *, own_tables: bool = False
+) -> ProblemSize:
+    """Sizes of an environment that is drawn as arrays."""
+    sizes = (given["states"], given["actions"], next_states, steps)
+    return ProblemSize(*sizes, by_row=False, own_tables=own_tables)
+
+
+def _garnet_size(given: Mapping[str, Any]) -> ProblemSize:
+    ranks = given["states"] ** 2 * given["actions"]
+    block = min(ranks, AT_ONCE) if ranks <= MAX_RANKED else 0
+    return replace(_array_size(given, given["branching"]), scratch=RANK_BYTES * block)
+
+
+@environment("synthetic MDP", lambda given: _array_size(given, given["states"], given["horizon"], own_tables=True))
 def synthetic(
-    agents: Size = 20,
+    agents: Agents = 20,
     eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    seed: Annotated[
+        Count, Help("of rewards and kernels; agent i's kernel depends on (seed, i) alone, neither on M nor eps_p.")
+    ] = 0,
     *,
-    states: Size = 5,
-    actions: Size = 5,
-    horizon: Size = 5,
-    eps_r: Annotated[float, Bounds(at_least=0, below=1, why="Assumption 2")] = 0.0,
-    bernoulli_rewards: bool = False,
+    states: States = 5,
+    actions: Actions = 5,
+    horizon: Horizon = 5,
+    eps_r: Annotated[
+        float,
+        Bounds(at_least=0, below=1, why="Assumption 2"),
+        Help(
+            "how far agents' rewards may differ (Assumption 2): agent i's reward is (1 - eps_r) r + "
+            "eps_r u^i with u^i uniform on [0,1]; the paper has 0."
+        ),
+    ] = 0.0,
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Federation:
     """The synthetic environment of the paper's Section 5 with the paper's values as defaults.
 
     Rewards ``r_h(s,a)`` are uniform on [0,1], rows of the common and of the individual kernels are uniform on
     the simplex (normalised exponentials), and episodes begin in a uniform state.
-
-    Args:
-        seed: of rewards and kernels; agent i's kernel depends on ``(seed, i)`` alone, neither on M nor eps_p.
-        eps_r: how far agents' rewards may differ (Assumption 2): agent i's reward is
-            ``(1 - eps_r) r + eps_r u^i`` with ``u^i`` uniform on [0,1]; the paper has 0.
     """
-    M, sizes = agents, (horizon, states, actions)
+    M = agents
+    sizes = (horizon, states, actions)
     common = _simplex_rows(generator(seed, _COMMON), (*sizes, states))
     rewards = generator(seed, _REWARDS).random(sizes)[None]
     individual = [_simplex_rows(generator(seed, _INDIVIDUAL, i), (*sizes, states)) for i in range(M)]
@@ -60,33 +97,36 @@ def _simplex_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArra
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
-@environment("Garnet MDP")
+@environment("Garnet MDP", _garnet_size)
 def garnet(
-    agents: Size = 20,
-    eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    agents: Agents = 20,
+    eps_p: Annotated[
+        EpsP, Help("weight of the individual kernels (Assumption 1): other weights on the same next states.")
+    ] = 0.0,
+    seed: Annotated[Count, Help("of everything; agent i's part depends on (seed, i) alone.")] = 0,
     *,
-    spread: Spread = 0.0,
-    states: Size = 20,
-    actions: Size = 4,
-    branching: Size = 3,
-    horizon: Size = 10,
-    bernoulli_rewards: bool = False,
+    spread: Annotated[
+        Spread,
+        Help(
+            "how far rows differ between agents: the weight of every next state is multiplied by e^x, "
+            "with x drawn for each (s,a,s'), and the row normalised."
+        ),
+    ] = 0.0,
+    states: States = 20,
+    actions: Actions = 4,
+    branching: Annotated[Size, Help("number of next states of every (s,a), at most S.")] = 3,
+    horizon: Horizon = 10,
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """A stationary random MDP of the kind of Archibald, McKinnon and Thomas (1995).
 
     Every (s,a) leads to ``branching`` different states, drawn evenly, with probabilities uniform on the simplex (the
     gaps between sorted uniform cuts). Rewards r(s,a) are uniform on [0,1]; episodes begin in a uniform state.
     Once S² A is above 10⁸, time and memory grow with S A ``branching`` only.
-
-    Args:
-        eps_p: weight of the individual kernels (Assumption 1): other weights on the same next states.
-        seed: of everything; agent i's part depends on ``(seed, i)`` alone.
-        spread: how far rows differ between agents: the weight of every next state is multiplied by ``e^x``, with x
-            drawn for each (s,a,s'), and the row normalised.
-        branching: number of next states of every (s,a), at most S.
     """
-    S, A, b = states, actions, branching
+    S = states
+    A = actions
+    b = branching
     if b > S:
         raise InputError(f"branching must be at most {S}, got {b}.")
     rng = generator(seed, RandomPart.STRUCTURE)
@@ -132,18 +172,24 @@ def _drawn_subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> Index
     return np.sort(chosen, axis=-1)
 
 
-@environment("RandomMDPs")
+@environment("RandomMDPs", lambda given: _array_size(given, given["states"]))
 def random_mdps(
-    agents: Size = 20,
-    eps_p: EpsP = 0.0,
-    seed: Count = 0,
+    agents: Agents = 20,
+    eps_p: Annotated[EpsP, Help("weight of the individual kernels (Assumption 1), the paper's kappa.")] = 0.0,
+    seed: Annotated[Count, Help("of everything; agent i's part depends on (seed, i) alone.")] = 0,
     *,
-    spread: Spread = 0.0,
-    states: Annotated[int, Bounds(2)] = 5,
-    actions: Size = 5,
-    horizon: Size = 10,
-    variant: Literal["overlapping", "disjoint"] = "overlapping",
-    bernoulli_rewards: bool = False,
+    spread: Annotated[
+        Spread,
+        Help(
+            "how far rows differ between agents: the weight of every next state is multiplied by e^x, "
+            "with x drawn for each (s,a,s'), and the row normalised."
+        ),
+    ] = 0.0,
+    states: Annotated[int, Bounds(2), Help("S, at least 2.")] = 5,
+    actions: Actions = 5,
+    horizon: Horizon = 10,
+    variant: Annotated[Literal["overlapping", "disjoint"], Help("overlapping or disjoint.")] = "overlapping",
+    bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
     """RandomMDPs of Jin, Peng, Yang, Wang and Zhang (2022), with episodes of H steps.
 
@@ -155,16 +201,9 @@ def random_mdps(
 
     (In the paper an agent goes on for ever and later rewards are discounted by 0.9. H = 10 steps see as far. Its
     first agent has the common kernel itself; here all agents differ alike.)
-
-    Args:
-        eps_p: weight of the individual kernels (Assumption 1), the paper's kappa.
-        seed: of everything; agent i's part depends on ``(seed, i)`` alone.
-        spread: how far rows differ between agents: the weight of every next state is multiplied by ``e^x``, with x
-            drawn for each (s,a,s'), and the row normalised.
-        states: S, at least 2.
-        variant: overlapping or disjoint.
     """
-    S, A = states, actions
+    S = states
+    A = actions
     rng = generator(seed, RandomPart.STRUCTURE)
     disjoint = variant == "disjoint"
     common = _halves(rng, S, A) if disjoint else np.ones((1, S, A, S), dtype=np.bool_)

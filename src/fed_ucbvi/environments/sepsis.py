@@ -9,19 +9,21 @@ from __future__ import annotations
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi.core.errors import InputError, missing_package
 from fed_ucbvi.core.files import reading
-from fed_ucbvi.core.parameters import Count, Size
+from fed_ucbvi.core.memory import ProblemSize
+from fed_ucbvi.core.parameters import Help, Size
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.environments.family import EpsP, Family, environment
+from fed_ucbvi.environments.family import EpsP, Family, Horizon, Seed, environment
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import check_initial
 
-PACKAGE, TABLES = "icu_sepsis", Path("envs", "assets", "dynamics.npz")
+PACKAGE = "icu_sepsis"
+TABLES = Path("envs", "assets", "dynamics.npz")
 SURVIVED = 714
 """The state in which a patient has survived; 713 is death, and both lead to 715, which is never left."""
 
@@ -39,8 +41,11 @@ def sepsis_tables() -> SepsisTables:
     """The package's tables; where clinicians have nothing to decide, all actions are equally frequent."""
     path = _tables_file()
     with reading(path), np.load(path, allow_pickle=False) as data:
-        kernel, initial, clinicians = Kernel.from_dense(data["tx_mat"]), data["d_0"], data["expert_policy"]
-    S, A = kernel.states, kernel.actions
+        kernel = Kernel.from_dense(data["tx_mat"])
+        initial = data["d_0"]
+        clinicians = data["expert_policy"]
+    S = kernel.states
+    A = kernel.actions
     if S <= SURVIVED + 1 or clinicians.shape != (S, A):
         raise InputError(f"{path} does not hold the tables of icu-sepsis 2.0: S = {S}, A = {A}.")
     total = clinicians.sum(axis=1, keepdims=True)
@@ -57,9 +62,21 @@ def _tables_file() -> Path:
     raise missing_package("the environment icu_sepsis takes its tables from", "icu-sepsis", "icu-sepsis")
 
 
-@environment("ICU-Sepsis")
+def _size() -> ProblemSize:
+    kernel = sepsis_tables().kernel
+    return ProblemSize(kernel.states, kernel.actions, kernel.width, by_row=False)
+
+
+@environment("ICU-Sepsis", lambda _: _size())
 def icu_sepsis(
-    agents: Size = 10, eps_p: EpsP = 0.0, seed: Count = 0, *, horizon: Size = 51, bernoulli_rewards: bool = False
+    agents: Annotated[Size, Help("number of hospitals, M.")] = 10,
+    eps_p: Annotated[
+        EpsP, Help("weight of the individual kernels (Assumption 1): other weights on the same next states.")
+    ] = 0.0,
+    seed: Seed = 0,
+    *,
+    horizon: Horizon = 51,
+    bernoulli_rewards: Annotated[bool, Help("changes nothing, because every reward is 0 or 1.")] = False,
 ) -> Family:
     """Patients with sepsis in intensive care: 716 states, 25 doses of fluids and vasopressors, 1 for survival.
 
@@ -67,11 +84,6 @@ def icu_sepsis(
     leads to a state that is never left. So H = 51 has the values of 50 decisions. It is a benchmark, and no medical
     advice.
     It needs the package icu-sepsis (``pip install 'fed-ucbvi[icu-sepsis]'``).
-
-    Args:
-        agents: M, hospitals.
-        eps_p: weight of the individual kernels (Assumption 1): other weights on the same next states.
-        bernoulli_rewards: changes nothing, because every reward is 0 or 1.
     """
     tables = sepsis_tables()
     rewards = np.zeros((tables.kernel.states, tables.kernel.actions))

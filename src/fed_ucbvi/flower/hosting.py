@@ -56,8 +56,11 @@ class InvitedNodes:
         sign: Callable[[bytes, str], bytes],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._post, self._registry, self._invitations = post, registry, invitations
-        self._sign, self._clock = sign, clock
+        self._post = post
+        self._registry = registry
+        self._invitations = invitations
+        self._sign = sign
+        self._clock = clock
         self._sent: dict[str, int] = {}
         self._seen: dict[int, float] = {}
         self.figures: dict[str, Record] = {}

@@ -24,7 +24,9 @@ from fed_ucbvi.network.transport import RemoteServer
 
 RECORD = PROGRAM
 """The one record of a message, both ways."""
-REQUEST, ERROR, LOST = "request", "error", "lost"
+REQUEST = "request"
+ERROR = "error"
+LOST = "lost"
 """In an answer: a signing request, where a node has no certificate; why it cannot take part; why it was lost with the
 invitation, and may be invited again."""
 Record = Mapping[str, Any]

@@ -25,8 +25,10 @@ log = logging.getLogger("fed_ucbvi.federation")
 T = TypeVar("T")
 
 DIED = (
-    *(ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE),
-    *(ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED),
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+    ErrorCode.CLIENT_APP_CRASHED,
 )
 """What Flower says about a SuperNode or ClientApp that has died with the message; it may be invited again."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
+from fed_ucbvi.command_line.flags import RUN_FLAGS, read_fields
 from fed_ucbvi.core.addresses import check_address, host_of, ip_of, is_loopback
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.parameters import Count, Size, check_value, declared
@@ -30,7 +31,7 @@ class _Settings:
     @classmethod
     def keys(cls) -> dict[str, str]:
         """The name of the field that each key sets."""
-        flags = {one.name: one.metadata["flag"].name.removeprefix("--") for one in fields(RunSpec)}
+        flags = {name: flag.name.partition("/")[0].removeprefix("--") for name, flag in RUN_FLAGS.items()}
         own = [one.name for one in fields(cls) if one.name != "spec"]
         return {(flags.get(name) or name).replace("_", "-"): name for name in (*cls.names.split(), *own)}
 
@@ -44,7 +45,8 @@ class _Settings:
         Traceback (most recent call last):
         fed_ucbvi.core.errors.InputError: the configuration of this node cannot be used: unknown key 'environment'...
         """
-        keys, own = cls.keys(), [one.name for one in fields(cls)]
+        keys = cls.keys()
+        own = [one.name for one in fields(cls)]
         try:
             for key in config:
                 if key not in keys:
@@ -53,7 +55,8 @@ class _Settings:
             for name in ("environment_options", "parameters"):
                 if isinstance(given.get(name), str):
                     given[name] = shlex.split(given[name])
-            spec = RunSpec(**cls.defaults | {name: value for name, value in given.items() if name not in own})
+            texts = cls.defaults | {name: value for name, value in given.items() if name not in own}
+            spec = RunSpec(**read_fields(RunSpec, texts))
             return cls(spec=spec, **{name: value for name, value in given.items() if name in own})
         except InputError as error:
             raise InputError(f"the configuration of this {cls.of_what} cannot be used: {error}") from error
@@ -71,7 +74,7 @@ class RunSettings(_Settings):
     of_what = "run"
     names = (
         "environment sizes agents episodes eps_p env_seed environment_options random_rewards algorithm parameters "
-        "seed collection deadline patience gathering on_away on_violation checkpoint out overwrite"
+        "seed collection deadline patience gathering checkpoint out overwrite"
     )
     defaults: ClassVar[dict[str, Any]] = {"gathering": 600.0}
 

@@ -22,13 +22,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fed_ucbvi.core.errors import InputError, check_number, printable
-from fed_ucbvi.core.files import new_file
-from fed_ucbvi.core.signatures import FOR_NODES, FOR_SERVERS, alternative_name, check_usage
+from fed_ucbvi.core.signatures import (
+    FOR_NODES,
+    FOR_SERVERS,
+    alternative_name,
+    check_party_certificate,
+    check_strength,
+)
 
 AUTHORITY = "ca"
-REVOKED = "revoked.txt"
-REPLACED = "replaced"
-"""Folder of old certificates, which newer ones of the same name have replaced."""
 DAYS = 365.0
 MAX_REQUEST_BYTES = 16 << 10
 MAX_SHOWN_CHARACTERS = 80
@@ -72,27 +74,19 @@ class TLSFiles:
         return cls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
-class Certified(NamedTuple):
-    """Whom a stream's certificate is for, and which of that name's certificates it is."""
+def node_name(pem: bytes) -> str:
+    """Return the name in a node's certificate.
 
-    name: str
-    serial: str
-
-    @property
-    def revocations(self) -> set[str]:
-        """The lines of the list of the revoked that would reject it."""
-        return {self.name, f"{self.name} {self.serial}"}
-
-    @classmethod
-    def of(cls, pem: bytes) -> Certified:
-        """Raise unless it is a certificate for nodes, with one name that a node can have."""
-        try:
-            certificate = x509.load_pem_x509_certificate(pem)
-            name = _one_name(certificate.subject)
-        except ValueError as error:
-            raise InputError(f"the certificate cannot be used: {str(error).rstrip('.')}.") from error
-        check_usage(certificate, FOR_NODES)
-        return cls(name, f"{certificate.serial_number:x}")
+    Raises:
+        InputError: if it is not a certificate for nodes with one name that a node can have, or not a strong one.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        name = _one_name(certificate.subject)
+    except ValueError as error:
+        raise InputError(f"the certificate cannot be used: {str(error).rstrip('.')}.") from error
+    check_party_certificate(certificate, FOR_NODES)
+    return name
 
 
 def check_pair(certificate: bytes, key: bytes) -> None:
@@ -178,8 +172,8 @@ def write_request(folder: Path, name: str) -> list[Path]:
     private, request = new_request(name)
     if name == AUTHORITY or (folder / f"{name}.key").exists():
         raise InputError(
-            f"there is a key '{name}' in {folder} already. Its request can be signed again; for a new key take "
-            "another folder, and put key and certificate in the place of the old ones."
+            f"there is a key '{name}' in {folder} already. Have its request {name}.csr signed again, or remove the "
+            "key or choose another folder for a new one."
         )
     folder.mkdir(parents=True, exist_ok=True)
     return _write(folder, name, "csr", request, private)
@@ -192,7 +186,9 @@ def read_request(data: bytes) -> SigningRequest:
         raise InputError(f"{wrong}: it has more than {MAX_REQUEST_BYTES} bytes.")
     try:
         request = x509.load_pem_x509_csr(data)
-        signed, extras, key = request.is_signature_valid, len(request.attributes), request.public_key()
+        signed = request.is_signature_valid
+        extras = len(request.attributes)
+        key = request.public_key()
         name = _one_name(request.subject)
     except Exception as error:  # whatever a parser raises about bytes from elsewhere
         raise InputError(f"{wrong}: {printable(str(error)[:200])}.") from error
@@ -204,6 +200,7 @@ def read_request(data: bytes) -> SigningRequest:
         )
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InputError(f"{wrong}: its key is not of the kind P-256.")
+    check_strength(request, "the signing request")
     if name == AUTHORITY:
         raise InputError(f"'{AUTHORITY}' is the authority's own name; choose another.")
     return SigningRequest(name, key)
@@ -216,26 +213,20 @@ def sign_request(
     server: bool = False,
     hosts: Sequence[str] = (),
     days: float = DAYS,
-    renew: bool = False,
 ) -> list[Path]:
     """Sign a request with the authority in ``folder``, which is made if there is none; gives the files written.
 
-    The certificate is for a ``server`` that nodes reach at ``hosts``, else for a node. If it is to ``renew`` an
-    earlier one of the name, that stays valid until it expires or is revoked.
+    The certificate is for a ``server`` that nodes reach at ``hosts``, else for a node.
     """
     path = folder / f"{request.name}.crt"
-    if path.exists() and not renew:
-        raise InputError(f"there is a certificate '{request.name}' in {folder} already; --renew makes another.")
-    if renew and not path.exists():
-        raise InputError(f"there is no certificate '{request.name}' in {folder} to renew.")
+    if path.exists():
+        raise InputError(
+            f"there is a certificate '{request.name}' in {folder} already; to sign another one for the same name, "
+            f"remove {path.name} first."
+        )
     authority, written = _authority(folder, days)
     content = sign(authority, request, days=days, server=server, hosts=hosts)
-    if renew:
-        old = x509.load_pem_x509_certificate(path.read_bytes())
-        (folder / REPLACED).mkdir(exist_ok=True)
-        (folder / REPLACED / f"{request.name}.{old.serial_number:x}.crt").write_bytes(path.read_bytes())
-    with new_file(path) as draft:
-        draft.write_bytes(content)
+    path.write_bytes(content)
     return [*written, path]
 
 
@@ -249,26 +240,6 @@ def sign(
     return _signed(request, authority.certificate.subject, authority.key, days, *extensions).public_bytes(PEM)
 
 
-def revoke(folder: Path, names: Sequence[str], *, replaced: bool = False) -> None:
-    """Reject names whatever certificate they present, or only those of their certificates that were ``replaced``."""
-    known = {path.stem for path in folder.glob("*.crt")}
-    for name in names:
-        if name not in known:
-            raise InputError(f"{folder} holds no certificate '{name}'.")
-    old = [path.stem.rpartition(".") for path in sorted((folder / REPLACED).glob("*.crt"))]
-    lines = [f"{name} {serial}" for name, _, serial in old if name in names] if replaced else names
-    new = [line for line in lines if line not in revoked_names(folder)]
-    with (folder / REVOKED).open("a", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in new)
-
-
-def revoked_names(folder: Path) -> list[str]:
-    """What has been revoked so far: a name, or a name and the serial number of one certificate."""
-    path = folder / REVOKED
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [" ".join(line.split()) for line in lines if line.strip()]
-
-
 def _subject(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
@@ -277,7 +248,8 @@ def _authority(folder: Path, days: float) -> tuple[Issued, list[Path]]:
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / f"{AUTHORITY}.crt").exists():
         return read_authority(folder), []
-    key, name = ec.generate_private_key(ec.SECP256R1()), "fed-ucbvi federation"
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = "fed-ucbvi federation"
     own = SigningRequest(name, key.public_key())
     certificate = _signed(own, _subject(name), key, max(days, DAYS), authority=True)
     return Issued(certificate, key), _write(folder, AUTHORITY, "crt", certificate.public_bytes(PEM), _private(key))
@@ -319,7 +291,8 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _write(folder: Path, name: str, kind: str, content: bytes, private: bytes) -> list[Path]:
     """Write a key that only its owner can read, and then what was made with it."""
-    path, key = folder / f"{name}.{kind}", folder / f"{name}.key"
+    path = folder / f"{name}.{kind}"
+    key = folder / f"{name}.key"
     with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private)
     path.write_bytes(content)
@@ -337,4 +310,5 @@ def read_authority(folder: Path) -> Issued:
         raise InputError(f"the authority in {folder} is damaged: {error}.") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(f"{key_file} is not a key that this program made.")
+    check_strength(certificate, f"the authority in {folder}")
     return Issued(certificate, key)

@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, Message, added_up, as_sets
+from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, Message
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
-from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member, describe_agents
 from fed_ucbvi.network.messages import COUNTS, Played
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.problem.policies import possible_actions
 
 ROUNDING = 1e-9
 """Relative tolerance, because sums of floats are not exact."""
@@ -46,92 +46,61 @@ class ReportField(NamedTuple):
 class ReportSchema:
     """One agent without experience, on the server's side. It needs no problem, because it never plays.
 
-    It stands in for agents whose node is away. If reports are about everything seen so far (``VISITS_SO_FAR``), the
-    node's last report is used instead. A report about a single round is never used twice.
-
     Attributes:
         forms: by exchange, the arrays of a report.
         grid: of the algorithm's sums, if it takes sums.
         rewards: the grid of what episodes pay.
         visits_an_episode: visits that one report counts for an agent and an episode: one, or H where steps are
             counted together.
-        does_without: whether the others can go on without some agents.
     """
 
     def __init__(self, plan: RunPlan, server: Any) -> None:
-        setting, algorithm, self.plan = plan.setting, plan.algorithm, plan
+        setting = plan.setting
+        algorithm = plan.algorithm
+        self.plan = plan
         self.grid = algorithm.grid(setting)
         self.rewards = RewardGrid.of(setting)
         self.visits_an_episode = setting.horizon if algorithm.counting is Counting.STATIONARY else 1
-        self._agents: Any = algorithm.new_agents(setting, FleetTables.placeholder(setting))
+        agents = algorithm.new_agents(setting, FleetTables.placeholder(setting))
         self.forms: list[tuple[ReportField, ...]] = []
         for exchange in range(plan.exchanges):
-            report = self._blank(algorithm.query(server, exchange), exchange)
+            if algorithm.server_counts:
+                report = plan.listed(algorithm.new_counts(agents, ()))
+            else:
+                report = algorithm.report(agents, algorithm.query(server, exchange), exchange)
             names = getattr(report, "_fields", [f"array {i}" for i in range(len(report))])
-            meanings, arrays = meanings_of(type(report)), zip(names, report, strict=True)
+            meanings = meanings_of(type(report))
+            arrays = zip(names, report, strict=True)
             forms = [ReportField(name, one.shape[1:], one.dtype, meanings.get(name)) for name, one in arrays]
             self.forms.append(tuple(forms))
-        used = {form.meaning for forms in self.forms for form in forms}
-        self._lasting = Meaning.VISITS_SO_FAR in used
-        self.does_without = bool(used & {Meaning.VISITS_SO_FAR, Meaning.VISITS_OF_ROUND, Meaning.NEW_TRANSITIONS})
-        if plan.live and setting.agents > 1 and algorithm.sends_trajectories:
-            raise InputError(
-                f"{algorithm.name} needs one episode of every agent in every round; in a live collection nodes stop "
-                "where they are. Use lockstep, or an algorithm that reports counts."
-            )
-        if (plan.on_away != "wait" or plan.on_violation != "stop") and not self.does_without:
-            raise InputError(
-                f"{algorithm.name} needs all its agents; wait for nodes that are away, and stop at violations."
-            )
 
-    def largest(self, agents: int) -> int:
-        """Bytes of the largest report of so many agents, with what the round paid and where it began."""
+    def masked_bytes(self) -> int:
+        """Bytes of the numbers of a masked report, with what the round paid and where it began."""
         report = max(sum(int(np.prod(form.shape)) * form.dtype.itemsize for form in forms) for forms in self.forms)
-        return agents * report + 8 * self.rewards.numbers
-
-    def instead(self, member: Member, query: Message, exchange: int, *, planning: bool) -> Message:
-        """What replaces the report of a node that is not heard.
-
-        Of one that is away: its last report, which is about the server's values, not about a planner's. Otherwise
-        what agents report that have seen nothing.
-        """
-        last = member.reports.get(exchange)
-        if last is not None and self._lasting and not member.out and not planning:
-            return last
-        rows = tuple(np.repeat(array, member.agents, axis=0) for array in self._blank(query, exchange))
-        return rows if self.grid is None else added_up(rows)
-
-    def _blank(self, query: Message, exchange: int) -> Message:
-        """What one agent reports that has seen nothing."""
-        algorithm = self.plan.algorithm
-        if algorithm.server_counts:
-            return self.plan.listed(algorithm.new_counts(self._agents, ()))
-        return algorithm.report(self._agents, query, exchange)
+        return report + 8 * self.rewards.numbers
 
 
 def _violation(member: Member, what: str) -> ViolationError:
     return ViolationError(f"{describe_agents(member.span)}: {what}")
 
 
-def check_played(played: Played, member: Member, policy: PolicyArray, plan: RunPlan, chunk: int) -> None:
-    """Raise unless an answer to a start or a continue makes sense.
+def check_played(played: Played, member: Member, policy: PolicyArray, plan: RunPlan, most: int) -> None:
+    """Raise unless an answer to a start or a continue makes sense; at most ``most`` episodes were allowed.
 
-    Live nodes may have stopped before ``chunk`` without a request for synchronisation. Under secure sums a node must
-    not say which agent made the request.
+    Under secure sums a node must not say which agent made the request.
     """
     if bool(played.requests) if plan.secure_sums else played.somebody:
         raise _violation(member, "a request of another kind than this run's")
-    if played.played > chunk:
-        raise _violation(member, f"played {played.played} episodes, {chunk} at most were allowed")
-    if played.played < chunk and not played.asked and not plan.live:
-        raise _violation(member, f"played {played.played} of {chunk} episodes without a request")
+    if played.played > most:
+        raise _violation(member, f"played {played.played} episodes, {most} at most were allowed")
     if played.asked and played.played < 1:
         raise _violation(member, "a request before the first episode")
     if not played.requests:
         return
     H, S = policy.shape[:2]
-    no_step, rules = plan.algorithm.counting is Counting.STATIONARY, len(plan.algorithm.rules)
-    sets = as_sets(policy, int(policy.max()) + 1)
+    no_step = plan.algorithm.counting is Counting.STATIONARY
+    rules = len(plan.algorithm.rules)
+    possible = possible_actions(policy, plan.setting.actions)
     before = -1
     for request in played.requests:
         who = f"agent {request.agent}: request"
@@ -141,9 +110,16 @@ def check_played(played: Played, member: Member, policy: PolicyArray, plan: RunP
         step_exists = request.step == H if no_step else request.step < H
         if not step_exists or request.state >= S or request.rule >= rules:
             raise ViolationError(f"{who}: no such step, state or rule")
-        there = np.atleast_1d(sets[:, request.state].any(axis=0) if no_step else sets[request.step, request.state])
+        steps = slice(None) if no_step else slice(request.step, request.step + 1)
+        there: MaskArray = np.asarray(possible[steps, request.state].any(axis=0))
         if request.action >= len(there) or not there[request.action]:
             raise ViolationError(f"{who}: action {request.action} is not the policy's")
+
+
+def check_chunk(played: Played, member: Member, chunk: int) -> None:
+    """Raise unless a node in lockstep has played all ``chunk`` episodes, or until a request."""
+    if played.played < chunk and not played.asked:
+        raise _violation(member, f"played {played.played} of {chunk} episodes without a request")
 
 
 @dataclass(frozen=True)
@@ -190,13 +166,15 @@ class Expected:
         if self.schema.grid is None:  # a row for each agent
             about = [(name, range(agent, agent + 1)) for name, span in about for agent in span]
             played, length, new = (np.repeat(column, agents) for column in (played, length, new))
-            agents, logged = np.ones_like(played), np.zeros_like(played)
+            agents = np.ones_like(played)
+            logged = np.zeros_like(played)
         rows = _Rows(self, about, agents, agents * played, length, agents * new, logged)
         rows.check(assembled(list(reports.values())), before)
 
     def check_sum(self, report: Message, agents: int, episodes: int, logged: int) -> None:
         """Raise unless the sum of reports over so many agents, that played so many new episodes, can be true."""
-        new, none = np.array([episodes]), np.zeros(1, dtype=np.int64)
+        new = np.array([episodes])
+        none = np.zeros(1, dtype=np.int64)
         rows = _Rows(self, [("", range(agents))], np.array([agents]), new, none, new, np.array([logged]))
         rows.check(report, [report])
 
@@ -234,7 +212,8 @@ class _Rows:
 
     def check(self, report: Message, before: Sequence[Message]) -> None:
         """Raise unless every row can be true; ``before`` has what was reported before, by node."""
-        ranges, n = self._ranges(), report[0]
+        ranges = self._ranges()
+        n = report[0]
         if self.expected.forms[0].meaning is Meaning.NEW_TRANSITIONS:
             n = self.expected.schema.plan.support.by_cell(n)
         for place, (form, array) in enumerate(zip(self.expected.forms, report, strict=True)):
@@ -263,11 +242,7 @@ class _Rows:
     # ----------------------------------------------------------------------------------------------- counts and flags
 
     def _check_counts(self, place: int, report: Message, n: Array, before: Sequence[Array]) -> None:
-        """Raise unless an array of counts, or of what a round paid, fits what was played.
-
-        Of the round visits come first, then rewards, which lie in [0,1], and then their squares; so
-        ``0 <= sum of r <= n``, and ``0 <= sum of r^2 <= sum of r``.
-        """
+        """Raise an error unless an array of counts fits what was played."""
         (name, _, _, meaning), array = self.expected.forms[place], report[place]
         visits = self.expected.schema.visits_an_episode
         unit = "episodes" if visits == 1 else "steps"
@@ -289,16 +264,6 @@ class _Rows:
             case Meaning.FLAG if array.size:
                 asked = np.array([[span[0] in self.expected.requesters] for _, span in self.about])
                 self._refuse(array != asked, name, "not what the agent's request said", array)
-            case Meaning.REWARDS_OF_ROUND | Meaning.SQUARED_REWARDS_OF_ROUND:
-                rewards_precede = self.expected.forms[place - 1].meaning is Meaning.REWARDS_OF_ROUND
-                most = report[place - 1] if rewards_precede else n
-                self._refuse(array < 0, name, "negative", array)
-                much = array > most + ROUNDING * (1.0 + most)
-                self._refuse(much, name, "more than the visits can have paid", array)
-            case Meaning.TRANSITIONS_OF_ROUND:
-                self._refuse(array > n[..., None], name, "more than the visits of the round", array)
-                sums = array.sum(axis=-1)
-                self._refuse(sums != n, name, "does not add up to the visits of the round", sums)
 
     def _check_total(self, name: str, totals: CountArray, what: str, axes: int, *both: Array) -> None:
         """Raise unless counts, which are not negative, add up over the last axes.
@@ -322,16 +287,18 @@ class _Rows:
 
     def _went(self, *, by_step: bool) -> MaskArray:
         """The actions of the round's policy, of all steps or of the exchange's."""
-        sets = as_sets(self.expected.policy, self.expected.schema.plan.setting.actions) != 0
+        possible = possible_actions(self.expected.policy, self.expected.schema.plan.setting.actions)
         if self.expected.schema.visits_an_episode > 1:
-            return np.asarray(sets.any(axis=0, keepdims=by_step))
-        return sets if by_step else np.asarray(sets[len(sets) - 1 - self.expected.exchange])
+            return np.asarray(possible.any(axis=0, keepdims=by_step))
+        return possible if by_step else np.asarray(possible[len(possible) - 1 - self.expected.exchange])
 
     # --------------------------------------------------------------------------------------------- values and rewards
 
     def _ranges(self) -> dict[Meaning | None, tuple[float, float]]:
         """The least and the largest that a number can be: in sums for each visit, or agent, on the grid."""
-        setting, query, grid = self.expected.schema.plan.setting, self.expected.query, self.expected.schema.grid
+        setting = self.expected.schema.plan.setting
+        query = self.expected.query
+        grid = self.expected.schema.grid
         H = float(setting.horizon)
         if grid is None:
             low, high = (float(query[0].min()), float(query[0].max())) if len(query) == 1 else (0.0, H)
@@ -343,7 +310,9 @@ class _Rows:
                 Meaning.RETURN: (min(0.0, low), 1.0 + high),
                 Meaning.REWARD: (0.0, 1.0),
             }
-        one, paid = 2.0**grid.bits, float(setting.random_rewards)  # with which sums are those of r + V
+        # with which sums are those of r + V
+        one = 2.0**grid.bits
+        paid = float(setting.random_rewards)
         low, high = (one * float(query[0].min()), one * (float(query[0].max()) + paid)) if query else (0.0, 0.0)
         return {
             **dict.fromkeys((Meaning.SUM, Meaning.GRID_MEAN), (low, high)),
@@ -361,7 +330,8 @@ class _Rows:
         """
         grid = self.expected.schema.grid
         times: Array | float = 1.0
-        value, said = array, f"outside [{least:g}, {most:g}]"
+        value = array
+        said = f"outside [{least:g}, {most:g}]"
         if grid is not None:
             times = counts if array.shape[:-1] == counts.shape else n
             if form.meaning in MEANS_OF_AGENTS:
@@ -370,23 +340,22 @@ class _Rows:
                 words = array[..., 0]
                 largest = _column(self.agents, words) * 2**grid.base
                 self._refuse(words >= largest, form.name, "a low word too large", words)
-            value, one = _number(array, grid), 2.0**grid.bits
+            value = _number(array, grid)
+            one = 2.0**grid.bits
             said = f"outside n times [{least / one:g}, {most / one:g}]"
         slack = ROUNDING * (1.0 + times * max(abs(least), abs(most)))
         self._refuse((value < times * least - slack) | (value > times * most + slack), form.name, said, value)
 
     def _check_spread(self, report: Message) -> None:
         """Raise if a second moment is below the first one squared: ``N Y >= X^2``, and ``P V^2 >= (P V)^2``."""
-        forms, grid = self.expected.forms, self.expected.schema.grid
+        forms = self.expected.forms
+        grid = self.expected.schema.grid
         for place, (first, second) in enumerate(itertools.pairwise(forms)):
             x, y = report[place : place + 2]
             weight: Array | float = 1.0
             rounded: Array | float = 0.0
             match first.meaning, second.meaning:
-                case (Meaning.SUM, Meaning.SUM_OF_SQUARES) | (
-                    Meaning.REWARDS_OF_ROUND,
-                    Meaning.SQUARED_REWARDS_OF_ROUND,
-                ):
+                case Meaning.SUM, Meaning.SUM_OF_SQUARES:
                     weight = report[0].astype(np.float64)
                 case Meaning.GRID_MEAN, Meaning.GRID_SQUARE:
                     weight = _column(self.agents, report[0]).astype(np.float64)
@@ -396,7 +365,8 @@ class _Rows:
                 case _:
                     continue
             if grid is not None:
-                x, y = _number(x, grid), _number(y, grid)
+                x = _number(x, grid)
+                y = _number(y, grid)
             slack = ROUNDING * (1.0 + weight * y) + rounded * (np.abs(x) + 1.0)
             self._refuse(weight * y < x * x - slack, second.name, "less than the mean squared allows", y)
 

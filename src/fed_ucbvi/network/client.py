@@ -8,7 +8,7 @@ import logging
 import random
 import secrets
 import time
-from contextlib import closing, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,17 +18,18 @@ from fed_ucbvi.engine.state_store import folder_lock
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.certificates import check_name, check_pair
-from fed_ucbvi.network.failures import ConnectionLostError, DismissedError, LeftError, RefusedError
+from fed_ucbvi.network.failures import ConnectionLostError, DismissedError, RefusedError
+from fed_ucbvi.network.message_sizes import check_size
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import stored_run
-from fed_ucbvi.network.transcript import SERVER, Conversation, Transcript
 from fed_ucbvi.network.transport import Connection, RemoteServer
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
 from fed_ucbvi.results.run import load_policy
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-FIRST_PAUSE, MAX_PAUSE = 0.2, 5.0
+FIRST_PAUSE = 0.2
+MAX_PAUSE = 5.0
 """Seconds between attempts to connect: doubled every time, and varied at random."""
 WELCOME_SECONDS = 60.0
 """How long a server may take to answer a hello; after that it speaks when it has something to say."""
@@ -67,22 +68,24 @@ async def run_node(
         The signed policy, if the node heard of the end by its file and not from the server.
 
     Raises:
-        LeftError: if the node leaves for good.
         InputError: if the server rejects the node, or stays away too long.
     """
     _check_party(node.name, server)
     node.identify(server.tls_files, server.host)
-    incarnation, pause, alone_since = secrets.token_bytes(16), FIRST_PAUSE, time.monotonic()
-    left, told = patience if first_patience is None else first_patience, ""
+    incarnation = secrets.token_bytes(16)
+    pause = FIRST_PAUSE
+    alone_since = time.monotonic()
+    left = patience if first_patience is None else first_patience
+    told = ""
     streams = itertools.count()
     lock = nullcontext() if node.folder is None else folder_lock(node.folder)
-    with lock, closing(Transcript(node.folder, node.name)) as node.transcript:
+    with lock:
         while not node.finished:
             if result is not None and result.exists():
                 return _read_result(node, result, server)
             met = asyncio.Event()
             try:
-                async with server.connect() as connection:
+                async with server.connect(compressed=not node.masks) as connection:
                     await _Session(node, connection).run(incarnation, next(streams), met)
             except ConnectionLostError as error:
                 reason = messages.one_line(str(error))
@@ -92,7 +95,9 @@ async def run_node(
                     ) from error
                 told = f" Before that: {reason.rstrip('.')}." if isinstance(error, DismissedError) else told
                 if met.is_set():
-                    left, pause, alone_since = patience, FIRST_PAUSE, time.monotonic()
+                    left = patience
+                    pause = FIRST_PAUSE
+                    alone_since = time.monotonic()
                 if time.monotonic() - alone_since > left:
                     raise InputError(
                         f"no connection to {server.address} for {left:g} s: {reason.rstrip('.')}.{told} If the "
@@ -104,26 +109,6 @@ async def run_node(
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, MAX_PAUSE)
     return None
-
-
-async def leave_run(name: str, server: RemoteServer, *, patience: float = 60.0) -> LearntPolicy | None:
-    """Leave the run of a server for good, as the node of this name; the policy recommended so far, if any."""
-    _check_party(name, server)
-    hello = messages.Hello(messages.PROTOCOL, __version__, name, secrets.token_bytes(16), 0, 1, "", leaving=True)
-    end, pause = time.monotonic() + patience, FIRST_PAUSE
-    while True:
-        try:
-            async with server.connect() as connection:
-                await connection.write(messages.encode(hello))
-                content = await _heard_farewell(connection, name)
-                return None if content is None else _checked(content, server)
-        except ConnectionLostError as error:
-            if time.monotonic() > end:
-                raise InputError(
-                    f"'{name}' could not leave at {server.address}: {messages.one_line(str(error))}."
-                ) from error
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, MAX_PAUSE)
 
 
 async def ask_policy(server: RemoteServer) -> LearntPolicy:
@@ -158,32 +143,17 @@ def _read_result(node: Node, path: Path, server: RemoteServer) -> LearntPolicy:
     own = node.run or (None if node.folder is None else stored_run(node.folder))
     if own not in (None, result.run):
         raise InputError(f"{path} is the policy of run {result.run}; this node holds the state of run {own}.")
-    node.policy, node.finished = result, True
+    node.policy = result
+    node.finished = True
     return result
-
-
-async def _heard_farewell(connection: Connection, name: str) -> bytes | None:
-    """What the server answers a node that leaves: a policy as a file, if there is one."""
-    policy: bytes | None = None
-    while True:
-        message = messages.decode_down(await connection.read())
-        if isinstance(message, messages.End):
-            policy = message.policy
-        elif isinstance(message, messages.Refusal) and message.reason == messages.has_left(name):
-            return policy
-        elif isinstance(message, messages.Refusal) and not message.retry:
-            raise RefusedError(f"'{name}' cannot leave: {message.reason}.")
-        else:
-            raise ConnectionLostError(message.reason if isinstance(message, messages.Refusal) else "no farewell")
 
 
 class _Session:
     """One stream of a node, from its hello to its end."""
 
     def __init__(self, node: Node, connection: Connection) -> None:
-        self._node, self._connection = node, connection
-        self._conversation = Conversation(node.transcript, SERVER)
-        self._sent, self._taken = messages.DeltaCache(), messages.DeltaCache()
+        self._node = node
+        self._connection = connection
 
     async def run(self, incarnation: bytes, number: int, met: asyncio.Event) -> None:
         """Answer the server; raises :class:`ConnectionLostError` unless the run is over.
@@ -202,7 +172,9 @@ class _Session:
             await self._tell(error)
 
     async def _answer_all(self, met: asyncio.Event) -> None:
-        node, in_round = self._node, False  # what began on another stream goes on once the server asks
+        # what began on another stream goes on once the server asks
+        node = self._node
+        in_round = False
         while not node.finished:
             try:
                 async with asyncio.timeout(None if met.is_set() else WELCOME_SECONDS):
@@ -212,26 +184,19 @@ class _Session:
             message = self._heard(data)
             in_round = in_round or isinstance(message, messages.Start)
             answer: Any = node.enter(message) if isinstance(message, messages.Welcome) else node.answer(message)
-            self._taken.keep(message)
             met.set()
             if answer is not None:
-                await self._say(answer, masked=isinstance(message, messages.Roster))
+                await self._say(answer)
 
     def _heard(self, data: bytes) -> messages.Down:
-        """What the server says, which goes into the transcript in any case; if it has ended the stream, raise why."""
-        message: messages.Down | None = None
-        try:
-            message = messages.decode_down(data, self._taken)
-        finally:
-            self._conversation.received(message, data)
+        """Decode a message of the server; raise if it ends the stream."""
+        check_size(data, self._node.limits)
+        message = messages.decode_down(data)
         if not isinstance(message, messages.Refusal):
             return message
         if message.retry:
             raise DismissedError(f"the server has ended the stream: {message.reason}")
-        name = self._node.name
-        if self._node.run and message.reason == messages.has_left(name):
-            raise LeftError(f"{message.reason}.")
-        raise RefusedError(f"the server rejected '{name}': {message.reason}.")
+        raise RefusedError(f"the server rejected '{self._node.name}': {message.reason}.")
 
     async def _read_playing(self) -> bytes:
         """Play on, episode by episode, until the node has something to say or the server has."""
@@ -246,14 +211,9 @@ class _Session:
         finally:
             reading.cancel()
 
-    async def _say(self, message: messages.Up, *, masked: bool = False) -> None:
-        """Send a message, in parts if it is long; if the server has closed this stream, hear what it said last.
-
-        What is ``masked`` never repeats what was sent before.
-        """
-        data = messages.encode(message, None if masked else self._sent)
-        self._conversation.sent(message, data)
-        self._node.transcript.flush()
+    async def _say(self, message: messages.Up) -> None:
+        """Send a message, in parts if it is long; if the server has closed this stream, hear what it said last."""
+        data = messages.encode(message)
         try:
             for part in messages.in_parts(data):
                 await self._connection.write(part)
@@ -276,7 +236,6 @@ class _Session:
         fault = messages.Fault(f"cannot keep its state: {kind}" if isinstance(error, OSError) else kind)
         with suppress(ConnectionLostError, TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
-                self._conversation.sent(fault, messages.encode(fault))
                 await self._connection.write(messages.encode(fault))
                 while True:  # until the server has heard it
                     await self._connection.read()

@@ -13,23 +13,24 @@ import time
 from collections.abc import Callable, Iterator
 from copy import copy
 
-from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.types import MaskArray
-from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, Steps, Synchronise
+import numpy as np
+
+from fed_ucbvi.engine.assurance import Assurance
+from fed_ucbvi.engine.rounds import Play
 from fed_ucbvi.engine.state_store import SavedState
 from fed_ucbvi.network.failures import FederationStoppedError
-from fed_ucbvi.network.members import LEFT, FederationStatus, Member
+from fed_ucbvi.network.members import FederationStatus, Member
 from fed_ucbvi.network.messages import COUNTS
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.registry import NodeRegistry, OnExchange
 from fed_ucbvi.network.roster import Authority
-from fed_ucbvi.network.rounds import NetworkRound
+from fed_ucbvi.network.rounds import ROUND_TYPES, NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, past_round
-from fed_ucbvi.network.transcript import NOBODY
+from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.traffic import TrafficEstimate
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import last_gap
-from fed_ucbvi.results.round_record import OnRound
+from fed_ucbvi.results.round_record import EXPLORING, OnRound
 
 log = logging.getLogger("fed_ucbvi.federation")
 
@@ -51,27 +52,19 @@ class Coordinator:
         on_exchange: OnExchange | None = None,
         authority: Authority | None = None,
     ) -> None:
-        self._on_round, self._authority, self._report = on_round, authority, report
-        self.plan, self._kept = plan, kept
+        self._on_round = on_round
+        self._authority = authority
+        self._report = report
+        self.plan = plan
+        self._kept = kept
         self.engine = NetworkEngine(plan)
-        transcript = NOBODY if kept is None else kept.transcript
-        self.registry = NodeRegistry(plan, self.engine, on_exchange, transcript)
+        self.registry = NodeRegistry(plan, self.engine, on_exchange)
+        self._round_type = ROUND_TYPES[plan.collection]
         if kept is not None:
             kept.load(self.registry)
-        self._presents: list[MaskArray] = []
-        """Which agents took part, each time that the engine's round was answered."""
         self.begun = False
-        """Whether the first round has begun; nodes that come from then on take part from the next round on."""
+        """True once the first round has begun."""
         self._use_units()
-        members = self.registry.members
-        for name in plan.without:
-            if name not in members:
-                raise InputError(
-                    f"'{name}' does not take part in this run, so it cannot leave; its nodes are: "
-                    f"{', '.join(sorted(members)) or 'none'}."
-                )
-            if not members[name].out:
-                self.leave(members[name])
 
     @property
     def round(self) -> int:
@@ -83,7 +76,8 @@ class Coordinator:
         return self.engine.done
 
     async def run(self) -> None:
-        registry, self.begun = self.registry, self.round > 0
+        registry = self.registry
+        self.begun = self.round > 0
         patience = REUNION_SECONDS if self.begun else self.plan.gathering
         if not self.done and not await registry.wait_until(registry.complete, patience) and not self.begun:
             here = sum(member.agents for member in registry.active if member.connected)
@@ -91,7 +85,10 @@ class Coordinator:
             raise FederationStoppedError(f"after {patience:g} s {missing} agents are missing.")
         self.begun = True
         self._use_units()
-        began, earlier = time.perf_counter(), self.engine.seconds
+        if self.round == 0 and self.plan.secure_sums:
+            log.info("%s", TrafficEstimate.of(registry))
+        began = time.perf_counter()
+        earlier = self.engine.seconds
         if self.round == 0 and any(member.new_logs for member in registry.present):
             await self._take_logs()
         while not self.done:
@@ -112,23 +109,12 @@ class Coordinator:
         self.engine.units = self.units or self.engine.units
 
     def status(self) -> FederationStatus:
-        registry, events = self.registry, tuple(self.engine.events)
+        registry = self.registry
+        events = tuple(self.engine.events)
         nodes = tuple(map(copy, registry.everyone))
         return FederationStatus(
             self.plan.run, self.plan.secure_sums, nodes, registry.wire, registry.violations, events
         )
-
-    def leave(self, member: Member) -> None:
-        """A node leaves for good, by its own or the operator's wish; raises where the others need it."""
-        plan, others = self.plan, [one for one in self.registry.active if one is not member]
-        if not self.registry.report_schema.does_without:
-            raise InputError(f"{plan.algorithm.name} needs all its agents, so no node can leave.")
-        if len(others) < (plan.least_members if plan.secure_sums else 1):
-            raise InputError(f"'{member.name}' cannot leave: too few nodes would remain.")
-        self.engine.left[member.span] = True
-        stays = plan.algorithm.server_counts
-        self.registry.note(member, "left for good", f"its counts {'are kept' if stays else 'are dropped'}")
-        member.status = LEFT
 
     async def _take_logs(self) -> None:
         """Before the first round, have nodes report what their logs count: it is like a warm start from all of it.
@@ -136,8 +122,9 @@ class Coordinator:
         Who is not there, or too few contributors under secure sums: their logs are in their next report.
         """
         self.registry.begin(0)
-        nothing = Play(self.engine.contract.broadcast(self.engine.server), 0)
-        now = NetworkRound(self.registry, 0, nothing, self._authority)
+        broadcast = self.engine.broadcast()
+        nothing = Play(broadcast=broadcast, most=0, playing=EXPLORING, policy=broadcast[0])
+        now = self._round_type(self.registry, 0, nothing, self._authority)
         await now.play()
         await now.synchronise(self.engine.server)
         steps = sum(self.registry.members[name].new_logs for name in now.used[COUNTS])
@@ -145,62 +132,78 @@ class Coordinator:
         await self._keep(now)
 
     def excluded(self, member: Member) -> str:
-        """What a node is told that the others do without for good."""
+        """The reason given to a node that has been excluded."""
         known = [event for event in self.engine.events if event["node"] == member.name]
         why = f" in round {known[-1]['round']}: {known[-1]['what']}" if known else ""
         return f"'{member.name}' has been excluded from this run{why}"
 
     async def _advance(self) -> NetworkRound:
-        """Play one round and synchronise if an agent requested it: answer what the engine's round asks for."""
-        engine, number, recommended = self.engine, self.round + 1, len(self.engine.recommendations)
-        steps = engine.round()
-        self._presents = []
+        """Play one round, synchronise if an agent requested it, and recommend a policy if it is time."""
+        engine = self.engine
+        number = self.round + 1
         self.registry.begin(number)
-        request = self._send(steps, None)
-        assert isinstance(request, Play)
-        now = NetworkRound(self.registry, number, request, self._authority)
+        self._update_presence()
+        play = engine.begin_round()
+        now = self._round_type(self.registry, number, play, self._authority)
         await now.play()
-        request = self._send(steps, now.played)
-        while isinstance(request, Synchronise):
-            server, planning = request
-            await now.synchronise(server, planning=planning)
-            request = self._send(steps, None if planning else now.paid)
-        gap = engine.units.scale * last_gap(engine.recommendations[recommended:])
-        if issued := engine.assurance.issued(number):
-            log.info("round %d: %s", number, issued, extra=now.about)
-        if not math.isnan(gap):
-            log.info("round %d: the recommended policy's gap is %.4g", number, gap, extra=now.about)
+        played = now.played
+        if played.stop.requests:
+            await now.synchronise(engine.server)
+            if now.paid is not None:
+                played = played._replace(paid=now.paid)
+        self._update_presence()
+        engine.end_round(play, played)
+        if engine.wants_recommendation:
+            await self._recommend(now)
+        if self.engine.assurance is not None:
+            self._log_promises(self.engine.assurance, now)
         return now
 
-    def _send(self, steps: Steps[None], answer: PlayedRound | Paid | None) -> Request | None:
-        """Send the engine's round an answer, and who takes part by now; what it needs next, None at its end."""
-        self.engine.present[:] = False
+    async def _recommend(self, now: NetworkRound) -> None:
+        engine = self.engine
+        planner = engine.new_planner()
+        if planner is not None and engine.planner_needs_reports:
+            await now.synchronise(planner, planning=True)
+            self._update_presence()
+        engine.recommend(planner)
+        gap = engine.units.original_difference(last_gap(engine.recommendations))
+        if not math.isnan(gap):
+            log.info("round %d: the recommended policy's gap is %.4g", now.number, gap, extra=now.about)
+
+    def _log_promises(self, assurance: Assurance, now: NetworkRound) -> None:
+        """Log the certificates that were issued, and at both ends of a run when exploring can begin."""
+        if issued := assurance.issued(now.number):
+            log.info("round %d: %s", now.number, issued, extra=now.about)
+        outlook = assurance.describe_outlook(self.engine.played)
+        if outlook and (now.number == 1 or self.engine.done):
+            level = logging.WARNING if self.engine.done else logging.INFO
+            log.log(level, "round %d: %s", now.number, outlook, extra=now.about)
+
+    def _update_presence(self) -> None:
+        """Report to the engine which agents take part by now."""
+        present = np.zeros(self.plan.setting.agents, dtype=np.bool_)
         for member in self.registry.present:
-            self.engine.present[member.span] = True
-        if answer is not None or self._presents:
-            self._presents.append(self.engine.present.copy())
-        try:
-            return steps.send(answer)
-        except StopIteration:
-            return None
+            present[member.span] = True
+        self.engine.take_part(present)
 
     def past(self, member: Member, held: int) -> Iterator[SavedState] | None:
-        """The rounds after ``held`` that a member's agents have played, if these were all rounds there were."""
+        """The rounds after ``held`` that a member's agents have played; None if some are not in the history."""
         start, length = self.engine.rows[member.base - 1][:2]
-        if self._kept is None or not self.engine.together or member.episodes != start + length:
+        if self._kept is None or member.episodes != start + length:
             return None
         return self._kept.past(held + 1, member.base)
 
     async def _keep(self, now: NetworkRound) -> None:
         """Close a round, and save it before any node is told of the next one; if the disk is full, try again."""
-        past, end, kept = past_round(now, self._presents), time.monotonic() + self.plan.patience, self._kept
+        past = now.for_history()
+        end = time.monotonic() + self.plan.patience
+        kept = self._kept
         now.close()
         while kept is not None:
             try:
-                if self.engine.together or self.plan.algorithm.server_counts:
+                if past is not None:
                     kept.remember(past)
                 kept.write(self.registry)
-                self.registry.transcript.flush()
                 break
             except OSError as error:
                 if time.monotonic() > end:
@@ -209,4 +212,3 @@ class Coordinator:
                     ) from error
                 log.warning("round %d cannot be kept: %s; trying again", self.round, error, extra=now.about)
                 await asyncio.sleep(DISK_PAUSE)
-        await self.registry.keep()

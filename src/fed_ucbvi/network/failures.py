@@ -41,9 +41,5 @@ class RefusedError(InputError):
     """The server does not want this node."""
 
 
-class LeftError(RefusedError):
-    """The node has left the run for good while it took part."""
-
-
 class DeclinedError(Exception):
     """A node does not answer this roster, and says why; it may answer the next."""

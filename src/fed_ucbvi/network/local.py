@@ -43,8 +43,19 @@ def run_locally(
         return started
 
     server = start(
-        *("serve", "--listen", "127.0.0.1:0", "--port-file", str(port_file), *tls_files, "--nodes", ",".join(names)),
-        *("--agents", str(agents), "--checkpoint", str(folder / "checkpoint"), *server_arguments),
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--port-file",
+        str(port_file),
+        *tls_files,
+        "--nodes",
+        ",".join(names),
+        "--agents",
+        str(agents),
+        "--checkpoint",
+        str(folder / "checkpoint"),
+        *server_arguments,
     )
     try:
         address = f"127.0.0.1:{_wait_for_port(port_file, server)}"

@@ -13,13 +13,13 @@ import msgspec
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.arrays import WireError
-from fed_ucbvi.network.certificates import Certified
 from fed_ucbvi.network.failures import ConnectionLostError, ViolationError
-from fed_ucbvi.network.transcript import NOBODY, Conversation, Transcript
 from fed_ucbvi.network.transport import Connection, WireCount
 from fed_ucbvi.problem.units import Units
 
-HERE, AWAY, GONE, NEW, LEFT = "taking part", "away", "excluded", "joining", "left"
+HERE = "taking part"
+AWAY = "away"
+GONE = "excluded"
 FRAME = 5
 """Bytes gRPC puts before every message: a flag and its length."""
 STALE = 16
@@ -36,18 +36,21 @@ class NodeStream:
     """A stream, and what it has carried: the start of round ``prepared``, and whether that round's stop.
 
     What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
-    violation; what breaks the stream is not. A message has at most ``most_bytes``, few until the node is let in.
-    ``certified`` says whose the stream is, and its messages are added to ``counts``: the run's, and the node's own.
+    violation; what breaks the stream is not. ``limits`` are the most bytes of a message by its kind; a message of
+    another kind, and every message of a node that is not let in yet, has at most 64 KiB.
+    ``certified`` is the name in its certificate, and its messages are added to ``counts``: the run's, and the node's
+    own.
     """
 
-    def __init__(self, connection: Connection, count: WireCount, transcript: Transcript = NOBODY) -> None:
-        self.connection, self.most_bytes = connection, messages.PART_BYTES
-        self.conversation = Conversation(transcript)
+    def __init__(self, connection: Connection, count: WireCount) -> None:
+        self.connection = connection
+        self.limits: Mapping[str, int] = {}
         self.counts = [count]
-        self.certified: Certified | None = None
-        self.closed, self.farewell = asyncio.Event(), ""
-        self.prepared, self.stopped = -1, False
-        self._sent, self._taken = messages.DeltaCache(), messages.DeltaCache()
+        self.certified: str | None = None
+        self.closed = asyncio.Event()
+        self.farewell = ""
+        self.prepared = -1
+        self.stopped = False
         self._sending = asyncio.Lock()
 
     def close(self, reason: str = "") -> None:
@@ -59,25 +62,17 @@ class NodeStream:
         many = message if isinstance(message, messages.ToMany) else messages.ToMany(message)
         async with self._sending:
             self._check_open()
-            data = many.encode(self._sent)
+            data = many.data
             for count in self.counts:
                 count.messages_down += 1
                 count.bytes_down += len(data) + FRAME
-            self.conversation.sent(many.message, data)
-            await self.write(data)
+            await self.connection.write(data)
             if isinstance(many.message, messages.Start):
-                self.prepared, self.stopped = many.message.round, False
+                self.prepared = many.message.round
+                self.stopped = False
             elif isinstance(many.message, messages.Stop):
                 self.stopped = True
             return many.message
-
-    async def write(self, data: bytes) -> None:
-        """Put bytes on the line, also if the stream is closed."""
-        try:
-            await self.connection.write(data)
-        except BaseException:
-            self.conversation.doubt(data)
-            raise
 
     def _check_open(self) -> None:
         if self.closed.is_set():
@@ -90,24 +85,23 @@ class NodeStream:
             count.messages_up += 1
         message = self._decoded(data)
         if not isinstance(message, messages.Part):
-            self.conversation.received(message, data)
             return message
         whole = bytearray(message.data)
+        limit = self.limits.get(messages.kind_of(message.data), messages.PART_BYTES)
         while message.more:
             if len(message.data) != messages.PART_BYTES:
                 raise ViolationError(
                     f"it sent a part of {len(message.data)} bytes where {messages.PART_BYTES} are due"
                 )
-            self._check_size(len(whole) + 1, self.most_bytes)
+            self._check_size(len(whole) + 1, limit)
             message = self._decoded(await self._read())
             if not isinstance(message, messages.Part):
                 raise ViolationError(f"it sent a {type(message).__name__} among the parts of another message")
             whole += message.data
-        self._check_size(len(whole), self.most_bytes)
+        self._check_size(len(whole), limit)
         put_together = self._decoded(bytes(whole))
         if isinstance(put_together, messages.Part):
             raise ViolationError("it sent parts of parts")
-        self.conversation.received(put_together, whole)
         return put_together
 
     async def _read(self) -> bytes:
@@ -127,9 +121,8 @@ class NodeStream:
 
     def _decoded(self, data: bytes) -> messages.Up:
         try:
-            return messages.decode_up(data, self._taken)
+            return messages.decode_up(data)
         except WireError as error:
-            self.conversation.received(None, data)
             raise ViolationError(f"it sent {str(error).rstrip('.')}") from error
 
     async def ask(self, script: Iterable[messages.Down | messages.ToMany]) -> Any:
@@ -155,7 +148,6 @@ class NodeStream:
             answered = EPISODES if isinstance(message, messages.Played) else message.exchange
             found = message.round, answered
             if found == key:
-                self._taken.keep(message)
                 return message
             if _order(*found) > _order(*key):
                 raise ViolationError(f"it answered {_describe(*found)} when asked for {_describe(*key)}")
@@ -186,8 +178,19 @@ class Used(NamedTuple):
 
 
 RECORDED = (
-    *("name", "first_agent", "agents", "digest", "units", "base", "episodes", "status", "used"),
-    *("missed", "missed_roster", "logged_episodes", "logged_steps"),
+    "name",
+    "first_agent",
+    "agents",
+    "digest",
+    "units",
+    "base",
+    "episodes",
+    "status",
+    "used",
+    "missed",
+    "missed_roster",
+    "logged_episodes",
+    "logged_steps",
 )
 """What a checkpoint keeps of a member."""
 
@@ -203,14 +206,12 @@ class Member:
         episodes: how many episodes its agents have played in such rounds.
         used: what of it has been used, by part of a report.
         missed: a round in which it did not answer a roster, with the digest, until it has been asked for a denial.
-        status: taking part, away (the others continue, it may come back), excluded, joining (it takes part from the
-            next round on), or left (for good, by its own or the operator's wish).
+        status: taking part, away (the others continue, it may come back), or excluded for good.
         reports: the arrays of its last synchronisation, by exchange.
         certificate: under secure sums, that its stream bears.
         ready: likewise, what it has signed for this round.
         before: episodes that it says it has counted in rounds that closed without it.
         latency: seconds from the last question to its answer; NaN before the first.
-        kept: whether its status is on disk, where that matters to it.
         heard_end: whether it has been told that the run is over.
         wire: what its streams have carried since this server was started, without their first three messages.
     """
@@ -235,14 +236,8 @@ class Member:
     logged_episodes: int = 0
     logged_steps: int = 0
     latency: float = math.nan
-    kept: bool = True
     heard_end: bool = False
     wire: WireCount = field(default_factory=WireCount)
-
-    @property
-    def out(self) -> bool:
-        """Whether it does not take part any more, for good."""
-        return self.status in (GONE, LEFT)
 
     @property
     def connected(self) -> bool:
@@ -263,11 +258,11 @@ class Member:
 
     @property
     def state(self) -> str:
-        """In one word: ``present``, ``away``, ``excluded``, ``left`` (for good) or ``finished`` (told of the end).
+        """State in one word: ``present``, ``away``, ``excluded`` or ``finished``.
 
-        Present is who is connected and takes part, or will from the next round on.
+        A node is present if it is connected and takes part, and finished once it has received the end of the run.
         """
-        if self.out:
+        if self.status == GONE:
             return self.status
         if self.heard_end:
             return "finished"
@@ -288,7 +283,7 @@ class FederationStatus(NamedTuple):
     Attributes:
         secure_sums: whether summands are secret; then nothing about single nodes should be told to others.
         nodes: copies of what the server knows of them, in the order of their agents.
-        wire: what all streams have carried since this server was started.
+        wire: messages on all streams since this server was started, and their bytes before compression.
         violations: how often a node has broken the rules since then.
         events: that were not planned, each with ``round``, ``node``, ``what`` and ``done``.
     """

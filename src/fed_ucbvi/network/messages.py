@@ -12,7 +12,7 @@ field too many or a list longer than any honest one is an error, found before me
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -20,10 +20,10 @@ from msgspec import Meta, Struct
 from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import force_setattr
 
-from fed_ucbvi.algorithms.base import Array, Message
-from fed_ucbvi.network.arrays import FROM_ZEROS, Changes, Natural, PackedArray, WireError, forms, packed_bytes
+from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.network.arrays import Natural, PackedArray, WireError
 
-PROTOCOL = 13
+PROTOCOL = 14
 """Server and nodes must speak the same version."""
 SHOWN = frozenset({"version", "node", "run", "reason", "name"})
 """Texts that end up in logs and on terminals: one line of printable characters, and not a long one."""
@@ -34,19 +34,21 @@ COUNTS, REWARDS = PARTS = "counts", "rewards"
 """The parts of a report under secure sums."""
 PART_BYTES = 64 << 10
 """Longer messages of a node travel in parts, so that nobody can send more than this before it is known who it is."""
-MAX_ARRAYS, MAX_ITEMS = 64, 1 << 20
+MAX_ARRAYS = 64
+MAX_ITEMS = 1 << 20
 """Arrays of a message; requests, rounds or entries of a roster in one."""
 
 if TYPE_CHECKING:
     Arrays = tuple[Array, ...]
 else:  # what the arrays of a message are on the wire
-    Arrays = Annotated[tuple[PackedArray, ...], Meta(max_length=MAX_ARRAYS)] | Changes
+    Arrays = Annotated[tuple[PackedArray, ...], Meta(max_length=MAX_ARRAYS)]
 
 ItemT = TypeVar("ItemT")
 MessageT = TypeVar("MessageT")
 Items = Annotated[tuple[ItemT, ...], Meta(max_length=MAX_ITEMS)]
 Bytes32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
-Signed = Annotated[bytes, Meta(max_length=8192)]
+MAX_SIGNED_BYTES = 8192
+Signed = Annotated[bytes, Meta(max_length=MAX_SIGNED_BYTES)]
 """A certificate or a signature."""
 
 
@@ -60,10 +62,10 @@ class _Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
 
 
 class Hello(_Message, frozen=True):
-    """Up, first: who is there, or who leaves the run for good.
+    """Up, first: who is there.
 
     The incarnation is drawn anew by every process, which numbers its streams; ``run`` is the one whose state the node
-    holds. A node that leaves is answered with an end, and nothing else follows.
+    holds.
     """
 
     protocol: Natural
@@ -73,7 +75,6 @@ class Hello(_Message, frozen=True):
     first_agent: Natural
     agents: Natural
     run: str
-    leaving: bool = False
     stream: Natural = 0
 
 
@@ -355,68 +356,35 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def has_left(name: str) -> str:
-    """The reason of the refusal that ends the last stream of a node that has left for good."""
-    return f"'{name}' has left this run for good"
-
-
-class DeltaCache:
-    """The last message of each kind, and exchange, that one side of a stream has sent, or that the other has taken.
-
-    Arrays are not copied. So a message must hold arrays of its own, which nobody writes to later.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[type, int], WithArrays] = {}
-
-    @staticmethod
-    def _slot(message: Up | Down) -> tuple[type, int]:
-        return type(message), getattr(message, "exchange", 0)
-
-    def last(self, message: Up | Down) -> WithArrays | None:
-        """The message before this one that it may repeat."""
-        return self._kept.get(self._slot(message))
-
-    def keep(self, message: Up | Down) -> None:
-        """Remember a message that was sent, or was asked for and has come; unasked ones would fill the memory."""
-        if isinstance(message, WithArrays):
-            self._kept[self._slot(message)] = message
-
-    def base(self, message: WithArrays, since: int) -> Message:
-        """The arrays that changes since a round are changes of; none for a late copy of an earlier message."""
-        kept = self.last(message)
-        if kept is not None and (kept.round == since or (since == FROM_ZEROS and message.round >= kept.round)):
-            return kept.arrays
-        if kept is not None and since < message.round <= kept.round:
-            return ()
-        raise WireError(f"changes since round {since}, of which nothing is known on this stream.")
-
-
-def encode(message: Up | Down, sent: DeltaCache | None = None) -> bytes:
-    """A message as bytes; with what was ``sent`` before on the stream, only what has changed since."""
-    if sent is not None and isinstance(message, WithArrays):
-        before = sent.last(message)
-        sent.keep(message)
-        if before is not None and forms(before.arrays) == forms(message.arrays):
-            changes = Changes.of(message.arrays, before.arrays, before.round)
-            if changes.size < sum([packed_bytes(array.size, array.dtype) for array in message.arrays]):
-                message = msgspec.structs.replace(message, arrays=changes)
+def encode(message: Up | Down) -> bytes:
+    """A message as bytes."""
     return _ENCODER.encode(message)
 
 
+def kind_of(data: bytes) -> str:
+    """Name of a message's kind from its first bytes; empty where these are not the bytes of a message.
+
+    >>> kind_of(encode(Stop(1, 2)))
+    'Stop'
+    """
+    short_array = len(data) > 1 and data[0] >> 4 == 0x9
+    short_text = len(data) > 1 and data[1] >> 5 == 0x5
+    if not (short_array and short_text):
+        return ""
+    length = data[1] & 0x1F
+    return data[2 : 2 + length].decode(errors="replace")
+
+
 class ToMany:
-    """A message for many streams, encoded once for all those that have carried the same before."""
+    """A message for many streams, encoded once."""
 
     def __init__(self, message: Down) -> None:
         self.message = message
-        self._encoded: dict[int, tuple[WithArrays | None, bytes]] = {}
 
-    def encode(self, sent: DeltaCache) -> bytes:
-        before = sent.last(self.message)
-        if id(before) not in self._encoded:
-            self._encoded[id(before)] = before, encode(self.message, sent)
-        sent.keep(self.message)
-        return self._encoded[id(before)][1]
+    @cached_property
+    def data(self) -> bytes:
+        """The message as bytes."""
+        return encode(self.message)
 
 
 def in_parts(data: bytes) -> list[bytes]:
@@ -427,21 +395,18 @@ def in_parts(data: bytes) -> list[bytes]:
     return [encode(Part(data[i : i + PART_BYTES], i + PART_BYTES < len(data))) for i in starts]
 
 
-def _decode(decoder: Decoder[MessageT], data: bytes, taken: DeltaCache | None = None) -> MessageT:
-    """A message from bytes, given what was ``taken`` before; raises :class:`WireError` where they are none."""
+def _decode(decoder: Decoder[MessageT], data: bytes) -> MessageT:
+    """A message from bytes; raises :class:`WireError` where they are none."""
     try:
         message = decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WireError(f"{len(data)} bytes that are no message of this protocol: {one_line(str(error))}.") from error
     if isinstance(message, WithArrays):
-        sent: Any = message.arrays
-        if isinstance(sent, Changes):
-            before = (taken or DeltaCache()).base(message, sent.since)
-            arrays = sent.made_to(before) if before else ()
-        else:
-            arrays = tuple([array.unpacked() for array in sent])
+        packed: Any = message.arrays
+        arrays = tuple([array.unpacked() for array in packed])
         force_setattr(message, "arrays", arrays)
     return message
 
 
-decode_up, decode_down = partial(_decode, _UP), partial(_decode, _DOWN)
+decode_up = partial(_decode, _UP)
+decode_down = partial(_decode, _DOWN)

@@ -6,10 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.core.types import CountArray, MaskArray
 from fed_ucbvi.engine.rounds import Engine
 from fed_ucbvi.engine.state_store import SavedState, named
 from fed_ucbvi.network.run_plan import RunPlan
@@ -29,37 +26,20 @@ class NetworkEngine(Engine):
         about = plan.algorithm, plan.setting, plan.federation, DRIVER
         super().__init__(*about, together=not plan.live, counts=plan.counts, promises=plan.promises)
         self.events: list[dict[str, Any]] = []
-        self.joined: CountArray = np.zeros(plan.setting.agents, dtype=np.int64)
-        """The number of each agent's first episode: 0, but for agents that came later to a run in lockstep."""
-        self.left: MaskArray = np.zeros(plan.setting.agents, dtype=np.bool_)
-        """Which agents have left for good; no more episodes are planned for them."""
         self.held: CountTable | None = None
         """Under secure sums: counts that were reported for a policy to recommend, until the next synchronisation."""
         self._plan = plan
 
-    @property
-    def planned_episodes(self) -> int:
-        """Those from when an agent came until it left."""
-        ends = np.where(self.left, self.clock, self.setting.episodes)
-        return int((ends - self.joined).sum())
-
     def saved(self) -> SavedState:
         saved = super().saved()
-        saved.arrays.update({"joined": self.joined, "left": self.left})
         if self.held is not None:
             saved.arrays.update({HELD + name: array for name, array in self.held.listed().items()})
         return saved
 
     def restore(self, saved: SavedState) -> None:
-        """Resume; agents that are new since then have played nothing."""
-        arrays = dict(saved.arrays)
-        before = len(arrays["clock"])
-        for name, own in (("clock", np.zeros_like(self.joined)), ("joined", self.joined), ("left", self.left)):
-            own[:before] = arrays.get(name, own[:before])
-            arrays[name] = own
-        held = named(HELD, arrays)
+        held = named(HELD, saved.arrays)
         self.held = self._plan.table_of(held) if held else None
-        super().restore(saved._replace(arrays=arrays))
+        super().restore(saved)
 
     def result(self) -> Run:
         """The run as it stands.

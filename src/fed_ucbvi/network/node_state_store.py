@@ -9,27 +9,69 @@ before anything was played.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import MANIFEST, manifest_digest, read_manifest, write_manifest
+from fed_ucbvi.core.files import MANIFEST, manifest_digest, read_manifest, reading, write_manifest
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named
+from fed_ucbvi.network.run_plan import EPOCHS_AHEAD, epoch_now
 
 FORMAT = "fed-ucbvi/node"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 MEMORY = "memory"
 """The folder with what must not be forgotten when the agents go back to an earlier round."""
 MAX_ROUNDS = 1000
 """How many rounds the server is told of, at most."""
-STATE, ROUND = "state.", "round."
+STATE = "state."
+ROUND = "round."
 """Prefixes of the names of arrays: those of the agents, and those about the round alone."""
+
+
+class SentPart(TypedDict):
+    """A part of a report that was sent under secure sums: in which company, and what."""
+
+    round: int
+    roster: str
+    members: list[tuple[str, int, int, int, str]]
+    episodes: int
+    report: str
+
+
+class Memory(TypedDict, total=False):
+    """What must not be forgotten when the agents go back to an earlier round."""
+
+    epoch: int
+    sent: dict[str, SentPart]
+    failures: int
+    rosters: list[str]
+    confirmed: dict[str, int]
+    credited: dict[str, int]
+
+
+class Note(TypedDict, total=False):
+    """Notes about a round that cannot be played again, or whose report may not be confirmed."""
+
+    owed: list[Any]
+    uncounted: int
+    since: dict[str, int]
+    start: str
+    played: int
+    clock: int
+
+
+class About(TypedDict):
+    """Everything of a saved state that is not an array."""
+
+    note: Note
 
 
 class NodeStateStore:
@@ -40,7 +82,9 @@ class NodeStateStore:
     """
 
     def __init__(self, party: Party, identity: Mapping[str, object], folder: Path | None) -> None:
-        self.party, self.current = party, 0
+        self.party = party
+        self.current = 0
+        self._folder = folder
         self.memory: dict[str, Any] = {}
         """What lasts: the largest epoch of a server that was met, and what was sent under secure sums."""
         self._remembered: dict[int, dict[str, Any]] = {}
@@ -56,6 +100,13 @@ class NodeStateStore:
         arrays = {STATE + name: array for name, array in self.party.state().items()}
         arrays |= {ROUND + name: array for name, array in counts.items()}
         return SavedState(number, {"note": dict(note)}, arrays, {})
+
+    def _checked(self, saved: SavedState, form: type[Memory | About]) -> SavedState:
+        """A state that was read from disk; raise if what it says has not this form."""
+        assert self._folder is not None
+        with reading(self._folder):
+            msgspec.convert(saved.about, form)
+        return saved
 
     def _open(self, folder: Path, identity: Mapping[str, object]) -> StateStore:
         """The log that an earlier process left, or a new one; another run's is refused."""
@@ -76,7 +127,7 @@ class NodeStateStore:
         (folder / MEMORY).mkdir(exist_ok=True)
         self._notes = StateStore(folder / MEMORY, manifest_digest(folder))
         if not self._notes.empty:
-            self.memory = self._notes.read().about
+            self.memory = self._checked(self._notes.read(), Memory).about
         if store.empty or (self._notes.empty and store.last > 0):
             raise missing_log(folder)
         return store
@@ -92,16 +143,33 @@ class NodeStateStore:
     def remembered(self, number: int) -> dict[str, Any] | None:
         """What was kept as of a round, as far back as it is known."""
         if number not in self._remembered and self._notes is not None and number in self._notes.rounds:
-            self._remembered[number] = self._notes.read(number).about
+            self._remembered[number] = self._checked(self._notes.read(number), Memory).about
         return self._remembered.get(number)
 
     def meet(self, epoch: int) -> None:
-        """A server of this epoch welcomes the node; an older one than the node has met is refused."""
+        """Note that a server of this epoch welcomes the node.
+
+        An epoch is a time, and one in the future would make the node refuse every later server, so it is refused. If
+        one is remembered because this machine's clock was wrong, it does not count.
+
+        Raises:
+            InputError: if the node has met a newer server, or the epoch is in the future.
+        """
+        now = epoch_now()
+        if epoch > now + EPOCHS_AHEAD:
+            raise InputError(
+                f"the server was started {(epoch - now) / 3_600_000:,.0f} hours in the future by this machine's "
+                "clock, so one of the two clocks is wrong. Set it, and start the server again on its checkpoint, or "
+                "this node if its own clock was wrong."
+            )
         known = self.memory.get("epoch", 0)
+        if known > now + EPOCHS_AHEAD:
+            known = 0
         if epoch < known:
             raise InputError(
-                f"the server is an old one: it opened the run's checkpoint as number {epoch}, and another has since, "
-                f"as number {known}. End it, and join the new one."
+                f"the server is an old one: it was started at {_time(epoch)}, and this node has met one that was "
+                f"started at {_time(known)}. End it, and join the newer one; if there is none, start the server "
+                "again on its checkpoint after that time."
             )
         if epoch > known:
             last = max((sent["round"] for sent in self.memory.get("sent", {}).values()), default=0)
@@ -124,7 +192,9 @@ class NodeStateStore:
                 self._log.begin((self.find(self.current) or self._fresh)._replace(round=self.current))
             self._log.write(saved)
             self._kept = {0: self._fresh}
-        self._note, self._unchanged, self.current = (number, saved.about["note"]), True, number
+        self._note = (number, saved.about["note"])
+        self._unchanged = True
+        self.current = number
 
     def note(self, number: int) -> dict[str, Any]:
         """What was noted with a round; nothing if it is not kept."""
@@ -135,12 +205,13 @@ class NodeStateStore:
 
     def change(self, party: Party) -> None:
         """Others take the agents' place, which have seen nothing yet."""
-        self.party, self._unchanged = party, False
+        self.party = party
+        self._unchanged = False
 
     def find(self, number: int) -> SavedState | None:
         """What is kept of a round, if anything."""
         if number not in self._kept and self._log is not None and number in self._log.rounds:
-            self._kept[number] = self._log.read(number)
+            self._kept[number] = self._checked(self._log.read(number), About)
         return self._kept.get(number)
 
     def return_to(self, number: int) -> None:
@@ -153,7 +224,8 @@ class NodeStateStore:
                     "Start it with the state folder it had."
                 )
             self.party.restore(named(STATE, kept.arrays))
-        self.current, self._unchanged = number, False
+        self.current = number
+        self._unchanged = False
 
     def recall(self, number: int) -> int:
         """Have the agents play a kept round once more, as it went; its length."""
@@ -169,6 +241,11 @@ class NodeStateStore:
 def stored_run(folder: Path) -> str | None:
     """The run whose state a folder holds, if it holds any."""
     return str(read_manifest(folder, FORMAT).get("run")) if (folder / MANIFEST).exists() else None
+
+
+def _time(epoch: int) -> str:
+    """Return the time of an epoch that is not in the future."""
+    return f"{datetime.datetime.fromtimestamp(epoch / 1000, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _copy(saved: SavedState) -> SavedState:

@@ -9,16 +9,19 @@ a node in the open. Against questions that are plausible only secure sums help.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message, Setting
-from fed_ucbvi.algorithms.contract import Contract, check_actions
+from fed_ucbvi.algorithms.contract import checked_broadcast
+from fed_ucbvi.algorithms.state_memory import check_server_memory
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.network.arrays import forms
+from fed_ucbvi.network.message_sizes import Form, down_limits
 from fed_ucbvi.network.messages import Query, Start
 from fed_ucbvi.network.rewards import judged_in
+from fed_ucbvi.problem.policies import PROBABILITIES, TYPES, check_actions
 
 MAX_EPOCHS = 1000
 """How many epochs of the server one process of a node accepts."""
@@ -27,18 +30,29 @@ MAX_REPEATS = 1000
 
 
 class QueryGuard:
-    """The questions of a run, as one node with so many ``agents`` sees them."""
+    """The questions of a run, as one node sees them."""
 
-    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting, agents: int) -> None:
+    def __init__(self, algorithm: Algorithm[Any, Any], setting: Setting) -> None:
         self._algorithm = algorithm
         self.change(setting)
+        check_server_memory(algorithm, setting)
         server = algorithm.new_server(setting)  # what it sends looks like what the run's server sends
-        self._broadcast = forms(Contract(algorithm, setting, agents).broadcast(server))
-        self._queries = [forms(algorithm.query(server, e)) for e in range(algorithm.exchanges(setting))]
+        broadcast = _forms(checked_broadcast(algorithm, setting, server))
+        policy, *others = broadcast
+        drawn = policy[0], TYPES[PROBABILITIES]
+        self._starts = broadcast, [drawn, *others]
+        """Forms of the arrays of a start: with the algorithm's policy, or with one that draws its actions."""
+        self._queries = [_forms(algorithm.query(server, e)) for e in range(algorithm.exchanges(setting))]
         self._values: tuple[int, Array] | None = None
         self._epochs: set[int] = set()
-        self._round, self._answers = -1, 0
+        self._round = -1
+        self._answers = 0
         self._asked: dict[int, tuple[Message, Message]] = {}
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """The most bytes of a message of the server, by its kind."""
+        return down_limits(self._setting, self._starts, self._queries)
 
     def change(self, setting: Setting) -> None:
         """The run goes on with another setting; what was asked so far stays asked."""
@@ -58,10 +72,10 @@ class QueryGuard:
 
     def check_start(self, start: Start) -> None:
         """Raise if the start of a round does not fit the run, or its values cannot be those of its algorithm."""
-        number, setting = start.round, self._setting
-        policy, *others = self._broadcast
-        fitting = [self._broadcast, [(policy[0], np.dtype(np.int8)), *others]][: 1 + bool(start.playing)]
-        if forms(start.arrays) not in fitting or start.first + start.most > setting.episodes:
+        number = start.round
+        setting = self._setting
+        fitting = self._starts if start.playing else self._starts[:1]
+        if _forms(start.arrays) not in fitting or start.first + start.most > setting.episodes:
             raise InputError(f"the server's start of round {number} does not fit the run.")
         if len(start.judged) not in (0, 2) or (start.playing and judged_in(start) == 0):
             raise InputError(f"the server's start of round {number} does not say which policy is judged.")
@@ -81,21 +95,27 @@ class QueryGuard:
     def exchange_of(self, query: Query) -> int:
         """Which exchange of a synchronisation a query begins; raise if it does not fit the run."""
         E = len(self._queries)
-        known, exchange = 2 * E if self._algorithm.asks_to_plan else E, query.exchange % E
-        if query.exchange >= known or forms(query.arrays) != self._queries[exchange]:
+        known = 2 * E if self._algorithm.asks_to_plan else E
+        exchange = query.exchange % E
+        if query.exchange >= known or _forms(query.arrays) != self._queries[exchange]:
             raise InputError(f"the server's query {query.exchange} does not fit the run.")
         return exchange
 
     def check(self, asked: Query, answer: Message) -> None:
         """Raise unless a query may be answered in this way; the same question must get the same answer."""
-        number, exchange, query, exchanges = asked.round, asked.exchange, asked.arrays, len(self._queries)
+        number = asked.round
+        exchange = asked.exchange
+        query = asked.arrays
+        exchanges = len(self._queries)
         V = self._algorithm.query_values(query) if query else None
         if V is not None:
             self._check_values(V, self._setting.horizon - exchange % exchanges, 0.0)
         if number != self._round:
             if number < self._round:
                 raise InputError(f"the server asks about round {number} after round {self._round}.")
-            self._round, self._asked, self._answers = number, {}, 0
+            self._round = number
+            self._asked = {}
+            self._answers = 0
         before = self._asked.setdefault(exchange, (query, answer))
         if not _same(before[0], query):
             raise InputError(
@@ -113,7 +133,9 @@ class QueryGuard:
 
     def _check_values(self, V: Array, step: int, least: float) -> None:
         most = self._algorithm.largest_value(self._setting, step)
-        low, high = float(np.minimum.reduce(V)), float(np.maximum.reduce(V))  # NaN if there is one
+        # NaN if there is one
+        low = float(np.minimum.reduce(V))
+        high = float(np.maximum.reduce(V))
         fits = least <= low and high <= most and math.isfinite(low)
         if step == self._setting.horizon:
             fits = low == high == 0.0
@@ -130,3 +152,8 @@ class QueryGuard:
 def _same(one: Message, other: Message) -> bool:
     """Whether arrays, whose shapes and types are known, are the same to the bit."""
     return one is other or [array.tobytes() for array in one] == [array.tobytes() for array in other]
+
+
+def _forms(arrays: Message) -> list[Form]:
+    """Shapes and types."""
+    return [(array.shape, array.dtype) for array in arrays]

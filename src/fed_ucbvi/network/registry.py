@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fed_ucbvi.network.checks import ReportSchema
 from fed_ucbvi.network.failures import (
@@ -16,11 +16,10 @@ from fed_ucbvi.network.failures import (
     FederationStoppedError,
     ViolationError,
 )
-from fed_ucbvi.network.members import AWAY, GONE, HERE, NEW, Member, NodeStream
+from fed_ucbvi.network.members import AWAY, GONE, HERE, Member, NodeStream
 from fed_ucbvi.network.messages import Denial, Down, Played
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan
-from fed_ucbvi.network.transcript import Transcript
 from fed_ucbvi.network.transport import WireCount
 
 log = logging.getLogger("fed_ucbvi.federation")
@@ -39,13 +38,70 @@ OnExchange = Callable[[float], None]
 """Called after every exchange that has a deadline, with the seconds of its slowest answer."""
 
 
+class Waiting(Protocol):
+    """How long to wait for the answer of a node.
+
+    Attributes:
+        has_deadline: True if the time to an answer says how fast the node is.
+    """
+
+    has_deadline: bool
+
+    async def answer(self, asking: Coroutine[Any, Any, AnswerT], stream: NodeStream) -> AnswerT:
+        """The answer of the node on this stream; raises :class:`TimeoutError` if it comes too late."""
+
+
+class Deadline:
+    """Waits so many seconds for an answer."""
+
+    has_deadline = True
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def answer(self, asking: Coroutine[Any, Any, AnswerT], stream: NodeStream) -> AnswerT:
+        async with asyncio.timeout(self._seconds):
+            return await asking
+
+
+class UntilHalted:
+    """Waits for nodes that play until the agents of one of them request a synchronisation.
+
+    Until then an answer may take any length of time while the connection lives. Afterwards the other nodes are sent
+    ``halt``, and have so many seconds to answer.
+    """
+
+    has_deadline = False
+
+    def __init__(self, halt: Down, seconds: float) -> None:
+        self._halt = halt
+        self._seconds = seconds
+        self._halted = asyncio.Event()
+
+    async def answer(self, asking: Coroutine[Any, Any, AnswerT], stream: NodeStream) -> AnswerT:
+        answering = asyncio.ensure_future(asking)
+        halting = asyncio.ensure_future(self._halted.wait())
+        try:
+            await asyncio.wait((answering, halting), return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                await stream.send(self._halt)
+            async with asyncio.timeout(self._seconds):
+                answer = await answering
+        finally:
+            answering.cancel()
+            halting.cancel()
+        if isinstance(answer, Played) and answer.asked:
+            self._halted.set()
+        return answer
+
+
 class NodeRegistry:
     """All members; asks those that take part, all at once, and tells those who wait when nodes come or go."""
 
-    def __init__(
-        self, plan: RunPlan, engine: NetworkEngine, on_exchange: OnExchange | None, transcript: Transcript
-    ) -> None:
-        self.plan, self.engine, self.transcript, self._on_exchange = plan, engine, transcript, on_exchange
+    def __init__(self, plan: RunPlan, engine: NetworkEngine, on_exchange: OnExchange | None) -> None:
+        self.plan = plan
+        self.engine = engine
+        self._on_exchange = on_exchange
         self.report_schema = ReportSchema(plan, engine.server)
         self.members: dict[str, Member] = {}
         self.wire = WireCount()
@@ -63,8 +119,8 @@ class NodeRegistry:
 
     @property
     def active(self) -> list[Member]:
-        """Members that are neither excluded nor have left, in the order of their agents."""
-        return [member for member in self.everyone if not member.out]
+        """Members that have not been excluded, in the order of their agents."""
+        return [member for member in self.everyone if member.status != GONE]
 
     @property
     def present(self) -> list[Member]:
@@ -76,7 +132,7 @@ class NodeRegistry:
         return sum(member.connected for member in self.members.values())
 
     def complete(self) -> bool:
-        """Whether all agents have joined, except those of nodes that the others do without."""
+        """True if all agents have joined; those of excluded nodes are not waited for."""
         known = sum(member.agents for member in self.members.values())
         absent = not all(member.connected for member in self.present)
         return known == self.plan.setting.agents and self.connected > 0 and not absent
@@ -103,40 +159,24 @@ class NodeRegistry:
                 log.warning("%s: stream closed: %s", member.name, reason, extra=member.about)
         await self.notify()
 
-    async def part_with(self, member: Member, status: str, reason: str) -> None:
-        """Continue without a node for good: it is excluded, or has left."""
-        member.status = status
-        await self.give_up(member, member.stream, reason)
-
-    async def keep(self) -> None:
-        """What has become of the members is on disk."""
-        for member in self.members.values():
-            member.kept = True
-        await self.notify()
-
     # ---------------------------------------------------------------------------------------------------- asking them
 
     def begin(self, round_number: int) -> None:
-        """A new round: nodes that were away and have come back take part again, and new ones from here on."""
+        """Begin a round, in which nodes that were away and have come back take part again."""
         self._round = round_number
         for member in self.everyone:
-            if member.stream is None or member.status not in (AWAY, NEW):
-                continue
-            if member.status == AWAY:
+            if member.status == AWAY and member.stream is not None:
                 self.note(member, "came back", "takes part again")
-            else:
-                self.engine.joined[member.span] = self.engine.played if self.engine.together else 0
-                self.note(member, f"joined with {member.agents} new agents", "takes part from this round on")
-            member.status = HERE
+                member.status = HERE
 
-    async def ask_all(self, question: Question[AnswerT], halt: Down | None = None) -> dict[str, AnswerT]:
+    async def ask_all(self, question: Question[AnswerT], waiting: Waiting | None = None) -> dict[str, AnswerT]:
         """Ask every node that takes part, at once; answers by name, without those that turned out to be away.
 
-        ``halt`` is what the others are told once one node's agents have requested a synchronisation. The question may
-        then take as long as it likes while the connection lives; the deadline counts from there.
+        By default each node has the deadline of the run to answer.
         """
-        halted = asyncio.Event()
-        tasks = {asyncio.create_task(self._ask(member, question, halt, halted)): member for member in self.present}
+        if waiting is None:
+            waiting = Deadline(self.plan.deadline)
+        tasks = {asyncio.create_task(self._ask(member, question, waiting)): member for member in self.present}
         try:
             if self.plan.quorum is not None:
                 await self._in_time(tasks, self.plan.quorum)
@@ -146,7 +186,7 @@ class NodeRegistry:
                 task.cancel()
         self._check_present()
         answered = {m.name: answer for m, answer in zip(tasks.values(), answers, strict=True) if answer is not None}
-        if self._on_exchange is not None and halt is None and answered:
+        if self._on_exchange is not None and waiting.has_deadline and answered:
             self._on_exchange(max(self.members[name].latency for name in answered))
         return answered
 
@@ -170,17 +210,15 @@ class NodeRegistry:
         if not self.present:
             raise FederationStoppedError(f"no node is left in round {self._round}.")
 
-    async def _ask(
-        self, member: Member, question: Question[AnswerT], halt: Down | None, halted: asyncio.Event
-    ) -> AnswerT | None:
+    async def _ask(self, member: Member, question: Question[AnswerT], waiting: Waiting) -> AnswerT | None:
         """Ask one node, again after every reconnection, until it answers or patience ends."""
-        deadline = self.plan.deadline
         away_since: float | None = None
         ends: list[bytes] = []
         while member.status == HERE:
             stream = member.stream
             if stream is None or away_since is not None:
-                away_since, patience = away_since or time.monotonic(), self._patience
+                away_since = away_since or time.monotonic()
+                patience = self._patience
                 left = away_since + patience - time.monotonic()
                 if left <= 0:
                     await self._stayed_away(member)
@@ -188,22 +226,16 @@ class NodeRegistry:
             if stream is None:
 
                 def changed(most: float = patience) -> bool:
-                    """Whether it is back or out, or is to be waited for less long."""
-                    return member.connected or member.out or self._patience < most
+                    """True if it is back or excluded, or if the time to wait for it has become shorter."""
+                    return member.connected or member.status == GONE or self._patience < most
 
                 await self.wait_until(changed, left)
                 continue
             try:
                 began = time.perf_counter()
-                if halt is None:
-                    async with asyncio.timeout(deadline):
-                        answer = await question(member, stream)
-                else:
-                    answer = await self._until_halted(question(member, stream), stream, halt, halted)
+                answer = await waiting.answer(question(member, stream), stream)
                 if answer is not None:
                     member.latency = time.perf_counter() - began
-                if isinstance(answer, Played) and answer.asked:
-                    halted.set()
                 return answer
             except ConnectionLostError as lost:
                 await self.give_up(member, stream, str(lost))
@@ -211,59 +243,47 @@ class NodeRegistry:
                 if ends.count(member.incarnation) >= MAX_ENDS:
                     await self.violated(member, f"it ended {MAX_ENDS} streams where one answer was due")
             except TimeoutError:
-                await self.give_up(member, stream, f"no answer within {deadline:g} s")
+                await self.give_up(member, stream, f"no answer within {self.plan.deadline:g} s")
             except ViolationError as violation:
                 await self.violated(member, str(violation))
             away_since = away_since or time.monotonic()
         return None
 
-    async def _until_halted(
-        self, asking: Coroutine[Any, Any, AnswerT], stream: NodeStream, halt: Down, halted: asyncio.Event
-    ) -> AnswerT:
-        """The answer of a node that plays until it has one; or, once others have halted the round, until told so."""
-        answer, halting = asyncio.ensure_future(asking), asyncio.ensure_future(halted.wait())
-        try:
-            await asyncio.wait((answer, halting), return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                await stream.send(halt)
-            async with asyncio.timeout(self.plan.deadline):
-                return await answer
-        finally:
-            answer.cancel()
-            halting.cancel()
-
     @property
     def _patience(self) -> float:
         """Seconds to wait for a node: few if this round lacks a quorum that is there by now, for the next one."""
-        plan, here = self.plan, sum(member.connected for member in self.present)
+        plan = self.plan
+        here = sum(member.connected for member in self.present)
         some_back = plan.quorum is not None and here < plan.quorum <= self.connected
         return min(plan.wait, plan.patience) if some_back else plan.patience
 
     async def _stayed_away(self, member: Member) -> None:
-        """Do what the policy says about a node that has not come back."""
+        """Continue without a node that has not come back if a quorum is connected; otherwise stop the run."""
         plan = self.plan
         if plan.quorum is not None and plan.quorum <= self.connected:
             member.status = AWAY
             self.note(member, "is away, and others are back", "the round closes without it")
             return
-        if plan.on_away == "wait":
-            raise FederationStoppedError(
-                f"'{member.name}' has stayed away, or has not answered, for {plan.patience:g} s in round "
-                f"{self._round}; finished rounds are kept."
-            )
-        member.status = AWAY
-        self.note(member, f"away for {plan.patience:g} s", plan.on_away)
-        if plan.on_away == "exclude":
-            await self.part_with(member, GONE, "away too long")
+        raise FederationStoppedError(
+            f"'{member.name}' has stayed away, or has not answered, for {plan.patience:g} s in round "
+            f"{self._round}; finished rounds are kept. Start the server again once the node can take part, or begin "
+            "a new run without it from the counts of this one (serve --warm-start)."
+        )
 
     async def violated(self, member: Member, what: str) -> None:
-        """Do what the policy says about a node whose answer cannot be true."""
+        """Exclude a node whose answer cannot be true if a quorum remains; otherwise stop the run."""
         log.error("%s: %s", member.name, what, extra={**member.about, "round": self._round})
         self.violations += 1
-        if self.plan.on_violation == "stop":
-            raise FederationStoppedError(f"'{member.name}' broke the rules in round {self._round}: {what}.")
-        self.note(member, what, "drop")
-        await self.part_with(member, GONE, what)
+        quorum = self.plan.quorum
+        others = len(self.active) - 1
+        if quorum is None or others < quorum:
+            fewer = "" if quorum is None else f", and without it {others} nodes are left of a quorum of {quorum}"
+            raise FederationStoppedError(
+                f"'{member.name}' broke the rules in round {self._round}: {what}{fewer}; finished rounds are kept."
+            )
+        self.note(member, what, "excluded for good")
+        member.status = GONE
+        await self.give_up(member, member.stream, what)
         self._check_present()
 
     def note(self, member: Member, what: str, done: str) -> None:
@@ -273,4 +293,3 @@ class NodeRegistry:
     def record(self, node: str, what: str, done: str) -> None:
         """Put on record what was not planned, of a node or of all."""
         self.engine.events.append({"round": self._round, "node": node, "what": what, "done": done})
-        self.transcript.add("event" if node else "failed", peer=node, round=self._round, note=done)

@@ -36,7 +36,8 @@ NUMBERS = 4
 
 def paid_in(party: Party, start: Start) -> Paid:
     """What the round that a node has just stopped paid: on whose account, and to which policy that is judged."""
-    paid, within = party.paid(), party.within
+    paid = party.paid()
+    within = party.within
     returns = party.returns().copy() if start.playing != EXPLORING or within is not None else None
     if returns is not None and start.playing != EXPLORING:
         paid = paid._replace(returns={judged_in(start): returns})
@@ -94,7 +95,8 @@ class RewardGrid(NamedTuple):
     @classmethod
     def of(cls, setting: Setting) -> RewardGrid:
         """The finest on which nothing overflows."""
-        episodes, H = setting.agents * setting.episodes, setting.horizon
+        episodes = setting.agents * setting.episodes
+        H = setting.horizon
         bits, square_bits = (61 - (episodes * most).bit_length() for most in (H, H * H))
         return cls(min(MAX_BITS, bits), min(MAX_BITS, square_bits), H, setting.states)
 

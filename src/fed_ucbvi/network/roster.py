@@ -14,15 +14,15 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import NameOID
 from msgspec.structs import replace
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.signatures import issued_by
+from fed_ucbvi.core.signatures import FOR_NODES, check_party_certificate, issued_by
 from fed_ucbvi.network.certificates import TLSFiles, check_name
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Denial, Ready, Roster, RosterEntry, Start, encode
@@ -84,7 +84,8 @@ def binding_of(welcome: bytes, start: Start) -> bytes:
     Were the support, by which numbers are listed, another for one node, its numbers would stand where nobody else
     has any.
     """
-    broadcast, about = start.arrays, (start.round, start.playing, *start.judged)
+    broadcast = start.arrays
+    about = (start.round, start.playing, *start.judged)
     arrays = [part for a in broadcast for part in (f"{a.dtype.str} {a.shape}".encode(), a.tobytes())]
     return hashlib.sha256(framed(VERSION, welcome, " ".join(map(str, about)).encode(), *arrays)).digest()
 
@@ -106,9 +107,11 @@ class Authority:
         """Raise unless a node certified now, or ``at`` a time, has signed an entry for this round, or a denial."""
         name = check_name(one.name)
         if isinstance(one, Denial):
-            said, signature = _denial(run, name, one.round, one.roster), one.signature
+            said = _denial(run, name, one.round, one.roster)
+            signature = one.signature
         else:
-            said, signature = _statement(one, run, number), one.ready.signature
+            said = _statement(one, run, number)
+            signature = one.ready.signature
         key, begins, ends = self._key_of(name, one.certificate)
         if not begins <= (at or datetime.datetime.now(datetime.UTC)) <= ends:
             raise InputError(f"the certificate of '{name}' in the server's roster is out of date.")
@@ -124,20 +127,24 @@ class Authority:
         try:
             certificate = x509.load_der_x509_certificate(data)
             names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-            usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        except (ValueError, x509.ExtensionNotFound) as error:
+            key = certificate.public_key()
+        except (ValueError, UnsupportedAlgorithm) as error:
             raise InputError(f"'{name}' is in the server's roster without a node's certificate.") from error
-        key = certificate.public_key()
         if (
             not any(issued_by(certificate, authority) for authority in self._certificates)
             or [one.value for one in names] != [name]
-            or ExtendedKeyUsageOID.CLIENT_AUTH not in usage
             or not isinstance(key, ec.EllipticCurvePublicKey)
         ):
             raise InputError(
                 f"'{name}' is in the server's roster with a certificate that is not this node's, or not of this "
                 "federation's authority."
             )
+        try:
+            check_party_certificate(certificate, FOR_NODES)
+        except InputError as error:
+            raise InputError(
+                f"'{name}' is in the server's roster with a certificate that no node has: {error}"
+            ) from error
         return key, certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
@@ -175,7 +182,10 @@ class Credentials:
             raise InputError(f"the certificate of '{name}' cannot be read: {error}.") from error
         if not isinstance(signer, ec.EllipticCurvePrivateKey):
             raise InputError(f"the key of '{name}' is not one that 'fed-ucbvi certs' makes; secure sums need such.")
-        self._name, self._agents, self._run, self._signer = name, (first_agent, agents), run, signer
+        self._name = name
+        self._agents = (first_agent, agents)
+        self._run = run
+        self._signer = signer
         self._key: X25519PrivateKey | None = None
         self._entry: RosterEntry | None = None
 
@@ -206,7 +216,8 @@ class Credentials:
             raise InputError("the server's roster asks for nothing.")
         if names != sorted(set(names)):
             raise InputError("the server's roster names a node twice, or is out of order.")
-        key, own = self._key, self._entry
+        key = self._key
+        own = self._entry
         if key is None or own is None or own not in roster.entries:
             raise InputError("the server's roster does not have what this node has signed.")
         end = 0

@@ -1,5 +1,9 @@
 """One round as the server holds it: what nodes are asked, what their answers must be, and what they add up to.
 
+:class:`NetworkRound` has what all rounds have in common: synchronisations, secure sums and the members' accounts.
+How episodes are collected is the difference between :class:`LockstepRound` (all agents stop after the same episode)
+and :class:`LiveRound` (each node stops where the message to stop reaches it). ``ROUND_TYPES`` names them.
+
 Every question can be repeated on a new stream. A stream that has not carried the round's start gets it first and,
 once the round is stopped, its stop. So a node that was killed catches up by playing the same episodes again.
 
@@ -13,6 +17,7 @@ to report goes with the next.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,109 +26,149 @@ import numpy as np
 from msgspec.structs import replace
 
 from fed_ucbvi.algorithms.base import Message, added_up
-from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.party import growing
+from fed_ucbvi.engine.party import PlayAhead
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound
+from fed_ucbvi.engine.state_store import SavedState
 from fed_ucbvi.network import messages
-from fed_ucbvi.network.checks import Expected, assembled, check_played
+from fed_ucbvi.network.checks import Expected, assembled, check_chunk, check_played
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError
 from fed_ucbvi.network.members import Member, NodeStream, Used
 from fed_ucbvi.network.messages import COUNTS, PARTS, REWARDS, Played, Query, Report, Roster
-from fed_ucbvi.network.registry import NodeRegistry, Question
+from fed_ucbvi.network.registry import NodeRegistry, Question, UntilHalted
 from fed_ucbvi.network.roster import Authority, fingerprint, make_roster, new_episodes
+from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.secure_sums import summed
 
 log = logging.getLogger("fed_ucbvi.federation")
 
 
-class NetworkRound:
+class NetworkRound(ABC):
     """A round in progress.
 
     Round 0 has the nodes' logs. Under secure sums what nodes sign is checked by ``authority``.
 
     Attributes:
-        first: episodes before it, where all agents stop together.
-        lengths: episodes by node, once they have been played.
-        end: for the record; its length is that of the node that played most.
+        lengths: number of episodes by node, once they have been played.
+        end: how the round ended, for the record; its length is that of the node that played most.
         requesters: the agents that requested a synchronisation, where the server is told.
-        paid: what it paid, as far as nodes have said, and where its episodes began.
-        sums: what reports add up to, where they are what is new: to the server, and to a planner.
+        paid: what the round paid, as far as nodes have reported it, and where its episodes began.
         used: by part of a report the nodes of whom it was used, with the digest of their roster.
-        used_before: likewise the last round before this one in which it was.
+        used_before: likewise the last round before this one in which it was, with the digest of the roster then.
     """
 
     def __init__(self, registry: NodeRegistry, number: int, asked: Play, authority: Authority | None = None) -> None:
-        self._registry, self.plan, self._authority = registry, registry.plan, authority
-        self.number, self.first, self.live = number, registry.engine.played, self.plan.live
-        self._most, self.playing = asked.most, asked.playing
+        self._registry = registry
+        self._authority = authority
+        self.plan = registry.plan
+        self.number = number
+        self.playing = asked.playing
+        self._most = asked.most
         self.broadcast = tuple(np.array(array) for array in asked.broadcast)  # a synchronisation writes over it
-        judged = registry.engine.assurance.numbers if number and registry.engine.promised else ()
+        assurance = registry.engine.assurance
+        judged = assurance.numbers if number and assurance is not None else ()
         self.grid = registry.report_schema.rewards._replace(judged=judged)
-        self._starts: dict[tuple[Any, ...], messages.ToMany] = {}
+        self._starts: dict[messages.Start, messages.ToMany] = {}
+        """The starts that were sent, by the same message without its arrays."""
         self.lengths: Mapping[str, int] = {}
         self.end = RoundEnd(0)
         self.requesters: frozenset[int] = frozenset()
         self.paid: Paid | None = None
-        self.sums: dict[bool, CountTable] = {}
         self.used: dict[str, dict[str, str]] = {part: {} for part in PARTS}
         self._reports = defaultdict[str, dict[int, Message]](dict)
         self._declined: set[str] = set()
         """Nodes that do not answer the roster that they were sent last."""
-        self.used_before = {part: max(one.used[part].round for one in registry.everyone) for part in PARTS}
+        self.used_before = {
+            part: max((one.used[part] for one in registry.everyone), key=lambda used: used.round) for part in PARTS
+        }
 
     @property
     def about(self) -> dict[str, int]:
         return {"round": self.number}
 
     def left_after(self, first: int) -> int:
-        """How many episodes an agent may play in it that has played so many."""
+        """Largest number of episodes of this round for an agent that played ``first`` episodes before it."""
         return min(self._most, self.plan.setting.episodes - first)
+
+    # ------------------------------------------------------------------------------------- what a collection decides
+
+    @abstractmethod
+    async def _collect(self) -> dict[str, Played]:
+        """Have nodes play the episodes of the round, set :attr:`lengths`, and return the last answers."""
+
+    @abstractmethod
+    def _first_episode(self, member: Member) -> int:
+        """Number of episodes that the member's agents played before this round, as its start says."""
+
+    @abstractmethod
+    def _check_played(self, played: Played, member: Member, until: int) -> None:
+        """Raise unless this can be the answer of a node that was to play until the round has ``until`` episodes."""
+
+    @abstractmethod
+    def _signed_episodes(self, played: Played) -> int:
+        """Number of episodes of this round that a node's signature under secure sums covers."""
+
+    @property
+    @abstractmethod
+    def _roster_length(self) -> int:
+        """Length of the round as a roster has it."""
+
+    @abstractmethod
+    def for_history(self) -> SavedState | None:
+        """The round as the server's history keeps it; None if nodes cannot play it again."""
 
     # ------------------------------------------------------------------------------------------------------- episodes
 
     async def play(self) -> None:
-        """Nodes play ahead in chunks, which grow until one of them reports a request; live ones at one go.
-
-        It ends after the earliest request, or where each live node has stopped.
-        """
-        registry, horizon = self._registry, self.plan.setting.horizon
-        largest, last = max(member.agents for member in registry.everyone), registry.engine.last_length
-        answers: dict[str, Played] = {}
-        for until in [self._most] if self.live else growing(largest, horizon, last, self.left_after(self.first)):
-            halt = messages.Continue(self.number, 0) if self.live else None
-            answers = await registry.ask_all(self._to_play(until), halt)
-            asked = [played.played for played in answers.values() if played.asked]
-            if asked:
-                break
-        self.lengths = {name: played.played for name, played in answers.items()}
-        if asked and not self.live:
-            self.lengths = dict.fromkeys(answers, min(asked))
+        """Have nodes play the episodes of the round, and note how it ended."""
+        answers = await self._collect()
         longest = max(self.lengths.values())
         self.end = self.end._replace(length=longest)
-        heard = [played.requests for name, played in answers.items() if played.played == self.lengths[name]]
-        requests = [request for own in heard for request in own]
-        if self.plan.secure_sums and asked:
+        # A node that played beyond the end of the round made its requests in episodes that do not count.
+        counted = [played for name, played in answers.items() if played.played == self.lengths[name]]
+        requests = [request for played in counted for request in played.requests]
+        if self.plan.secure_sums and any(played.asked for played in answers.values()):
             self.end = self.end._replace(requests=1)
         elif requests:
             one = min(requests, key=lambda request: request.agent)
-            step = one.step if one.step < horizon else -1
-            self.end = RoundEnd(longest, len(requests), one.agent, step, one.state, one.action, one.rule)
+            self.end = RoundEnd(
+                length=longest,
+                requests=len(requests),
+                agent=one.agent,
+                step=one.step if one.step < self.plan.setting.horizon else -1,
+                state=one.state,
+                action=one.action,
+                rule=one.rule,
+            )
             self.requesters = frozenset(request.agent for request in requests)
         if self.number and not self.end.requests:
             await self._settle()
 
     def start(self, member: Member, chunk: int) -> messages.ToMany:
-        """What begins the round for a node; the same bytes for all nodes that are as far."""
-        first = member.episodes if self.live else self.first
-        counts, rewards = member.used[COUNTS], member.used[REWARDS]
-        confirmed = counts.round if self.plan.algorithm.server_counts else member.base
-        where = member.base, first, self.left_after(first), chunk
-        what = confirmed, bytes.fromhex(counts.roster), member.missed, bytes.fromhex(member.missed_roster)
-        told = self.playing, self.grid.judged, rewards.round, bytes.fromhex(rewards.roster)
-        start = messages.ToMany(messages.Start(self.number, *where, self.broadcast, *what, *told))
-        return self._starts.setdefault((where, what, told), start)
+        """The message that begins the round for a node; the same bytes for all nodes with the same history."""
+        first = self._first_episode(member)
+        counts = member.used[COUNTS]
+        rewards = member.used[REWARDS]
+        start = messages.Start(
+            round=self.number,
+            base=member.base,
+            first=first,
+            most=self.left_after(first),
+            chunk=chunk,
+            arrays=(),
+            confirmed=counts.round if self.plan.algorithm.server_counts else member.base,
+            roster=bytes.fromhex(counts.roster),
+            missed=member.missed,
+            missed_roster=bytes.fromhex(member.missed_roster),
+            playing=self.playing,
+            judged=self.grid.judged,
+            credited=rewards.round,
+            credited_roster=bytes.fromhex(rewards.roster),
+        )
+        if start not in self._starts:
+            self._starts[start] = messages.ToMany(replace(start, arrays=self.broadcast))
+        return self._starts[start]
 
     def _take_ready(self, member: Member, played: Played) -> None:
         """Note what a node has signed for this round; raise unless it is right."""
@@ -135,7 +180,7 @@ class NetworkRound:
         if ready is None or self._authority is None:
             raise ViolationError("it has not said that it is ready for a sum")
         for part, said in ((COUNTS, ready.episodes), (REWARDS, ready.uncredited)):
-            expected = self._new_episodes(member, part) + (played.played if self.live else 0)
+            expected = self._new_episodes(member, part) + self._signed_episodes(played)
             if said != expected:
                 raise ViolationError(f"it says that {said} episodes are new, expected {expected}")
         own = member.name, member.first_agent, member.agents, member.certificate
@@ -147,7 +192,8 @@ class NetworkRound:
                 denial = messages.Denial(member.name, *what, ready.denial, member.certificate)
                 self._authority.check(denial, self.plan.run, self.number)
                 self._registry.denials.append(denial)
-                member.missed, member.missed_roster = 0, ""
+                member.missed = 0
+                member.missed_roster = ""
         except InputError as error:
             raise ViolationError(str(error).rstrip(".")) from error
         member.ready = entry
@@ -172,11 +218,8 @@ class NetworkRound:
         self._take_rewards(await self._registry.ask_all(self._to_answer(query, None)))
 
     async def synchronise(self, server: Any, *, planning: bool = False) -> None:
-        """All exchanges with a server, or with a planner, to which nodes that are away have seen nothing.
-
-        (Their last reports are about the server's values, not about the planner's.)
-        """
-        plan, schema = self.plan, self._registry.report_schema
+        """Hold all exchanges with a server, or with a planner."""
+        plan = self.plan
         if plan.secure_sums:
             await self._synchronise_sums(server, planning=planning)
             return
@@ -187,23 +230,14 @@ class NetworkRound:
                 self.used[COUNTS] |= dict.fromkeys(reports, "")
                 for name, report in reports.items():
                     self._reports[name][exchange] = report
-            everyone = assembled(
-                [
-                    reports.get(member.name) or schema.instead(member, query, exchange, planning=planning)
-                    for member in self._registry.everyone
-                ]
-            )
+            together = assembled(list(reports.values()))
             if plan.algorithm.server_counts:
-                self._add(server, plan.read_counts(added_up(everyone)), planning=planning)
+                plan.algorithm.add_counts(server, plan.read_counts(added_up(together)))
             else:
-                plan.algorithm.aggregate(server, everyone, exchange)
-
-    def _add(self, server: Any, new: CountTable, *, planning: bool) -> None:
-        self.sums[planning] = new
-        self.plan.algorithm.add_counts(server, new)
+                plan.algorithm.aggregate(server, together, exchange)
 
     async def _exchange(self, query: Message, exchange: int, *, planning: bool) -> dict[str, Message]:
-        """The reports that can be true; what is done about the others is up to the run's rules."""
+        """The reports that can be true; a node whose report cannot be is excluded, or stops the run."""
         registry = self._registry
         expected = Expected(registry.report_schema, self.broadcast[0], query, exchange, self.requesters)
         rewards = exchange == 0 and not planning
@@ -228,24 +262,27 @@ class NetworkRound:
     # --------------------------------------------------------------------------------------------------- secure sums
 
     async def _synchronise_sums(self, server: Any, *, planning: bool) -> None:
-        engine, total = self._registry.engine, None
+        engine = self._registry.engine
+        total = None
         if not planning or self.paid is not None:  # counts and rewards are summed over the same nodes
             total = await self._sum_of_nodes(*(PARTS if self.number > 0 and not planning else (COUNTS,)))
         if total:
             new = self.plan.read_counts(total)
             engine.held = new if engine.held is None else engine.held.merge(new)
         if (planning or total is not None) and engine.held is not None:
-            self._add(server, engine.held, planning=planning)
+            self.plan.algorithm.add_counts(server, engine.held)
             engine.held = engine.held if planning else None
 
     async def _sum_of_nodes(self, *parts: str) -> Message | None:
         """What is new in these parts, added up over a roster; None if too few have anything new, or one vanishes."""
-        registry, before = self._registry, None
+        registry = self._registry
+        before = None
         expected = Expected(registry.report_schema, self.broadcast[0]) if COUNTS in parts else None
         while (roster := await self._roster(parts)) is not None:
             if before not in (None, new_episodes(roster)):
                 break
-            before, self._declined = new_episodes(roster), set()
+            before = new_episodes(roster)
+            self._declined = set()
             reports = await registry.ask_all(self._to_answer(roster, expected))
             if len(reports) == len(roster.entries):
                 registry.denials = []
@@ -254,7 +291,8 @@ class NetworkRound:
             silent = {entry.name for entry in roster.entries} - set(reports) - self._declined
             for name in silent:
                 member = registry.members[name]
-                member.missed, member.missed_roster = self.number, fingerprint(roster).hex()
+                member.missed = self.number
+                member.missed_roster = fingerprint(roster).hex()
             if self._declined or not silent <= {member.name for member in registry.present}:
                 break
             what = "a node has come back; the same nodes are asked again"
@@ -269,7 +307,8 @@ class NetworkRound:
 
     async def _roster(self, parts: Sequence[str]) -> Roster | None:
         """Those that are there and ready; None if fewer than it takes have new episodes."""
-        plan, registry = self.plan, self._registry
+        plan = self.plan
+        registry = self._registry
         if (active := len(registry.active)) < plan.least_members:
             raise FederationStoppedError(
                 f"secure sums need {plan.least_members} nodes, and {active} take part; finished rounds are kept."
@@ -281,14 +320,15 @@ class NetworkRound:
         await registry.ask_all(self._to_play(0, again=True))
         entries = [one.ready for one in registry.present if one.ready is not None]
         asked = {part: part in parts for part in PARTS}
-        return make_roster(self.number, 0 if self.live else self.end.length, entries, registry.denials, **asked)
+        return make_roster(self.number, self._roster_length, entries, registry.denials, **asked)
 
     def _checked_sum(self, roster: Roster, reports: Mapping[str, Message], expected: Expected | None) -> Message:
         """What the reports add up to, checked; nobody knows whose numbers are in it."""
         total = summed(reports.values())
         by_node = new_episodes(roster)
         new = {part: sum(one.agents * by_node[part][one.name] for one in roster.entries) for part in roster.parts}
-        counts, played = total[:-1] if roster.rewards else total, new.get(COUNTS, 0) if roster.round else 0
+        counts = total[:-1] if roster.rewards else total
+        played = new.get(COUNTS, 0) if roster.round else 0
         logs = sum(self._registry.members[entry.name].new_logs for entry in roster.entries)
         try:
             if expected is not None:
@@ -309,10 +349,8 @@ class NetworkRound:
     def _to_play(self, until: int, *, again: bool = False) -> Question[Played]:
         """Play until so many episodes of the round have been played or an agent requests a synchronisation.
 
-        In a live collection nodes play on until one of them reports a request; then the others stop where they are.
         With ``again`` nodes that have come back since they played say once more that they are ready to be summed.
         """
-        plan = self.plan
 
         async def ask(member: Member, stream: NodeStream) -> Played | None:
             begun = stream.prepared == self.number
@@ -320,14 +358,8 @@ class NetworkRound:
                 return None
             play = messages.Continue(self.number, until) if begun else self.start(member, until)
             answer: Played = await stream.ask([play])
-            if again and self.live and answer.played != self.lengths[member.name]:
-                raise ViolationError(f"it played {answer.played} episodes, after {self.lengths[member.name]}")
-            before, unknown = answer.before, plan.setting.episodes - member.episodes
-            if before and (before > unknown or not (self.live and plan.algorithm.server_counts)):
-                raise ViolationError(f"it says that it has counted {before} episodes that nobody knows of")
-            member.before = before
-            most = self.left_after(member.episodes + before) if self.live else until
-            check_played(answer, member, self.broadcast[0], plan, most)
+            self._check_played(answer, member, until)
+            member.before = answer.before
             self._take_ready(member, answer)
             return answer
 
@@ -384,12 +416,141 @@ class NetworkRound:
         """It is over: put to the members' accounts what they have played in it, and what of theirs was used."""
         for member in self._registry.present:
             member.episodes += member.before + self.lengths[member.name]
-            member.base, member.before = self.number, 0
+            member.base = self.number
+            member.before = 0
             if not self.plan.algorithm.server_counts:
                 member.reports.update(self._reports[member.name])
             for part, used in self.used.items():
                 if member.name in used:
                     member.used[part] = Used(self.number, used[member.name], member.episodes)
-        if self.plan.secure_sums and self.number:
-            for roster in dict.fromkeys([*self.used[REWARDS].values(), *self.used[COUNTS].values()]):
-                self._registry.transcript.add("used", round=self.number, roster=roster)
+
+
+# ------------------------------------------------------------------------------------------------ the two collections
+
+
+class LockstepRound(NetworkRound):
+    """A round in which all agents stop after the same episode.
+
+    Nodes play ahead, and take back what they played after the earliest request.
+
+    Attributes:
+        first: number of episodes that every agent played before this round.
+    """
+
+    def __init__(self, registry: NodeRegistry, number: int, asked: Play, authority: Authority | None = None) -> None:
+        super().__init__(registry, number, asked, authority)
+        self.first = registry.engine.played
+
+    async def _collect(self) -> dict[str, Played]:
+        registry = self._registry
+        ahead = PlayAhead(
+            agents=max(member.agents for member in registry.everyone),
+            horizon=self.plan.setting.horizon,
+            last_length=registry.engine.last_length,
+            most=self.left_after(self.first),
+        )
+        answers: dict[str, Played] = {}
+        for until in ahead:
+            answers = await registry.ask_all(self._to_play(until))
+            ahead.take(answers.values())
+        self.lengths = dict.fromkeys(answers, ahead.length)
+        return answers
+
+    def _first_episode(self, member: Member) -> int:
+        return self.first
+
+    def _check_played(self, played: Played, member: Member, until: int) -> None:
+        if played.before:
+            raise _unknown_episodes(played)
+        check_played(played, member, self.broadcast[0], self.plan, until)
+        check_chunk(played, member, until)
+
+    def _signed_episodes(self, played: Played) -> int:
+        """None: the length of the round is not yet known, and the roster has it."""
+        return 0
+
+    @property
+    def _roster_length(self) -> int:
+        return self.end.length
+
+    def for_history(self) -> SavedState:
+        """The round as :func:`played_again` reads it: its broadcast, and how long it was."""
+        about: dict[str, Any] = {
+            "first": self.first,
+            "length": self.end.length,
+            "playing": self.playing,
+            "judged": list(self.grid.judged),
+            "used_before": {part: [used.round, used.roster] for part, used in self.used_before.items()},
+        }
+        arrays = {str(place): array for place, array in enumerate(self.broadcast)}
+        return SavedState(self.number, about, arrays, {})
+
+
+class LiveRound(NetworkRound):
+    """A round in which nodes play on until one of them reports a request; then the others stop where they are.
+
+    The episodes of real environments cannot be taken back or played again, so every node has a length of its own.
+    """
+
+    async def _collect(self) -> dict[str, Played]:
+        waiting = UntilHalted(messages.Continue(self.number, 0), self.plan.deadline)
+        answers = await self._registry.ask_all(self._to_play(self._most), waiting)
+        self.lengths = {name: played.played for name, played in answers.items()}
+        return answers
+
+    def _first_episode(self, member: Member) -> int:
+        return member.episodes
+
+    def _check_played(self, played: Played, member: Member, until: int) -> None:
+        """Raise unless a node can have played that; it may have stopped anywhere, but only once in a round."""
+        known = self.lengths.get(member.name, played.played)
+        if played.played != known:
+            raise ViolationError(f"it played {played.played} episodes, after {known}")
+        left = self.plan.setting.episodes - member.episodes
+        if played.before and (played.before > left or not self.plan.algorithm.server_counts):
+            raise _unknown_episodes(played)
+        most = self.left_after(member.episodes + played.before)
+        check_played(played, member, self.broadcast[0], self.plan, most)
+
+    def _signed_episodes(self, played: Played) -> int:
+        return played.played
+
+    @property
+    def _roster_length(self) -> int:
+        """Nothing: every node has signed its own length."""
+        return 0
+
+    def for_history(self) -> None:
+        return None
+
+
+ROUND_TYPES: Mapping[str, type[NetworkRound]] = {"lockstep": LockstepRound, "live": LiveRound}
+"""The rounds of a run, by the name of its collection."""
+
+
+def _unknown_episodes(played: Played) -> ViolationError:
+    return ViolationError(f"it says that it has counted {played.before} episodes that nobody knows of")
+
+
+def played_again(past: SavedState, plan: RunPlan) -> list[messages.Down]:
+    """The messages by which a node that has lost its state plays a round of the history again."""
+    number = past.round
+    about = past.about
+    counted, roster = about["used_before"][COUNTS]
+    credited, credited_roster = about["used_before"][REWARDS]
+    start = messages.Start(
+        round=number,
+        base=number - 1,
+        first=about["first"],
+        most=plan.setting.episodes - about["first"],
+        chunk=0,
+        arrays=tuple(np.array(array) for array in past.arrays.values()),
+        confirmed=counted if plan.algorithm.server_counts else number - 1,
+        roster=bytes.fromhex(roster),
+        playing=about["playing"],
+        judged=tuple(about["judged"]),
+        credited=credited,
+        credited_roster=bytes.fromhex(credited_roster),
+    )
+    length = about["length"]
+    return [start, messages.Stop(number, length), messages.Continue(number, length)]

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, parameters_of
+from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import Algorithm, Counting, Message, Setting
 from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists
 from fed_ucbvi.algorithms.exact_sums import Grid
@@ -21,24 +21,33 @@ from fed_ucbvi.core.errors import (
     check_positive_integer,
     printable,
 )
+from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.assurance import LOSS, Promises
+from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.certificates import check_name
 from fed_ucbvi.network.messages import PROTOCOL, Welcome, one_line
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.policy import PolicyLike, policy_table
+from fed_ucbvi.results.policy import PolicyLike
 from fed_ucbvi.run_spec import AGENTS_SERVED, FederationRules, RunSpec
 
 MAX_NUMBERS = 1 << 22
 """Transition counts in a report, so that a message has at most 32 MiB of them."""
 
+MAX_SPEC_BYTES = 1 << 16
+"""Of the spec in a welcome, which is a few hundred bytes long."""
+
+
+EPOCHS_AHEAD = 3_600_000
+"""How far a server's epoch may be ahead of another party's clock: an hour, for clocks that differ."""
+
 
 def epoch_now() -> int:
+    """Return the epoch of a server that starts now: the time in milliseconds."""
     return time.time_ns() // 10**6
 
 
@@ -69,6 +78,8 @@ class RunPlan(FederationRules):
         super().__post_init__()
         for name in self.nodes or ():
             check_name(name)
+        if self.federation is None:  # the server knows sizes only
+            object.__setattr__(self, "setting", replace(self.setting, starts_known=False))
         M = self.setting.agents
         check_positive_integer("episodes", self.setting.episodes, at_most=MAX_COUNT // M)
         check_number("eps_p", self.setting.eps_p, at_least=0, at_most=1)
@@ -78,6 +89,7 @@ class RunPlan(FederationRules):
                 "the network all agents stop together. Use forced_synchronisation=true."
             )
         self.algorithm.check_agents(M)
+        self._check_collection()
         if self.bins is not None:
             self._check_bins(self.bins)
         if self.secure_sums:
@@ -94,8 +106,6 @@ class RunPlan(FederationRules):
         if self.secure_sums:
             self._check_secure()
         if self.promises is not None:
-            if self.promises.only and self.counts is not None:
-                raise InputError("--evaluate only plays a policy; leave out --warm-start.")
             self.promises.apply(self.algorithm)
             if self.quorum is not None:
                 raise InputError(
@@ -103,12 +113,20 @@ class RunPlan(FederationRules):
                     "explored without anybody knowing; leave out --quorum, or --incumbent and --until-gap."
                 )
 
-    def _check_bins(self, bins: Bins) -> None:
-        if not self.live:
+    def _check_collection(self) -> None:
+        if self.live and self.setting.agents > 1 and self.algorithm.sends_trajectories:
+            raise InputError(
+                f"{self.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
+                "stop where they are. Use lockstep, or an algorithm that reports counts."
+            )
+        if not self.live and self.bins is not None:
             raise InputError(
                 "bins are for real environments, which cannot play in lockstep; serve with --collection live."
             )
-        s, own = self.setting, (bins.states + 1, bins.number_of_actions, bins.horizon)
+
+    def _check_bins(self, bins: Bins) -> None:
+        s = self.setting
+        own = (bins.states + 1, bins.number_of_actions, bins.horizon)
         if (s.states, s.actions, s.horizon) != own:
             raise InputError(
                 f"the run has (S, A, H) = ({s.states}, {s.actions}, {s.horizon}), its bins make {own} (one state "
@@ -125,7 +143,8 @@ class RunPlan(FederationRules):
         if lies or self.algorithm.grid(self.setting) is None:
             raise InputError(
                 f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Use "
-                "an algorithm whose reports are sums, or leave out --secure-sums."
+                "an algorithm whose reports are sums (one of your own is a CountingAlgorithm then), or leave out "
+                "--secure-sums."
             )
         if not self.algorithm.server_counts:
             raise InputError(
@@ -197,7 +216,8 @@ class RunPlan(FederationRules):
 
     def welcome(self) -> Welcome:
         """What a node is told: of the spec what concerns it, and what follows from the rest."""
-        s, rules = self.setting, ("collection", "secure_sums", "least_episodes", "least_members")
+        s = self.setting
+        rules = ("collection", "secure_sums", "least_episodes", "least_members")
         spec = {
             "algorithm": algorithm_name(self.algorithm),
             "parameters": parameters_of(self.algorithm),
@@ -225,6 +245,10 @@ def read_spec(data: bytes, only: str | None = None) -> RunSpec:
 
     Data never make code run: without it the algorithm must be a registered one.
     """
+    if len(data) > MAX_SPEC_BYTES:
+        raise InputError(
+            f"the server's spec has {byte_count(len(data))}; at most {byte_count(MAX_SPEC_BYTES)} are read."
+        )
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -241,7 +265,7 @@ def read_spec(data: bytes, only: str | None = None) -> RunSpec:
         )
     try:
         spec = RunSpec.from_data(fields, code=() if only is None else (only,))
-    except InputError as error:
+    except (InputError, TypeError, ArithmeticError) as error:
         raise InputError(f"the server's spec cannot be: {one_line(str(error))}") from error
     if spec.sizes is None or spec.agents is None:
         raise InputError("the server's spec has no sizes.")
@@ -255,17 +279,10 @@ def plan_for(
     return RunPlan(algorithm, setting, federation=federation, **rest)
 
 
-def plan_of(
-    spec: RunSpec,
-    *,
-    counts: CountTable | None = None,
-    incumbent: PolicyLike | None = None,
-    evaluated: PolicyLike | None = None,
-) -> RunPlan:
+def plan_of(spec: RunSpec, *, counts: CountTable | None = None, incumbent: PolicyLike | None = None) -> RunPlan:
     """The plan of a run, from an environment, or from sizes or bins alone, when eps_p may be unknown.
 
-    It starts from ``counts`` of an earlier run. ``incumbent`` is the policy that is played today, ``evaluated`` one
-    that is played and nothing else, to say what it is worth.
+    It starts from ``counts`` of an earlier run. ``incumbent`` is the policy that is played today.
     """
     if [spec.environment, spec.sizes, spec.bins].count(None) != 2:
         raise InputError(
@@ -273,24 +290,21 @@ def plan_of(
             "real environments that are made finite)."
         )
     rest: dict[str, Any] = {**spec.rules, "counts": counts}
-    algorithm, federation = spec.make_algorithm(), None
-    if evaluated is not None:
-        algorithm = next(kind for kind in ALGORITHMS.values() if kind.plays_any_policy)()  # nobody learns
+    algorithm = spec.make_algorithm()
+    federation = None
     if spec.environment is not None:
-        if spec.random_rewards:
-            raise InputError("--random-rewards goes with --sizes; an environment says itself whether rewards are.")
+        if spec.random_rewards is not None:
+            raise InputError(
+                "--random-rewards and --fixed-rewards go with --sizes or --bins; the tables of --env say whether "
+                "rewards are random. Leave them out."
+            )
         federation = spec.make_federation(AGENTS_SERVED)
     elif spec.bins is not None:
         learnt = rest["bins"] = Bins.load(spec.bins)
         spec = replace(spec, sizes=(learnt.states + 1, learnt.number_of_actions, learnt.horizon))
     setting = spec.setting(federation)
     sizes = setting.horizon, setting.states, setting.actions
-    live, ends = federation is None, spec.return_range
-    wanted = ends if evaluated is None else None
-    promises = Promises.of(incumbent, spec.loss, spec.until_gap, sizes, live=live, return_range=wanted)
-    if evaluated is not None:
-        if promises is not None:
-            raise InputError("--evaluate only plays a policy; leave out --incumbent, --loss and --until-gap.")
-        table = policy_table(evaluated, *sizes, name="the policy", ends=live)
-        promises = Promises(table, LOSS, None, only=True, return_range=ends)
+    promises = Promises.of(
+        incumbent, spec.loss, spec.until_gap, sizes, live=federation is None, return_range=spec.return_range
+    )
     return RunPlan(algorithm, setting, federation=federation, promises=promises, **rest)

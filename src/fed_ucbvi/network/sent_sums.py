@@ -47,7 +47,10 @@ class SentSums:
     def __init__(
         self, store: NodeStateStore, name: str, run: str, most_failures: int, company: Company = ANYONE
     ) -> None:
-        self._store, self._name, self._run, self._most = store, name, run, most_failures
+        self._store = store
+        self._name = name
+        self._run = run
+        self._most = most_failures
         self._company = company
 
     @property
@@ -103,7 +106,8 @@ class SentSums:
             DeclinedError: if they may not be sent now.
             InputError: if there have been too many failures.
         """
-        memory, number = self._store.memory, roster.round
+        memory = self._store.memory
+        number = roster.round
         if "sent" not in memory and number > 0:  # it comes later than others, or has forgotten everything
             new = new_episodes(roster)
             memory["credited"] = {name: counted - new[REWARDS][name] for name, counted in new[COUNTS].items()}
@@ -141,7 +145,9 @@ class SentSums:
 
     def _is_failure(self, part: str, now: dict[str, Any], roster: Roster, authority: Authority) -> bool:
         """Whether what was sent and not confirmed is sent again in other company, and nobody has denied."""
-        number, before, answered = roster.round, self._before(part, roster.round), self._answered(part)
+        number = roster.round
+        before = self._before(part, roster.round)
+        answered = self._answered(part)
         if before is None and number <= answered:
             raise DeclinedError(f"round {number} has been answered before, and what was sent then is forgotten")
         if before is None or _is_again(before, now):
@@ -191,7 +197,8 @@ class SentSums:
             if member in certified and about == (before["round"], before["roster"]):
                 authority.check(denial, self._run, roster.round)
                 deniers |= {denial.name} if self._company.counts(denial) else set()
-        now, others = new_episodes(roster)[part], then.keys() - deniers
+        now = new_episodes(roster)[part]
+        others = then.keys() - deniers
         since = {one.name: one.ready.since[PARTS.index(part)] for one in roster.entries}
         if not deniers or not others <= now.keys() or any(since[name] >= before["round"] for name in others):
             return False

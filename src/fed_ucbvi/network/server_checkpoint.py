@@ -3,95 +3,47 @@
 A folder with ``manifest.json`` (the task) and the state (:mod:`fed_ucbvi.engine.state_store`): the engine's, who
 takes part, and the nodes' last reports. A round counts once it is in the log.
 
-A second log, ``history``, holds what began every round, how long it was and, where reports are what is new, whose
-reports were in it and what they add up to; nodes' logs are its round 0. From that a node that has lost its state
-plays all its rounds again, where all agents stop together (episodes are functions of seed, agent, number and policy),
-and ``fed-ucbvi replay`` recomputes the run.
+A second log, ``history``, is kept where all agents stop together. It has the broadcast and the length of every round;
+nodes' logs are its round 0. From that a node that has lost its state plays all its rounds again: episodes are
+functions of seed, agent, number and policy.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.errors import InputError, check_integer
 from fed_ucbvi.core.files import manifest_digest, new_folder, reading, write_manifest
-from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.checkpoint import COUNTS as COUNTS_FILE
-from fed_ucbvi.engine.drivers.base import RoundEnd
+from fed_ucbvi.engine.checkpoint import saved_setting
 from fed_ucbvi.engine.extension import PLANNED, extended_setting
-from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound, Request, answered
 from fed_ucbvi.engine.state_store import SavedState, StateStore, named, restore
 from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import COUNTS, REWARDS, Continue, Down, Start, Stop
-from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.registry import NodeRegistry
-from fed_ucbvi.network.rewards import listed, paid_of
-from fed_ucbvi.network.rounds import NetworkRound
-from fed_ucbvi.network.run_plan import RunPlan, epoch_now
-from fed_ucbvi.network.transcript import Transcript
+from fed_ucbvi.network.run_plan import EPOCHS_AHEAD, RunPlan, epoch_now
 from fed_ucbvi.network.transport import WireCount
-from fed_ucbvi.results.round_record import columns_of
 
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 12
+FORMAT_VERSION = 13
 REPORT = "report."
 HISTORY = "history"
-NOT_RECOMPUTED = ("regret", "value")
-"""Columns that take the problem, which the log does not have."""
+MAX_EPOCH = 1 << 62
+"""Epochs are times in milliseconds."""
 
 log = logging.getLogger("fed_ucbvi.engine.checkpoint")
-
-
-def past_round(now: NetworkRound, present: Sequence[MaskArray]) -> SavedState:
-    """A round that is over, for the history: what began it, its episodes and, if reports are what is new, their sums.
-
-    ``present`` says which agents took part, each time that the engine's round was answered.
-    """
-    plan, paid = now.plan, now.paid
-    about: dict[str, Any] = {
-        **{"first": now.first, "length": now.end.length, "playing": now.playing, "judged": list(now.grid.judged)},
-        "used_before": now.used_before,
-    }
-    arrays = {str(place): array for place, array in enumerate(now.broadcast)}
-    if plan.algorithm.server_counts:
-        about |= {
-            "end": [int(part) for part in now.end[:-1]],
-            "rule": int(now.end.rule),
-            "paid": None if paid is None else listed(paid),
-            "setting": asdict(plan.setting),
-            "used": [*(now.used[REWARDS] | now.used[COUNTS])],
-        }
-        arrays |= {"lengths": np.array(now.played.lengths), "present": np.array(present)}
-        for planning, new in now.sums.items():  # what was visited, so that it can be read without the problem
-            for name, array in new.listed().items():
-                arrays[f"sum.{planning:d}.{name}"] = array
-    return SavedState(now.number, about, arrays, {})
-
-
-def played_again(past: SavedState, plan: RunPlan) -> list[Down]:
-    """What a node that has lost its state is told of a round in the history, to play it again as it was."""
-    number, about = past.round, past.about
-    broadcast = tuple(np.array(array) for name, array in past.arrays.items() if name.isdigit())
-    before = about["used_before"]
-    confirmed = before[COUNTS] if plan.algorithm.server_counts else number - 1
-    where = number, number - 1, about["first"], plan.setting.episodes - about["first"], 0
-    what = about["playing"], tuple(about["judged"]), before[REWARDS]
-    start = Start(*where, broadcast, confirmed, b"", 0, b"", *what)
-    return [start, Stop(number, about["length"]), Continue(number, about["length"])]
 
 
 def _task(plan: RunPlan) -> dict[str, Any]:
@@ -111,10 +63,9 @@ def _task(plan: RunPlan) -> dict[str, Any]:
 
 
 def _fixed(task: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same for a run to be resumed; episodes and agents may become more."""
+    """Part of the task that must be the same for a run to be resumed; there may be more episodes."""
     setting = {name: value for name, value in task["setting"].items() if name not in (*PLANNED, "earlier_visits")}
-    about = task["environment"] and {name: one for name, one in task["environment"].items() if name != "agents"}
-    return {**task, "setting": setting, "environment": about}
+    return {**task, "setting": setting}
 
 
 class ServerCheckpoint:
@@ -122,7 +73,8 @@ class ServerCheckpoint:
 
     ``plan`` becomes that of the run in the folder, which must be the same task; a new folder is made for a new run.
     The epoch is the time in milliseconds, and larger than that of any server before. So nodes take a server that
-    resumes from a copy of the folder for newer than all that were started before it.
+    resumes from a copy of the folder for newer than all that were started before it. A saved epoch far in the future,
+    from a clock that was wrong, does not count: nodes have refused it.
     """
 
     def __init__(self, folder: Path, plan: RunPlan) -> None:
@@ -138,14 +90,14 @@ class ServerCheckpoint:
         self._log = StateStore.open(folder, FORMAT, FORMAT_VERSION, durable=True)
         try:
             self.plan = self._adopted(plan, self._log.manifest)
-            self.transcript = Transcript(folder, run=self.plan.run)
         except BaseException:
             self._log.close()
             raise
 
     def _adopted(self, plan: RunPlan, manifest: Mapping[str, Any]) -> RunPlan:
         with reading(self.folder):
-            run, task = str(manifest["run"]), manifest["task"]
+            run = str(manifest["run"])
+            task = manifest["task"]
             same = _fixed(task) == _fixed(_task(plan))
         if not same:
             raise InputError(
@@ -153,26 +105,35 @@ class ServerCheckpoint:
             )
         self._saved = self._log.read()
         self._open_history(manifest_digest(self.folder))
-        setting = self._setting(plan, Setting(**self._saved.about["setting"]))
+        with reading(self.folder):
+            before = saved_setting(self._saved.about["setting"])
+            if _fixed({"setting": asdict(before)}) != _fixed({"setting": asdict(plan.setting)}):
+                raise InputError(f"{self.folder} is damaged: its state is that of another run.")
+            saved_epoch = check_integer("epoch", self._saved.about["epoch"], at_most=MAX_EPOCH)
+        setting = self._setting(plan, before)
         counts = _kept_counts(self.folder)
         if plan.counts is not None and (counts is None or not counts.equals(plan.counts)):
             raise InputError(f"{self.folder} holds a run that was not started from these counts.")
-        epoch = max(int(self._saved.about["epoch"]) + 1, epoch_now())
+        epoch = epoch_now()
+        if saved_epoch <= epoch + EPOCHS_AHEAD:
+            epoch = max(epoch, saved_epoch + 1)
         return replace(plan, run=run, epoch=epoch, setting=setting, counts=counts)
 
     def _setting(self, plan: RunPlan, before: Setting) -> Setting:
-        """The setting with which the run goes on: with more episodes or agents than before, if the plan has more."""
+        """The setting with which the run goes on: with more episodes than before, if the plan has more."""
         if self._saved.round == 0:
-            if (plan.setting.episodes, plan.setting.agents) != (before.episodes, before.agents):
+            if plan.setting.episodes != before.episodes:
                 raise InputError(
                     f"{self.folder} holds a run that has not begun; start it with the same task as before."
                 )
             return before
-        setting = extended_setting(plan.algorithm, before, episodes=plan.setting.episodes, agents=plan.setting.agents)
+        setting = extended_setting(plan.algorithm, before, plan.setting.episodes)
         if setting != before:
             log.warning(
-                "%s: the run continues with %d agents and %d episodes each, after %d and %d",
-                *(self.folder, setting.agents, setting.episodes, before.agents, before.episodes),
+                "%s: the run continues with %d episodes for each agent, after %d",
+                self.folder,
+                setting.episodes,
+                before.episodes,
             )
             (self.folder / POLICY_FILE).unlink(missing_ok=True)
         return setting
@@ -230,7 +191,6 @@ class ServerCheckpoint:
         self._log.write(saved)
 
     def close(self) -> None:
-        self.transcript.close()
         self._log.close()
 
 
@@ -243,7 +203,8 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], Algorithm[Any, Any], SavedS
     """The task of the run in a folder, its algorithm, and the last state."""
     store = StateStore.open(folder, FORMAT, FORMAT_VERSION, lock=False)
     with reading(folder):
-        task, saved = store.manifest["task"], store.read()
+        task = store.manifest["task"]
+        saved = store.read()
         algorithm = recorded_algorithm(task["algorithm"], task["parameters"])
         return task, algorithm.with_increments() if task["secure_sums"] else algorithm, saved
 
@@ -257,94 +218,6 @@ def counts_in(folder: Path) -> CountTable:
             "of fed-ucbvi with secure sums."
         )
     with reading(folder):
-        server = algorithm.new_server(Setting(**saved.about["setting"]))
+        server = algorithm.new_server(saved_setting(saved.about["setting"]))
         restore(server, saved.arrays, "server.")
         return algorithm.counts_of(server, None)
-
-
-# ------------------------------------------------------------------------------------------------------------- replay
-
-
-class Replayed(NamedTuple):
-    """A run that was computed again.
-
-    Attributes:
-        reports: for each round the nodes whose reports were used.
-        differs: names of what is not as the server has kept it; empty if everything is, bit for bit.
-    """
-
-    rounds: int
-    reports: list[list[str]]
-    differs: list[str]
-
-
-def replay(folder: Path) -> Replayed:
-    """Compute the run in a server's checkpoint again, from the sums in its history, and compare it with the state.
-
-    With nodes that come and go the result depends on which reports were in which round. Everything that follows from
-    their sums is computed again: the policy and the values of every round, the records, the recommended policies.
-    """
-    task, algorithm, kept = _recorded(folder)
-    if "promises" in task:
-        raise InputError(f"{folder} holds a run with an incumbent or a certified gap, which cannot be replayed.")
-    if not algorithm.server_counts:
-        raise InputError(f"a run of {algorithm.name} cannot be replayed: its reports are not what is new.")
-    with reading(folder):
-        history = StateStore(folder / HISTORY, manifest_digest(folder), kept=None)
-        first = 0 if 0 in history.rounds else 1  # round 0 has the nodes' logs
-        if history.rounds[: kept.round + 1 - first] != tuple(range(first, kept.round + 1)):
-            raise InputError(f"{folder / HISTORY} does not have all of the run's {kept.round} rounds.")
-        engine: NetworkEngine | None = None
-        reports = []
-        for state in history.between(first, kept.round):
-            setting = Setting(**state.about["setting"])
-            if engine is None or engine.setting != setting:
-                plan = RunPlan(algorithm, setting, collection=task["collection"], counts=_kept_counts(folder))
-                before, engine = engine, NetworkEngine(plan)
-                if before is not None:
-                    engine.restore(before.saved())
-            if state.round == 0:
-                _aggregate(plan, engine.server, state, planning=False)
-                continue
-            _advance(plan, engine, state)
-            reports.append(list(state.about["used"]))
-    return Replayed(kept.round, reports, [] if engine is None else _differences(engine.saved(), kept))
-
-
-def _advance(plan: RunPlan, engine: NetworkEngine, state: SavedState) -> None:
-    """One round of the engine, answered from the log."""
-    about, presents = state.about, iter(state.arrays["present"])
-    paid, lengths = about["paid"] and paid_of(about["paid"]), np.array(state.arrays["lengths"])
-    played = PlayedRound(RoundEnd._make([*about["end"], about["rule"]]), lengths=lengths, paid=paid)
-
-    def answer(request: Request) -> PlayedRound | Paid | None:
-        engine.present[:] = next(presents)
-        if isinstance(request, Play):
-            return played
-        _aggregate(plan, request.server, state, planning=request.planning)
-        return None if request.planning else paid
-
-    answered(engine.round(), answer)
-
-
-def _aggregate(plan: RunPlan, server: Any, state: SavedState, *, planning: bool) -> None:
-    new = named(f"sum.{planning:d}.", state.arrays)
-    if new:
-        plan.algorithm.add_counts(server, plan.table_of(new))
-
-
-def _differences(now: SavedState, kept: SavedState) -> list[str]:
-    """What of the server's state, clocks and records is not the same."""
-    wrong = []
-    for name, array in now.arrays.items():
-        if name.startswith(("server.", "recommended.")) or name in ("clock", "starts"):
-            other = kept.arrays.get(name)
-            if other is None or array.tobytes() != other.tobytes():
-                wrong.append(name)
-    mine, theirs = (columns_of(saved.rows.get("records", ())) for saved in (now, kept))
-    for name, column in mine.items():
-        if name not in NOT_RECOMPUTED and not np.array_equal(
-            column, theirs[name], equal_nan=column.dtype.kind == "f"
-        ):
-            wrong.append(f"records.{name}")
-    return wrong

@@ -67,7 +67,8 @@ def check_room(agents: int, bytes_each: int = AGENT_BYTES, whose: str = "agents 
 def host(federation: Federation, first_agent: int, agents: int) -> Hosted:
     """The node's agents: those from ``first_agent`` on if the federation has all M, or all if it has just these."""
     own = part_of(federation, first_agent, agents)
-    sizes, units = (own.states, own.actions, own.horizon), Units.of(own.description)
+    sizes = (own.states, own.actions, own.horizon)
+    units = Units.of(own.description)
     digest = hashlib.sha256(f"{first_agent} {own.fingerprint}".encode()).digest()
     party = partial(SimulatedParty, federation=own, first_agent=first_agent, pooled=False)
     return Hosted(sizes, units, digest, party, own)
@@ -122,7 +123,10 @@ class LiveSource:
 
         With ``bins`` they are made finite by them. Horizon and observed range of rewards are then those of the bins.
         """
-        everyone, make, name, rewards = range(first_agent, first_agent + agents), self.make, self.name, None
+        everyone = range(first_agent, first_agent + agents)
+        make = self.make
+        name = self.name
+        rewards = None
         if bins is not None:
             if self.horizon not in (None, bins.horizon):
                 raise InputError(
@@ -133,7 +137,9 @@ class LiveSource:
                 raise InputError(
                     f"the server's bins bring their range of rewards, {bins.reward_range}; leave out --reward-range."
                 )
-            make, name, rewards = partial(_finite, self.make, bins), f"{name} {bins.digest}", bins.reward_range
+            make = partial(_finite, self.make, bins)
+            name = f"{name} {bins.digest}"
+            rewards = bins.reward_range
         units = live_units(rewards or self.reward_range)
         sizes = live_sizes(make, everyone, self.horizon if bins is None else bins.horizon)
         known = "live", name, *sizes, units.offset, units.scale, first_agent, agents
@@ -159,7 +165,10 @@ def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: i
 
 def read_reported_logs(source: Any, hosted: Hosted, plan: RunPlan) -> tuple[Message, tuple[int, int]]:
     """What a node's logs add to its report, and how many episodes and steps they have."""
-    algorithm, setting, units, federation = plan.algorithm, plan.setting, hosted.units, hosted.federation
+    algorithm = plan.algorithm
+    setting = plan.setting
+    units = hosted.units
+    federation = hosted.federation
     counts, episodes = read_logs(
         source,
         hosted.sizes,

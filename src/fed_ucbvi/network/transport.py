@@ -1,7 +1,8 @@
 """How messages travel: over gRPC with mutual TLS, keep-alives and limits.
 
 A transport hands the server one :class:`Connection` for each stream that a node opens, and the node the other end. It
-knows nothing of what the bytes mean.
+knows nothing of what the bytes mean. gRPC compresses messages in both directions, except those of nodes that mask
+their reports. Its limits on the size of a message hold before and after decompression.
 """
 
 from __future__ import annotations
@@ -26,14 +27,20 @@ from fed_ucbvi.network.messages import PART_BYTES
 
 log = logging.getLogger("fed_ucbvi.federation")
 
-SERVICE, METHOD, CERTIFICATE, POLICY = "fed_ucbvi.v1.Federation", "Session", "Certificate", "Policy"
+SERVICE = "fed_ucbvi.v1.Federation"
+METHOD = "Session"
+CERTIFICATE = "Certificate"
+POLICY = "Policy"
+COMPRESSION = grpc.Compression.Gzip
+"""Of single messages. gRPC sends a message as it is where this would not make it shorter."""
 MAX_BYTES = 256 << 20
 """The largest message a node accepts from its server."""
 MAX_BYTES_UP = 2 * PART_BYTES
 """The longest piece that gRPC passes to a server, so that a somewhat longer one is read and refused by name."""
 MAX_BYTES_WAITING = 1 << 20
 """Bytes that can wait on a stream that the server does not read; also what travels in one round trip."""
-HANDSHAKE_SECONDS, IDLE_SECONDS = 20, 60
+HANDSHAKE_SECONDS = 20
+IDLE_SECONDS = 60
 """For TLS, and for a connection without a stream."""
 ANSWER_SECONDS = 60.0
 """For the server's certificate, and for the policy."""
@@ -59,7 +66,11 @@ _KEEP_ALIVE = (
 
 @dataclass
 class WireCount:
-    """Messages and bytes that were really sent, gRPC's own headers included, TLS and TCP not."""
+    """Messages, and their bytes before compression.
+
+    gRPC's header of five bytes for each message is included; HTTP/2, TLS and TCP are not. Under secure sums almost
+    all bytes are masked reports, which are not compressed.
+    """
 
     messages_up: int = 0
     messages_down: int = 0
@@ -94,7 +105,9 @@ class StreamHandler(Protocol):
 
 class _ServerEnd(Connection):
     def __init__(self, context: Any) -> None:
-        self._context, self.peer, self.certificate = context, context.peer(), _certificate(context)
+        self._context = context
+        self.peer = context.peer()
+        self.certificate = _certificate(context)
 
     async def read(self) -> bytes:
         try:
@@ -166,19 +179,18 @@ class _Health(health.HealthServicer):  # type: ignore[misc]
 class Listener:
     """A gRPC server in front of a handler, not yet started; without ``tls_files`` insecure, on this machine only.
 
-    It reads its files again for every new connection. It also says how it is, by gRPC's health service, to everyone
-    who gets past TLS.
+    It reports its health by gRPC's health service to everyone who gets past TLS.
     """
 
     def __init__(self, handler: StreamHandler, address: str, tls_files: TLSFiles | None) -> None:
         check_address(address)
-        self._handler, self._health, self._tls_files = handler, _Health(), tls_files
-        self._content = self._seen = (b"", b"", b"") if tls_files is None else tls_files.read()
-        """Authority, certificate and key: those in use, and those in the files when they were read last."""
+        self._handler = handler
+        self._health = _Health()
+        authority, self._own_certificate, key = (b"", b"", b"") if tls_files is None else tls_files.read()
         if tls_files is None:
             _check_insecure(address)
         else:
-            check_pair(*self._content[1:])
+            check_pair(self._own_certificate, key)
         handlers = {
             METHOD: grpc.stream_stream_rpc_method_handler(self._session),
             POLICY: grpc.unary_unary_rpc_method_handler(self._policy),
@@ -196,37 +208,18 @@ class Listener:
             ("grpc.max_concurrent_streams", 4),
             ("grpc.so_reuseport", 0),
         )
-        self._server = grpc.aio.server(options=options)
+        self._server = grpc.aio.server(options=options, compression=COMPRESSION)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         try:
             if tls_files is None:
                 self.port = int(self._server.add_insecure_port(address))
             else:
-                credentials = grpc.dynamic_ssl_server_credentials(self._configuration(), self._renewed, True)
+                pair = key, self._own_certificate
+                credentials = grpc.ssl_server_credentials([pair], authority, require_client_auth=True)
                 self.port = int(self._server.add_secure_port(address, credentials))
         except RuntimeError as error:
             raise InputError(f"cannot listen on {address}: {error}.") from error
-
-    def _configuration(self) -> Any:
-        authority, certificate, key = self._content
-        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
-
-    def _renewed(self) -> Any:
-        """The configuration, if other files have taken the place of those before; ones that do not fit do not."""
-        assert self._tls_files is not None
-        try:
-            content = self._tls_files.read()
-            if content == self._seen:
-                return None
-            self._seen = content
-            check_pair(*content[1:])
-        except (InputError, OSError) as error:
-            log.warning("the server keeps the certificate it has: %s", error)
-            return None
-        self._content = content
-        log.warning("the server's certificate was reloaded")
-        return self._configuration()
 
     async def start(self) -> None:
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
@@ -243,7 +236,7 @@ class Listener:
         await self._handler.session(_ServerEnd(context))
 
     async def _certificate(self, _: Any, context: Any) -> bytes:
-        return self._content[1]
+        return self._own_certificate
 
     async def _policy(self, _: Any, context: Any) -> bytes:
         try:
@@ -258,7 +251,7 @@ class Listener:
 class RemoteServer:
     """A server at ``HOST:PORT`` as its nodes see it, over gRPC; without a node's ``tls_files`` insecure, here only.
 
-    ``server_name`` is the name in the server's certificate, if it is not the host.
+    The files are read once. ``server_name`` is the name in the server's certificate, if it is not the host.
     """
 
     address: str
@@ -269,11 +262,14 @@ class RemoteServer:
     def __post_init__(self) -> None:
         check_address(self.address)
         self.host = self.server_name or host_of(self.address)
+        self._content = None if self.tls_files is None else self.tls_files.read()
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Connection]:
+    async def connect(self, *, compressed: bool = True) -> AsyncIterator[Connection]:
+        """Open a stream. Unless what the node sends is random, such as masked reports, gRPC should compress it."""
+        compression = COMPRESSION if compressed else grpc.Compression.NoCompression
         async with await self._channel() as channel:
-            end = _NodeEnd(channel.stream_stream(f"/{SERVICE}/{METHOD}")())
+            end = _NodeEnd(channel.stream_stream(f"/{SERVICE}/{METHOD}")(compression=compression))
             try:
                 yield end
             finally:
@@ -295,11 +291,11 @@ class RemoteServer:
         gRPC accepts a certificate that does not say what it is for, and does not show it. So the server is asked for
         its certificate. The next channel accepts this certificate alone, so it checks that the server has the key.
         """
-        if self.tls_files is None:
+        if self._content is None:
             return self.open()
         pem = await self.certificate()
         try:
-            check_server_certificate(pem, self.tls_files.read()[0])
+            check_server_certificate(pem, self._content[0])
         except InputError as error:
             raise ConnectionLostError(str(error)) from error
         return self.open(pem)
@@ -314,13 +310,13 @@ class RemoteServer:
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 5000),
         ]
-        if self.tls_files is None:
+        if self._content is None:
             _check_insecure(self.address)
             options.append(("grpc.enable_http_proxy", 0))  # it would lead off this machine
             return grpc.aio.insecure_channel(self.address, options)
         if self.server_name is not None:
             options.append(("grpc.ssl_target_name_override", self.server_name))
-        authority, certificate, key = self.tls_files.read()
+        authority, certificate, key = self._content
         credentials = grpc.ssl_channel_credentials(server or authority, key, certificate)
         return grpc.aio.secure_channel(self.address, credentials, options)
 

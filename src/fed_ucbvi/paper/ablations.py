@@ -17,7 +17,9 @@ from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
 ALGORITHM = "fed-ucbvi"
 MARKERS: dict[float, Marker] = {0.0: "cross", 0.1: "circle"}
 """How each eps_p that is run is drawn."""
-PAPER, LOCAL, GLOBAL = "as in the paper", "local rule only", "global rule only"
+PAPER = "as in the paper"
+LOCAL = "local rule only"
+GLOBAL = "global rule only"
 VARIANTS: dict[str, dict[str, Any]] = {
     PAPER: {},
     "uniform weights": {"aggregation": "uniform"},
@@ -74,7 +76,8 @@ def verdicts(table: Traces) -> list[Verdict | None]:
 
 def _global_rule(table: Traces) -> Finding | None:
     cells: dict[str, Pairs] = {}
-    texts, lines = [], []
+    texts = []
+    lines = []
     for eps_p in table.values("eps_p"):
         by_label = {group["label"]: group for group in table.having(eps_p=eps_p)}
         if not {PAPER, LOCAL} <= by_label.keys():

@@ -36,7 +36,8 @@ BOUNDS = (5, 9, 16, 28)
 Each is the least that spends at most 5/8, 6/8, 7/8 and all of the error up to its look; together they spend 4.49 %.
 The probability of ever reaching a bound is largest where half of all seeds say yes; tests compute it exactly.
 """
-ANY, NEVER = 1e-6, 2.0
+ANY = 1e-6
+NEVER = 2.0
 """Shares of conditions from which on a claim holds partly: if any is met; and not at all."""
 RANKS: tuple[Outcome, ...] = ("does not hold", "holds partly", "holds")
 ERROR_TERM = (
@@ -45,6 +46,7 @@ ERROR_TERM = (
 )
 """The end of every rule that is judged seed by seed."""
 OURS = "beyond the paper"
+"""Begins the place of a claim of ours, in small or capital letters."""
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -239,7 +241,7 @@ def verdict_of(claim: Claim, findings: Mapping[str, Finding | None], detail: str
     first = min(open_, key=lambda name: judged[name].majority.needed or math.inf, default=None)
     wanted = () if first is None else known[first].wanted(judged[first].unknown)
     said = (f"{claim.rule} {ERROR_TERM}", outcome, summary, seeds, " ".join([*([detail] if detail else []), *notes]))
-    return Verdict(claim.text, claim.place, measured, *said, claim.name, OURS in claim.place, wanted)
+    return Verdict(claim.text, claim.place, measured, *said, claim.name, OURS in claim.place.lower(), wanted)
 
 
 def fact(claim: Claim, found: Mapping[str, tuple[bool, str]], runs: str, detail: str = "") -> Verdict | None:
@@ -249,7 +251,7 @@ def fact(claim: Claim, found: Mapping[str, tuple[bool, str]], runs: str, detail:
     line = in_a_line({name: text for name, (_, text) in found.items()})
     outcome = combine("holds" if holds else "does not hold" for holds, _ in found.values())
     said = (claim.rule, outcome, line, runs, detail)
-    return Verdict(claim.text, claim.place, f"{line}.", *said, claim.name, OURS in claim.place)
+    return Verdict(claim.text, claim.place, f"{line}.", *said, claim.name, OURS in claim.place.lower())
 
 
 def _count(found: Judged) -> str:
@@ -304,7 +306,8 @@ def range_text(numbers: Sequence[float], digits: int = 2) -> str:
     >>> range_text([0.25, 0.5]), range_text([3, 5, 4], 0)
     ('0.25 to 0.50', '3 to 5')
     """
-    low, high = signed(min(numbers), digits), signed(max(numbers), digits)
+    low = signed(min(numbers), digits)
+    high = signed(max(numbers), digits)
     return low if low == high else f"{low} to {high}"
 
 

@@ -19,7 +19,10 @@ from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
 from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.statistics import share_interval
 
-PUBLISHED, KL, STATIONARY, FAST = "published", "KL", "KL, stationary", "KL fast"
+PUBLISHED = "published"
+KL = "KL"
+STATIONARY = "KL, stationary"
+FAST = "KL fast"
 VARIANTS: dict[str, dict[str, Any]] = {
     PUBLISHED: {"name": "fed-ucbvi"},
     KL: {"name": "fed-kl-ucbvi"},
@@ -32,7 +35,8 @@ BY_STEP = ("synthetic", "hard_instance")
 """Environments whose kernel or rewards depend on the step; stationary counts are not possible there."""
 OTHER_ENVIRONMENTS = ("riverswim", "garnet", "deep_sea", "six_arms", "chain")
 OTHERS_EPISODES = 3_000
-MANY_AGENTS, QUICK_AGENTS = (1, 5, 20, 100, 500), (2, 10)
+MANY_AGENTS = (1, 5, 20, 100, 500)
+QUICK_AGENTS = (2, 10)
 EPS_P = (0.0, 0.1, 0.316228)
 MANY_SEEDS = "50 seeds"
 WORST_SEEDS = 50
@@ -67,7 +71,8 @@ def grids(scale: RunScale) -> Grids:
     Unless the scale is ``full``, the variant without a proof, which decides no claim, runs on the paper's
     environments only, with at most 100 agents.
     """
-    several, full = QUICK_AGENTS if scale.quick else MANY_AGENTS, scale.size == "full"
+    several = QUICK_AGENTS if scale.quick else MANY_AGENTS
+    full = scale.size == "full"
     others, T = (OTHER_ENVIRONMENTS[:1], 300) if scale.quick else (OTHER_ENVIRONMENTS, OTHERS_EPISODES)
     found = []
     for environment, episodes in {**scale.episodes, **dict.fromkeys(others, T)}.items():
@@ -93,7 +98,8 @@ def _claim(name: str, text: str, rule: str) -> Claim:
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
     main = table.where(lambda group: group["label"] in VARIANTS)
-    alike, apart = main.having(eps_p=0.0), main.where(lambda group: group["eps_p"] > 0)
+    alike = main.having(eps_p=0.0)
+    apart = main.where(lambda group: group["eps_p"] > 0)
     yield _fraction(alike, KL, 1.0, "no more than")
     yield _fraction(alike, STATIONARY, 3.0, "at most a third of")
     more_agents = _claim(
@@ -121,7 +127,8 @@ def verdicts(table: Traces) -> Iterator[Verdict | None]:
 
 def analyse(table: Traces, scale: RunScale) -> Section:
     main = table.where(lambda group: group["label"] in VARIANTS)
-    alike, worst = main.having(eps_p=0.0), table.where(lambda group: group["label"].endswith(MANY_SEEDS))
+    alike = main.having(eps_p=0.0)
+    worst = table.where(lambda group: group["label"].endswith(MANY_SEEDS))
     the_papers = alike.where(lambda group: group["environment"] in scale.episodes)
     others = alike.where(lambda group: group["environment"] not in scale.episodes)
     variant: draw.Column = ("variant", lambda group: str(group["label"]).removesuffix(f", {MANY_SEEDS}"))
@@ -129,7 +136,8 @@ def analyse(table: Traces, scale: RunScale) -> Section:
     costs = ("runs", "regret", "median", "failing")
     shown = ("environment", variant, "M", "εₚ", "T", *costs, "rounds")
     cells = draw.table_of_groups("kl", "Published and Fed-KL-UCBVI", main, shown)
-    title, columns = "The worst of many seeds", ("environment", variant, "M", "T", *costs, most)
+    title = "The worst of many seeds"
+    columns = ("environment", variant, "M", "T", *costs, most)
     worst_cells = draw.table_of_groups("kl_worst", title, worst, columns)
     return Section(
         "kl",
@@ -191,11 +199,13 @@ def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool =
 
 def _no_failing_seed(table: Traces) -> Verdict | None:
     """Whether a single seed fails. This is a fact about these runs."""
-    found, seeds = {}, 0
+    found = {}
+    seeds = 0
     for environment, part in table.parts("environment").items():
         summaries = [group.summary(regret) for group in part]
         worst = [one.worst / one.median for one in summaries]
-        failing, seeds = sum(one.failing for one in summaries), max(seeds, *(one.runs for one in summaries))
+        failing = sum(one.failing for one in summaries)
+        seeds = max(seeds, *(one.runs for one in summaries))
         found[label_of(environment)] = (not failing, f"worst {range_text(worst)} times the median")
     if not found:
         return None

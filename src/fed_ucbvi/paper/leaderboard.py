@@ -6,11 +6,13 @@ from these rows, so that they are made without running anything. Rows of one's o
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
@@ -19,11 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import ALGORITHMS, class_of
+from fed_ucbvi.analysis.sharing import best_common_policy
 from fed_ucbvi.charts.panels import Panel
-from fed_ucbvi.core.defaults import ALGORITHM
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
-from fed_ucbvi.environments import ENVIRONMENTS, current_name
+from fed_ucbvi.environments import ENVIRONMENTS, current_name, make_environment
+from fed_ucbvi.problem.units import PER_STEP, Units
 from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table
 from fed_ucbvi.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, bars
 from fed_ucbvi.report.traces import megabytes, regret, rounds
@@ -36,8 +39,10 @@ from fed_ucbvi.results.statistics import share_text as failing_share
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep
 
-DEFINITION, TABLE = "leaderboard.toml", "leaderboard.csv"
-DOCUMENT, DETAILS = "leaderboard.md", "leaderboard_environments.md"
+DEFINITION = "leaderboard.toml"
+TABLE = "leaderboard.csv"
+DOCUMENT = "leaderboard.md"
+DETAILS = "leaderboard_environments.md"
 TITLE = "Leaderboard: every algorithm on every environment"
 OVERALL = ("algorithm", "environments", "regret", "median", "failing", "rounds", "bytes", "share of the best")
 HERE = ("algorithm", "M", "regret", "median", "failing", "rounds", "MB", "share of the best")
@@ -60,6 +65,8 @@ environment of your own.
 
 To change the leaderboard itself, edit `src/fed_ucbvi/paper/leaderboard.toml` and run `make leaderboard`, which makes
 all runs. After a change of words only, `make leaderboard-document` is enough."""
+BASELINE = "fed-ucbvi"
+"""The algorithm of the paper, whose regret is 1 in the overall table."""
 QUICK = 50
 """A quick comparison has this many times fewer episodes, and two seeds."""
 
@@ -86,8 +93,10 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, job: Job, run: RunData) -> Row:
-        """The row of a run; floats have seven digits."""
-        floats = (run.regret, run.agents_value.mean, run.about.best_common_value.upper)
+        """The row of a run, its rewards per step in [0, 1]; floats have seven digits."""
+        run = run.in_units(PER_STEP)
+        best_shared = best_shared_value(str(job.environment), json.dumps(job.of_environment))
+        floats = (run.regret, run.agents_value.mean, best_shared)
         regret, value, best = (float(f"{number:.7g}") for number in floats)
         sent = run.bytes_up, run.bytes_down
         sizes = run.about.agents, run.about.episodes, run.about.seed
@@ -97,6 +106,17 @@ class Row(NamedTuple):
     def share(self) -> float:
         """The recommended policy's value as a share of the best shared policy's."""
         return self.value / self.best
+
+
+@cache
+def best_shared_value(environment: str, options: str) -> float:
+    """The value of the best shared policy, or the upper end of its bracket, with rewards per step in [0, 1].
+
+    The environment's options are in JSON.
+    """
+    federation = make_environment(environment, **json.loads(options))
+    upper = best_common_policy(federation).value.upper
+    return Units.of(federation.description).rescaled_return(upper, federation.horizon)
 
 
 Rows = Sequence[Row]
@@ -244,19 +264,21 @@ def places(rows: Rows, environment: str) -> list[Place]:
 
 def standings(rows: Rows) -> list[Place]:
     """The algorithms over all environments on which they and Fed-UCBVI ran, the least regret first."""
-    table, made = table_of_rows(rows), []
-    base = table.having(algorithm=ALGORITHM)
+    table = table_of_rows(rows)
+    made = []
+    base = table.having(algorithm=BASELINE)
     for name, part in table.parts("algorithm").items():
         both = [(one, other) for one in part for other in base.counterparts(one, ("algorithm", "agents"))]
         if not both:
-            raise InputError(f"{name} has no run that can be compared with one of {ALGORITHM}.")
+            raise InputError(f"{name} has no run that can be compared with one of {BASELINE}.")
         paired = [[one.paired(other, cost).ratios.values() for one, other in both] for cost in COSTS]
         logs = np.log([[*zip(*ratios, strict=True)] for ratios in paired]).mean(axis=2)  # [cost, seed]
         cost, count, sent = (Estimate.of(np.exp(student_interval(one))) for one in logs)
         cells = [one.summary(regret) for one, _ in both]
         failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
         shares = np.mean([*zip(*(one.samples(SHARE) for one, _ in both), strict=True)], axis=1)
-        share, median = Estimate.of(student_interval(shares)), math.exp(float(np.median(logs[0])))
+        share = Estimate.of(student_interval(shares))
+        median = math.exp(float(np.median(logs[0])))
         made.append(Place(name, len(both), logs.shape[1], cost, median, failing, count, sent, share))
     return sorted(made, key=lambda place: place.regret.mean)
 
@@ -284,7 +306,8 @@ def explanation(board: LeaderboardPlan, rows: Rows) -> list[str]:
     usual = max(lengths, key=lambda T: len(lengths[T]))
     others = [f"{T:,} in {', '.join(dict.fromkeys(names))}" for T, names in lengths.items() if usual != T]
     apart = f" ({'; '.join(others)})" if others else ""
-    seeds, but = len({row.seed for row in rows}), "".join(f", but in {label_of(name)}" for name in board.for_some)
+    seeds = len({row.seed for row in rows})
+    but = "".join(f", but in {label_of(name)}" for name in board.for_some)
     return [
         f"Every algorithm has its default parameters{but}; nothing is tuned. There are M = {board.agents} agents "
         f"(one for algorithms that are for a single agent), who differ by \u03b5_p = {board.eps_p:g} and play T = "
@@ -303,7 +326,7 @@ def left_out(board: LeaderboardPlan) -> list[str]:
 
 
 OVERALL_TEXT = (
-    f"Ratios to {label_of(ALGORITHM)}, geometric means over environments on which both ran, paired by seed; below 1 "
+    f"Ratios to {label_of(BASELINE)}, geometric means over environments on which both ran, paired by seed; below 1 "
     "is better. Of algorithms for a single agent it is the regret of that agent."
 )
 

@@ -148,7 +148,8 @@ class Runs:
         They go first to the cells on which seeds are divided, and then, of seeds whose answer is still unknown, to
         the other cells. A claim at its limit gets none beyond the second look.
         """
-        left, undecided = MORE_RUNS, dict(jobs)
+        left = MORE_RUNS
+        undecided = dict(jobs)
         for look, place in ((look, place) for look in LOOKS for place in FURTHER):
             grids: Grids = []
             for name, several in [*undecided.items()]:
@@ -199,7 +200,8 @@ def run_experiments(
     failed: dict[str, str] = {}
 
     def make(place: str, grids: Grids) -> None:
-        sweep, folder = Sweep(name=Path(place).name, grids=grids), runs.folder / place
+        sweep = Sweep(name=Path(place).name, grids=grids)
+        folder = runs.folder / place
         failed.update(run_sweep(sweep, folder, jobs=jobs, resume=folder.exists(), report=report).failed)
 
     runs.jobs(plan, make)
@@ -220,8 +222,10 @@ def in_two_sentences(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
 
 def report_on(folder: Path, runs: Runs | None = None) -> PageContent:
     """The report on a reproduction, complete or not; ``runs`` are those already read, if any."""
-    plan, runs = ReproductionPlan.read(folder), runs or Runs(folder)
-    sections, missing = [], []
+    plan = ReproductionPlan.read(folder)
+    runs = runs or Runs(folder)
+    sections = []
+    missing = []
     for name, jobs in runs.jobs(plan).items():
         table = runs.table(jobs)
         missing += missing_runs(job for job in jobs if job.id not in runs.traces)

@@ -19,8 +19,8 @@ from fed_ucbvi.algorithms import ALGORITHMS as REGISTRY
 from fed_ucbvi.charts.panels import DASHES, Panel, Series
 from fed_ucbvi.core.colours import DARK_GREY
 from fed_ucbvi.paper import judging
-from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import Claim, Condition, Find, Finding, Pairs, range_text, ratios_at_most, signed
+from fed_ucbvi.paper.experiment import BASE_AGENTS, Experiment, Grids, RunScale
+from fed_ucbvi.paper.judging import ANY, Claim, Condition, Find, Finding, Pairs, range_text, ratios_at_most, signed
 from fed_ucbvi.report import run_figures as draw
 from fed_ucbvi.report.content import Figure, Section, Verdict
 from fed_ucbvi.report.run_figures import cell_text, eps_text
@@ -32,16 +32,25 @@ ALGORITHMS = ("fed-ucbvi", "fedq-bernstein", "fedq-advantage")
 MARKERS = "Crosses: Fed-UCBVI, circles: FedQ-Bernstein, squares: FedQ-Advantage."
 SLIGHT_INCREASE = 1.25
 """A regret of at most this many times that of identical agents is a slight increase."""
-LINEAR = -0.9
-"""Slope of log regret against log M up to which the speed-up is called linear; -1 would be exactly linear."""
+INVERSE = -0.9
+"""Slope of log regret against log M up to which the regret is said to fall like 1/M; -1 would be exactly 1/M."""
 ROOT = -0.5
-"""The slope of the leading term of the regret bound, sqrt(H^3 S A T / M)."""
+"""The slope of the leading term of the regret bound, sqrt(H^3 S A T / M), which the paper calls linear speed-up."""
 MARGINAL = 0.1
 """Slope of log rounds against log M up to which rounds are nearly flat: 50 times the agents, 1.5 times the rounds."""
 FAR_BELOW = 0.5
 """Ratio up to which one regret is significantly below another."""
 FEW = 0.1
 """Share of T up to which rounds are significantly fewer than episodes."""
+MOST = 0.5
+"""Share of T from which on rounds are a large part of the episodes."""
+SIMILAR = 2.0
+"""Factor up to which two ratios of regrets are similar."""
+EARLY = 0.6
+"""Share of an additional regret that may fall into the first half of the episodes if the term is linear in T.
+
+Of a term linear in T it is 1/2, of one that grows like the root of T it is 0.71; this is halfway.
+"""
 OWN = "fed-ucbvi"
 
 
@@ -50,12 +59,15 @@ def grids(scale: RunScale) -> Grids:
 
     Otherwise Fed-UCBVI has all eps_p for the base M, and those that are drawn for all M. FedQ-Bernstein has the drawn
     eps_p for the base M, all M but 50 at eps_p = 0, and M up to the base at the largest eps_p. FedQ-Advantage, of
-    which the paper claims nothing, has M up to the base, and two eps_p.
+    which the paper claims nothing, has M up to the base, and two eps_p. Fed-UCBVI and FedQ-Bernstein also run with a
+    single agent, at every size.
     """
-    if scale.size == "full":
-        return [scale.grid(ALGORITHMS, eps_p=scale.eps_p, agents=scale.agents)]
     own, rival, other = ALGORITHMS
-    alike, shown = scale.eps_p[:1], drawn(scale)
+    alike = scale.eps_p[:1]
+    shown = drawn(scale)
+    alone = scale.grid([own, rival], eps_p=alike, agents=(1,))
+    if scale.size == "full":
+        return [scale.grid(ALGORITHMS, eps_p=scale.eps_p, agents=scale.agents), alone]
     few = tuple(M for M in scale.agents if scale.base_agents >= M)
     return [
         scale.grid([own], eps_p=scale.eps_p),
@@ -65,7 +77,13 @@ def grids(scale: RunScale) -> Grids:
         scale.grid([rival], eps_p=alike, agents=(*few, *scale.agents[-1:])),
         scale.grid([rival], eps_p=shown[-1:], agents=few),
         scale.grid([other], eps_p=alike, agents=few),
+        alone,
     ]
+
+
+def several_agents(table: Traces) -> Traces:
+    """The runs of the paper's figures, which have more than one agent."""
+    return table.where(lambda group: group["agents"] > 1)
 
 
 def drawn(scale: RunScale) -> tuple[float, ...]:
@@ -74,6 +92,8 @@ def drawn(scale: RunScale) -> tuple[float, ...]:
 
 def analyse(table: Traces, scale: RunScale) -> Section:
     """Figures 1 to 3, the cost of heterogeneity, the table behind them, and the claims of Section 5."""
+    every = table
+    table = several_agents(every)
     base = table.having(agents=scale.base_agents)
     shown = drawn(scale)
     text = (
@@ -93,13 +113,13 @@ def analyse(table: Traces, scale: RunScale) -> Section:
             _against_agents(table, shown, measure, y_label),
         )
         for number, what, measure, y_label, note in (
-            (2, "regret", regret, draw.REGRET_LABEL, "Dotted grey: in proportion to 1/M, a linear speed-up."),
+            (2, "regret", regret, draw.REGRET_LABEL, "Dotted grey: in proportion to 1/M."),
             (3, "rounds", rounds, draw.ROUNDS_LABEL, "Fewer is better; T is the most there can be."),
         )
     ]
     over_bytes = bytes_figure(base.having(eps_p=scale.eps_p[0]), "regret_and_bytes")
     figures = (_regret_over_episodes(base, shown), _regret_over_eps_p(base), *against_agents, over_bytes)
-    tables = [draw.cells_table(table, "figures", "Every cell of the figures")]
+    tables = [draw.cells_table(every, "figures", "Every cell of the figures, and the runs with one agent")]
     return Section("figures", "The paper's figures", (text,), figures=figures, tables=tables)
 
 
@@ -109,7 +129,8 @@ def _regret_over_episodes(table: Traces, shown: Sequence[float]) -> Figure:
             for group in part.having(eps_p=eps_p):
                 yield draw.over_episodes(group, dash=dash, variant=eps_text(eps_p))
 
-    ratios, agents = ratios_to(table, ALGORITHMS[1]), ", ".join(str(m) for m in table.values("agents"))
+    ratios = ratios_to(table, ALGORITHMS[1])
+    agents = ", ".join(str(m) for m in table.values("agents"))
     return Figure(
         "figure1",
         f"Fed-UCBVI ends with {range_text(ratios)} times the regret of FedQ-Bernstein" if ratios else "Regret",
@@ -193,25 +214,83 @@ def inverse_line(like: Series) -> Series:
     """A line in proportion to 1/M through the first point of another curve."""
     x = [float(value) for value in like.x]
     y = [like.y[0] * x[0] / value for value in x]
-    return Series("linear speed-up", DARK_GREY, x, y, dash="dotted")
+    return Series("in proportion to 1/M", DARK_GREY, x, y, dash="dotted")
 
 
 HETEROGENEITY = Claim(
     "heterogeneity costs little regret",
     "Increasing εₚ only incurs a slight increase in Fed-UCBVI's regret.",
     "Section 5, Impact of Heterogeneity; Figure 1",
+    f"Figure 1 has M = {BASE_AGENTS} agents. A seed says holds in an environment if with so many agents its regret "
+    f"at every εₚ > 0 is at most {SLIGHT_INCREASE} times that at εₚ = 0; partly if in at least half of these cells.",
+)
+HETEROGENEITY_EVERY_M = Claim(
+    "heterogeneity costs little regret for every M",
+    "Increasing εₚ only incurs a slight increase in Fed-UCBVI's regret, for every number of agents.",
+    "Beyond the paper: stricter than Section 5, whose Figure 1 has one M",
     f"A seed says holds in an environment if its regret at every εₚ > 0 is at most {SLIGHT_INCREASE} times that at "
     "εₚ = 0, for every M; partly if in at least half of these cells.",
 )
+LINEAR_TERM = Claim(
+    "the increase is a term linear in T",
+    "The increase of Fed-UCBVI's regret with εₚ is due to an additional term that scales linearly with T.",
+    "Section 5, Impact of Heterogeneity; Figure 1",
+    f"The additional regret is that at εₚ minus that at εₚ = 0, with M = {BASE_AGENTS} as in Figure 1. Of a term "
+    "linear in T, 1/2 falls into the first half of the episodes, and of one that grows like √T, 0.71. A seed says "
+    "holds in an environment if at every εₚ > 0 there is additional regret after T episodes and at most "
+    f"{EARLY} of it falls into the first half; partly if at some εₚ. Without additional regret the share is taken as "
+    "1.",
+)
+
+
+def _pairs_with_alike(table: Traces) -> Iterator[tuple[Group, Group]]:
+    """Each group whose agents differ, with that of identical agents."""
+    for alike in table.having(eps_p=0.0):
+        for group in table.having(agents=alike["agents"]):
+            if group["eps_p"] > 0:
+                yield group, alike
+
+
+def _linear_term(table: Traces) -> Finding | None:
+    asked: list[Condition] = []
+    for group, alike in _pairs_with_alike(_of_figure_1(table)):
+        differing = dict(zip(group.seeds, group.runs, strict=True))
+        identical = dict(zip(alike.seeds, alike.runs, strict=True))
+        shares = {
+            seeds: _early_share(differing[seeds], identical[seeds]) for seeds in differing if seeds in identical
+        }
+        if shares:
+            asked.append(Condition(f"first half at {cell_text(group)}", shares, EARLY, [group, alike]))
+    if not asked:
+        return None
+    middle = range_text([one.middle for one in asked])
+    line = f"{middle} of the additional regret in the first half"
+    met = sum(one.yes for one in asked)
+    count = sum(len(one.figures) for one in asked)
+    return Finding(asked, f"{line}, over {len(asked)} values of εₚ; {met} of {count} runs meet the limit", line, ANY)
+
+
+def _early_share(run: Trace, alike: Trace) -> float:
+    """The share of the additional regret that falls into the first half of the episodes; 1 if there is none."""
+    episodes = run.episodes_played
+    additional = run.regret - alike.regret
+    if additional <= 0:
+        return 1.0
+    halfway = float(run.regret_at(episodes / 2) - alike.regret_at(episodes / 2))
+    return halfway / additional
+
+
+def _of_figure_1(table: Traces) -> Traces:
+    """The runs with the number of agents of Figure 1."""
+    return table.having(agents=BASE_AGENTS)
 
 
 def _heterogeneity(table: Traces) -> Finding | None:
     cells: dict[str, Pairs] = {}
-    for alike in table.having(eps_p=0.0):
-        for group in table.having(agents=alike["agents"]):
-            found = group.paired(alike, regret)
-            if group["eps_p"] > 0 and found.seeds:
-                cells[cell_text(group)] = found
+    for group, alike in _pairs_with_alike(table):
+        found = group.paired(alike, regret)
+        if found.seeds:
+            cells[cell_text(group)] = found
     if not cells:
         return None
     worst = max(cells, key=lambda cell: cells[cell].typical)
@@ -225,7 +304,8 @@ def _heterogeneity(table: Traces) -> Finding | None:
         f"{late[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and {late[largest]:.1%} at "
         f"{eps_text(largest)} (of a term linear in T it would be half)"
     )
-    line, asked = f"{judging.typical_text(cells)} times the regret at εₚ = 0", ratios_at_most(SLIGHT_INCREASE, cells)
+    line = f"{judging.typical_text(cells)} times the regret at εₚ = 0"
+    asked = ratios_at_most(SLIGHT_INCREASE, cells)
     return Finding(asked, text, line, notes=judging.carried(cells))
 
 
@@ -251,9 +331,17 @@ SPEED_UP = Claim(
     "linear speed-up in M",
     "Fed-UCBVI has linear speed-up in the number of agents M, also in high heterogeneity.",
     "Section 5, Fed-UCBVI has linear speed-up; Figure 2",
-    f"Slope of log regret against log M, fitted over all M for each seed: {signed(-1)} is linear, {signed(ROOT)} the "
-    f"leading term of Theorem 1. A seed says holds in an environment if its slope is at most {signed(LINEAR)} for "
-    f"every εₚ; partly if at most {signed(ROOT)} for every εₚ, or at most {signed(LINEAR)} for some.",
+    "The paper calls the factor 1/√M of Theorem 1 linear speed-up. Slope of log regret against log M, fitted over "
+    f"all M for each seed: {signed(ROOT)} is 1/√M. A seed says holds in an environment if its slope is at most "
+    f"{signed(ROOT)} for every εₚ; partly if at most 0 for every εₚ, or at most {signed(ROOT)} for some.",
+)
+INVERSE_SPEED_UP = Claim(
+    "regret falls like 1/M",
+    "Fed-UCBVI's regret falls like 1/M with the number of agents M, also in high heterogeneity.",
+    "Beyond the paper: stricter than Section 5, whose linear speed-up is 1/√M",
+    f"Slope of log regret against log M, fitted over all M for each seed: {signed(-1)} is 1/M, {signed(ROOT)} the "
+    f"leading term of Theorem 1. A seed says holds in an environment if its slope is at most {signed(INVERSE)} for "
+    f"every εₚ; partly if at most {signed(ROOT)} for every εₚ, or at most {signed(INVERSE)} for some.",
 )
 FLAT_ROUNDS = Claim(
     "rounds hardly grow with M",
@@ -272,13 +360,46 @@ FEW_ROUNDS = Claim(
 )
 
 
+HIGH_ROUNDS = Claim(
+    "FedQ-Bernstein's rounds are consistently high",
+    "FedQ-Bernstein exhibits consistently high communication complexity.",
+    "Section 5, communication complexity; Figure 3",
+    "The paper says it in contrast to rounds that are significantly fewer than the episodes. A seed says holds in an "
+    f"environment if FedQ-Bernstein's rounds are more than {FEW:.0%} of T in every cell (M, εₚ); partly if in at "
+    "least half of them.",
+)
+MOST_ROUNDS = Claim(
+    "FedQ-Bernstein's rounds are most of the episodes",
+    "FedQ-Bernstein takes a round for at least half of the episodes.",
+    "Beyond the paper: stricter than Section 5, which says consistently high",
+    f"A seed says holds in an environment if FedQ-Bernstein's rounds are at least {MOST:.0%} of T in every cell (M, "
+    "εₚ); partly if in at least half of them.",
+)
+SIMILAR_GAPS = Claim(
+    "gaps as in the single-agent setting",
+    "The gap between the regrets of Fed-UCBVI and FedQ-Bernstein is similar to that in the single-agent setting.",
+    "Section 5, Impact of Heterogeneity; Figure 1",
+    f"The gap is the ratio of Fed-UCBVI's regret to FedQ-Bernstein's, at εₚ = 0: with M = {BASE_AGENTS} as in Figure "
+    "1, and with one agent, for which they are UCBVI and Q-learning. A seed says holds in an environment if the "
+    f"larger of the two ratios is at most {SIMILAR:g} times the smaller one; partly if both ratios are at most "
+    f"{FAR_BELOW}.",
+)
+
+
 def linear(table: Traces) -> Finding | None:
-    return _slopes(table, regret, LINEAR, ROOT)
+    return _slopes(table, regret, ROOT, 0.0)
+
+
+def inverse(table: Traces) -> Finding | None:
+    return _slopes(table, regret, INVERSE, ROOT)
 
 
 def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Finding | None:
     """The slope for each eps_p, against the limits for holding and for holding partly."""
-    typical, texts, below_good, below_fair = [], [], [], []
+    typical = []
+    texts = []
+    below_good = []
+    below_fair = []
     for eps_p, part in table.ordered("eps_p").parts("eps_p").items():
         slopes = slopes_in_agents(part, measure)
         if not slopes:
@@ -302,13 +423,69 @@ def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Findin
 
 
 def _few_rounds(table: Traces) -> Finding:
-    def share(run: Trace) -> float:
-        return run.rounds / run.about.episodes
+    asked = [
+        Condition(f"share of T at {cell_text(one)}", one.by_seed(share_of_episodes), FEW, [one]) for one in table
+    ]
+    line = _shares_text([one.middle for one in asked])
+    return Finding(asked, f"{line} in {len(asked)} cells", line)
 
-    asked = [Condition(f"share of T at {cell_text(one)}", one.by_seed(share), FEW, [one]) for one in table]
-    shares = [one.middle for one in asked]
-    line = f"{min(shares):.2%} to {max(shares):.2%} of T"
-    return Finding(asked, f"{line} in {len(shares)} cells", line)
+
+def share_of_episodes(run: Trace) -> float:
+    """Rounds divided by T."""
+    return run.rounds / run.about.episodes
+
+
+def _shares_text(shares: Sequence[float]) -> str:
+    return f"{min(shares):.2%} to {max(shares):.2%} of T"
+
+
+def _high_rounds(table: Traces) -> Finding:
+    return _rounds_above(table, FEW, strictly=True)
+
+
+def _most_rounds(table: Traces) -> Finding:
+    return _rounds_above(table, MOST, strictly=False)
+
+
+def _rounds_above(table: Traces, least: float, *, strictly: bool) -> Finding:
+    """Whether rounds are at least this share of T, or ``strictly`` more; conditions ask it of the remaining share."""
+
+    def remaining(run: Trace) -> float:
+        return 1.0 - share_of_episodes(run)
+
+    asked = [
+        Condition(f"share without a round at {cell_text(one)}", one.by_seed(remaining), 1.0 - least, [one], strictly)
+        for one in table
+    ]
+    line = _shares_text([1.0 - one.middle for one in asked])
+    return Finding(asked, f"{line} in {len(asked)} cells", line)
+
+
+def similar_gaps(table: Traces) -> Finding | None:
+    """The ratio of regrets with the base number of agents beside that with one agent, seed by seed."""
+    own = table.having(algorithm=OWN, eps_p=0.0)
+    rival = table.having(algorithm=ALGORITHMS[1], eps_p=0.0)
+    together = judging.against(_of_figure_1(own), _of_figure_1(rival), regret)
+    alone = judging.against(own.having(agents=1), rival.having(agents=1), regret)
+    if not together or not alone:
+        return None
+    gaps = together[0].ratios
+    single = alone[0].ratios
+    both = [seeds for seeds in gaps if seeds in single]
+    if not both:
+        return None
+    groups = [together[0].group, together[0].other, alone[0].group, alone[0].other]
+    factors = {seeds: max(gaps[seeds], single[seeds]) / min(gaps[seeds], single[seeds]) for seeds in both}
+    larger = {seeds: max(gaps[seeds], single[seeds]) for seeds in both}
+    line = f"{together[0].typical:.2f} times FedQ-Bernstein's regret with M = {BASE_AGENTS}"
+    line += f", {alone[0].typical:.2f} alone"
+    return Finding(
+        [Condition("larger gap over smaller gap", factors, SIMILAR, groups)],
+        f"{line}; the larger ratio is {range_text(list(factors.values()), 1)} times the smaller one",
+        line,
+        judging.NEVER,
+        [Condition("larger of the two ratios", larger, FAR_BELOW, groups)],
+    )
 
 
 BELOW = Claim(
@@ -325,7 +502,8 @@ def below(table: Traces, other: str = "fedq-bernstein", claim: Claim = BELOW, de
         cells = {cell_text(both.group): both for both in judging.against(part, table.having(algorithm=other), regret)}
         if not cells:
             return None
-        far, lower = ratios_at_most(FAR_BELOW, cells), ratios_at_most(1.0, cells, strictly=True)
+        far = ratios_at_most(FAR_BELOW, cells)
+        lower = ratios_at_most(1.0, cells, strictly=True)
         text = f"regret is {judging.ratios_text(cells)} that of {label_of(other)} in {len(cells)} cells"
         line = f"{judging.typical_text(cells)} times {label_of(other)}'s"
         return Finding(far, text, line, weaker=lower, notes=judging.carried(cells))
@@ -335,23 +513,41 @@ def below(table: Traces, other: str = "fedq-bernstein", claim: Claim = BELOW, de
 
 def ratios_to(table: Traces, other: str, measure: Measure = regret) -> list[float]:
     """Fed-UCBVI's measure over that of the other algorithm, of the typical seed in each cell."""
-    own, others = table.having(algorithm=OWN), table.having(algorithm=other)
+    own = table.having(algorithm=OWN)
+    others = table.having(algorithm=other)
     return [pairs.typical for pairs in judging.against(own, others, measure)]
 
 
+def _flat_rounds(table: Traces) -> Finding | None:
+    return _slopes(table, rounds, MARGINAL, -ROOT)
+
+
+def _heterogeneity_of_figure_1(table: Traces) -> Finding | None:
+    return _heterogeneity(_of_figure_1(table))
+
+
 CLAIMS: dict[Claim, Find] = {
-    HETEROGENEITY: _heterogeneity,
+    HETEROGENEITY: _heterogeneity_of_figure_1,
+    HETEROGENEITY_EVERY_M: _heterogeneity,
+    LINEAR_TERM: _linear_term,
     SPEED_UP: linear,
-    FLAT_ROUNDS: lambda part: _slopes(part, rounds, MARGINAL, -ROOT),
+    INVERSE_SPEED_UP: inverse,
+    FLAT_ROUNDS: _flat_rounds,
     FEW_ROUNDS: _few_rounds,
 }
-"""The claims of the paper's Section 5 about Fed-UCBVI alone, in its order."""
+"""The claims of the paper's Section 5 about Fed-UCBVI alone, in its order; some have a stricter one of ours next."""
+RIVAL_CLAIMS: dict[Claim, Find] = {HIGH_ROUNDS: _high_rounds, MOST_ROUNDS: _most_rounds}
+"""Those about FedQ-Bernstein alone."""
 
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
+    figures = several_agents(table)
     for claim, find in CLAIMS.items():
-        yield judging.judge(claim, table.having(algorithm=OWN), find)
-    yield below(table)
+        yield judging.judge(claim, figures.having(algorithm=OWN), find)
+    for claim, find in RIVAL_CLAIMS.items():
+        yield judging.judge(claim, figures.having(algorithm=ALGORITHMS[1]), find)
+    yield below(figures)
+    yield judging.judge(SIMILAR_GAPS, table, similar_gaps)
 
 
 EXPERIMENT = Experiment(grids, verdicts, analyse)

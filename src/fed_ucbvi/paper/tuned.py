@@ -44,8 +44,11 @@ TUNING_EPISODES = 3_000
 """T of tuning runs, or that of the experiment if it is shorter."""
 TUNED = {name: kind.tuning for name, kind in ALGORITHMS.items() if kind.tuning is not None}
 """What is tuned: the parameters for a factor k, by algorithm."""
-RIVAL, RECOMMENDED = "fedq-bernstein", "fed-kl-ucbvi"
-PAPER, BEST, UNTUNED = "as in the paper", "tuned", "nothing tuned"
+RIVAL = "fedq-bernstein"
+RECOMMENDED = "fed-kl-ucbvi"
+PAPER = "as in the paper"
+BEST = "tuned"
+UNTUNED = "nothing tuned"
 MARKERS: dict[str, Marker] = {PAPER: "circle", BEST: "cross", UNTUNED: "diamond"}
 TRIAL = "k = "
 RANGE_NAME = "from the least run to the largest"
@@ -131,7 +134,8 @@ def best_factors(table: Traces) -> dict[tuple[str, str], Best]:
 
 def tuning_text(table: Traces, algorithms: Sequence[str]) -> str:
     """How these algorithms were tuned, for a verdict: on which instances, and whether a best factor is at an edge."""
-    tried, tuned = Traces(_trials(table)), table.having(label=BEST)
+    tried = Traces(_trials(table))
+    tuned = table.having(label=BEST)
     seeds, others = ({run.about.seed for run in part.runs} for part in (tried, tuned))
     if not seeds or not others:
         return ""
@@ -197,7 +201,8 @@ KL_IS_LOWEST = Claim(
 
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
-    tuned, everybody = table.having(label=BEST), tuning_text(table, tuple(TUNED))
+    tuned = table.having(label=BEST)
+    everybody = tuning_text(table, tuple(TUNED))
     places = {RIVAL: "Section 5, Impact of Heterogeneity", "fedq-hoeffding": "Table 1", "fedq-advantage": "Table 1"}
     for other, place in places.items():
         claim = BELOW._replace(
@@ -211,7 +216,8 @@ def verdicts(table: Traces) -> Iterator[Verdict | None]:
 
 
 def fewest_rounds(table: Traces) -> Finding | None:
-    own, others = table.having(algorithm=OWN), table.where(lambda group: group["algorithm"] != OWN)
+    own = table.having(algorithm=OWN)
+    others = table.where(lambda group: group["algorithm"] != OWN)
     return _lowest(own, others, rounds, "{:,.0f} rounds, next {} with {:,.0f}")
 
 
@@ -259,7 +265,8 @@ def _comparison_figures(table: Traces) -> list[Figure]:
         if all(gaps):
             before, after = map(range_text, gaps)
             title = f"Fed-UCBVI's {what} over FedQ-Bernstein's: {before} as in the paper, {after} tuned"
-        paper, panels = table.having(label=PAPER), []
+        paper = table.having(label=PAPER)
+        panels = []
         for environment, eps_p in product(paper.parts("environment"), paper.values("eps_p")):
             points = _points(table.having(environment=environment, eps_p=eps_p), measure)
             where = f"{label_of(environment)}, {draw.eps_text(eps_p)}"
@@ -287,7 +294,8 @@ def _points(table: Traces, measure: Measure) -> list[Series]:
 
 
 def _table(table: Traces) -> Table:
-    best, tuned = best_factors(table), table.having(label=BEST)
+    best = best_factors(table)
+    tuned = table.having(label=BEST)
 
     def of_best(cell: Callable[[Best], Cell]) -> Callable[[Group], Cell]:
         known = {where: cell(found) for where, found in best.items()}
@@ -301,13 +309,16 @@ def _table(table: Traces) -> Table:
         return found
 
     shown: list[draw.Column] = [
-        *("environment", "algorithm"),
+        "environment",
+        "algorithm",
         ("tuned", lambda group: TUNED[group["algorithm"]].text),
         ("best k", of_best(lambda found: f"{found.factor:g}")),
         ("at the edge", of_best(lambda found: f"the {found.edge} tried" if found.edge else "no")),
-        *("εₚ", ("regret, paper", "regret")),
+        "εₚ",
+        ("regret, paper", "regret"),
         *((f"{name}, tuned", of_tuned(draw.COLUMNS[name])) for name in ("regret", "median", "failing")),
-        *(("rounds, paper", "rounds"), ("rounds, tuned", of_tuned(draw.COLUMNS["rounds"]))),
+        ("rounds, paper", "rounds"),
+        ("rounds, tuned", of_tuned(draw.COLUMNS["rounds"])),
     ]
     return draw.table_of_groups("fair", "As in the paper, and tuned", table.having(label=PAPER), shown)
 

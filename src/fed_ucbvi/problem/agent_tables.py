@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
+from fed_ucbvi.problem.policies import ACTIONS, PROBABILITIES, SETS, form_of
 
 
 class AgentTables(NamedTuple):
@@ -56,7 +57,7 @@ def reachable_states(successors: IndexArray, possible: MaskArray, starts: MaskAr
 
 @inner
 def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
-    """Whether ``policy``, in either form, ever takes action a at (h,s); the form is known when compiling."""
+    """Whether ``policy`` ever takes action a at (h,s); its form is known when compiling."""
     if policy.ndim == 2:
         return bool(policy[h, s] == a)
     return bool(policy[h, s, a])
@@ -64,7 +65,7 @@ def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
 
 @inner
 def weight(policy: PolicyArray, h: int, s: int, a: int) -> float:
-    """In which proportion ``policy`` takes action a at (h,s)."""
+    """The probability of action a at (h,s) under ``policy``, up to the factor of :func:`tied`."""
     if policy.ndim == 2:
         return 1.0 if policy[h, s] == a else 0.0
     share: float = 0.0 + policy[h, s, a]
@@ -73,7 +74,7 @@ def weight(policy: PolicyArray, h: int, s: int, a: int) -> float:
 
 @inner
 def tied(policy: PolicyArray, h: int, s: int, actions: int) -> float:
-    """How many actions the policy's set at (h,s) has, or the sum of their weights."""
+    """The number of actions of the policy's set at (h,s); 1, up to rounding, where the policy has probabilities."""
     total = 0.0
     for a in range(actions):
         total += weight(policy, h, s, a)
@@ -96,7 +97,8 @@ def action_values(
     hk = shared(h, successors.shape[0])
     hr = shared(h, rewards.shape[0])
     K, m = probabilities.shape[3:]
-    used, states = 1, successors[hk, s, a]
+    used = 1
+    states = successors[hk, s, a]
     while used < K and states[used] > states[used - 1]:  # the rest is padding
         used += 1
     if m == 1:  # the same, without going through memory
@@ -114,11 +116,17 @@ def action_values(
 
 
 BLOCK = 256
+LAST_TYPES: dict[str, np.dtype[Any]] = {
+    ACTIONS: np.dtype(np.int32),
+    SETS: np.dtype(np.int8),
+    PROBABILITIES: np.dtype(np.float64),
+}
+"""The type of the policy that was evaluated last, by form; -1 in it says that nothing is known."""
 
 
 def no_policy(policy: PolicyArray) -> PolicyArray:
     """The ``last`` of :func:`update_values` where no policy of this form has been evaluated yet."""
-    return np.full(policy.shape, -1, dtype=np.int8 if policy.ndim == 3 else np.int32)
+    return np.full(policy.shape, -1, dtype=LAST_TYPES[form_of(policy)])
 
 
 @compiled
@@ -131,12 +139,17 @@ def update_values(tables: AgentTables, policy: PolicyArray, last: PolicyArray, V
     """
     successors, probabilities, rewards, _, reachable, begin, before = tables
     H, S = last.shape[:2]
-    A, m = successors.shape[2], probabilities.shape[4]
-    new, one = np.empty(m), np.empty((1, m))
-    due, stale, number = np.zeros(S, dtype=np.bool_), np.empty(S, dtype=np.int64), 0
+    A = successors.shape[2]
+    m = probabilities.shape[4]
+    new = np.empty(m)
+    one = np.empty((1, m))
+    due = np.zeros(S, dtype=np.bool_)
+    stale = np.empty(S, dtype=np.int64)
+    number = 0
     for h in range(H - 1, -1, -1):
         first = S * shared(h, successors.shape[0])
-        here, after = V[h], V[h + 1]
+        here = V[h]
+        after = V[h + 1]
         for j in range(number):
             for k in range(begin[first + stale[j]], begin[first + stale[j] + 1]):
                 due[before[k]] = True
@@ -187,13 +200,17 @@ def _mark_changes(policy: PolicyArray, last: PolicyArray, h: int, due: MaskArray
             due[s] |= policy[h, s] != last[h, s]
         return
     _, S, A = last.shape
-    new, old = policy.reshape(-1).view(np.int8), last.reshape(-1)
+    new = policy.reshape(-1).view(last.dtype)
+    old = last.reshape(-1)
     for first in range(0, S * A, BLOCK):
-        begin, differs = h * S * A + first, np.int8(0)
-        mine, others = new[begin : begin + min(BLOCK, S * A - first)], old[begin : begin + min(BLOCK, S * A - first)]
+        begin = h * S * A + first
+        end = begin + min(BLOCK, S * A - first)
+        mine = new[begin:end]
+        others = old[begin:end]
+        differs = False
         for i in range(len(mine)):  # several at a time
-            differs |= mine[i] ^ others[i]
-        if differs != 0:
+            differs |= mine[i] != others[i]
+        if differs:
             for i in range(len(mine)):
                 if mine[i] != others[i]:
                     due[(first + i) // A] = True
@@ -234,12 +251,14 @@ def occupancies(
         for s in range(S):
             if m == 1 and d[h, s, 0] == 0.0:
                 continue
-            here, ties = d[h, s], tied(policy, h, s, A)
+            here = d[h, s]
+            ties = tied(policy, h, s, A)
             for a in range(A):
                 if may_play(policy, h, s, a):
                     own = weight(policy, h, s, a)
                     for k in range(K):
-                        p, there = probabilities[hk, s, a, k], d[h + 1, successors[hk, s, a, k]]
+                        p = probabilities[hk, s, a, k]
+                        there = d[h + 1, successors[hk, s, a, k]]
                         for i in range(m):
                             there[i] += here[i] / ties * own * p[i]
     return d

@@ -29,6 +29,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,6 +39,9 @@ from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.problem.agent_tables import AgentTables, action_values, evaluate, occupancies
 from fed_ucbvi.problem.dynamic_programming import optimal_values, policy_values
 from fed_ucbvi.problem.sharing_bounds import AllowedArray, own_optima, tighten
+
+if TYPE_CHECKING:
+    from fed_ucbvi.problem.federation import Federation
 
 WORK = 5 * 10**8
 """Table entries (agent, step, state, action, next state) read, at most; about a second's worth."""
@@ -73,14 +77,20 @@ class CommonOptimum:
     nodes: int
 
 
-def search_common_policy(tables: AgentTables, common: IndexArray, work: int = WORK) -> CommonOptimum:
-    """Bracket the best common policy of these agents; the result depends on nothing but the arguments.
+def honest_tables(federation: Federation) -> AgentTables:
+    """The tables of all honest agents, or of one where all are alike."""
+    return federation.kind_tables if federation.alike else federation.tables_of(federation.honest)
+
+
+def search_common_policy(federation: Federation, work: int = WORK) -> CommonOptimum:
+    """Bracket the best common policy of the honest agents; the result depends on nothing but the arguments.
 
     Args:
-        tables: the agents; one of them, where all are alike.
-        common: a policy to begin with, the best one of their common MDP.
+        federation: the agents.
         work: table entries to read, at most (a few passes over the tables are always made).
     """
+    tables = honest_tables(federation)
+    common = federation.common.solve().policy
     if tables.initial.shape[1] == 1:
         policy = own_policy(tables, 0, len(common))
         V = policy_values(tables.successors, tables.probabilities[..., 0], tables.rewards[..., 0], policy)
@@ -97,7 +107,8 @@ def search_common_policy(tables: AgentTables, common: IndexArray, work: int = WO
     search.branch()
     lower = search.lower
     upper = lower if search.closed else min(search.upper, search.own)
-    history_upper, own = max(search.history_upper, lower), max(search.own, lower)
+    history_upper = max(search.history_upper, lower)
+    own = max(search.own, lower)
     return CommonOptimum(Bracket(lower, upper), search.policy, history_upper, own, search.nodes)
 
 
@@ -108,14 +119,16 @@ class _Search:
         self.tables = tables
         self.shared: FloatArray = np.ascontiguousarray(self.tables.probabilities.min(axis=-1))
         S, m = self.tables.initial.shape
-        H, A = len(tables.reachable), tables.successors.shape[2]
+        H = len(tables.reachable)
+        A = tables.successors.shape[2]
         self.shape = (H, S, A)
         self.agents = m
         self.tolerance = TOLERANCE * H
         entries = max(MIN_PASS, self.tables.probabilities[0].size * H)
         self.passes = max(MIN_PASSES, work // entries)
         self.spent = self.nodes = 0
-        self.lower, self.upper = -1.0, np.inf
+        self.lower = -1.0
+        self.upper = np.inf
         self.own = self.history_upper = np.inf
         self.policy: IndexArray = np.zeros((H, S), dtype=np.int32)
         self.open: list[tuple[float, int, AllowedArray, IndexArray, int, int]] = []
@@ -133,12 +146,14 @@ class _Search:
         value, sweeps = ascend(self.tables, policy, max(1, min(self.left, self.passes // 4)))
         self.spent += sweeps
         if value > self.lower + self.tolerance / 2 or self.lower < 0.0:
-            self.lower, self.policy = evaluate(self.tables, policy), policy
+            self.lower = evaluate(self.tables, policy)
+            self.policy = policy
 
     def bound_all(self) -> None:
         H, S, _ = self.shape
         everything = np.ones(self.shape, dtype=np.bool_)
-        V, W = np.zeros((H + 1, S, self.agents)), np.zeros((H + 1, S))
+        V = np.zeros((H + 1, S, self.agents))
+        W = np.zeros((H + 1, S))
         own, overlap = own_optima(self.tables, self.shared, everything, V, W)
         self.spent += 1
         self.own, self.history_upper = own / self.agents, (own - overlap) / self.agents
@@ -185,10 +200,12 @@ def sweep(tables: AgentTables, weights: FloatArray, policy: IndexArray) -> float
     V = np.zeros((2, S, m))
     Q = np.zeros((A, m))
     for h in range(H - 1, -1, -1):
-        here, after = V[h % 2], V[(h + 1) % 2]
+        here = V[h % 2]
+        after = V[(h + 1) % 2]
         for s in range(S):
             weight = weights[h, s]
-            best, most = policy[h, s], 0.0
+            best = policy[h, s]
+            most = 0.0
             for j in range(A + 1):  # the present action first: another has to be better
                 a = best if j == 0 else j - 1
                 if j == 0 or a != policy[h, s]:
@@ -197,7 +214,8 @@ def sweep(tables: AgentTables, weights: FloatArray, policy: IndexArray) -> float
                     for i in range(m):
                         total += weight[i] * Q[a, i]
                     if j == 0 or total > most + margin:
-                        best, most = a, total
+                        best = a
+                        most = total
             policy[h, s] = best
             here[s] = Q[best]
     total = 0.0

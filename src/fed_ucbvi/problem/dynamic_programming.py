@@ -1,9 +1,8 @@
 """Backward induction on support-compressed tables.
 
 Tables of a single MDP: ``successors`` and ``probabilities`` ``(steps, S, A, K)``, ``rewards`` ``(steps, S, A)``;
-the step axis has length one where the table is stationary. A policy is ``(H, S)``, one action for each step and
-state, or weights ``(H, S, A)`` in whose proportions one is drawn at every visit: a mask that marks a set of actions
-has weights 0 and 1, and what agents play has whole ones, which are at most 120 together.
+the step axis has length one where the table is stationary. Policies have one of the forms of
+:mod:`fed_ucbvi.problem.policies`.
 """
 
 from __future__ import annotations
@@ -11,9 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
-
-WEIGHTS = 120
-"""Into how many parts probabilities of actions are divided: halves, thirds, quarters, fifths and tenths are exact."""
 
 
 def optimal_values(
@@ -26,7 +22,8 @@ def optimal_values(
     policy = np.zeros((horizon, S), dtype=np.int64)
     to, P, r = (np.broadcast_to(table, (horizon, *table.shape[1:])) for table in (successors, probabilities, rewards))
     for h in range(horizon - 1, -1, -1):
-        terms, expected = P[h] * V[h + 1][to[h]], np.zeros((S, A))
+        terms = P[h] * V[h + 1][to[h]]
+        expected = np.zeros((S, A))
         for k in range(K):  # in this order, as compiled code adds
             expected += terms[:, :, k]
         np.add(r[h], expected, out=Q[h])
@@ -46,7 +43,8 @@ def policy_values(
     to, P, r = (np.broadcast_to(table, (horizon, *table.shape[1:])) for table in (successors, probabilities, rewards))
     for h in range(horizon - 1, -1, -1):
         pairs = np.nonzero(played[h])
-        terms, values = P[h][pairs] * V[h + 1][to[h][pairs]], r[h][pairs]
+        terms = P[h][pairs] * V[h + 1][to[h][pairs]]
+        values = r[h][pairs]
         for k in range(K):  # in this order, as compiled code adds
             values += terms[:, k]
         V[h] = np.bincount(pairs[0], values * played[h][pairs], S) / played[h].sum(axis=1)

@@ -7,25 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.errors import InputError, check_choice, check_flag, check_number
-from fed_ucbvi.core.numbers import Bracket, number_text
+from fed_ucbvi.core.errors import InputError, check_choice, check_flag, check_integer, check_number
+from fed_ucbvi.core.files import reading
+from fed_ucbvi.core.numbers import number_text
 from fed_ucbvi.core.text import html_table, shortened
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.problem.heterogeneity import overlap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, real_numbers
-from fed_ucbvi.problem.liars import Liars, choose_liars
+from fed_ucbvi.problem.liars import ATTACKS, Liars, choose_liars
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
 from fed_ucbvi.problem.reward_law import Payments, check_variances, none_if_zero, payments
 from fed_ucbvi.problem.saving import VARIANCES, read_tables, write_tables
 
 if TYPE_CHECKING:
     from fed_ucbvi.problem.agent_tables import AgentTables
-    from fed_ucbvi.problem.common_policy import CommonOptimum
 
 OWN_TABLES = ("successors", "probabilities", "rewards", "initial")
 BERNOULLI_REWARDS = "bernoulli_rewards"
@@ -111,14 +111,10 @@ class Federation:
     @cached_property
     def kind_tables(self) -> AgentTables:
         """The tables of one agent of every kind."""
-        return self._tables_of(self.kinds[0])
+        return self.tables_of(self.kinds[0])
 
-    @cached_property
-    def differing_tables(self) -> AgentTables:
-        """The tables of all honest agents, or of one where all are alike."""
-        return self.kind_tables if self.alike else self._tables_of(self.honest)
-
-    def _tables_of(self, chosen: CountArray) -> AgentTables:
+    def tables_of(self, chosen: CountArray) -> AgentTables:
+        """The tables of these agents."""
         from fed_ucbvi.problem.agent_tables import AgentTables, reachable_states
 
         rewards = np.broadcast_to(self.rewards, (self.agents, *self.rewards.shape[1:]))
@@ -132,22 +128,10 @@ class Federation:
         """The mean over the honest agents of the law of the initial state, ``(S,)``."""
         return np.asarray(self.initial[self.honest].mean(axis=0))
 
-    @cached_property
-    def common_optimum(self) -> CommonOptimum:
-        """The best policy the honest agents can share, with a certified bracket of its value; found once and kept."""
-        from fed_ucbvi.problem.common_policy import search_common_policy
-
-        return search_common_policy(self.differing_tables, self.common.solve().policy)
-
-    @property
-    def best_common_value(self) -> Bracket:
-        """The value of that policy; NaN where the agents' MDPs are unknown."""
-        unknown = bool(np.isnan(self.common.rewards).any())
-        return Bracket(np.nan, np.nan) if unknown else self.common_optimum.value
-
     def agent(self, i: int) -> MDP:
         """The MDP of agent ``i`` (from 0)."""
-        reward, variances = self.rewards[i if self.rewards.shape[0] > 1 else 0], self.reward_variances
+        reward = self.rewards[i if self.rewards.shape[0] > 1 else 0]
+        variances = self.reward_variances
         spread = None if variances is None else variances[i if variances.shape[0] > 1 else 0]
         return MDP(Kernel(self.successors, self.probabilities[i]), reward, self.initial[i], self.horizon, spread)
 
@@ -177,7 +161,8 @@ class Federation:
         return replace(self, reward_variances=variances, description={**self.description, BERNOULLI_REWARDS: True})
 
     def __repr__(self) -> str:
-        name, sizes = self.description.get("name", "custom"), f"S = {self.states:,}, A = {self.actions:,}"
+        name = self.description.get("name", "custom")
+        sizes = f"S = {self.states:,}, A = {self.actions:,}"
         lying = "" if self.liars is None else f", {len(self.liars.agents):,} of them lie"
         return (
             f"<Federation {name}: {self.agents:,} agents{lying}, {sizes}, H = {self.horizon:,}, "
@@ -244,17 +229,20 @@ class Federation:
     def load(cls, path: str | Path) -> Federation:
         """Read back what :meth:`save` wrote, to the last bit; a damaged or foreign file is refused."""
         tables, about, common = read_tables(Path(path))
-        liars = about["liars"]
-        return cls(
-            **{name: tables[name] for name in OWN_TABLES},
-            common=common,
-            eps_p=float(about["eps_p"]),
-            eps_r=float(about["eps_r"]),
-            description=about["description"],
-            layout=about["layout"],
-            liars=None if liars is None else Liars(tuple(liars["agents"]), liars["attack"], liars["seed"]),
-            reward_variances=tables.get(VARIANCES),
-        )
+        with reading(Path(path)):
+            for name, types in (("description", dict), ("layout", dict | None), ("liars", dict | None)):
+                if not isinstance(about[name], types):
+                    raise InputError(f"{path} is damaged: its {name} is not a table of options.")
+            return cls(
+                **{name: tables[name] for name in OWN_TABLES},
+                common=common,
+                eps_p=float(about["eps_p"]),
+                eps_r=float(about["eps_r"]),
+                description=about["description"],
+                layout=about["layout"],
+                liars=_saved_liars(about["liars"], len(tables["probabilities"])),
+                reward_variances=tables.get(VARIANCES),
+            )
 
     @classmethod
     def mixture(
@@ -401,3 +389,12 @@ def _stacked(tables: Sequence[FloatArray]) -> FloatArray:
 def check_eps_p(eps_p: float) -> float:
     """Return eps_p as a float, or raise unless it lies in [0, 1)."""
     return check_number("eps_p", eps_p, at_least=0, below=1, why="Assumption 1")
+
+
+def _saved_liars(saved: Mapping[str, Any] | None, agents: int) -> Liars | None:
+    """The liars of a file, checked."""
+    if saved is None:
+        return None
+    numbers = tuple(check_integer("a liar", i, at_most=agents - 1) for i in saved["agents"])
+    check_choice("attack", saved["attack"], ATTACKS)
+    return Liars(numbers, saved["attack"], check_integer("the liars' seed", saved["seed"]))

@@ -74,7 +74,8 @@ def distances(probabilities: FloatArray, common: FloatArray) -> Distances:
            [0.4, 0. ]])
     """
     M = probabilities.shape[0]
-    worst, mean = np.zeros((M, M)), np.zeros((M, M))
+    worst = np.zeros((M, M))
+    mean = np.zeros((M, M))
     to_common = np.zeros(common.shape[:-1])
     for i in range(M):
         np.maximum(to_common, np.abs(probabilities[i] - common).sum(axis=-1), out=to_common)
@@ -152,7 +153,8 @@ def estimate_eps_p(counts: npt.ArrayLike, delta: float = 0.05, *, least_visits: 
 
 def _overlap_interval(empirical: FloatArray, n: FloatArray, delta: float) -> tuple[FloatArray, FloatArray]:
     """Bounds ``(steps, S, A)`` on ``sum_s' min_i P^i(s')`` that all hold with probability ``1 - delta``."""
-    M, K = empirical.shape[0], empirical.shape[-1]
+    M = empirical.shape[0]
+    K = empirical.shape[-1]
     if M == 1 or K == 1:
         return np.ones(n.shape[1:]), np.ones(n.shape[1:])
     visited = np.maximum(n, 1.0)
@@ -175,11 +177,13 @@ def _overlap_interval(empirical: FloatArray, n: FloatArray, delta: float) -> tup
 
 def _kl_end(p: FloatArray, radius: FloatArray, end: FloatArray) -> FloatArray:
     """The q between ``p`` and ``end`` with ``kl(p, q) = radius``, or ``end``; rounded outwards."""
-    inner, outer = p.copy(), end
+    inner = p.copy()
+    outer = end
     for _ in range(HALVINGS):
         q = (inner + outer) / 2.0
         with np.errstate(divide="ignore", invalid="ignore"):
             kl = np.where(p > 0, p * np.log(p / q), 0.0) + np.where(p < 1, (1 - p) * np.log((1 - p) / (1 - q)), 0.0)
         within = kl <= radius
-        inner, outer = np.where(within, q, inner), np.where(within, outer, q)
+        inner = np.where(within, q, inner)
+        outer = np.where(within, outer, q)
     return outer

@@ -94,10 +94,11 @@ class Kernel:
         if dense.ndim != 4 or dense.shape[1] != dense.shape[3]:
             raise InputError(
                 "a kernel must have shape (S, A, S), or (H, S, A, S) if it depends on the step; "
-                f"got {np.shape(table)}."
+                f"got {np.shape(table)}.{_advice_on_axes(dense)}"
             )
         if dense.size == 0:
             raise InputError(f"a kernel needs at least one state and one action, got shape {np.shape(table)}.")
+        _check_orientation(dense)
         _checked_rows(dense)
         positive = dense > 0
         width = max(1, int(positive.sum(axis=3).max()))
@@ -134,6 +135,33 @@ class Kernel:
         return table
 
 
+def _are_one(sums: npt.NDArray[np.floating]) -> bool:
+    """True if all of these sums are 1 up to the tolerance."""
+    return bool((np.abs(sums - 1.0) <= TOLERANCE).all())
+
+
+def _advice_on_axes(dense: FloatArray) -> str:
+    """Advice for a table ``(steps, ., ., .)`` that is a kernel with its axes in another order; else nothing."""
+    if dense.ndim != 4 or dense.size == 0:
+        return ""
+    _, first, second, last = dense.shape
+    if second == last and _are_one(dense.sum(axis=3)):
+        return " It looks like (A, S, S): pass np.swapaxes(P, -3, -2)."
+    if first == second and _are_one(dense.sum(axis=2)):
+        return " It looks like (S, S, A), the next state before the action: pass np.swapaxes(P, -2, -1)."
+    return ""
+
+
+def _check_orientation(dense: FloatArray) -> None:
+    """Raise if the first axis of states is that of the next state: then it adds up to 1 and the last one does not."""
+    if not np.isfinite(dense).all() or _are_one(dense.sum(axis=3)) or not _are_one(dense.sum(axis=1)):
+        return
+    raise InputError(
+        "the kernel adds up to 1 over its first axis of states instead of the last one, so it is transposed: the "
+        "next state must be the last axis, P[s, a, s']. Pass np.swapaxes(P, -3, -1)."
+    )
+
+
 def _checked_rows(rows: npt.NDArray[np.generic]) -> FloatArray:
     """The rows rescaled to sum to exactly one, or an error naming the first bad row."""
     probabilities = np.asarray(rows, dtype=np.float64)
@@ -142,7 +170,7 @@ def _checked_rows(rows: npt.NDArray[np.generic]) -> FloatArray:
     for bad, what in (
         (~np.isfinite(probabilities), "holds a value that is not a finite number"),
         (probabilities < 0, "holds a negative probability"),
-        (np.abs(totals - 1.0) > TOLERANCE, "sums to {:.9g}, not to 1; divide each row P[h,s,a,:] by its sum"),
+        (np.abs(totals - 1.0) > TOLERANCE, "sums to {:.12g}, not to 1; divide each row P[h,s,a,:] by its sum"),
     ):
         if bad.any():
             h, s, a = (int(i) for i in np.argwhere(bad)[0][:3])
@@ -172,7 +200,8 @@ def align(kernels: Sequence[Kernel]) -> tuple[IndexArray, FloatArray]:
     successors: IndexArray = kernels[0].successors
     if all(np.array_equal(kernel.successors, successors) for kernel in kernels):
         return successors, np.stack([kernel.probabilities for kernel in kernels])
-    S, shape = kernels[0].states, (steps, kernels[0].states, kernels[0].actions)
+    S = kernels[0].states
+    shape = (steps, kernels[0].states, kernels[0].actions)
     rows = np.arange(math.prod(shape)).reshape(*shape, 1)
 
     entries = []  # what is possible: row * S + next state, and the probability
@@ -183,7 +212,8 @@ def align(kernels: Sequence[Kernel]) -> tuple[IndexArray, FloatArray]:
     row, state = np.divmod(every, S)
     slot = np.arange(len(every)) - np.searchsorted(row, row)  # from the first entry of the row on
     table, used = np.zeros((2, rows.size, int(slot.max()) + 1), dtype=np.int32)
-    table[row, slot], used[row, slot] = state, 1
+    table[row, slot] = state
+    used[row, slot] = 1
     probabilities = np.zeros((len(kernels), *table.shape))
     for own, (keys, mass) in zip(probabilities, entries, strict=True):
         where = np.searchsorted(every, keys)

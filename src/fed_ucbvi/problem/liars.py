@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number
+from fed_ucbvi.core.indexing import UNREACHABLE
 from fed_ucbvi.core.types import CountArray, FloatArray
 
 ATTACKS: dict[str, str] = {
@@ -34,8 +35,6 @@ ATTACKS: dict[str, str] = {
 }
 """What liars may do."""
 
-NEVER = 1 << 59
-"""A budget that no visits can reach. The server ignores an agent all of whose budgets are this."""
 FALSE_COUNT_FACTOR = 1000
 MAX_FALSE = 2**53
 """The sum of all false counts for one entry stays below this, so that sums are exact."""
@@ -58,10 +57,10 @@ class Liars:
         The server ignores an agent whose budgets are all unreachable; such an agent cannot spam.
         """
         if self.attack == "silent":
-            budgets[list(self.agents)] = NEVER
+            budgets[list(self.agents)] = UNREACHABLE
         elif self.attack == "spam":
             for i in self.agents:
-                if budgets[i].min() < NEVER:
+                if budgets[i].min() < UNREACHABLE:
                     budgets[i] = 1
 
     def tamper_report(

@@ -13,7 +13,8 @@ from fed_ucbvi.core.errors import InputError, check_integer, check_positive_inte
 from fed_ucbvi.core.text import html_table
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.dynamic_programming import optimal_values, policy_values
-from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers, whole_numbers
+from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers
+from fed_ucbvi.problem.policies import checked_policy
 from fed_ucbvi.problem.reward_law import by_step, check_variances, none_if_zero
 
 
@@ -81,7 +82,8 @@ class MDP:
         probabilities = np.pad(self.kernel.probabilities, (*state, (0, 0)))
         probabilities[:, -1, :, 0] = 1.0
         variances = None if self.reward_variances is None else np.pad(self.reward_variances, state)
-        longer, initial = Kernel(successors, probabilities), np.append(self.initial, 0.0)
+        longer = Kernel(successors, probabilities)
+        initial = np.append(self.initial, 0.0)
         return MDP(longer, np.pad(self.rewards, state), initial, self.horizon, variances)
 
     @property
@@ -106,8 +108,8 @@ class MDP:
     def evaluate(self, policy: npt.ArrayLike) -> FloatArray:
         """``V^pi[H+1,S]`` (``eq:bellman_equations``).
 
-        ``policy`` is one action for each step and state, ``[H,S]``, or a set of actions, a mask ``[H,S,A]``, of which
-        one is drawn uniformly at every visit.
+        ``policy`` is one action for each step and state, integers ``[H,S]``; or by action, ``[H,S,A]``: the
+        probabilities of actions, or truth values for a set of actions of which one is drawn uniformly at every visit.
         """
         kernel = self.kernel
         return policy_values(kernel.successors, kernel.probabilities, self.rewards, self._checked_policy(policy))
@@ -117,7 +119,8 @@ class MDP:
         from fed_ucbvi.problem.agent_tables import occupancies  # compiled
 
         kernel = self.kernel
-        mu, P = self.initial[:, None], kernel.probabilities[..., None]
+        mu = self.initial[:, None]
+        P = kernel.probabilities[..., None]
         return occupancies(kernel.successors, P, mu, self._checked_policy(policy))[..., 0]
 
     def __repr__(self) -> str:
@@ -137,20 +140,7 @@ class MDP:
         return html_table("MDP", shapes)
 
     def _checked_policy(self, policy: npt.ArrayLike) -> PolicyArray:
-        sets = np.asarray(policy)
-        if sets.ndim == 3 and (sets.dtype.kind in "bf" or sets.dtype == np.int8):
-            shape = (self.horizon, self.states, self.actions)
-            if sets.shape != shape:
-                raise InputError(f"a policy's sets of actions must have shape (H, S, A) = {shape}, got {sets.shape}.")
-            if not sets.any(axis=-1).all() or not (sets >= 0).all() or not np.isfinite(sets).all():
-                raise InputError("a policy needs at least one action for each step and state, and no weight below 0.")
-            return np.ascontiguousarray(sets)
-        table = whole_numbers("a policy", policy)
-        if table.shape != (self.horizon, self.states):
-            raise InputError(f"a policy must have shape (H, S) = ({self.horizon}, {self.states}), got {table.shape}.")
-        if table.min() < 0 or table.max() >= self.actions:
-            raise InputError(f"a policy's actions must be 0..{self.actions - 1}.")
-        return np.ascontiguousarray(table, dtype=np.int32)
+        return checked_policy("a policy", np.asarray(policy), self.horizon, self.states, self.actions)
 
 
 def check_rewards(rewards: npt.ArrayLike, states: int, actions: int) -> FloatArray:
@@ -180,7 +170,7 @@ def check_initial(initial: npt.ArrayLike | int, states: int) -> FloatArray:
             raise InputError("the initial distribution must hold finite, non-negative numbers.")
         total = distribution.sum()
         if abs(total - 1) > TOLERANCE:
-            raise InputError(f"the initial distribution sums to {total:.9g}, not to 1.")
+            raise InputError(f"the initial distribution sums to {total:.12g}, not to 1.")
         if abs(total - 1) > ROUNDING:
             distribution = distribution / total
     return frozen_floats(distribution)

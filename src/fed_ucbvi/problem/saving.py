@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import check_version, new_file, reading_npz
+from fed_ucbvi.core.files import TableForm, check_version, new_file, reading_npz
+from fed_ucbvi.core.memory import SMALLER, check_memory
 from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.mdp import MDP
 
@@ -31,6 +32,8 @@ TABLES: dict[str, Kind] = {
     "common_initial": (np.float64, "S"),
 }
 """Type and shape of every table. ``steps`` is 1 or H; ``M|1`` means M or 1."""
+COPIES = 8
+"""Tables of the size of one agent's kernel that are made while it is checked."""
 VARIANCES = "reward_variances"
 """A table of the same kind as ``rewards``, where rewards are random."""
 
@@ -54,19 +57,29 @@ def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]
     with reading_npz(path, FORMAT, what) as (about, data):
         check_version(path, about, FORMAT_VERSION)
         kinds = {**TABLES, VARIANCES: TABLES["rewards"]} if VARIANCES in data else TABLES
+        _check_shapes(path, data.forms, kinds, int(about["horizon"]))
+        check_memory(f"The federation in {path}", _bytes_to_check(data.forms), SMALLER)
         tables = {name: data[name] for name in kinds}
-        _check_shapes(path, tables, kinds, int(about["horizon"]))
         common = _check_values(tables, about)
     for table in tables.values():
         table.setflags(write=False)
     return tables, about, common
 
 
-def _check_shapes(path: Path, tables: Mapping[str, npt.NDArray[Any]], kinds: Mapping[str, Kind], H: int) -> None:
+def _bytes_to_check(forms: Mapping[str, TableForm]) -> int:
+    """Memory that the tables take, and the copies that are made of one agent's while it is checked."""
+    tables = sum(form.bytes for form in forms.values())
+    return tables + COPIES * forms["successors"].bytes * 2
+
+
+def _check_shapes(path: Path, tables: Mapping[str, TableForm], kinds: Mapping[str, Kind], H: int) -> None:
     sizes: dict[str, int] = {"1": 1, "H": H}
+    if missing := [name for name in kinds if name not in tables]:
+        raise InputError(f"{path} is damaged: {', '.join(missing)} missing.")
     for name, (dtype, shape) in kinds.items():
-        table, axes = tables[name], shape.split()
-        fits = table.dtype == dtype and table.ndim == len(axes) and 0 not in table.shape
+        table = tables[name]
+        axes = shape.split()
+        fits = table.dtype == dtype and len(table.shape) == len(axes) and 0 not in table.shape
         for axis, length in zip(axes, table.shape, strict=False):
             choices = axis.split("|")
             if choices == ["steps"]:
@@ -81,7 +94,9 @@ def _check_shapes(path: Path, tables: Mapping[str, npt.NDArray[Any]], kinds: Map
 
 def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> MDP:
     """Check kernel, rewards and initial distribution of every agent and of the common MDP, which is returned."""
-    rewards, variances, horizon = tables["rewards"], tables.get(VARIANCES), int(about["horizon"])
+    rewards = tables["rewards"]
+    variances = tables.get(VARIANCES)
+    horizon = int(about["horizon"])
     if variances is not None and variances.shape[1:] != rewards.shape[1:]:
         raise InputError(f"rewards have shape {rewards.shape}, their variances {variances.shape}.")
     for i, probabilities in enumerate(tables["probabilities"]):

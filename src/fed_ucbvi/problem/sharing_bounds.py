@@ -78,7 +78,8 @@ def own_optima(
                         loss += shared[hk, s, a, k] * W[h + 1, successors[hk, s, a, k]]
                     floor = min(floor, loss)
             W[h, s] = floor
-    total, loss = 0.0, 0.0
+    total = 0.0
+    loss = 0.0
     for s in range(S):
         least = math.inf
         for i in range(m):
@@ -113,7 +114,8 @@ def _least_outflow(
                 t = successors[hk, s, a, k]
                 if k > 0 and t == successors[hk, s, a, k - 1]:
                     continue  # padding
-                p, lowest = probabilities[hk, s, a, k], least[t]
+                p = probabilities[hk, s, a, k]
+                lowest = least[t]
                 if times[t] == 0:
                     lowest[:] = p
                 else:
@@ -147,19 +149,26 @@ def flow_floor(
     successors, probabilities, rewards, initial, _, _, _ = tables
     steps, S, A, K, m = probabilities.shape
     H = allowed.shape[0]
-    flow, d = np.zeros((2, S, m)), np.zeros((2, S, m))
-    flow[0], d[0] = initial, initial
-    least, times = np.zeros((S, m)), np.zeros(S, dtype=np.int32)
+    flow = np.zeros((2, S, m))
+    d = np.zeros((2, S, m))
+    flow[0] = initial
+    d[0] = initial
+    least = np.zeros((S, m))
+    times = np.zeros(S, dtype=np.int32)
     gap = np.zeros((A, m))
     total = 0.0
     for h in range(H):
         hk = h if steps > 1 else 0
-        flow_after, d_after = flow[(h + 1) % 2], d[(h + 1) % 2]
-        flow_after[:], d_after[:] = 0.0, 0.0
+        flow_after = flow[(h + 1) % 2]
+        d_after = d[(h + 1) % 2]
+        flow_after[:] = 0.0
+        d_after[:] = 0.0
         for s in range(S):
-            here, there = flow[h % 2, s], d[h % 2, s]
+            here = flow[h % 2, s]
+            there = d[h % 2, s]
             actions = _least_outflow(successors, probabilities, allowed, hk, h, s, least, times)
-            lowest, best = math.inf, 0
+            lowest = math.inf
+            best = 0
             for a in range(A):
                 if not allowed[h, s, a]:
                     continue
@@ -172,21 +181,25 @@ def flow_floor(
                     for k in range(K):
                         t = successors[hk, s, a, k]
                         if W[h + 1, t] > 0.0:
-                            p, kept = probabilities[hk, s, a, k], least[t]
+                            p = probabilities[hk, s, a, k]
+                            kept = least[t]
                             beyond = math.inf
                             for i in range(m):
                                 beyond = min(beyond, here[i] * (p[i] - kept[i]))
                             loss += max(beyond, 0.0) * W[h + 1, t]
                 cost[h, s, a] = loss
                 if loss < lowest:
-                    lowest, best = loss, a
+                    lowest = loss
+                    best = a
             total += lowest
             policy[h, s] = best
-            lost, mass = 0.0, 0.0
+            lost = 0.0
+            mass = 0.0
             for i in range(m):
                 lost += there[i] * gap[best, i]
                 mass += there[i]
-            regrets[0, h, s], regrets[1, h, s] = lost, mass
+            regrets[0, h, s] = lost
+            regrets[1, h, s] = mass
             for k in range(K):
                 t = successors[hk, s, best, k]
                 p = probabilities[hk, s, best, k]
@@ -211,9 +224,14 @@ def tighten(
     """
     _, S, A, _, m = tables.probabilities.shape
     H = allowed.shape[0]
-    V, W, cost = np.zeros((H + 1, S, m)), np.zeros((H + 1, S)), np.zeros((H, S, A))
-    policy, regrets = np.zeros((H, S), dtype=np.int32), np.zeros((2, H, S))
-    upper, passes, ruled_out = math.inf, 0, True
+    V = np.zeros((H + 1, S, m))
+    W = np.zeros((H + 1, S))
+    cost = np.zeros((H, S, A))
+    policy = np.zeros((H, S), dtype=np.int32)
+    regrets = np.zeros((2, H, S))
+    upper = math.inf
+    passes = 0
+    ruled_out = True
     while ruled_out and passes < most:
         own, overlap = own_optima(tables, shared, allowed, V, W)
         by_flow = own - flow_floor(tables, allowed, V, W, cost, policy, regrets)
@@ -229,13 +247,16 @@ def tighten(
                     if allowed[h, s, a] and a != policy[h, s] and by_flow - (cost[h, s, a] - least) <= known:
                         allowed[h, s, a] = False
                         ruled_out = True
-    step, state = -1, -1
+    step = -1
+    state = -1
     for measure in range(2):  # by what is lost; where nothing is, by how often it is visited
         largest = 0.0
         for h in range(H):
             for s in range(S):
                 if regrets[measure, h, s] > largest and allowed[h, s].sum() > 1:
-                    largest, step, state = regrets[measure, h, s], h, s
+                    largest = regrets[measure, h, s]
+                    step = h
+                    state = s
         if step >= 0:
             break
     return upper, policy, step, state, passes

@@ -91,7 +91,8 @@ def over_bytes(group: Group, **style: Any) -> Series | None:
     """The common regret of a group against the megabytes sent by then; None if nothing was sent."""
     points = episodes_grid(group)
     sent = np.mean([run.bytes_at(points) for run in group.runs], axis=0) / 1e6
-    x, points = sent[sent > 0].tolist(), points[sent > 0]
+    x = sent[sent > 0].tolist()
+    points = points[sent > 0]
     return banded(group["algorithm"], x, [run.regret_at(points) for run in group.runs], **style) if x else None
 
 
@@ -134,7 +135,9 @@ COLUMNS: dict[str, Callable[[Group], Cell]] = {
 def table_of_groups(
     id_: str, title: str, table: Iterable[Group], columns: Iterable[Column], caption: str = ""
 ) -> Table:
-    groups, names, cells = list(table), [], []
+    groups = list(table)
+    names = []
+    cells = []
     for column in columns:
         name, cell = (column, column) if isinstance(column, str) else column
         names.append(name)
@@ -153,9 +156,18 @@ def cells_table(table: Traces, id_: str, title: str) -> Table:
     shown: list[Column] = [
         "environment",
         *((f"{name} (environment)" if name in parameters else name, _setting(key)) for name, key in options.items()),
-        *("algorithm", *(["label"] if labelled else [])),
+        "algorithm",
+        *(["label"] if labelled else []),
         *((name, _setting(key)) for name, key in parameters.items()),
-        *("M", "εₚ", "T", "runs", "regret", "median", "failing", "rounds", "MB"),
+        "M",
+        "εₚ",
+        "T",
+        "runs",
+        "regret",
+        "median",
+        "failing",
+        "rounds",
+        "MB",
     ]
     caption = f"{FAILING_TEXT} MB: both ways, all agents together."
     return table_of_groups(id_, title, sorted(table, key=_order), shown, caption)
@@ -163,9 +175,11 @@ def cells_table(table: Traces, id_: str, title: str) -> Table:
 
 def _order(group: Group) -> tuple[Any, ...]:
     """By environment, algorithm and label, then by parameters, options and sizes."""
-    known, owners = group.settings.items(), ("algorithm.", "environment.")
+    known = group.settings.items()
+    owners = ("algorithm.", "environment.")
     owned = [{name: value for name, value in known if name.startswith(owner)} for owner in owners]
-    names, sizes = ("environment", "algorithm", "label"), ("agents", "eps_p", "episodes")
+    names = ("environment", "algorithm", "label")
+    sizes = ("agents", "eps_p", "episodes")
     return (*(group[name] for name in names), *map(key_of, owned), *(group[name] for name in sizes))
 
 
@@ -187,16 +201,20 @@ MAX_MISSING = 20
 
 def sweep_section(table: Traces, name: str) -> Section:
     """The section of a sweep called ``name``: for each problem regret against episodes and bytes, and against M."""
-    looks, figures = _looks(table), []
+    looks = _looks(table)
+    figures = []
     for number, (title, part) in enumerate(_problems(table).items(), 1):
-        sizes, caption = part.values("agents"), band_text(part)
+        sizes = part.values("agents")
+        caption = band_text(part)
         for id_, what, curve, x_label in (
             ("regret", "episodes", over_episodes, EPISODES_LABEL),
             ("bytes", "bytes", over_bytes, BYTES_LABEL),
         ):
             panels = [
                 _panel(
-                    *(f"M = {agents}", x_label, REGRET_LABEL),
+                    f"M = {agents}",
+                    x_label,
+                    REGRET_LABEL,
                     [curve(group, **looks[key_of(group.settings)]) for group in part.having(agents=agents)],
                 )
                 for agents in sizes

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -46,6 +45,8 @@ SIGNS = {
     "does not hold": ("✗", "fails"),
 }
 """Sign and CSS class of each outcome; the words are always written too."""
+PLURALS = {"holds": "hold", "holds partly": "hold partly", "does not hold": "do not hold"}
+"""Outcomes that have another form in the plural."""
 PICTURES = ("png", "pdf")
 FIGURE_FILES = (*PICTURES, "parquet")
 TABLE_FILES = ("csv", "parquet")
@@ -73,11 +74,13 @@ def write_report(report: PageContent, folder: Path, progress: Callable[[int, int
     report = with_printable_texts(report)
     check_report(report)
     folder = Path(folder)
-    earlier, contents, drawn = earlier_files(folder), _contents(report), 0
+    earlier = earlier_files(folder)
+    contents = _contents(report)
+    drawn = 0
     for name in contents:
         if name not in earlier and (folder / name).exists():
             raise InputError(f"{folder / name} exists and is not an earlier report's; choose another folder.")
-    draft = folder / f".report.partial-{os.getpid()}"
+    draft = folder / ".report.partial"
     shutil.rmtree(draft, ignore_errors=True)
     try:
         for name, content in contents.items():
@@ -131,7 +134,8 @@ def _contents(report: PageContent) -> dict[str, Callable[[], bytes]]:
 
 
 def _data(frame_of: Callable[[Any], pl.DataFrame], content: Figure | Table, kind: str) -> bytes:
-    frame, buffer = frame_of(content), io.BytesIO()
+    frame = frame_of(content)
+    buffer = io.BytesIO()
     if kind == "csv":
         frame.write_csv(buffer)
     else:
@@ -208,9 +212,21 @@ def render_page(report: PageContent) -> str:
     )
 
 
-def _counted(judged: Sequence[tuple[Section, Verdict]]) -> list[tuple[str, int]]:
+def _counted(judged: Sequence[tuple[Section, Verdict]]) -> list[tuple[str, str]]:
+    """The outcomes that occur, each with its number of verdicts in words."""
     found = [verdict.outcome for _, verdict in judged]
-    return [(outcome, found.count(outcome)) for outcome in SIGNS if outcome in found]
+    return [(outcome, counted_text(outcome, found.count(outcome))) for outcome in SIGNS if outcome in found]
+
+
+def counted_text(outcome: str, count: int) -> str:
+    """A number of verdicts and their outcome, with the verb in the singular or the plural.
+
+    >>> counted_text("holds", 4), counted_text("holds partly", 1), counted_text("does not hold", 2)
+    ('4 hold', '1 holds partly', '2 do not hold')
+    """
+    if count == 1:
+        return f"1 {outcome}"
+    return f"{count} {PLURALS.get(outcome, outcome)}"
 
 
 def plots_of(figure: Figure) -> list[vega.Spec]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, known_class, parameters_of
 from fed_ucbvi.core.colours import Marker, distinct_colours
-from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.version import PROGRAM, __version__
 from fed_ucbvi.environments import environment_label
 from fed_ucbvi.results.recommendations import is_known
@@ -60,11 +59,7 @@ class About:
     cautions: tuple[str, ...]
     optimal_value: float = math.nan
     """The optimal value of the common MDP."""
-    best_common_value: Bracket = field(default=Bracket(math.nan, math.nan))
-    """The value of the best policy that all (honest) agents can share: their mean, each in its own MDP."""
     versions: Mapping[str, str] = field(default_factory=versions)
-    own_optimal_value: float = math.nan
-    """The mean over the agents of what each would get with its own optimal policy."""
     alike: bool | None = None
     """Whether all agents have the same MDP; None if that is unknown."""
     random_rewards: bool = False
@@ -87,22 +82,22 @@ class About:
         cls, algorithm: Algorithm[Any, Any], setting: Setting, federation: Federation | None, driver: str
     ) -> About:
         """The description of a run on ``federation``; if that is None, only the setting is known."""
-        known, name = asdict(setting), algorithm_name(algorithm)
+        known = asdict(setting)
+        name = algorithm_name(algorithm)
         if not known.pop("eps_p_known"):
             known["eps_p"] = math.nan
         del known["grid_bits"]
+        del known["starts_known"]
         earlier = known.pop("earlier_visits")
         environment: dict[str, Any] = {"name": "custom"}
         if federation is not None:
-            environment, common = dict(federation.description), federation.common
-            mdps_known = is_known(federation)
+            environment = dict(federation.description)
+            common = federation.common
             known |= {
                 "layout": federation.layout,
                 "eps_r": federation.eps_r,
                 "optimal_value": float(common.initial @ common.solve().V[0]),
-                "best_common_value": federation.best_common_value,
-                "own_optimal_value": federation.common_optimum.own if mdps_known else math.nan,
-                "alike": federation.alike if mdps_known else None,
+                "alike": federation.alike if is_known(federation) else None,
             }
         return cls(
             algorithm=name,

@@ -15,7 +15,8 @@ from fed_ucbvi.charts.panels import Board, Shades, Square
 from fed_ucbvi.charts.vega import FINE
 from fed_ucbvi.core.colours import DARK_GREY, GREEN, ORANGE, WHITE, lighter
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.types import IndexArray
+from fed_ucbvi.core.types import PolicyArray
+from fed_ucbvi.problem.units import PER_STEP
 from fed_ucbvi.results.run_data import RunData
 
 
@@ -52,18 +53,21 @@ def policy_board(run: RunData, layout: Mapping[str, Any], step: int | None) -> B
     arrows = policy_arrows(layout, run.policy, step)
     when = "on first reaching a square" if step is None else f"at step {step + 1} of {horizon}"
     signs = "" if _small(layout) else " (\u25cb start, \u25c7 goal)"
-    worth = f"Value {run.value:.4g}, optimum {run.about.optimal_value:.4g} (units of reward)"
+    unit = PER_STEP if run.units == PER_STEP else "units of reward"
+    worth = f"Value {run.value:.4g}, optimum {run.about.optimal_value:.4g} ({unit})"
     squares = [square._replace(arrow=arrows.get(square[:2])) for square in grid_squares(layout)]
     return grid_board(layout, "Recommended policy", [f"Action {when}{signs}", worth], squares)
 
 
 def policy_arrows(
-    layout: Mapping[str, Any], policy: IndexArray, step: int | None = None
+    layout: Mapping[str, Any], policy: PolicyArray, step: int | None = None
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """For squares that can be reached, the (rows, columns) by which the policy's action moves.
 
-    The policy is ``(H, S)``; for ``step`` see :func:`policy_board`.
+    Where the policy draws its actions, the most likely one counts. For ``step`` see :func:`policy_board`.
     """
+    if policy.ndim == 3:
+        policy = policy.argmax(axis=2)
     arrows: dict[tuple[int, int], tuple[int, int]] = {}
     for state, (cell, first) in enumerate(zip(layout["cells"], first_steps(layout), strict=True)):
         at = first if step is None else step
@@ -76,7 +80,8 @@ def policy_arrows(
 def grid_board(
     layout: Mapping[str, Any], title: str, caption: Sequence[str], squares: Sequence[Square], shades: Shades = ()
 ) -> Board:
-    rows, columns = int(layout["rows"]), int(layout["columns"])
+    rows = int(layout["rows"])
+    columns = int(layout["columns"])
     fine = max(rows, columns) >= FINE
     return Board(title, caption, "", rows, columns, shades, squares, lines=(0, 0) if fine else (1, 1))
 
@@ -86,8 +91,10 @@ def grid_squares(layout: Mapping[str, Any], *, fill: bool = True) -> list[Square
 
     Without ``fill``, start and goals have a name and a shape but no colour, so that squares can have other colours.
     """
-    free, named = {tuple(cell) for cell in layout["cells"]}, _small(layout)
-    start, goals = tuple(layout["start"]), {tuple(cell) for cell in layout["goals"]}
+    free = {tuple(cell) for cell in layout["cells"]}
+    named = _small(layout)
+    start = tuple(layout["start"])
+    goals = {tuple(cell) for cell in layout["goals"]}
 
     def square(cell: tuple[int, int]) -> Square:
         if cell not in free:

@@ -18,7 +18,7 @@ from fed_ucbvi.core.colours import DARK_GREY, PALETTE, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_number, unknown_name
 from fed_ucbvi.core.numbers import byte_count, number
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.problem.units import Units
+from fed_ucbvi.problem.units import PER_STEP
 from fed_ucbvi.results import run_table
 from fed_ucbvi.results.about import different_colours
 from fed_ucbvi.results.grid import policy_board
@@ -36,7 +36,8 @@ RULE_MARKERS: tuple[Marker, ...] = ("circle", "triangle", "square", "diamond")
 """Markers of an algorithm's first, second... synchronisation rule; colours are those of the palette."""
 EPISODES = "Episodes per agent"
 LEARNING = "Reward of an episode"
-MAX_CURVES, MAX_FACETS = 10, 12
+MAX_CURVES = 10
+MAX_FACETS = 12
 """The most curves that can be told apart in a panel, and the most facets of a picture."""
 REWARD = "Mean reward an episode so far"
 ROUNDS = "Communication rounds so far"
@@ -85,16 +86,17 @@ def episodes_axis(played: int) -> Scale:
 
 
 def regret_label(runs: Sequence[RunData]) -> str:
-    rescaled = any(Units.of(run.about.environment) != Units() for run in runs)
-    return f"Common regret ({'rewards rescaled to [0, 1]' if rescaled else 'units of reward'})"
+    asked = {run.units for run in runs}
+    return f"Common regret ({PER_STEP if asked == {PER_STEP} else 'units of reward'})"
 
 
 def _learning(run: RunData) -> Panel:
     """The reward of an episode against episodes; with an interval where rewards were observed episode by episode."""
-    curve, style = learning_curve(run), {}
+    curve = learning_curve(run)
+    style = {}
     if len(curve.mean) and not np.isnan(curve.error).any():
         style = _band(*(curve.mean + sign * 1.96 * curve.error for sign in (-1, 1)))  # of a normal law
-    heading = f"Reward: {number(run.original_units['average_reward'])} an episode (regret unknown)"
+    heading = f"Reward: {number(run.average_reward)} an episode (regret unknown)"
     return _one(run, heading, LEARNING, curve.episodes, curve.mean, **style)
 
 
@@ -121,7 +123,8 @@ def _lengths(run: RunData) -> Panel:
     for code, rule in enumerate(run.about.rules):
         chosen = asked & (records["rule"] == code)
         name = f"round ended by the {rule} rule ({chosen.sum():,})"
-        colour, marker = PALETTE[code % len(PALETTE)], RULE_MARKERS[code % len(RULE_MARKERS)]
+        colour = PALETTE[code % len(PALETTE)]
+        marker = RULE_MARKERS[code % len(RULE_MARKERS)]
         series.append(_dots(run, chosen, name, colour, marker))
     series.append(_dots(run, ~asked, "round ended by the end of the run", DARK_GREY, "cross"))
     drawn = [one for one in series if len(one.x)]
@@ -136,7 +139,8 @@ def _dots(run: RunData, chosen: Any, name: str, colour: str, marker: Marker) -> 
     if len(begins) > MAX_POINTS:
         pixels = np.column_stack([np.log(begins), np.log(lengths)]) / math.log(run.episodes_played) * WIDTH
         _, kept = np.unique(pixels.round(), axis=0, return_index=True)
-        begins, lengths = begins[np.sort(kept)], lengths[np.sort(kept)]
+        begins = begins[np.sort(kept)]
+        lengths = lengths[np.sort(kept)]
     return Series(name, colour, begins.tolist(), lengths.tolist(), marker=marker, line=False)
 
 
@@ -183,7 +187,7 @@ def plot_runs(
         colours: ``#RRGGBB`` for an algorithm or a group, by its name or label.
         size: width and height in inches, about; texts keep their size.
     """
-    table = RunTable.of(runs, labels)
+    table = RunTable.of(runs, labels, facet)
     if any(run.episodes_played == 0 for run in table.runs):
         raise InputError("cannot draw a run that was interrupted before its first round.")
     divisions = table.divide(_facet(table.settings) if facet is None else facet, write=written)

@@ -1,13 +1,15 @@
-"""A recommended policy as a file: its actions, where it was learnt, from which round of which run, and who says so.
+"""A policy as a file: its actions, where it was learnt, from which round of which run, and who says so.
 
 There is one format, written by :meth:`Run.export_policy`, by a server beside its checkpoint and by the nodes of a
-federation. A server signs what it gives out: the text under the signature is the JSON of all fields but the actions,
-the signature and the certificate, with sorted names and no spaces. The actions are in it by their SHA-256.
+federation. A server signs what it gives out: the text under the signature is the JSON of all fields but the policy,
+the signature and the certificate, with sorted names and no spaces. The policy is in it by its SHA-256.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,30 +18,50 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.errors import InputError, check_integer
 from fed_ucbvi.core.files import check_version, new_file, reading
+from fed_ucbvi.core.memory import JSON_FACTOR, SMALLER, check_memory
 from fed_ucbvi.core.numbers import byte_count, nan_for_none, none_for_nan, number_text
-from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.problem.dynamic_programming import WEIGHTS
-from fed_ucbvi.problem.units import Units
+from fed_ucbvi.core.types import PolicyArray
+from fed_ucbvi.problem.policies import (
+    ACTIONS,
+    FORMS,
+    SETS,
+    TYPES,
+    check_actions,
+    checked_policy,
+    drawn_action,
+    form_of,
+    shape_of,
+)
+from fed_ucbvi.problem.units import OWN_UNITS, Units
 from fed_ucbvi.results.recommendations import Certificate, policy_digest
 from fed_ucbvi.results.run_data import RunData
 
 FORMAT = "fed-ucbvi/policy"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 SUFFIX = ".json"
 MAX_ENTRIES = 1 << 26
-"""Steps times states of a policy in a file, which take 256 MiB of memory."""
+"""Numbers of a policy in a file: 256 MiB of actions, or 512 MiB of probabilities, in memory."""
+MAX_DESCRIPTION_BYTES = 1 << 24
+"""The longest description of a policy in a file."""
+MAX_DIGITS = 26
+"""The longest number in JSON with what separates it from the next one: a probability."""
 FROM_RUN: dict[str, type[Any]] = {"run": str, "rounds": int, "episodes": int, "final": bool}
 SEAL = ("signature", "certificate")
+LONGEST_TAIL = 16
+"""How many of the last bytes of a file may be line ends and spaces."""
+POLICY = b', "policy": '
+"""The text that separates the policy from everything else in a file."""
 
 
 @dataclass(frozen=True, eq=False)
 class LearntPolicy:
-    """A deterministic policy ``(H, S)`` and everything that is needed to play it.
+    """A policy and everything that is needed to play it.
 
     Attributes:
-        table: the action of every step and state.
+        table: the policy, in one of the forms of :mod:`fed_ucbvi.problem.policies`: the action of every step and
+            state, or sets or probabilities of actions, from which one is drawn at every visit.
         value: what it is worth in the common MDP; NaN where that is unknown.
         run: the run's identifier, where it has one.
         rounds: after how many it was recommended, and after how many ``episodes`` of the agent that had played most.
@@ -48,7 +70,7 @@ class LearntPolicy:
         guarantee: what a run certified of this policy, if it did; it is under the signature.
     """
 
-    table: IndexArray
+    table: PolicyArray
     actions: int
     environment: Mapping[str, Any]
     value: float
@@ -61,7 +83,8 @@ class LearntPolicy:
     guarantee: Certificate | None = None
 
     def __repr__(self) -> str:
-        name, sizes = self.environment.get("name", "custom"), f"S = {self.states:,}, A = {self.actions:,}"
+        name = self.environment.get("name", "custom")
+        sizes = f"S = {self.states:,}, A = {self.actions:,}"
         signed = ", signed" if self.signature else ""
         return f"<LearntPolicy for {name}: {sizes}, H = {self.horizon:,}, value {number_text(self.value)}{signed}>"
 
@@ -74,32 +97,60 @@ class LearntPolicy:
         return int(self.table.shape[1])
 
     @property
+    def form(self) -> str:
+        """``actions``, ``sets`` or ``probabilities``; see :mod:`fed_ucbvi.problem.policies`."""
+        return form_of(self.table)
+
+    @property
     def units(self) -> Units:
         return Units.of(self.environment)
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the actions, as 32-bit integers, little endian, step by step."""
+        """The SHA-256 of the policy; see :func:`~fed_ucbvi.results.recommendations.policy_digest`."""
         return policy_digest(self.table)
 
     @classmethod
     def of(cls, run: RunData) -> LearntPolicy:
-        rounds, episodes = len(run.records["length"]), run.episodes_played
+        rounds = len(run.records["length"])
+        episodes = run.episodes_played
         if len(run.recommendations["round"]):
             rounds, episodes = (int(run.recommendations[name][-1]) for name in ("round", "episodes"))
-        learnt = (run.policy, run.about.actions, dict(run.about.environment), run.value)
+        learnt = (run.policy, run.about.actions, dict(run.about.environment), run.in_units(OWN_UNITS).value)
         return cls(*learnt, "", rounds, episodes, run.complete, guarantee=run.certificate)
 
-    def act(self, step: int | np.integer[Any], state: int | np.integer[Any]) -> int:
-        """What to do; steps and states count from 0."""
+    def act(
+        self,
+        step: int | np.integer[Any],
+        state: int | np.integer[Any],
+        *,
+        seed: int | None = None,
+        agent: int = 0,
+        episode: int = 0,
+    ) -> int:
+        """The action at a step in a state; all of these numbers count from 0.
+
+        Where the policy draws its actions, the draw is a function of ``seed``, ``agent``, ``episode`` and step: it is
+        the action that a simulated agent takes there. Without a seed every call draws anew, from the randomness of
+        the operating system.
+        """
         _check_exists("step", step, self.horizon)
         _check_exists("state", state, self.states)
-        return int(self.table[step, state])
+        if self.form == ACTIONS:
+            return int(self.table[step, state])
+        from fed_ucbvi.core.sampling.philox import MAX_SEED, number_of_action  # compiled
+
+        drawn_by = secrets.randbits(64) if seed is None else check_integer("seed", seed, at_most=MAX_SEED)
+        who = check_integer("agent", agent)
+        when = check_integer("episode", episode)
+        u = number_of_action(np.uint64(drawn_by), np.uint64(who), np.uint64(when), int(step))
+        return drawn_action(self.table[step, state], u)
 
     def _about(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
+            "form": self.form,
             **{name: getattr(self, name) for name in ("horizon", "states", "actions")},
             "environment": dict(self.environment),
             "units": asdict(self.units),
@@ -133,23 +184,28 @@ def policy_of_bytes(
     *,
     authority: bytes | None = None,
     server: str | None = None,
-    sizes: tuple[int, int] | None = None,
+    sizes: tuple[int, int, int] | None = None,
 ) -> LearntPolicy:
     """Read back the content of a file. Its length is checked before it is read, its signature before it is used.
 
     With the certificate of an ``authority``, one of its servers must have signed it; ``server``, if given, must be
-    the name in that server's certificate. ``sizes`` are H and S, where they are known.
+    the name in that server's certificate. ``sizes`` are H, S and A, where they are known.
     """
     with reading(Path(name)):
-        check_length(len(content), MAX_ENTRIES if sizes is None else sizes[0] * sizes[1], name)
-        about = json.loads(content)
+        check_length(len(content), MAX_ENTRIES if sizes is None else math.prod(sizes), name)
+        described, numbers = _parts(content, name)
+        about = json.loads(described)
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise InputError(f"{name} is not a policy that fed-ucbvi saved.")
         check_version(name, about, FORMAT_VERSION)
-        shape, actions = (int(about["horizon"]), int(about["states"])), int(about["actions"])
-        if sizes is not None and shape != sizes:
-            raise InputError(f"{name} does not fit the run: it is for H = {shape[0]} and S = {shape[1]}.")
-        if min(shape) < 1 or shape[0] * shape[1] > MAX_ENTRIES:
+        H, S, A = (int(about[part]) for part in ("horizon", "states", "actions"))
+        form = str(about["form"])
+        if form not in FORMS:
+            raise InputError(f"{name} is damaged: its form is none of {', '.join(FORMS)}.")
+        if sizes is not None and sizes != (H, S, A):
+            raise InputError(f"{name} does not fit the run: it is for H = {H}, S = {S} and A = {A}.")
+        shape = shape_of(form, H, S, A)
+        if min(H, S, A) < 1 or math.prod(shape) > MAX_ENTRIES:
             raise InputError(f"{name} is damaged, or too large: policies have 1 to {MAX_ENTRIES:,} entries.")
         if authority is not None:
             if not about.get("signature"):
@@ -161,13 +217,18 @@ def policy_of_bytes(
                 check_signature(_signed_text(about), signature, certificate, authority, server)
             except InputError as error:
                 raise InputError(f"{name} is not to be trusted: {error}") from error
-        table = np.asarray(about["policy"], dtype=np.int32)
-        if table.shape != shape or table.min() < 0 or table.max() >= actions:
-            raise InputError(f"{name} is damaged: its policy is not one of the sizes it names.")
+        check_memory(f"The policy in {name}", JSON_FACTOR * len(numbers), SMALLER)
+        table = policy_of_list(json.loads(numbers.tobytes()))
+        if form_of(table) != form or table.shape != shape:
+            raise InputError(f"{name} is damaged: its policy is not one of the form and the sizes it names.")
+        check_actions(f"{name} is damaged: its policy", table, A)
+        if not isinstance(about["environment"], dict):
+            raise InputError(f"{name} is damaged: its environment is not a table of options.")
         known: dict[str, Any] = {name: kind(about[name]) for name, kind in FROM_RUN.items()}
         known |= {name: str(about.get(name, "")) for name in SEAL}
         known["guarantee"] = Certificate.from_data(about["guarantee"]) if "guarantee" in about else None
-        found = LearntPolicy(table, actions, about["environment"], nan_for_none(about["value"]), **known)
+        found = LearntPolicy(table, A, about["environment"], nan_for_none(about["value"]), **known)
+        _ = found.units, repr(found)  # these are read from the environment
         if found.digest != about["policy_sha256"]:
             raise InputError(f"{name} is damaged: its actions are not those whose digest it gives.")
         if found.guarantee is not None and found.guarantee.policy_sha256 != found.digest:
@@ -175,53 +236,74 @@ def policy_of_bytes(
         return found
 
 
+def _parts(content: bytes, name: str | Path) -> tuple[bytes, memoryview]:
+    """The text of a file without the policy, and that of the policy, which is the last entry and not yet read.
+
+    A file without a policy is described by all of it.
+    """
+    begin = content.rfind(POLICY)
+    tail = content[-LONGEST_TAIL:]
+    end = len(content) - len(tail) + len(tail.rstrip())
+    if begin < 0 or not content.endswith(b"}", 0, end):
+        check_memory(f"The content of {name}", JSON_FACTOR * len(content), SMALLER)
+        return content, memoryview(b"")
+    check_memory(f"The description in {name}", JSON_FACTOR * begin, SMALLER)
+    return content[:begin] + b"}", memoryview(content)[begin + len(POLICY) : end - 1]
+
+
+def policy_of_list(numbers: object) -> PolicyArray:
+    """A policy from the lists of a JSON file, in the form that its numbers have; not checked."""
+    table = np.asarray(numbers)
+    form = form_of(table)
+    return np.asarray(numbers, dtype=TYPES[form]) if form else table
+
+
 PolicyLike = LearntPolicy | npt.ArrayLike | Callable[[int, int], Any]
 """A policy as callers may give it."""
 
 
-def policy_sets(given: PolicyLike, horizon: int, states: int, actions: int, *, name: str, ends: bool) -> PolicyArray:
-    """As :func:`policy_table`; or by action, ``(S, A)`` or ``(H, S, A)``: a function then gives a row.
+def as_policy(
+    given: PolicyLike, horizon: int, states: int, actions: int, *, name: str = "the policy", ends: bool = False
+) -> PolicyArray:
+    """A policy in one of the forms of :mod:`fed_ucbvi.problem.policies`, from what a caller gives, or an error.
 
-    Truth values are sets of equally likely actions. Probabilities come back as weights, whole with the sum 120
-    (:data:`~fed_ucbvi.problem.dynamic_programming.WEIGHTS`), by the largest remainders.
+    The type of the numbers decides which form it is. Integers are actions ``(S,)`` or ``(H, S)``, floats are
+    probabilities of actions ``(S, A)`` or ``(H, S, A)``, truth values are sets of actions of these shapes. A function
+    of step and state gives an action or a row of such a table. A learnt policy will do, too.
 
-    >>> policy_sets([[0.5, 0.5, 0], [0, 0.1, 0.9]], 1, 2, 3, name="the rule", ends=False).tolist()
-    [[[60, 60, 0], [0, 12, 108]]]
+    Args:
+        given: the policy.
+        horizon: H.
+        states: S.
+        actions: A.
+        name: of the policy in messages.
+        ends: true if the last state is that where live environments go when an episode terminates. Nothing depends on
+            the action there, so it may be left out, and a function is not asked about it.
+
+    >>> as_policy(lambda step, state: step + state, 2, 2, 3).tolist()
+    [[0, 1], [1, 2]]
+    >>> as_policy([[0.5, 0.5, 0.0], [0.0, 0.1, 0.9]], 1, 2, 3).tolist()
+    [[[0.5, 0.5, 0.0], [0.0, 0.1, 0.9]]]
     """
     table = _asked(given, horizon, states - ends, name)
-    rows_are_one = table.dtype.kind == "f" and table.ndim == 2 and _are_one(table.sum(axis=1))
-    if rows_are_one and table.shape == (horizon, states - ends) and (table % 1 == 0).all():
-        raise InputError(
-            f"{name} of shape {table.shape} can be read as actions and as probabilities; give actions as integers, "
-            "not floats, and probabilities by step, (H, S, A)."
-        )
-    sets = table.dtype == np.bool_
-    if not sets and not rows_are_one and table.ndim != 3:
-        return policy_table(table, horizon, states, actions, name=name, ends=ends)
-    rows = np.broadcast_to(table, (horizon, *table.shape)) if table.ndim == 2 else table
-    if ends and rows.shape == (horizon, states - 1, actions):
-        last = np.ones((horizon, 1, actions), dtype=np.bool_)
-        rows = np.concatenate([rows, last if sets else last / actions], axis=1)
-    whole = rows.any(axis=-1).all() if sets else (rows >= 0).all() and _are_one(rows.sum(axis=-1))
-    if rows.shape != (horizon, states, actions) or not whole:
-        kind, wrong = ("sets", "empty") if sets else ("probabilities", "below 0 or not 1 together")
-        raise InputError(
-            f"{name} must have an action or more for each step, state, (H, S, A) = ({horizon}, {states}, {actions}); "
-            f"got {kind} of shape {table.shape}{'' if whole else f', some of them {wrong}'}."
-        )
-    return np.ascontiguousarray(rows) if sets else _weights(rows)
+    form = form_of(table)
+    if form:
+        whole = shape_of(form, horizon, states, actions)
+        without_last = (horizon, states - 1, *whole[2:])
+        if table.shape == whole[1:] or (ends and table.shape == without_last[1:]):  # the same at all steps
+            table = np.broadcast_to(table, (horizon, *table.shape))
+        if ends and table.shape == without_last:
+            table = np.concatenate([table, _anything(form, horizon, actions)], axis=1)
+    return checked_policy(name, table, horizon, states, actions)
 
 
-def _are_one(sums: FloatArray) -> bool:
-    return bool((np.abs(sums - 1.0) <= 1e-6).all())
-
-
-def _weights(probabilities: FloatArray) -> PolicyArray:
-    """Probabilities along the last axis as whole numbers with the sum :data:`WEIGHTS`, by the largest remainders."""
-    parts = probabilities / probabilities.sum(axis=-1, keepdims=True) * WEIGHTS
-    made = np.floor(parts)
-    rank = np.argsort(np.argsort(made - parts, axis=-1, kind="stable"), axis=-1, kind="stable")
-    return np.asarray(made + (rank < WEIGHTS - made.sum(axis=-1, keepdims=True)), dtype=np.int8)
+def _anything(form: str, horizon: int, actions: int) -> PolicyArray:
+    """A policy of this form for one state, ``(H, 1)`` or ``(H, 1, A)``: the first action, or all alike."""
+    if form == ACTIONS:
+        return np.zeros((horizon, 1), dtype=np.int32)
+    if form == SETS:
+        return np.ones((horizon, 1, actions), dtype=np.bool_)
+    return np.full((horizon, 1, actions), 1.0 / actions)
 
 
 def _asked(given: PolicyLike, horizon: int, states: int, name: str) -> npt.NDArray[Any]:
@@ -239,44 +321,19 @@ def _asked(given: PolicyLike, horizon: int, states: int, name: str) -> npt.NDArr
         return np.asarray("no table")
 
 
-def policy_table(
-    given: PolicyLike, horizon: int, states: int, actions: int, *, name: str = "the policy", ends: bool = False
-) -> IndexArray:
-    """A policy as actions ``(H, S)``, or raise; ``name`` says in messages what it is.
-
-    It is given as actions ``(S,)`` or ``(H, S)``, a learnt policy, or a function of step and state. ``ends`` says
-    that the last state is that where live environments go when an episode terminates. Nothing depends on the action
-    there, so it may be left out, and a function is not asked about it.
-
-    >>> policy_table(lambda step, state: step + state, 2, 2, 3).tolist()
-    [[0, 1], [1, 2]]
-    """
-    table = _asked(given, horizon, states - ends, name)
-    try:
-        whole = np.array_equal(table, table.astype(np.int32))
-    except (TypeError, ValueError):
-        table, whole = np.zeros(0), False
-    table = np.broadcast_to(table, (horizon, table.shape[0])) if table.ndim == 1 else table
-    if whole and ends and table.shape == (horizon, states - 1):
-        table = np.concatenate([table, np.zeros((horizon, 1), dtype=table.dtype)], axis=1)
-    if not whole or table.shape != (horizon, states):
-        raise InputError(
-            f"{name} must be one action for each step and state, (H, S) = ({horizon}, {states}), or for each state; "
-            f"got {'an array of shape ' + str(table.shape) if whole else 'something else'}."
-        )
-    if not 0 <= table.min() <= table.max() < actions:
-        raise InputError(f"{name} takes actions from {table.min()} to {table.max()}; there are 0 to {actions - 1}.")
-    return np.ascontiguousarray(table, dtype=np.int32)
-
-
 def _signed_text(about: Mapping[str, Any]) -> str:
     signed = {key: value for key, value in about.items() if key not in ("policy", *SEAL)}
     return json.dumps(signed, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
+def longest_file(entries: int) -> int:
+    """Bytes that a policy with so many entries can have: its description, and its numbers."""
+    return MAX_DESCRIPTION_BYTES + MAX_DIGITS * entries
+
+
 def check_length(length: int, entries: int, name: str | Path) -> None:
     """Raise if a file of this length holds more than a policy with so many entries can have."""
-    if length > (1 << 24) + 12 * entries:  # bytes of what it says about the policy, and of an action in JSON
+    if length > longest_file(entries):
         raise InputError(f"{name} has {byte_count(length)}, more than a policy of its size can have.")
 
 

@@ -18,7 +18,10 @@ how much the server still hopes for, and bounds nothing. The estimate comes from
 is a little too high on average; where agents differ, it is the value in a mixture of them. Its error falls like
 ``1/sqrt(N)``.
 
-Initial states are weighted by their distribution if that is known, and otherwise by how often episodes began in them.
+Initial states are weighted by their distribution if that is known. Otherwise the planner's values are weighted by how
+often episodes began in each state, and the optimistic value is the largest mean of the server's values over all laws
+of the first state that these episodes allow (:mod:`fed_ucbvi.algorithms.first_states`), so that the statement above
+holds there too.
 """
 
 from __future__ import annotations
@@ -31,9 +34,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import nan_for_none, none_for_nan
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.problem.agent_tables import no_policy, update_values
+from fed_ucbvi.problem.policies import ACTIONS, PROBABILITIES, SETS, form_of
 from fed_ucbvi.results.round_record import column_types, columns_of
 
 if TYPE_CHECKING:
@@ -69,9 +74,12 @@ COLUMNS = column_types(RecommendationRow)
 
 @dataclass(frozen=True)
 class Recommended:
-    """A policy ``(H, S)``, one of :data:`KINDS`; the planner's values ``(H+1, S)``, NaN if nothing was planned."""
+    """A policy, its kind, one of :data:`KINDS`, and the planner's values ``(H+1, S)``, NaN if nothing was planned.
 
-    policy: IndexArray
+    A policy that was learnt is one action for each step and state. An incumbent may draw its actions.
+    """
+
+    policy: PolicyArray
     V: FloatArray
     kind: str
 
@@ -83,8 +91,12 @@ class Recommended:
         return cls(np.array(planner.policy), np.array(planner.V), PLANNED)
 
 
-def is_due(episodes: int, rows: Sequence[RecommendationRow], growth: float = 2.0) -> bool:
-    """Whether to plan a recommendation now: ``episodes`` are ``growth`` times those of the last one.
+GROWTH = 2.0
+"""Factor by which the episodes grow between two recommendations, unless the run has promises to keep."""
+
+
+def is_due(episodes: int, rows: Sequence[RecommendationRow], growth: float = GROWTH) -> bool:
+    """True if it is time for a recommendation: ``episodes`` are ``growth`` times those of the last one.
 
     >>> row = RecommendationRow(1, 3, 0.0, 0.0, 0.0, 0, 0, 0, 0)
     >>> [is_due(episodes, [row]) for episodes in (5, 6)]
@@ -102,7 +114,9 @@ def table_of(rows: Sequence[tuple[float, ...]]) -> dict[str, Any]:
     return columns_of(rows, COLUMNS)
 
 
-GAP, PROMOTION, VALUE = "gap", "promotion", "value"
+GAP = "gap"
+PROMOTION = "promotion"
+VALUE = "value"
 """Whether the policy is nearly the best there is, or better than the incumbent; or just what it is worth."""
 
 
@@ -114,13 +128,15 @@ class Certificate:
         kind: ``gap``: the best policy is worth at most ``compared_with``. ``promotion``: the incumbent was.
             ``value``: the policy itself is.
         policy_sha256: which policy; see :attr:`~fed_ucbvi.results.policy.LearntPolicy.digest`.
-        delta: the probability that something here is wrong.
+        delta: the probability that ``at_least`` or ``compared_with`` is wrong in this or another certificate of the
+            run, or that the promise to an incumbent is broken.
         episodes: of all agents in which the policy itself was played.
         at_least: what it is worth, from these episodes alone.
-        model_at_least: what it is worth by the counts of all episodes, if the states are all that matters; NaN where
-            nobody has worked it out.
+        model_at_least: what it is worth by the counts of all episodes, if the states are all that matters. It is a
+            statement beside the others, which fails with probability ``delta / 2`` of its own; NaN where nobody has
+            worked it out.
         rounds: of the run, when it was issued; likewise ``played``, episodes per agent, and ``date``, in UTC.
-        assumed: in words.
+        assumed: sentences, each of which the owner of the environments can check.
     """
 
     kind: str
@@ -133,7 +149,7 @@ class Certificate:
     rounds: int
     played: int
     date: str
-    assumed: str
+    assumed: tuple[str, ...]
 
     @property
     def gap(self) -> float:
@@ -153,13 +169,20 @@ class Certificate:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Certificate:
+        if not isinstance(data["assumed"], list | tuple):
+            raise InputError("the assumptions of a certificate must be a list of sentences.")
+        assumed = tuple(map(str, data["assumed"]))
         numbers = ("at_least", "compared_with", "model_at_least")
-        return cls(**{**data, **{name: nan_for_none(data[name]) for name in numbers}})
+        return cls(**{**data, **{name: nan_for_none(data[name]) for name in numbers}, "assumed": assumed})
 
 
-def policy_digest(table: IndexArray) -> str:
-    """The SHA-256 of actions ``(H, S)``, as 32-bit integers, little endian, step by step."""
-    return hashlib.sha256(np.ascontiguousarray(table, dtype="<i4").tobytes()).hexdigest()
+def policy_digest(policy: PolicyArray) -> str:
+    """The SHA-256 of a policy in row-major order, step by step, little endian.
+
+    Actions are 32-bit integers, sets of actions bytes 0 and 1, probabilities 64-bit floats.
+    """
+    types = {ACTIONS: "<i4", SETS: "u1", PROBABILITIES: "<f8"}
+    return hashlib.sha256(np.ascontiguousarray(policy, dtype=types[form_of(policy)]).tobytes()).hexdigest()
 
 
 class AgentsValue(NamedTuple):
@@ -184,7 +207,8 @@ class AgentsValue(NamedTuple):
         known = int(np.count_nonzero(~np.isnan(by_agent)))
         if known == 0:
             return cls(np.nan, np.nan, np.nan, -1, -1, 0)
-        worst, best = int(np.nanargmin(by_agent)), int(np.nanargmax(by_agent))
+        worst = int(np.nanargmin(by_agent))
+        best = int(np.nanargmax(by_agent))
         return cls(mean_of_known(by_agent), float(by_agent[worst]), float(by_agent[best]), worst, best, known)
 
 

@@ -20,8 +20,8 @@ Columns = Mapping[str, npt.NDArray[Any]]
 """A table by column."""
 
 
-EXPLORING, INCUMBENT, VERIFYING, EVALUATING = range(4)
-PLAYING = ("exploring", "incumbent", "verifying", "evaluating")
+EXPLORING, INCUMBENT, VERIFYING = range(3)
+PLAYING = ("exploring", "incumbent", "verifying")
 """What a round plays: the algorithm's policy, what was played before it came, or a policy that is to be judged."""
 
 
@@ -102,11 +102,12 @@ class RoundRecord(NamedTuple):
         round: its number, from 1.
         episodes: per agent, so far: every round adds the mean over the agents that took part in it, and what is
             less than an episode is left out.
-        planned_episodes: what they come to at the end: T, but in live runs that agents joined or left.
+        planned_episodes: their number at the end: T, but in live runs with a quorum, in which agents miss rounds.
         synchronisations: so far; a round that was cut short has none.
         rule: the rule by which the first agent requested; empty if none did.
         regret: so far, averaged in every round over the agents that took part in it; NaN where it is unknown.
-        reward: of an episode of this round, averaged over agents; NaN where it is unknown.
+        reward: of an episode of this round, averaged over agents; NaN where it is unknown. In simulations with random
+            rewards it is the mean of the cells that were visited, not what was drawn.
         optimistic_value: the server's at the last recommendation, over the initial states; NaN before the first.
         recommended_value: the planner's estimate for the policy it recommended; NaN where nothing is planned.
         bytes_up: from agents to server so far, as the paper counts them; recommendations are not in it.
@@ -115,6 +116,10 @@ class RoundRecord(NamedTuple):
         playing: one of :data:`PLAYING`.
         cost: what exploring has cost an episode at most so far; ``allowed``, what it may have. NaN without incumbent.
         certificate: that was issued in this round, in words.
+        charge: the most that one episode of exploring can cost against the incumbent; NaN once the run has explored,
+            without an incumbent, and in records of a saved run.
+        explores_from: number of episodes per agent after which exploring can begin, by what is known now; likewise
+            NaN, and while the incumbent's worth may be 0.
     """
 
     round: int
@@ -141,6 +146,8 @@ class RoundRecord(NamedTuple):
     cost: float = math.nan
     allowed: float = math.nan
     certificate: str = ""
+    charge: float = math.nan
+    explores_from: float = math.nan
 
     @property
     def gap(self) -> float:
@@ -152,8 +159,9 @@ class RoundRecord(NamedTuple):
         if units == Units():
             return self
         values = ("reward", "optimistic_value", "recommended_value")
+        differences = ("regret", "reward_sd", "cost", "allowed", "charge")
         own: dict[str, Any] = {name: units.original_return(getattr(self, name), horizon) for name in values}
-        own |= {name: units.scale * getattr(self, name) for name in ("regret", "reward_sd", "cost", "allowed")}
+        own |= {name: units.original_difference(getattr(self, name)) for name in differences}
         return self._replace(**own)
 
 
@@ -168,13 +176,17 @@ class Totals:
         self.rounds = self.synchronisations = self.bytes_up = self.bytes_down = self.agent_episodes = 0
         self.regret = regret
         self.last: RoundRow | None = None
-        self._before, self._agents, self._episodes = 0.0, 1, 0
+        self._before = 0.0
+        self._agents = 1
+        self._episodes = 0
         """Episodes per agent before the last rounds with one number of agents; that number; all their episodes."""
 
     def add(self, row: RoundRow) -> None:
         agents = max(1, row.agents)
         if agents != self._agents:
-            self._before, self._agents, self._episodes = self.episodes, agents, 0
+            self._before = self.episodes
+            self._agents = agents
+            self._episodes = 0
         self._episodes += row.agent_episodes
         self.agent_episodes += row.agent_episodes
         self.rounds += 1
@@ -226,26 +238,32 @@ def episodes_per_agent(records: Columns) -> FloatArray:
     >>> episodes_per_agent(rounds).tolist()
     [1.0, 2.0, 4.0]
     """
-    totals, agents = np.cumsum(records["agent_episodes"], dtype=np.int64), np.maximum(records["agents"], 1)
+    totals = np.cumsum(records["agent_episodes"], dtype=np.int64)
+    agents = np.maximum(records["agents"], 1)
     ends = np.empty(len(totals))
-    before, earlier = 0.0, 0
+    before = 0.0
+    earlier = 0
     changes = np.flatnonzero(np.diff(agents)) + 1
     for stretch in np.split(np.arange(len(totals)), changes) if len(totals) else ():
         ends[stretch] = before + (totals[stretch] - earlier) / agents[stretch]
-        before, earlier = ends[stretch[-1]], totals[stretch[-1]]
+        before = ends[stretch[-1]]
+        earlier = totals[stretch[-1]]
     return ends
 
 
 def replay(
     records: Columns, recommendations: Columns, *, episodes: int, rules: Sequence[str], units: Units, horizon: int
 ) -> Iterator[RoundRecord]:
-    """What ``on_round`` was called with, from the tables of a run, but for ``seconds``, which are not saved: NaN.
+    """What ``on_round`` was called with, from the tables of a run.
 
-    ``episodes`` is T; a live run that agents have joined may have more per agent, and then that is given.
+    ``seconds``, ``charge`` and ``explores_from`` are not saved, and NaN.
+
+    ``episodes`` is T; a live run whose agents have missed rounds may have more per agent, and then that is given.
     """
     recommended = zip(*(recommendations[name].tolist() for name in ("round", "optimistic", "estimated")), strict=True)
     by_round = {int(number): (optimistic, estimated) for number, optimistic, estimated in recommended}
-    values, totals = (math.nan, math.nan), Totals()
+    values = (math.nan, math.nan)
+    totals = Totals()
     planned = max([episodes, *episodes_per_agent(records)[-1:].astype(int).tolist()])
     for row in rows_of(records):
         totals.add(RoundRow(*row))

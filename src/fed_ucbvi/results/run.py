@@ -15,13 +15,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
-from fed_ucbvi.core.numbers import Bracket, nan_for_none, none_for_nan
+from fed_ucbvi.core.errors import InputError, printable
+from fed_ucbvi.core.files import (
+    MANIFEST,
+    check_version,
+    new_file,
+    new_folder,
+    read_manifest,
+    reading,
+    write_manifest,
+)
+from fed_ucbvi.core.foreign_tables import read_table
+from fed_ucbvi.core.memory import JSON_FACTOR, SMALLER, check_memory
+from fed_ucbvi.core.numbers import nan_for_none, none_for_nan
 from fed_ucbvi.core.version import PROGRAM
+from fed_ucbvi.problem.policies import check_actions, form_of, shape_of
+from fed_ucbvi.problem.units import UNITS
 from fed_ucbvi.results.about import About
-from fed_ucbvi.results.policy import MAX_ENTRIES, LearntPolicy, check_length, check_policy_file, policy_of_bytes
+from fed_ucbvi.results.policy import (
+    MAX_ENTRIES,
+    LearntPolicy,
+    check_length,
+    check_policy_file,
+    policy_of_bytes,
+    policy_of_list,
+)
 from fed_ucbvi.results.recommendations import COLUMNS as RECOMMENDATIONS
 from fed_ucbvi.results.recommendations import KINDS, Certificate
 from fed_ucbvi.results.round_record import COLUMNS
@@ -33,12 +53,27 @@ if TYPE_CHECKING:
     from fed_ucbvi.charts.picture import Picture
 
 FORMAT = "fed-ucbvi/run"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 RUN = "run.parquet"
+MAX_ROUNDS = 10_000_000
+"""The most rounds of a run in a file; while it goes on, a run of so many takes several gigabytes."""
+ABOUT_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("algorithm", "driver", "label", "colour", "environment_label"), (str,)),
+    **dict.fromkeys(("agents", "states", "actions", "horizon", "episodes", "seed"), (int,)),
+    **dict.fromkeys(("parameters", "environment", "facts", "versions"), (dict,)),
+    **dict.fromkeys(("rules", "cautions"), (list,)),
+    **dict.fromkeys(("eps_p", "eps_r", "optimal_value"), (int, float, type(None))),
+    "layout": (dict, type(None)),
+    "alike": (bool, type(None)),
+    "random_rewards": (bool,),
+}
+"""Types of what a manifest says about a run."""
 NUMBERS = ("value", "estimated_value", "optimistic_value", "wall_seconds")
-MANIFEST_KEY, CHECKSUM_KEY = PROGRAM, f"{PROGRAM}-checksum"
+MANIFEST_KEY = PROGRAM
+CHECKSUM_KEY = f"{PROGRAM}-checksum"
 """Keys of the Parquet metadata where a run in one file keeps its manifest and its checksum."""
-SEAL, UNSEALED = b"sha256:", "sha256:" + "0" * 64
+SEAL = b"sha256:"
+UNSEALED = "sha256:" + "0" * 64
 """The prefix of the checksum, and the placeholder that takes its place while it is computed."""
 
 
@@ -112,17 +147,19 @@ class Run(RunData):
     @classmethod
     def from_bytes(cls, content: bytes, name: str | Path = "the run") -> Run:
         """Read back the bytes of :meth:`to_bytes`; ``name`` is the name in error messages."""
-        import polars as pl
-
+        check_memory(f"The content of {name}", 3 * len(content), SMALLER)
         start = content.rfind(SEAL)
         seal = content[start : start + len(UNSEALED)]
         digest = hashlib.sha256(content.replace(seal, UNSEALED.encode())).hexdigest() if start >= 0 else ""
         if seal != SEAL + digest.encode():
             raise InputError(f"{name} is damaged, or no run of fed-ucbvi's: its checksum is missing or wrong.")
         with reading(Path(name)):
-            manifest = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[MANIFEST_KEY])
+            table = read_table(content, "parquet", list(COLUMNS), metadata=[MANIFEST_KEY], most_rows=MAX_ROUNDS)
+            text = table.metadata[MANIFEST_KEY]
+            check_memory(f"The manifest of {name}", JSON_FACTOR * len(text), SMALLER)
+            manifest = json.loads(text)
             check_version(name, manifest, FORMAT_VERSION)
-            return _from_parts(name, manifest, pl.read_parquet(io.BytesIO(content)))
+            return _from_parts(name, manifest, table.frame)
 
     def write_file(self, path: str | Path) -> None:
         """Write the whole run to one Parquet file, replacing what is there."""
@@ -134,6 +171,7 @@ class Run(RunData):
         """Read back what :meth:`write_file` wrote; a damaged or foreign file is rejected."""
         if not Path(path).is_file():
             raise InputError(f"{path} is not a file; a run in one file is a Parquet file.")
+        check_memory(f"The content of {path}", 3 * Path(path).stat().st_size, SMALLER)
         return cls.from_bytes(Path(path).read_bytes(), path)
 
 
@@ -155,6 +193,7 @@ def _content(run: Run) -> dict[str, Any]:
         "by_agent": none_for_nan(tuple(run.by_agent.tolist())),
         "recommendations": none_for_nan({name: tuple(c.tolist()) for name, c in run.recommendations.items()}),
         "policy_kind": run.policy_kind,
+        "units": run.units,
         "policy": run.policy.tolist(),
         "exploring_policy": run.exploring_policy.tolist(),
         "V": run.V.tolist(),
@@ -163,40 +202,59 @@ def _content(run: Run) -> dict[str, Any]:
 
 def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> Run:
     about = dict(manifest["about"])
+    for entry, types in ABOUT_TYPES.items():
+        if not isinstance(about[entry], types) or (int in types and isinstance(about[entry], bool)):
+            raise InputError(f"{name} is damaged: its {entry} is {printable(str(about[entry])[:80])}.")
     about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
-    numbers = ("optimal_value", "own_optimal_value", "eps_p", "eps_r")
+    numbers = ("optimal_value", "eps_p", "eps_r")
     about |= {name: nan_for_none(about[name]) for name in numbers}
-    about["best_common_value"] = Bracket(*(nan_for_none(end) for end in about["best_common_value"]))
-    exploring, recommended = np.array(manifest["exploring_policy"]), manifest["recommendations"]
+    recommended = manifest["recommendations"]
     run = Run(
         about=About(**about),
-        records={name: frame[name].to_numpy().astype(dtype) for name, dtype in COLUMNS.items()},
-        policy=np.array(manifest["policy"], dtype=np.int32),
+        records={column: _typed(name, column, frame[column].to_numpy(), dtype) for column, dtype in COLUMNS.items()},
+        policy=policy_of_list(manifest["policy"]),
         policy_kind=str(manifest["policy_kind"]),
-        exploring_policy=exploring.astype(np.int32 if exploring.ndim == 2 else np.bool_),
+        units=str(manifest["units"]),
+        exploring_policy=policy_of_list(manifest["exploring_policy"]),
         V=np.array(manifest["V"], dtype=np.float64),
         by_agent=np.array([nan_for_none(value) for value in manifest["by_agent"]]),
         recommendations={
-            name: np.array([nan_for_none(entry) for entry in recommended[name]]).astype(dtype)
-            for name, dtype in RECOMMENDATIONS.items()
+            column: _typed(name, column, np.array([nan_for_none(entry) for entry in recommended[column]]), dtype)
+            for column, dtype in RECOMMENDATIONS.items()
         },
         complete=bool(manifest["complete"]),
         certificates=tuple(Certificate.from_data(one) for one in manifest["certificates"]),
         **{name: nan_for_none(manifest[name]) for name in NUMBERS},
     )
-    sizes = (run.about.horizon, run.about.states)
-    shapes = (sizes, (*sizes, run.about.actions))
-    if run.policy.shape != sizes or exploring.shape not in shapes or run.V.shape != (sizes[0] + 1, sizes[1]):
-        raise InputError(f"{name} is damaged: its policies and values are not those of {sizes[1]} states.")
+    H = run.about.horizon
+    S = run.about.states
+    A = run.about.actions
+    policies = (run.policy, run.exploring_policy)
+    fitting = all(policy.shape == shape_of(form_of(policy), H, S, A) for policy in policies)
+    if not fitting or run.V.shape != (H + 1, S):
+        raise InputError(f"{name} is damaged: its policies and values are not those of {S} states.")
+    if run.units not in UNITS:
+        raise InputError(f"{name} is damaged: its figures are in unknown units '{run.units}'.")
     if run.policy_kind not in KINDS or len({len(column) for column in run.recommendations.values()}) > 1:
         raise InputError(f"{name} is damaged: what it says about its recommended policy makes no sense.")
     if math.isnan(run.value) != math.isnan(run.about.optimal_value):
         raise InputError(f"{name} is damaged: of value and optimal value one is known and the other not.")
     if run.by_agent.shape != (run.about.agents,):
         raise InputError(f"{name} is damaged: it has values for {len(run.by_agent)} of {run.about.agents} agents.")
-    if min(run.policy.min(), exploring.min()) < 0 or max(run.policy.max(), exploring.max()) >= run.about.actions:
-        raise InputError(f"{name} is damaged: its policy takes actions that do not exist.")
+    for policy in policies:
+        check_actions(f"{name} is damaged: its policy", policy, A)
     return run
+
+
+def _typed(name: str | Path, column: str, numbers: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """A column as numbers of this type; raise where the type has no such numbers."""
+    try:
+        with np.errstate(invalid="raise", over="raise"):
+            return numbers.astype(dtype)
+    except FloatingPointError as error:
+        raise InputError(
+            f"{name} is damaged: not all of its {column} are numbers of type {np.dtype(dtype)}."
+        ) from error
 
 
 def load_policy(path: str | Path, *, authority: str | Path | None = None, server: str | None = None) -> LearntPolicy:
@@ -208,7 +266,8 @@ def load_policy(path: str | Path, *, authority: str | Path | None = None, server
             this authority has signed is rejected.
         server: the name in that server's certificate, if it matters which one it was.
     """
-    file, trusted = Path(path), None
+    file = Path(path)
+    trusted = None
     if authority is not None:
         if not Path(authority).is_file():
             raise InputError(f"{authority} is missing; it is to hold the certificate of the federation's authority.")
@@ -220,5 +279,7 @@ def load_policy(path: str | Path, *, authority: str | Path | None = None, server
     check_policy_file(file)
     if not file.is_file():
         raise InputError(f"there is no file {file}.")
-    check_length(file.stat().st_size, MAX_ENTRIES, file)
+    length = file.stat().st_size
+    check_length(length, MAX_ENTRIES, file)
+    check_memory(f"The content of {file}", 2 * length, SMALLER)
     return policy_of_bytes(file.read_bytes(), file, authority=trusted, server=server)

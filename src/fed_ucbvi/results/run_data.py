@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.communication import Traffic
-from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.numbers import Bracket, byte_count, none_for_nan
+from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.core.numbers import byte_count, none_for_nan
 from fed_ucbvi.core.text import Tabled
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
-from fed_ucbvi.problem.units import Units
+from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
+from fed_ucbvi.problem.units import OWN_UNITS, UNITS, Units
 from fed_ucbvi.results.about import About
+from fed_ucbvi.results.own_units import (
+    convert_about,
+    convert_certificate,
+    convert_recommendations,
+    convert_records,
+    convert_values,
+)
 from fed_ucbvi.results.recommendations import AgentsValue, Certificate, policy_digest
 from fed_ucbvi.results.round_record import PLAYING, OnRound, RoundRecord, episodes_per_agent, rows_of
 
@@ -26,19 +33,25 @@ if TYPE_CHECKING:
 
 FAST = 0.5
 """The radius of ``FedKLUCBVI.fast()``."""
+RunT = TypeVar("RunT", bound="RunData")
 CURVE_POINTS = 400
 MAX_ENDS = 4000
 """The most ends of rounds on a curve."""
+ROUNDING = 1e-9
+"""A number of episodes below this share of all of them is 0, but for rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunData(Tabled):
     """The results of a finished (or interrupted) run; :class:`~fed_ucbvi.results.run.Run` adds files and pictures.
 
+    Rewards, values and regret are in the environment's own units; see :meth:`in_units`.
+
     Attributes:
         about: algorithm, environment, sizes, seed, driver, versions.
         records: one entry for each round, by column; see :data:`~fed_ucbvi.results.round_record.COLUMNS`.
-        policy: the recommended policy, ``(H, S)``: planned without bonus from all counts, to be deployed.
+        policy: the recommended policy, ``(H, S)``: planned without bonus from all counts, to be deployed. Where a
+            run recommends an incumbent that draws its actions, ``(H, S, A)``.
         policy_kind: what it is; one of :data:`~fed_ucbvi.results.recommendations.KINDS`.
         exploring_policy: the optimistic policy that would be played next: ``(H, S)``, or a set of actions for each
             (h,s), ``(H, S, A)``.
@@ -54,11 +67,12 @@ class RunData(Tabled):
         complete: whether every agent has played all its episodes, from when it came until the end, or until it left;
             or whether the run has ended with the certificate that it was to end with.
         certificates: that were issued during the run.
+        units: of rewards, values and regret; one of :data:`~fed_ucbvi.problem.units.UNITS`.
     """
 
     about: About
     records: Mapping[str, npt.NDArray[Any]]
-    policy: IndexArray
+    policy: PolicyArray
     policy_kind: str
     exploring_policy: npt.NDArray[Any]
     V: FloatArray
@@ -70,6 +84,27 @@ class RunData(Tabled):
     wall_seconds: float
     complete: bool
     certificates: tuple[Certificate, ...] = ()
+    units: str = OWN_UNITS
+
+    def in_units(self: RunT, units: str) -> RunT:
+        """The run with its figures in the units ``own`` (the environment's) or ``per step in [0, 1]``.
+
+        In the latter every step pays between 0 and 1, as the algorithms count. All tables, pictures and comparisons
+        made of the result are in these units.
+
+        >>> from fed_ucbvi import FedUCBVI, make_environment, run
+        >>> cliff = run(FedUCBVI(), make_environment("windy_cliff", agents=2), 50)
+        >>> round(cliff.about.optimal_value, 1), round(cliff.in_units("per step in [0, 1]").about.optimal_value, 1)
+        (151.1, 10.8)
+        """
+        check_choice("units", units, UNITS)
+        if units == self.units:
+            return self
+        own = Units.of(self.about.environment)
+        conversion = own if units == OWN_UNITS else own.inverse()
+        H = self.about.horizon
+        certificates = tuple(convert_certificate(one, conversion, H) for one in self.certificates)
+        return replace(convert_run(self, conversion, units), certificates=certificates)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -88,7 +123,10 @@ class RunData(Tabled):
 
     @property
     def episodes_played(self) -> int:
-        """Episodes per agent, rounded down: T if the run is complete; more if agents have joined a live run."""
+        """Episodes per agent, rounded down: T if the run is complete.
+
+        They may be more than T if agents of a live run missed rounds.
+        """
         return int(self._episodes)
 
     @property
@@ -106,36 +144,9 @@ class RunData(Tabled):
         return float(self.sum_at("regret", self._episodes))
 
     @property
-    def federated_regret(self) -> Bracket:
-        """The regret against the best common policy (``def:regret``), in expectation over initial states.
-
-        ``sum_t [max_pi 1/M sum_i V^{i,pi}_1(mu^i)] - 1/M sum_i V^{i,pi_t}_1(mu^i)``, over the honest agents. The
-        maximum is known as a bracket (``about.best_common_value``), so the regret is one too. If a policy that was
-        played is better than the lower end of that bracket, it raises the lower end. It is the maximum for all M
-        agents. So where agents differ and some did not take part in every round, this regret is unknown.
-        """
-        values, agents = self.records["value"], self.records["agents"]
-        if not self.about.alike and (agents != self.about.agents).any():
-            return Bracket(math.nan, math.nan)
-        weights = self.records["agent_episodes"] / np.maximum(agents, 1)
-        lower, upper = self.about.best_common_value
-        lower = float(values.max(initial=lower))
-        return Bracket(*(float((weights * (end - values)).sum()) for end in (lower, max(lower, upper))))
-
-    @property
     def simple_regret(self) -> float:
         """What the recommended policy loses in one episode in the common MDP: ``V*_1(mu) - V^pi_1(mu)``."""
         return self.about.optimal_value - self.value
-
-    @property
-    def federated_simple_regret(self) -> Bracket:
-        """What the agents lose on average in one episode of the recommended policy, against the best common policy.
-
-        ``[max_pi' 1/M sum_i V^{i,pi'}_1(mu^i)] - 1/M sum_i V^{i,pi}_1(mu^i)``, as a bracket, because the maximum is
-        one.
-        """
-        mean = self.agents_value.mean
-        return Bracket(*(max(0.0, end - mean) if end == end else end for end in self.about.best_common_value))
 
     @property
     def gap(self) -> float:
@@ -153,17 +164,45 @@ class RunData(Tabled):
 
     @property
     def average_reward(self) -> float:
-        """Reward an agent collected per episode, in its own MDP, averaged over agents and episodes."""
-        return float(self.records["reward"].sum()) / (self._episodes or 1.0)
+        """Reward an agent collected per episode, in its own MDP, averaged over agents and episodes.
+
+        Rounds whose reward is unknown are left out; :attr:`rewarded_episodes` is the number of the other episodes.
+        NaN if no reward is known.
+        """
+        if not len(self.round_ends):
+            return 0.0
+        known = ~np.isnan(self.records["reward"])
+        if not known.any():
+            return math.nan
+        return float(self.records["reward"][known].sum()) / self.rewarded_episodes
+
+    @property
+    def rewarded_episodes(self) -> float:
+        """Episodes per agent in rounds whose reward is known."""
+        return self._episodes - float(self._unrewarded.sum())
+
+    @cached_property
+    def _unrewarded(self) -> FloatArray:
+        """Episodes per agent of each round whose reward is unknown, and 0 for the others."""
+        each = np.diff(self.round_ends, prepend=0.0)
+        return np.where(np.isnan(self.records["reward"]), each, 0.0)
 
     @property
     def recent_reward(self) -> float:
-        """The average reward over the last tenth of the episodes; all episodes of a round count alike."""
+        """The average reward over the last tenth of the episodes; all episodes of a round count alike.
+
+        Rounds whose reward is unknown are left out. NaN if no reward of the last tenth is known.
+        """
         T = self._episodes
         if T == 0.0:
             return math.nan
-        before, paid = self.sum_at("reward", [0.9 * T, T])
-        return float(paid - before) / (0.1 * T)
+        points = [0.9 * T, T]
+        before, paid = self.sum_at("reward", points)
+        unknown_before, unknown = self._interpolated(self._unrewarded, points)
+        episodes = 0.1 * T - float(unknown - unknown_before)
+        if episodes <= ROUNDING * T:
+            return math.nan
+        return float(paid - before) / episodes
 
     @property
     def agents_value(self) -> AgentsValue:
@@ -172,15 +211,18 @@ class RunData(Tabled):
 
     @property
     def learnt_little(self) -> bool:
-        """Whether the recommended policy is worth less than half of the server's optimistic value.
+        """True if the recommended policy is worth less than half of the server's optimistic value.
 
-        The worth of the policy is the mean over agents if their MDPs are known, and otherwise the plan's estimate. If
-        nothing was planned, it is the mean reward of the last tenth of the episodes. A policy known to be within 1 %
-        of the best shared one is good enough in any case.
+        Both are counted from the least that an episode can pay. The worth of the policy is the mean over agents if
+        their MDPs are known, and otherwise the plan's estimate. If nothing was planned, it is the mean reward of the
+        last tenth of the episodes. A policy that is within 1 % of the optimum in the common MDP is good enough in any
+        case.
         """
-        worth, _ = self._worth()
-        good = self.agents_value.mean >= 0.99 * self.about.best_common_value.lower
-        return self.episodes_played > 0 and worth < 0.5 * self.optimistic_value and not good
+        least = self.about.horizon * Units.of(self.about.environment).offset if self.units == OWN_UNITS else 0.0
+        worth = self._worth()[0] - least
+        optimistic = self.optimistic_value - least
+        good = self.value - least >= 0.99 * (self.about.optimal_value - least)
+        return self.episodes_played > 0 and worth < 0.5 * optimistic and not good
 
     @property
     def advice(self) -> str | None:
@@ -188,8 +230,6 @@ class RunData(Tabled):
         if not self.learnt_little:
             return None
         (worth, said), given = self._worth(), self.about.parameters
-        units, H = Units.of(self.about.environment), self.about.horizon
-        hope, get = (f"{units.original_return(value, H):,.4g}" for value in (self.optimistic_value, worth))
         scales = {name: given[name] for name in ("bonus_scale", "scale") if given.get(name)}
         tries = ["more episodes", *(f"a smaller {name} ({x / 10:g} instead of {x:g})" for name, x in scales.items())]
         if given.get("radius", 0.0) > FAST:
@@ -199,7 +239,8 @@ class RunData(Tabled):
         if given.get("clip") == "horizon":
             tries.append("clip='remaining'")
         return (
-            f"has learnt little: the server's optimistic value is still {hope} an episode, {said} {get}; try "
+            f"has learnt little: the server's optimistic value is still {self.optimistic_value:,.4g} an "
+            f"episode, {said} {worth:,.4g}; try "
             f"{', '.join(tries)}"
         )
 
@@ -239,9 +280,32 @@ class RunData(Tabled):
         return {**known, "unknown": unknown} if unknown else known
 
     def sum_at(self, column: str, episodes: npt.ArrayLike) -> FloatArray:
-        """A column of the records, added up over so many episodes per agent; linear in a round."""
-        ends, sums = (np.concatenate([[0.0], one]) for one in (self.round_ends, np.cumsum(self.records[column])))
+        """A column of the records, added up over so many episodes per agent; linear in a round.
+
+        Rounds whose reward is unknown count as 0 in the sum of rewards.
+        """
+        values = self.records[column]
+        if column == "reward":
+            values = np.where(np.isnan(values), 0.0, values)
+        return self._interpolated(values, episodes)
+
+    def _interpolated(self, values: FloatArray, episodes: npt.ArrayLike) -> FloatArray:
+        """One figure for each round, added up over so many episodes per agent; linear in a round."""
+        ends = np.concatenate([[0.0], self.round_ends])
+        sums = np.concatenate([[0.0], np.cumsum(values)])
         return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), ends, sums))
+
+    def mean_reward_at(self, points: npt.ArrayLike) -> FloatArray:
+        """The mean reward of an episode over the first ``points`` episodes per agent whose reward is known.
+
+        NaN where the reward of none of them is known.
+        """
+        asked = np.asarray(points, dtype=np.float64)
+        episodes = asked - self._interpolated(self._unrewarded, asked)
+        known = episodes > ROUNDING * asked
+        unknown: FloatArray = np.full(asked.shape, math.nan)
+        mean: FloatArray = np.divide(self.sum_at("reward", asked), episodes, out=unknown, where=known)
+        return mean
 
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
         """The common regret after each number of episodes per agent; linear in a round, where the policy is fixed."""
@@ -255,48 +319,26 @@ class RunData(Tabled):
         asked = self.round_ends[self.records["requests"] > 0]
         return np.asarray(np.searchsorted(asked, np.asarray(episodes), side="right"))
 
-    @property
-    def original_units(self) -> dict[str, float]:
-        """Values per episode in the environment's own units; see :class:`~fed_ucbvi.problem.units.Units`.
-
-        ``agents_mean``, ``agents_worst`` and ``agents_best`` are the policy's value for the agents,
-        ``best_common_lower`` and ``best_common_upper`` the bracket of the best shared policy; ``regret`` is over all
-        episodes. The others are called as they are here and in :attr:`about`.
-        """
-        about, agents, units = self.about, self.agents_value, Units.of(self.about.environment)
-        mine = ("value", "estimated_value", "optimistic_value", "average_reward", "recent_reward")
-        values = {
-            **{f"agents_{name}": getattr(agents, name) for name in ("mean", "worst", "best")},
-            **{f"best_common_{name}": getattr(about.best_common_value, name) for name in ("lower", "upper")},
-            **{name: getattr(about, name) for name in ("own_optimal_value", "optimal_value")},
-            **{name: getattr(self, name) for name in mine},
-        }
-        return {
-            **{name: units.original_return(value, about.horizon) for name, value in values.items()},
-            **{name: units.scale * getattr(self, name) for name in ("gap", "regret", "simple_regret")},
-        }
-
     def summary(self) -> dict[str, Any]:
         """The figures of the run, ready for JSON; what is unknown is None."""
-        about, planned = self.about, self.recommendations
+        about = self.about
+        planned = self.recommendations
         sizes = ("agents", "states", "actions", "horizon", "episodes")
-        known = ("eps_p", "eps_p_assumed", "eps_r", "seed", "driver", "own_optimal_value", "optimal_value")
+        known = ("eps_p", "eps_p_assumed", "eps_r", "seed", "driver", "optimal_value")
         mine = ("episodes_played", "complete", "policy_kind", "optimistic_value", "estimated_value", "gap", "value")
-        more = ("simple_regret", "advice", "regret", "average_reward", "recent_reward", "rounds", "rules_fired")
+        more = ("simple_regret", "advice", "regret", "average_reward", "rewarded_episodes", "recent_reward")
+        communication = ("rounds", "rules_fired", "bytes_up", "bytes_down", "wall_seconds")
         content = {
             "algorithm": about.algorithm,
             "parameters": dict(about.parameters),
             "env": about.environment.get("name", "custom"),
             "environment": dict(about.environment),
             **{name: getattr(about, name) for name in (*sizes, *known)},
-            **{name: getattr(self, name) for name in (*mine, *more, "bytes_up", "bytes_down", "wall_seconds")},
+            **{name: getattr(self, name) for name in (*mine, *more, *communication)},
             **{name: int(self.records[name].sum()) for name in ("messages_up", "messages_down")},
             "agents_alike": about.alike,
             "agents_value": self.agents_value._asdict(),
-            "best_common_value": about.best_common_value.summary(),
-            "federated_simple_regret": self.federated_simple_regret.summary(),
-            "federated_regret": self.federated_regret.summary(),
-            "original_units": self.original_units,
+            "units": self.units,
             "certificates": [one.to_data() for one in self.certificates],
             "recommendations": [none_for_nan(dict(zip(planned, row, strict=True))) for row in rows_of(planned)],
             "recommendation_traffic": self.recommendation_traffic._asdict(),
@@ -312,7 +354,8 @@ class RunData(Tabled):
         import polars as pl
 
         frame = pl.DataFrame(dict(self.records))
-        names, playing = dict(enumerate(self.about.rules)), dict(enumerate(PLAYING))
+        names = dict(enumerate(self.about.rules))
+        playing = dict(enumerate(PLAYING))
         return frame.with_columns(
             pl.col("rule").replace_strict(names, default=None, return_dtype=pl.String),
             pl.col("playing").replace_strict(playing, default=None, return_dtype=pl.String),
@@ -322,7 +365,8 @@ class RunData(Tabled):
         )
 
     def __repr__(self) -> str:
-        about, state = self.about, f", {self.unfinished}" if self.unfinished else ""
+        about = self.about
+        state = f", {self.unfinished}" if self.unfinished else ""
         regret = "unknown" if np.isnan(self.regret) else f"{self.regret:,.1f}"
         return (
             f"<Run {about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
@@ -331,14 +375,32 @@ class RunData(Tabled):
         )
 
 
+def convert_run(run: RunT, units: Units, name: str) -> RunT:
+    """All figures of a run but its certificates, converted by ``units``; ``name`` is that of the new units."""
+    if units == Units():
+        return replace(run, units=name)
+    H = run.about.horizon
+    return replace(
+        run,
+        units=name,
+        about=convert_about(run.about, units),
+        records=convert_records(run.records, units, H),
+        recommendations=convert_recommendations(run.recommendations, units, H),
+        V=convert_values(run.V, units),
+        value=units.original_return(run.value, H),
+        estimated_value=units.original_return(run.estimated_value, H),
+        optimistic_value=units.original_return(run.optimistic_value, H),
+        by_agent=units.original_return(run.by_agent, H),
+    )
+
+
 Curve = Callable[[RunData, CountArray], FloatArray | CountArray]
 """A quantity of a run, at each of the given numbers of episodes."""
 
 
 def mean_reward(run: RunData, points: CountArray) -> FloatArray:
-    """The mean reward per agent and episode, in its own units, over the first ``points`` episodes."""
-    units, H = Units.of(run.about.environment), run.about.horizon
-    return H * units.offset + units.scale * (run.sum_at("reward", points) / points)
+    """The mean reward per agent and episode over the first ``points`` episodes."""
+    return run.mean_reward_at(points)
 
 
 CURVES: Mapping[str, Curve] = {"regret": RunData.regret_at, "rounds": RunData.rounds_at, "reward": mean_reward}
@@ -355,7 +417,7 @@ def points_of(played: int, ends: FloatArray | Sequence[float] = ()) -> CountArra
 
 
 class LearningCurve(NamedTuple):
-    """Each point stands for the rounds since the one before: the mean reward of an episode, in the original units.
+    """Each point stands for the rounds since the one before: the mean reward of an episode.
 
     Its standard error is NaN where only sums of rewards were observed; ``episodes`` are per agent, at the end.
     """
@@ -372,25 +434,25 @@ def learning_curve(run: RunData, bins: int = 60) -> LearningCurve:
     ``n_r`` episodes of each round, those of all episodes of a bin follow exactly:
     ``(n - 1) s^2 = sum_r [(n_r - 1) s_r^2 + n_r m_r^2] - n m^2``. The error is ``s / sqrt(n)``.
     """
-    records, ends = run.records, run.round_ends
+    records = run.records
+    ends = run.round_ends
     n = records["agent_episodes"].astype(np.float64)
-    played = n > 0
-    if not played.any():
+    known = (n > 0) & ~np.isnan(records["reward"])
+    if not known.any():
         return LearningCurve(np.zeros(0), np.zeros(0), np.zeros(0))
     total = records["reward"] * records["agents"]
     spread = np.where(n > 1, records["reward_sd"], 0.0)
-    squares = (n - 1) * spread**2 + np.divide(total**2, n, out=np.zeros_like(total), where=played)
+    squares = (n - 1) * spread**2 + np.divide(total**2, n, out=np.zeros_like(total), where=known)
     edges = np.geomspace(min(1.0, ends[0]), ends[-1], bins + 1)
-    which = np.minimum(np.searchsorted(edges[1:], ends, side="left"), bins - 1)[played]
+    which = np.minimum(np.searchsorted(edges[1:], ends, side="left"), bins - 1)[known]
     filled, which = np.unique(which, return_inverse=True)
-    count, paid, square = (np.bincount(which, weights=values[played]) for values in (n, total, squares))
-    last = np.array([ends[played][which == bin].max() for bin in range(len(filled))])
+    count, paid, square = (np.bincount(which, weights=values[known]) for values in (n, total, squares))
+    last = np.array([ends[known][which == bin].max() for bin in range(len(filled))])
     mean = paid / count
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.maximum(square - count * mean**2, 0.0) / (count - 1)
     error = np.sqrt(np.where(count > 1, variance, math.nan) / count)
-    units, H = Units.of(run.about.environment), run.about.horizon
-    return LearningCurve(last, H * units.offset + units.scale * mean, units.scale * error)
+    return LearningCurve(last, mean, error)
 
 
 class Subscriber:
@@ -402,8 +464,8 @@ class Subscriber:
     def __call__(self, record: RoundRecord) -> None:
         """Take a round."""
 
-    def take_policy(self, policy: IndexArray) -> None:
-        """Take a policy that the run recommends on the way, ``(H, S)``."""
+    def take_policy(self, policy: PolicyArray) -> None:
+        """Take a policy that the run recommends on the way."""
 
     def finish(self, run: RunData) -> None:
         """Take the run, when it is over."""
@@ -427,7 +489,7 @@ class CallbackList(Subscriber):
         for callback in self._callbacks:
             callback(record)
 
-    def take_policy(self, policy: IndexArray) -> None:
+    def take_policy(self, policy: PolicyArray) -> None:
         for subscriber in self._subscribers:
             subscriber.take_policy(policy)
 

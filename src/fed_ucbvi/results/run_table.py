@@ -42,6 +42,8 @@ Write = Callable[[str, Any], str]
 LETTERS = {"agents": "M", "episodes": "T", "horizon": "H", "states": "S", "actions": "A"}
 ENVIRONMENT_SIZES = ("horizon", "states", "actions")
 LABELS = {"algorithm": "label", "environment": "environment_label"}
+DRAWN = ("environment.best", "environment.reward_range", "environment.reward_offset", "environment.reward_scale")
+"""Options that an environment computes from its seed where they are not given."""
 
 
 def is_seed(name: str) -> bool:
@@ -67,6 +69,11 @@ def settings_of(about: About) -> dict[str, Any]:
     options = {name: value for name, value in environment.items() if not is_seed(name)}
     settings |= {f"environment.{name}": value for name, value in options.items() if value != settings.get(name)}
     return settings | {f"algorithm.{name}": value for name, value in about.parameters.items()}
+
+
+def computed_names(about: About) -> set[str]:
+    """Names of settings that may have been computed from the seed of the environment: no option gives their value."""
+    return {*DRAWN, *(() if "eps_p" in about.environment else ("eps_p",))}
 
 
 def seeds_of(about: About) -> Seeds:
@@ -150,7 +157,8 @@ def names_of(
     >>> list(names_of(scales, "").values())
     ['bonus_scale = 0.1', 'bonus_scale = 0.2']
     """
-    distinct, given = {key_of(part): part for part in parts}, own or {}
+    distinct = {key_of(part): part for part in parts}
+    given = own or {}
     if len(distinct) == 1:
         ((key, part),) = distinct.items()
         who = label({name: part[name] for name in (*LABELS, *LABELS.values()) if name in part}) if alone else ""
@@ -249,7 +257,8 @@ class RunGroup(Generic[R]):
         return summarise(self.samples(measure))
 
     def paired(self, other: RunGroup[R], measure: Callable[[R], float]) -> Pairs[R]:
-        mine, others = self.by_seed(measure), other.by_seed(measure)
+        mine = self.by_seed(measure)
+        others = other.by_seed(measure)
         both = [seeds for seeds in mine if seeds in others]
         return Pairs(self, other, both, [mine[seeds] for seeds in both], [others[seeds] for seeds in both])
 
@@ -309,10 +318,17 @@ class RunTable(Generic[R]):
         return cls(list(groups.values()), own)
 
     @staticmethod
-    def of(runs: Iterable[RunData], labels: Mapping[str, str] | None = None) -> RunTable[RunData]:
-        """A table of finished runs; for labels see :meth:`of_rows`."""
+    def of(
+        runs: Iterable[RunData], labels: Mapping[str, str] | None = None, by: By | None = None
+    ) -> RunTable[RunData]:
+        """A table of finished runs; for labels see :meth:`of_rows`.
+
+        What an environment computes from its seed, such as the eps_p of a list of MDPs, does not separate groups,
+        unless ``by`` names it or two runs with the same seeds differ in it.
+        """
         found = checked_runs(runs)
-        return RunTable.of_rows(((settings_of(run.about), seeds_of(run.about), run) for run in found), labels)
+        named = [by] if isinstance(by, str) else by or ()
+        return RunTable.of_rows(zip(_given_settings(found, named), _all_seeds(found), found, strict=True), labels)
 
     def __iter__(self) -> Iterator[RunGroup[R]]:
         return iter(self.groups)
@@ -359,7 +375,8 @@ class RunTable(Generic[R]):
 
     def in_common(self, measure: Callable[[R], float]) -> FloatArray:
         """``[group, seed]``: the measure, over the seeds that all groups have, in the order of the first group."""
-        figures, common = [group.by_seed(measure) for group in self.groups], self.common_seeds()
+        figures = [group.by_seed(measure) for group in self.groups]
+        common = self.common_seeds()
         return np.array([[one[seeds] for seeds in common] for one in figures], dtype=np.float64)
 
     def common_seeds(self) -> list[Seeds]:
@@ -385,6 +402,35 @@ class RunTable(Generic[R]):
         return [Division(part, names[key_of(part)], rest, rest_names[key_of(rest)]) for part, rest in pairs]
 
 
+def _all_seeds(runs: Sequence[RunData]) -> list[Seeds]:
+    return [seeds_of(run.about) for run in runs]
+
+
+def _given_settings(runs: Sequence[RunData], named: Sequence[str]) -> list[dict[str, Any]]:
+    """The settings of each run without those computed from seeds, but for those that are ``named``."""
+    every = [settings_of(run.about) for run in runs]
+    given: list[dict[str, Any]] = []
+    problems: list[str] = []
+    values: dict[tuple[str, str, Seeds], set[str]] = {}
+    chosen: set[str] = set()
+    for run, settings in zip(runs, every, strict=True):
+        computed = {name for name in computed_names(run.about) if not {name, name.partition(".")[2]} & {*named}}
+        plain = {name: value for name, value in settings.items() if name not in computed}
+        problem = key_of({name: plain[name] for name in plain if not _is_of_algorithm(name)})
+        found = values.setdefault((problem, key_of(plain), seeds_of(run.about)), set())
+        found.add(key_of({name: settings[name] for name in settings if name in computed}))
+        if len(found) > 1:  # the seeds are the same, so somebody has chosen the values
+            chosen.add(problem)
+        given.append(plain)
+        problems.append(problem)
+    both = zip(problems, every, given, strict=True)
+    return [settings if problem in chosen else plain for problem, settings, plain in both]
+
+
+def _is_of_algorithm(name: str) -> bool:
+    return name in ("algorithm", "label") or name.startswith("algorithm.")
+
+
 def checked_runs(runs: Iterable[Any]) -> list[RunData]:
     """The runs as a list; an error if it is empty or holds anything else."""
     found = list(runs)
@@ -394,4 +440,6 @@ def checked_runs(runs: Iterable[Any]) -> list[RunData]:
         if not isinstance(entry, RunData):
             hint = "; load_runs gives pairs, of which the second is the run" if isinstance(entry, tuple) else ""
             raise InputError(f"a list of runs is needed, but it holds a {type(entry).__name__}{hint}.")
+    if len({run.units for run in found}) > 1:
+        raise InputError("the figures of these runs are in different units; pass each of them through Run.in_units.")
     return found

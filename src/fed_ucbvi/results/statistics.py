@@ -195,7 +195,8 @@ def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:
     mean, low, high = (float(end) for end in student_interval(apart))
     n = len(apart)
     if n == 1:
-        low, high = -math.inf, math.inf
+        low = -math.inf
+        high = math.inf
     needed = seeds_needed(mean, float(apart.std(ddof=1))) if n > 1 else None
     return PairedDifference(mean, low, high, float(np.median(apart)), int((a < b).sum()), n, needed)
 
@@ -212,12 +213,16 @@ def paired_ratio(x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
     [1.8, 1.21, 6.55]
     """
     a, b = _pairs(x, y)
-    n, mean_a, mean_b = len(a), float(a.mean()), float(b.mean())
+    n = len(a)
+    mean_a = float(a.mean())
+    mean_b = float(b.mean())
     ratio = mean_a / mean_b if mean_b != 0 else math.nan
     if n > 1:
         scale = student_quantile(n - 1) ** 2 / n
         (aa, ab), (_, bb) = np.cov(a, b, ddof=1).tolist()
-        square, middle, rest = mean_b**2 - scale * bb, mean_a * mean_b - scale * ab, mean_a**2 - scale * aa
+        square = mean_b**2 - scale * bb
+        middle = mean_a * mean_b - scale * ab
+        rest = mean_a**2 - scale * aa
         if square > 0:
             root = math.sqrt(max(0.0, middle**2 - square * rest))
             return Estimate(ratio, (middle - root) / square, (middle + root) / square)
@@ -255,7 +260,8 @@ def seeds_needed(difference: float, deviation: float) -> int | None:
 
     if abs(difference) <= 1e-9 * deviation or difference == 0:
         return None
-    z, room = float(ndtri((1 + LEVEL) / 2)), float(ndtri(POWER))
+    z = float(ndtri((1 + LEVEL) / 2))
+    room = float(ndtri(POWER))
     n = max(2, math.ceil(((z + room) * deviation / difference) ** 2 + z**2 / 2))
     effect = abs(difference) / deviation if deviation else math.inf
     while n < 20 and effect <= 15 and _power(n, effect) < POWER:  # 15 standard deviations are found with two pairs

@@ -93,7 +93,8 @@ def run_sweep(
     if jobs is not None:
         check_positive_integer("jobs", jobs)
     began = time.perf_counter()
-    outcome, left = SweepOutcome(sweep.name, Path(out), len(sweep.jobs())), list[Job]()
+    outcome = SweepOutcome(sweep.name, Path(out), len(sweep.jobs()))
+    left = list[Job]()
 
     def tell() -> None:
         outcome.seconds = time.perf_counter() - began
@@ -105,7 +106,8 @@ def run_sweep(
             left, outcome.damaged = store.left()
             outcome.skipped = outcome.runs - len(left)
             tell()
-            order, here = by_need(left), executor == "local"
+            order = by_need(left)
+            here = executor == "local"
             made_by = run_locally(order, jobs or usable_cores()) if here else run_on_ray(order, jobs, address)
             with closing(made_by) as results:
                 for job, made in results:

@@ -38,6 +38,8 @@ class Made(NamedTuple):
 Results: TypeAlias = "Generator[tuple[Job, Made], None, None]"
 """What an executor yields: each job when it ends, with its result. Closing the generator stops running jobs."""
 
+EPISODES_TO_COMPILE = 40
+"""Number of episodes of a run that is made to compile what a job needs."""
 ATTEMPTS = 4
 """How often a run is started if it is lost each time, with its node, its process or its result."""
 
@@ -58,6 +60,30 @@ def make(content: Mapping[str, Any]) -> Made:
         return Made(replace(run, wall_seconds=math.nan).to_bytes(), run.wall_seconds)
     except Exception as error:
         return Made(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+
+
+def compile_kernels(contents: Sequence[Mapping[str, Any]]) -> None:
+    """Make a short run of each of these jobs with each driver, so that later processes find compiled code.
+
+    What is wrong with a job is reported when the job itself is run.
+    """
+    from fed_ucbvi.core.compiling import has_compiled_code, use_one_thread
+    from fed_ucbvi.sweeps.job import Job
+
+    if has_compiled_code():
+        return
+    use_one_thread()
+    for content in contents:
+        for driver in ("episodes", "counts"):
+            with suppress(Exception):
+                job = Job(**content).complete()
+                replace(job, driver=driver, episodes=min(job.episodes, EPISODES_TO_COMPILE)).run()
+
+
+def _one_of_each_algorithm(jobs: Sequence[Job]) -> list[Mapping[str, Any]]:
+    """Contents of one job of each algorithm."""
+    by_algorithm = {job.algorithm: job for job in reversed(jobs)}
+    return [job.content() for job in by_algorithm.values()]
 
 
 def serve(line: Connection) -> None:
@@ -116,8 +142,27 @@ class Worker:
         self.line.close()
 
 
+def _compile_in_one_process(jobs: Sequence[Job]) -> None:
+    """Compile in a process of its own what would otherwise be compiled in several at the same time."""
+    from fed_ucbvi.core.compiling import has_compiled_code
+
+    if has_compiled_code():
+        return
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=compile_kernels, args=(_one_of_each_algorithm(jobs),), daemon=True)
+    try:
+        with _signals_kept_from_children():
+            process.start()
+        process.join()
+    finally:
+        process.kill()
+        process.join()
+
+
 def run_locally(jobs: Sequence[Job], processes: int) -> Results:
     """Make the runs in the order given, ``processes`` at a time."""
+    if min(processes, len(jobs)) > 1:
+        _compile_in_one_process(jobs)
     waiting = deque(jobs)
     workers: dict[Connection, Worker] = {}
     try:
@@ -131,7 +176,8 @@ def run_locally(jobs: Sequence[Job], processes: int) -> Results:
                 return
             for line in wait(list(workers)):
                 worker = workers[line]  # type: ignore[index]
-                job, made = worker.job, worker.listen()
+                job = worker.job
+                made = worker.listen()
                 if worker.death and job is None:
                     raise InputError(
                         f"a worker could not start: {worker.death}. In a script, call run_sweep only under "
@@ -165,14 +211,17 @@ def _signals_kept_from_children() -> Iterator[None]:
 
 def run_on_ray(jobs: Sequence[Job], at_once: int | None, address: str | None) -> Results:
     """Make the runs, at most ``at_once`` at a time if that is given."""
-    from fed_ucbvi.core.ray_connection import connected_to_ray
+    from fed_ucbvi.core.ray_connection import connected_to_ray, run_on_every_node
 
     if not jobs:
         return
     with connected_to_ray(address, at_once or usable_cores()) as ray:
+        run_on_every_node(ray, _compile_task, _one_of_each_algorithm(jobs), os.getcwd())
         task = ray.remote(num_cpus=1, max_retries=0)(_task)
         lost = (ray.exceptions.NodeDiedError, ray.exceptions.WorkerCrashedError, ray.exceptions.ObjectLostError)
-        place, begun, waiting = os.getcwd(), Counter[str](), deque(jobs)
+        place = os.getcwd()
+        begun = Counter[str]()
+        waiting = deque(jobs)
         running: dict[Any, Job] = {}
         try:
             while waiting or running:
@@ -201,3 +250,10 @@ def _task(content: Mapping[str, Any], place: str) -> Made:
     with suppress(OSError):
         os.chdir(place)
     return make(content)
+
+
+def _compile_task(contents: Sequence[Mapping[str, Any]], place: str) -> None:
+    """Compile what jobs need, in the same folder as :func:`_task`."""
+    with suppress(OSError):
+        os.chdir(place)
+    compile_kernels(contents)

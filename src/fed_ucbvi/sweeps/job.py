@@ -21,7 +21,7 @@ class Job(RunSpec):
     """One run of a sweep; two ways of writing the same run are equal once they are complete, whatever their labels.
 
     >>> job = Job(environment="synthetic", environment_options={"states": 3}, agents=4, episodes=1000, seed=7)
-    >>> job.complete() == replace(job, parameters={"bonus": "practical"}, eps_p=0).complete()
+    >>> job.complete() == replace(job, parameters={"stationary": False}, eps_p=0).complete()
     True
     >>> job.complete().run().episodes_played
     1000

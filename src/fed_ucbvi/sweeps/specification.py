@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,12 +32,18 @@ from typing import Any, TypeVar
 
 from fed_ucbvi.algorithms import algorithm_name, as_algorithm, parameters_of
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.core.errors import InputError, check_positive_integer, check_printable, unknown_name
+from fed_ucbvi.core.errors import InputError, check_positive_integer, check_printable, printable, unknown_name
+from fed_ucbvi.core.memory import check_memory
 from fed_ucbvi.run_spec import RunSpec, canonical_name, complete_options, complete_parameters, field_value
 from fed_ucbvi.sweeps.job import Job
 
 ValueT = TypeVar("ValueT")
 
+BYTES_PER_RUN = 4000
+"""What the description of a run takes in memory."""
+FEWER = "Use fewer seeds, or several sweeps."
+MAX_BYTES = 1 << 20
+"""Of a file that describes a sweep."""
 NEEDED = ("algorithms", "environments", "episodes")
 DEFAULTS: dict[str, Any] = {"eps_p": [0.0], "agents": [20], "seeds": 5, "env_seed": 0, "driver": "auto"}
 """Keys of a grid that may be left out."""
@@ -61,6 +68,11 @@ def _check_keys(where: str, given: Mapping[str, Any], known: Sequence[str], need
         raise InputError(" ".join(f"{where}{key}: is missing; add it." for key in missing))
 
 
+def _listed(given: Any) -> Any:
+    """A list of one where a single number, or one that is written as text, stands for it."""
+    return [given] if isinstance(given, int | float | str) else given
+
+
 def _each(key: str, given: Any, read: Callable[[Any], ValueT]) -> list[ValueT]:
     """What a list holds, each read; errors name the key and the place in the list."""
     if not isinstance(given, list | tuple):
@@ -72,6 +84,13 @@ def _each(key: str, given: Any, read: Callable[[Any], ValueT]) -> list[ValueT]:
         with _at(f"{key}[{number}]"):
             found.append(read(one))
     return found
+
+
+def _runs_of(grid: Mapping[str, Any]) -> int:
+    """The number of runs of a grid."""
+    lengths = 1 if isinstance(grid["episodes"], Mapping) else len(grid["episodes"])
+    others = ("environments", "algorithms", "eps_p", "agents", "seeds")
+    return lengths * math.prod(len(grid[name]) for name in others)
 
 
 def _lengths(key: str, given: Mapping[str, Any], names: set[str]) -> dict[str, int]:
@@ -106,9 +125,9 @@ class Sweep:
     * ``algorithms``: names, or tables ``{name = ..., label = ..., parameter = ...}``, in Python also algorithms and
       their classes; the label is what tables and figures call it;
     * ``environments``: names, or tables ``{name = ..., option = ...}``;
-    * ``eps_p``: heterogeneities;
-    * ``agents``: numbers of agents;
-    * ``episodes``: values of T, or a table with one T for each environment by name;
+    * ``eps_p``: heterogeneities, or one;
+    * ``agents``: numbers of agents, or one;
+    * ``episodes``: values of T, or one, or a table with one T for each environment by name;
     * ``seeds``: the number of seeds, counted from 0, or a list of seeds;
     * ``env_seed``: the environments' seed; ``"seed"`` draws each run's environment from the run's own seed;
     * ``driver``: how the data are collected.
@@ -120,7 +139,8 @@ class Sweep:
         _check_texts("", content)
         given = {"grid" if key == "grids" else key: value for key, value in content.items()}
         _check_keys("", given, ("name", "grid"), needed=("name", "grid"))
-        name, grids = given["name"], given["grid"]
+        name = given["name"]
+        grids = given["grid"]
         if not isinstance(name, str):
             raise InputError(f"name: must be text in quotes, got {name!r}.")
         if not isinstance(grids, list | tuple):
@@ -129,8 +149,11 @@ class Sweep:
             if not value:
                 raise InputError(f"{key}: is empty; give at least one value.")
         self.name: str = name
-        self._recorded, self._code = recorded, code
+        self._recorded = recorded
+        self._code = code
         self.grids = [self._grid(one, f"grid[{number}]") for number, one in enumerate(grids)]
+        runs = sum(map(_runs_of, self.grids))
+        check_memory(f"A sweep of {runs:,} runs", BYTES_PER_RUN * runs, FEWER)
         jobs = (job for number, grid in enumerate(self.grids) for job in self._jobs_of(grid, f"grid[{number}]"))
         self._jobs = tuple(dict.fromkeys(jobs))
 
@@ -148,13 +171,24 @@ class Sweep:
             code: what the file may name beside registered algorithms and environments: ``module:attribute``.
         """
         try:
+            if Path(path).stat().st_size > MAX_BYTES:
+                raise InputError(f"{path} has more than {MAX_BYTES:,} bytes, which no sweep needs.")
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not a TOML file: {error}.") from error
+        except InputError:
+            raise
+        except RecursionError as error:
+            raise InputError(f"{path} is not a sweep: its lists and tables are nested too deep.") from error
+        except ValueError as error:
+            raise InputError(f"{path} is not a TOML file: {printable(str(error)[:200])}.") from error
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}.") from error
         with _at(str(path)):
-            return cls(False, code, **content)
+            try:
+                return cls(False, code, **content)
+            except InputError:
+                raise
+            except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+                raise InputError(f"it cannot be read as a sweep: {printable(str(error)[:200])}.") from error
 
     def jobs(self) -> tuple[Job, ...]:
         """All runs: grid by grid, in the order environment, algorithm, eps_p, agents, episodes, seed.
@@ -181,14 +215,16 @@ class Sweep:
         grid: dict[str, Any] = {**DEFAULTS, **given}
         if not isinstance(grid["seeds"], list | tuple):
             with _at(f"{where}.seeds"):
-                grid["seeds"] = list(range(check_positive_integer("seeds", grid["seeds"])))
+                number = check_positive_integer("seeds", grid["seeds"])
+                check_memory(f"A sweep of {number:,} seeds", BYTES_PER_RUN * number, FEWER)
+                grid["seeds"] = list(range(number))
         grid["algorithms"] = _each(f"{where}.algorithms", grid["algorithms"], self._algorithm)
         grid["environments"] = _each(f"{where}.environments", grid["environments"], self._environment)
         for key, field in LISTED.items():
             if key == "episodes" and isinstance(grid[key], Mapping):
                 grid[key] = _lengths(f"{where}.{key}", grid[key], {one["name"] for one in grid["environments"]})
             else:
-                grid[key] = _each(f"{where}.{key}", grid[key], partial(field_value, field))
+                grid[key] = _each(f"{where}.{key}", _listed(grid[key]), partial(field_value, field))
         with _at(f"{where}.env_seed"):
             if isinstance(grid["env_seed"], str) and grid["env_seed"] != "seed":
                 raise InputError(f"must be a whole number, or 'seed' for each run's own, got '{grid['env_seed']}'.")
@@ -205,7 +241,8 @@ class Sweep:
         if not isinstance(label, str):
             raise InputError(f"the label must be text in quotes, got {label!r}.")
         if not self._recorded:
-            parameters, name = complete_parameters(name, parameters), canonical_name(name)
+            parameters = complete_parameters(name, parameters)
+            name = canonical_name(name)
         return {"name": name, "label": label or name, **parameters}
 
     def _environment(self, given: Any) -> dict[str, Any]:
@@ -230,7 +267,8 @@ class Sweep:
             for eps_p, (m, agents), episodes in product(grid["eps_p"], enumerate(grid["agents"]), lengths):
                 case |= {"eps_p": eps_p, "agents": agents, "episodes": episodes}
                 with _at(f"{where}.agents[{m}] with algorithms[{a}] and environments[{e}]"):
-                    own, env_seed = grid["env_seed"] == "seed", grid["env_seed"]
+                    own = grid["env_seed"] == "seed"
+                    env_seed = grid["env_seed"]
                     jobs = [Job(**case, seed=seed, env_seed=seed if own else env_seed) for seed in grid["seeds"]]
                     if not self._recorded:
                         jobs = [job.complete() for job in jobs]

@@ -41,8 +41,12 @@ from fed_ucbvi.sweeps.specification import Sweep
 
 FORMAT = "fed-ucbvi/sweep"
 FORMAT_VERSION = 2
-RUNS, FAILURES, DAMAGED, JOURNAL = "runs", "failures", "damaged", "journal.jsonl"
-MAX_DIFFERENCES, MAX_VALUES = 4, 6
+RUNS = "runs"
+FAILURES = "failures"
+DAMAGED = "damaged"
+JOURNAL = "journal.jsonl"
+MAX_DIFFERENCES = 4
+MAX_VALUES = 6
 """How many differences, and values of each, the message names when a folder holds another sweep."""
 
 
@@ -105,9 +109,10 @@ class Store(NamedTuple):
         """The jobs that have no run yet, and the ids of those whose files were damaged and have been moved away."""
         for name in (RUNS, FAILURES):
             (self.folder / name).mkdir(exist_ok=True)
-            for leftover in (self.folder / name).glob(".*.partial-*"):
+            for leftover in (self.folder / name).glob(".*.partial*"):
                 leftover.unlink()
-        left, damaged = [], []
+        left = []
+        damaged = []
         for job in self.sweep.jobs():
             path = self.path(job)
             try:
@@ -159,7 +164,8 @@ class Store(NamedTuple):
 
     def seconds(self) -> dict[str, float]:
         """How long each run took, by id, from the journal; a line that was cut off says nothing."""
-        journal, found = self.folder / JOURNAL, dict[str, float]()
+        journal = self.folder / JOURNAL
+        found = dict[str, float]()
         for line in journal.read_text("utf-8").splitlines() if journal.exists() else ():
             with suppress(ValueError, KeyError, TypeError):
                 entry = json.loads(line)
@@ -184,7 +190,8 @@ def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, R
         complete: whether missing runs are an error; otherwise they are left out.
     """
     store = Store.open(folder)
-    number, finished = len(store.sweep.jobs()), store.finished()
+    number = len(store.sweep.jobs())
+    finished = store.finished()
     if complete and len(finished) < number:
         raise InputError(
             f"{folder} lacks {number - len(finished)} of {number} runs; "
@@ -197,7 +204,8 @@ def load_runs(folder: str | Path, *, complete: bool = True) -> list[tuple[Job, R
 def differences(held: Sweep, given: Sweep) -> str:
     """In words."""
     found = [] if held.name == given.name else [f"this one is called '{given.name}'"]
-    there, here = _values(held), _values(given)
+    there = _values(held)
+    here = _values(given)
     for key in there | here:
         for which, values in (("there", there[key] - here[key]), ("here", here[key] - there[key])):
             if values:

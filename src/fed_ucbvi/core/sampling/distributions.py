@@ -41,7 +41,8 @@ def log_factorial_excess(start: int, end: int) -> float:
     shift = end - start
     if start < 16 or end < 16:
         return math.lgamma(end + 1.0) - math.lgamma(start + 1.0) - shift * math.log(max(start, 1))
-    low, high = float(start), float(end)
+    low = float(start)
+    high = float(end)
     return (high + 0.5) * math.log1p(shift / low) - shift + _stirling_correction(high) - _stirling_correction(low)
 
 
@@ -142,7 +143,8 @@ def _hypergeometric_core(stream: WordArray, few: int, rare: int, total: int) -> 
     The law is symmetric in the two sizes, so the smaller one is taken as the sample.
     """
     if few <= 12:
-        left, drawn = rare, 0
+        left = rare
+        drawn = 0
         for i in range(few):
             if uniform(stream) * (total - i) < left:
                 drawn += 1
@@ -186,6 +188,14 @@ def _hypergeometric_core(stream: WordArray, few: int, rare: int, total: int) -> 
             continue
         if 2.0 * math.log(u) <= log_ratio:
             return x
+
+
+def cumulative(probabilities: FloatArray) -> FloatArray:
+    """Distribution functions along the last axis, exactly 1 from the last possible outcome on."""
+    table = np.cumsum(probabilities, axis=-1)
+    remaining = np.cumsum(probabilities[..., ::-1], axis=-1)[..., ::-1]
+    after = np.concatenate([remaining[..., 1:], np.zeros_like(remaining[..., :1])], axis=-1)
+    return np.ascontiguousarray(np.where(after <= 0.0, 1.0, np.minimum(table, 1.0)))
 
 
 def conditional_shares(probabilities: FloatArray) -> FloatArray:

@@ -14,7 +14,11 @@ from llvmlite import ir
 from fed_ucbvi.core.compiling import compiled, intrinsic, types
 from fed_ucbvi.core.types import WordArray
 
-EPISODES, BLOCKS, CUTS, SERVER, TIES = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4), np.uint64(5)
+EPISODES = np.uint64(1)
+BLOCKS = np.uint64(2)
+CUTS = np.uint64(3)
+SERVER = np.uint64(4)
+TIES = np.uint64(5)
 """Purposes, the third word of the counter: no two uses ever share a counter."""
 
 _MULTIPLIER_0 = np.uint64(0xD2E7470EE14C6C93)
@@ -33,7 +37,8 @@ def product(typing_context: Any, a: Any, b: Any) -> Any:
     pair = types.UniTuple(types.uint64, 2)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word, wide = ir.IntType(64), ir.IntType(128)
+        word = ir.IntType(64)
+        wide = ir.IntType(128)
         product = builder.mul(builder.zext(arguments[0], wide), builder.zext(arguments[1], wide))
         high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), word)
         return context.make_tuple(builder, pair, (high, builder.trunc(product, word)))
@@ -49,7 +54,10 @@ def philox(
     for _ in range(10):
         high0, low0 = product(_MULTIPLIER_0, c0)
         high1, low1 = product(_MULTIPLIER_1, c2)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        c0 = high1 ^ c1 ^ k0
+        c1 = low1
+        c2 = high0 ^ c3 ^ k1
+        c3 = low0
         k0 += _WEYL_0
         k1 += _WEYL_1
     return c0, c1, c2, c3
@@ -59,6 +67,23 @@ def philox(
 def unit_interval(word: np.uint64) -> float:
     """A word as a number in [0, 1) on the grid of multiples of 2^-53."""
     return float(word >> _SHIFT) * _UNIT
+
+
+@compiled
+def word_at(position: int, w0: np.uint64, w1: np.uint64, w2: np.uint64, w3: np.uint64) -> np.uint64:
+    """Word ``position mod 4`` of a block."""
+    position &= 3
+    return w0 if position == 0 else (w1 if position == 1 else (w2 if position == 2 else w3))
+
+
+@compiled
+def number_of_action(seed: np.uint64, agent: np.uint64, episode: np.uint64, h: int) -> float:
+    """The number in [0, 1) by which an agent draws its action at step h of an episode.
+
+    It comes from word ``h mod 4`` of block ``h // 4``.
+    """
+    w0, w1, w2, w3 = philox(episode, np.uint64(h >> 2), TIES, np.uint64(0), seed, agent)
+    return unit_interval(word_at(h, w0, w1, w2, w3))
 
 
 @compiled

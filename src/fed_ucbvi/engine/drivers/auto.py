@@ -9,6 +9,8 @@ the round's budgets and policy alone.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from fed_ucbvi.core.compiling import compiled, inner
@@ -28,9 +30,14 @@ class AutoDriver(FleetDriver):
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
-        self._episodes, self._counts = EpisodesDriver(fleet), CountsDriver(fleet)
+        self._episodes = EpisodesDriver(fleet)
         self._first_agent = (fleet.successors, fleet.probabilities[0, ..., None], fleet.initial[0, :, None])
         self._trial = EPISODES_PER_STATE * fleet.initial.shape[1]
+
+    @cached_property
+    def _counts(self) -> CountsDriver:
+        """The other driver, made when a round is first drawn as counts."""
+        return CountsDriver(self.fleet)
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         trial = min(self._trial, most)
@@ -61,7 +68,8 @@ def _looks_longer(
     """
     alike = agents // len(limits)
     d = _occupancy_by_cell(occupancies(*first_agent, policy), policy, limits.shape[1])
-    soonest, rate = 1e300, 0.0
+    soonest = 1e300
+    rate = 0.0
     for i in range(len(limits)):
         for cell in range(len(d)):
             if d[cell] > 0.0:

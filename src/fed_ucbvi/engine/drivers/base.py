@@ -64,7 +64,9 @@ class Driver(ABC):
     """Collects the data of a round for some agents, in their rows of the buffers; drivers differ in how."""
 
     def __init__(self, buffers: Buffers, rows: slice = slice(None)) -> None:
-        self._buffers, self._rows, self.counting = buffers, rows, buffers.counting
+        self._buffers = buffers
+        self._rows = rows
+        self.counting = buffers.counting
         self.first_agent = buffers.first_agent + (rows.start or 0)
 
     @property
@@ -113,7 +115,8 @@ class Driver(ABC):
         else:
             rest, action = divmod(cell, policy.shape[2])
             step, state = divmod(rest, policy.shape[1])
-        step, rule = -1 if self.counting is Counting.STATIONARY else step, int(budgets.rule.flat[cell])
+        step = -1 if self.counting is Counting.STATIONARY else step
+        rule = int(budgets.rule.flat[cell])
         return RoundEnd(length, requests, self.first_agent + agent, step, state, action, rule)
 
     def _requester(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
@@ -127,7 +130,9 @@ def play_until(driver: Driver, policy: PolicyArray, budgets: Budgets, first: int
     Until a round has its least length (see :class:`~fed_ucbvi.algorithms.base.Budgets`) nobody makes a request. Then
     agents that have reached their budgets make theirs at once.
     """
-    least, limits, asked = budgets.min_length(first), budgets.limits, False
+    least = budgets.min_length(first)
+    limits = budgets.limits
+    asked = False
     while played < until and not asked:
         asking = played >= least
         most = (until if asking else min(until, least)) - played
@@ -202,7 +207,9 @@ class Fleet:
     @cached_property
     def flat(self) -> tuple[CountArray, CountArray]:
         """Transitions and visits in the same memory, as ``(m or 1, P, K)`` and ``(m, P)``."""
-        rows, m, K = len(self.transitions), len(self.visits), self.transitions.shape[-1]
+        rows = len(self.transitions)
+        m = len(self.visits)
+        K = self.transitions.shape[-1]
         return self.transitions.reshape((rows, -1, K)), self.visits.reshape((m, -1))
 
     @cached_property
@@ -224,9 +231,12 @@ class Fleet:
     def agent(self, i: int) -> Fleet:
         """The i-th agent as a fleet of its own that writes to the same buffers."""
         part = slice(i, i + 1)
-        law, starts, number = self.probabilities[part], self.initial[part], self.first_agent + i
+        law = self.probabilities[part]
+        starts = self.initial[part]
+        number = self.first_agent + i
         alone = replace(self, probabilities=law, initial=starts, first_agent=number)
-        alone.transitions, alone.visits = self.transitions[part], self.visits[part]
+        alone.transitions = self.transitions[part]
+        alone.visits = self.visits[part]
         alone.counted_starts = self.counted_starts[part]
         return alone
 
@@ -267,7 +277,8 @@ class FleetDriver(Driver):
         self.fleet.counted_starts.fill(0)
 
     def _requester(self, limits: CountArray, asking: bool) -> tuple[int, int, int]:
-        fleet, by_cell = self.fleet, limits.reshape((len(limits), -1))
+        fleet = self.fleet
+        by_cell = limits.reshape((len(limits), -1))
         return _end_round(fleet.flat[1], by_cell, asking, *fleet.touched, fleet.pooled)
 
 
@@ -296,7 +307,8 @@ def _clear(
     all_visits: CountArray,
 ) -> None:
     """Zeros where the round has been; the tables of :class:`VisitedCells` come one by one: faster in Numba."""
-    m, rows = len(visits), len(transitions)
+    m = len(visits)
+    rows = len(transitions)
     together = all_visits.reshape(visits.shape[1])
     for i in range(m):
         for j in range(numbers[i]):
@@ -334,10 +346,15 @@ def _end_round(
 ) -> tuple[int, int, int]:
     """The same, looking only where agents have been; where counts are ``pooled``, add up their visits as well."""
     m, P = visits.shape
-    together, own_due = all_visits.reshape(P), len(limits) > 1
-    requesters, agent, first_cell, everywhere = 0, -1, -1, 0
+    together = all_visits.reshape(P)
+    own_due = len(limits) > 1
+    requesters = 0
+    agent = -1
+    first_cell = -1
+    everywhere = 0
     for i in range(m):
-        first, d = P, i if own_due else 0
+        first = P
+        d = i if own_due else 0
         for j in range(numbers[i]):
             cell = np.int64(cells[i, j])
             n = visits[i, cell]
@@ -351,6 +368,7 @@ def _end_round(
         if first < P:
             requesters += 1
             if agent < 0:
-                agent, first_cell = i, first
+                agent = i
+                first_cell = first
     number[0] = everywhere
     return requesters, agent, first_cell

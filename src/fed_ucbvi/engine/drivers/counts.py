@@ -4,8 +4,8 @@ Within a round the policy is fixed, so an agent's L episodes are L i.i.d. Markov
 reads is their transition counts F_h(s,s').
 
 * A block of L episodes is drawn forward: visits at step 1 ~ multinomial(L, mu), then for each (h,s) the
-  outflow ~ multinomial(visits, P_h(.|s,pi_h(s))). Where the policy has a set of actions, visits are first
-  divided among its actions ~ multinomial with equal shares, and an outflow goes by action and next state.
+  outflow ~ multinomial(visits, P_h(.|s,pi_h(s))). Where the policy draws its actions, visits are first
+  divided among them ~ multinomial with their probabilities, and an outflow goes by action and next state.
 * Counters only grow, so a block's total tells whether the agent requests a synchronisation within it.
 * Given a block's totals, the counts of its first l episodes are drawn forward too: first visits at step 1 ~
   multivariate hypergeometric, then for each (h,s) the first outflow ~ multivariate hypergeometric(F_h(s,.),
@@ -32,7 +32,7 @@ from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomia
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, one_if_shared
-from fed_ucbvi.engine.drivers.episodes import listed
+from fed_ucbvi.engine.drivers.played_actions import PossibleActions
 
 
 class AgentModel(NamedTuple):
@@ -46,13 +46,15 @@ class AgentModel(NamedTuple):
 class Actions(NamedTuple):
     """What is played.
 
-    ``actions (H, S, W)`` lists the policy's actions, ``ties (H, S)`` says how many there are; W is 1 where visits are
-    not counted by action. ``equal (A+1, A)`` has the conditional shares of n actions that are equally likely.
+    ``actions (H, S, W)`` lists the policy's actions, and ``ties (H, S)`` has their numbers; W is 1 where visits are
+    not counted by action. ``equal (A+1, A)`` has the conditional shares of n actions that are equally likely. Where
+    they are not, ``shares (H, S, W)`` has those of the listed ones; it is empty otherwise.
     """
 
     actions: IndexArray
     ties: IndexArray
     equal: FloatArray
+    shares: FloatArray
 
 
 class Block(NamedTuple):
@@ -86,7 +88,8 @@ class CountsDriver(FleetDriver):
         self._shares = conditional_shares(one_if_shared(fleet.probabilities))
         self._initial_shares = conditional_shares(one_if_shared(fleet.initial))
         m, _, S, A, K = fleet.probabilities.shape
-        H, W = fleet.horizon, 1 if fleet.visits.ndim == 3 else A
+        H = fleet.horizon
+        W = 1 if fleet.visits.ndim == 3 else A
         shapes = (H, S, W, K), (H, S, W), (H, S)
         self._blocks = Block(*(np.empty((m + _SCRATCH, *shape), dtype=np.int64) for shape in shapes))
         equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
@@ -94,9 +97,11 @@ class CountsDriver(FleetDriver):
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         fleet = self.fleet
+        listed = PossibleActions.of(policy)
+        shares = conditional_shares(listed.probabilities)
         return _collect(
             AgentModel(fleet.successors, self._shares, self._initial_shares),
-            Actions(*listed(policy), self._equal),
+            Actions(listed.actions, listed.numbers, self._equal, shares),
             limits.reshape((len(limits), -1)),
             asking,
             np.uint64(fleet.seed),
@@ -129,15 +134,19 @@ def _collect(
     length = most
     drawn = np.empty(m, dtype=np.int64)
     held = np.empty(m, dtype=np.int64)
-    searched, asked = np.zeros(m, dtype=np.bool_), False
+    searched = np.zeros(m, dtype=np.bool_)
+    asked = False
     nothing = np.zeros(limits.shape[1], dtype=np.int64)
-    drawing, given = np.bool_(False), np.bool_(True)  # not written out below, where code would be compiled for each
+    # not written out below, where code would be compiled for each
+    drawing = np.bool_(False)
+    given = np.bool_(True)
     for turn in range(2 * m):  # all agents draw; then those that have searched draw again, as far as the first ask
         again, i = divmod(turn, m)
         if again and not (searched[i] and held[i] > length):
             continue
         size, cut = (drawn[i], length) if again else (length, 0)
-        block, model = _block(blocks, i), _model(models, i)
+        block = _block(blocks, i)
+        model = _model(models, i)
         asking = Asking(visits[i], limits[shared(i, len(limits))], may_ask)
         key = np.uint64(first), seed, np.uint64(first_agent + i)
         stream = new_stream(BLOCKS, *key)
@@ -150,7 +159,8 @@ def _collect(
     for i in range(m):
         block = _block(blocks, i)
         if held[i] > length:
-            spare, cuts = _block(blocks, m), new_stream(CUTS, np.uint64(first), seed, np.uint64(first_agent + i))
+            spare = _block(blocks, m)
+            cuts = new_stream(CUTS, np.uint64(first), seed, np.uint64(first_agent + i))
             _forward(cuts, _model(models, i), play, length, block, given, spare)
             _copy_counts(spare, block)
         flows, seen, states = block
@@ -183,7 +193,8 @@ def _block(blocks: Block, i: int) -> Block:
 
 @inner
 def _model(models: AgentModel, i: int) -> AgentModel:
-    k, j = shared(i, len(models.kernel)), shared(i, len(models.initial))
+    k = shared(i, len(models.kernel))
+    j = shared(i, len(models.initial))
     return AgentModel(models.successors, models.kernel[k], models.initial[j])
 
 
@@ -201,18 +212,20 @@ def _forward(
     flows, seen, states = out
     H, S, W, K = flows.shape
     successors, kernel, initial = model
-    actions, numbers, equal = play
+    actions, numbers, equal, shares = play
     seen[:] = 0
     states[:] = 0
     if given:
         split(stream, whole.states[0], episodes, states[0])
     else:
         multinomial(stream, episodes, initial, states[0])
-    dealt, drawn = np.zeros(W, dtype=np.int64), np.zeros(equal.shape[1], dtype=np.int64)
+    dealt = np.zeros(W, dtype=np.int64)
+    drawn = np.zeros(equal.shape[1], dtype=np.int64)
     for h in range(H):
         hk = shared(h, successors.shape[0])
         for s in range(S):
-            n, ties = states[h, s], numbers[h, s]
+            n = states[h, s]
+            ties = numbers[h, s]
             if n == 0:
                 continue
             if ties == 1:
@@ -220,7 +233,8 @@ def _forward(
             elif given:
                 split(stream, whole.seen[h, s], n, dealt)
             else:
-                multinomial(stream, n, equal[ties, :ties], drawn[:ties])
+                law = shares[h, s, :ties] if len(shares) > 0 else equal[ties, :ties]
+                multinomial(stream, n, law, drawn[:ties])
                 for j in range(ties):
                     dealt[actions[h, s, j]] = drawn[j]
             for j in range(ties):
@@ -244,7 +258,8 @@ def _by_cell(seen: CountArray, asking: Asking) -> CountArray:
     P = len(asking.limits)
     if seen.size == P:
         return seen.reshape(P)
-    steps, sums = seen.reshape((seen.shape[0], P)), np.zeros(P, dtype=np.int64)
+    steps = seen.reshape((seen.shape[0], P))
+    sums = np.zeros(P, dtype=np.int64)
     for h in range(len(steps)):
         for cell in range(P):
             sums[cell] += steps[h, cell]
@@ -282,18 +297,26 @@ def _search(
     """
     before, limits, _ = asking
     m = len(blocks.states) - _SCRATCH
-    block, kept, first, spare = _block(blocks, i), _block(blocks, m), _block(blocks, m + 1), _block(blocks, m + 2)
+    block = _block(blocks, i)
+    kept = _block(blocks, m)
+    first = _block(blocks, m + 1)
+    spare = _block(blocks, m + 2)
     kept.seen[:] = 0
     kept.states[:] = 0
-    more, less, given = np.int64(1), np.int64(-1), np.bool_(True)  # not written out below, as above
-    start, end = 0, length
+    # not written out below, as above
+    more = np.int64(1)
+    less = np.int64(-1)
+    given = np.bool_(True)
+    start = 0
+    end = length
     guess = True
     while end - start > 1:
         size = end - start
         part = size // 2
         kept_at = _by_cell(kept.seen, asking)
         if guess:
-            expected, seen_at = float(size), _by_cell(block.seen, asking)
+            expected = float(size)
+            seen_at = _by_cell(block.seen, asking)
             for cell in range(len(limits)):
                 need = limits[cell] - before[cell] - kept_at[cell]
                 if seen_at[cell] >= need:

@@ -21,13 +21,15 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting, Setting
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.errors import InputError, missing_package
+from fed_ucbvi.core.sampling.distributions import cumulative
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, RoundEnd
-from fed_ucbvi.engine.drivers.episodes import cumulative, listed
+from fed_ucbvi.engine.drivers.played_actions import PossibleActions
 from fed_ucbvi.problem.federation import Federation
 
 CUDA = "cuda"
-WARP, THREADS = 32, 256
+WARP = 32
+THREADS = 256
 """Threads that run together, and those of a block."""
 STEPS_PER_LAUNCH = 1 << 35
 STEPS_PER_THREAD = 1 << 17
@@ -126,13 +128,19 @@ class CudaDriver(FleetDriver):
         )
         if sets:
             self._policy = self._policy.reshape((-1, A))
-        self._own_visits, self._visits = _zeros(cuda, (pairs, m)), _zeros(cuda, (cells, m))
+        self._equally_likely = cuda.device_array(0, dtype=np.float64)
+        self._probabilities = cuda.device_array(decisions * A if sets else 0, dtype=np.float64)
+        self._thresholds = self._equally_likely
+        """Distribution functions of the policy's actions; empty where they are equally likely."""
+        self._own_visits = _zeros(cuda, (pairs, m))
+        self._visits = _zeros(cuda, (cells, m))
         self._reached = cuda.device_array(m, dtype=np.int32)
         tables = fleet.successors.reshape(-1), kernel, initial
         successors, kernel, initial = (cuda.to_device(table) for table in tables)
         self._world = successors, kernel, kernel_stride, initial, initial_stride
         width = min(THREADS, -(-m // WARP) * WARP)
-        self._blocks, self._width = -(-m // width), width
+        self._blocks = -(-m // width)
+        self._width = width
         self._most = max(1, min(STEPS_PER_LAUNCH // (m * fleet.horizon), STEPS_PER_THREAD // fleet.horizon))
 
     def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
@@ -140,10 +148,16 @@ class CudaDriver(FleetDriver):
         if not self._shared:
             limits[budgets.rule == 0] = self._kernels.OWN
         actions = policy
+        self._thresholds = self._equally_likely
         if policy.ndim == 3:
-            actions, ties = listed(policy)
-            self._ties_now[:] = ties.reshape(-1)
-            limits[~(policy.any(axis=0, keepdims=True) if self._sizes.stationary else policy)] = (
+            listed = PossibleActions.of(policy)
+            actions = listed.actions
+            self._ties_now[:] = listed.numbers.reshape(-1)
+            if listed.probabilities.size:
+                self._thresholds = self._probabilities
+                self._thresholds.copy_to_device(cumulative(listed.probabilities).reshape(-1))
+            possible = policy != 0
+            limits[~(possible.any(axis=0, keepdims=True) if self._sizes.stationary else possible)] = (
                 self._kernels.NOT_PLAYED
             )
         self._due_now[:], self._policy_now[:] = limits.reshape(-1), actions.reshape(-1)
@@ -161,10 +175,12 @@ class CudaDriver(FleetDriver):
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         """Where agents may make requests, the round is finished in the same go."""
-        played, kernels = 0, self._kernels
+        played = 0
+        kernels = self._kernels
         while played < most:
             now = min(max(1, played // GROWTH), self._most, most - played)
-            begin, end = first + played, first + played + now
+            begin = first + played
+            end = first + played + now
             self._play(1, begin, end, asking)
             if now > 1:
                 self._play(-1, begin, end, asking)
@@ -180,7 +196,8 @@ class CudaDriver(FleetDriver):
     def _play(self, sign: int, first: int, last: int, asking: bool) -> None:
         shared = 4 * self._size <= SHARED_BYTES
         launch = (self._blocks, self._width, 0, 4 * self._size if shared else 0)
-        given = (self._sizes, self._rule, self._policy, self._ties, self._due, *self._world)
+        actions = self._policy, self._ties, self._thresholds
+        given = (self._sizes, self._rule, *actions, self._due, *self._world)
         counted = (self._own_visits, self._visits, self._counts, shared, self._reached, self._signals)
         self._kernels.play[launch](sign, first, last, asking, *given, *counted)
 
@@ -198,7 +215,8 @@ class CudaDriver(FleetDriver):
 
     def _read(self) -> None:
         """Write the round's counts to where the simulation reads them."""
-        counts, touched = self._now[-self._size :], self.fleet.touched
+        counts = self._now[-self._size :]
+        touched = self.fleet.touched
         self.transitions.reshape(-1)[:] = counts[: self.transitions.size]
         touched.all_visits[...] = self.transitions.sum(axis=-1)
         cells = np.flatnonzero(touched.all_visits)

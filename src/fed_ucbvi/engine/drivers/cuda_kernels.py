@@ -12,16 +12,17 @@ from numba import cuda, types
 from numba.cuda.core import config
 
 from fed_ucbvi.algorithms.synchronisation_rules import Doubling, local_limit
-from fed_ucbvi.core.sampling.philox import unit_interval
+from fed_ucbvi.core.sampling.philox import unit_interval, word_at
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.engine.drivers.base import Sizes
-from fed_ucbvi.engine.drivers.episodes import block_of, trajectory_for, word_at
+from fed_ucbvi.engine.drivers.episodes import block_of, trajectory_for
 
 EARLIEST, REQUESTERS, FIRST = range(3)
 """Signals: the earliest request, how many agents make one, and the least ``agent P + cell`` of those who do."""
 NOBODY = 2**63 - 1
 """The values of the first and the last signal before there is a request."""
-NOT_PLAYED, OWN = -1, 0
+NOT_PLAYED = -1
+OWN = 0
 """In place of a budget: the policy does not come here; the budget follows from the agent's own visits so far."""
 LOOK, FINISH_IF_ASKED, FINISH = range(3)
 """What :func:`look` is for."""
@@ -31,7 +32,8 @@ config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a federation of few agents is no mista
 _pick, _step = trajectory_for(cuda.jit(device=True))
 _word_at = cuda.jit(device=True)(word_at.py_func)  # type: ignore[attr-defined]
 _local_limit = cuda.jit(device=True)(local_limit.py_func)  # type: ignore[attr-defined]
-_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
 
 
 def _kernel(registers: int) -> Any:
@@ -57,6 +59,7 @@ def play(
     rule: Doubling,
     policy: IndexArray,
     ties: IndexArray,
+    thresholds: FloatArray,
     limits: CountArray,
     successors: IndexArray,
     kernel: FloatArray,
@@ -77,19 +80,25 @@ def play(
     steps, how many episodes began where. A block adds them up in memory of its own if they fit, that is, ``shared``.
     """
     part = cuda.shared.array(0, types.int32)
-    thread, width, size = cuda.threadIdx.x, cuda.blockDim.x, len(counts)
+    thread = cuda.threadIdx.x
+    width = cuda.blockDim.x
+    size = len(counts)
     if shared:
         for j in range(thread, size, width):
             part[j] = 0
         cuda.syncthreads()
     i = cuda.grid(1)
     if i < len(reached):
-        key, slots, starts = np.uint64(i), np.uint64(sizes.slots), np.uint64(size - sizes.states)
+        key = np.uint64(i)
+        slots = np.uint64(sizes.slots)
+        starts = np.uint64(size - sizes.states)
         own_kernel = key if kernel_stride > _ONE else _ZERO
         own_initial = key if initial_stride > _ONE else _ZERO
-        episode, end = first, last
+        episode = first
+        end = last
         if sign < 0:
-            episode, end = signals[EARLIEST], reached[i]
+            episode = signals[EARLIEST]
+            end = reached[i]
         asked = False
         while episode < end and not asked:
             if sign > 0 and episode >= signals[EARLIEST]:
@@ -107,7 +116,19 @@ def play(
                     w0, w1, w2, w3 = block_of(h + 1, sizes.seed, key, t)
                 word = _word_at(h + 1, w0, w1, w2, w3)
                 cell, pair, slot, s = _step(
-                    h, s, t, key, word, sizes, policy, ties, successors, kernel, own_kernel, kernel_stride
+                    h,
+                    s,
+                    t,
+                    key,
+                    word,
+                    sizes,
+                    policy,
+                    ties,
+                    thresholds,
+                    successors,
+                    kernel,
+                    own_kernel,
+                    kernel_stride,
                 )
                 entry = cell * slots + slot
                 if shared:

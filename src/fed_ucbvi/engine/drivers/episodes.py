@@ -1,10 +1,11 @@
 """The episodes driver: trajectory by trajectory, compiled.
 
 The random number of step h in episode t of agent i is word ``(h + 1) mod 4`` of Philox block ``(h + 1) // 4`` for key
-(seed, i) and episode t (word 0 of block 0 draws the initial state). Where the policy has a set of actions, word ``h
-mod 4`` of block ``h // 4`` of the same key, for another purpose, draws one of them. A result therefore never depends
-on how the work was divided, nor on the machine that did it, and episodes can be taken back by replaying them. A step
-is written once and compiled twice: for processors and for GPUs.
+(seed, i) and episode t (word 0 of block 0 draws the initial state). Where the policy draws its actions, word ``h mod
+4`` of block ``h // 4`` of the same key, for another purpose, draws one of them: the k-th of n equally good ones with
+``k = floor(n u)``, others by inversion of their probabilities. A result therefore never depends on how the work was
+divided, nor on the machine that did it, and episodes can be taken back by replaying them. A step is written once and
+compiled twice: for processors and for GPUs.
 
 A round begins on one core, with all agents in step. If it lasts, threads take over. Each plays its groups of agents
 ahead, until one of a group requests a synchronisation or a chunk of episodes ends. Groups that went past the earliest
@@ -21,11 +22,12 @@ import numpy as np
 from fed_ucbvi.algorithms.return_bounds import record_returns
 from fed_ucbvi.core.compiling import compiled, compiled_parallel, embedded, inner, prange, threads
 from fed_ucbvi.core.indexing import reward_at
-from fed_ucbvi.core.sampling.philox import EPISODES, TIES, philox, unit_interval
+from fed_ucbvi.core.sampling.distributions import cumulative
+from fed_ucbvi.core.sampling.philox import EPISODES, number_of_action, philox, unit_interval, word_at
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, Sizes, drop_untouched, one_if_shared
+from fed_ucbvi.engine.drivers.played_actions import FlatActions, flat_actions
 from fed_ucbvi.engine.drivers.rewards import payments_of
-from fed_ucbvi.problem.agent_tables import tied
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
@@ -66,8 +68,10 @@ class EpisodesDriver(FleetDriver):
         self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
-        who = (*self._world, actions_of(policy), limits.reshape(-1), asking)
-        played, chunk, asked = 0, self._alone, False
+        who = (*self._world, flat_actions(policy), limits.reshape(-1), asking)
+        played = 0
+        chunk = self._alone
+        asked = False
         while played < most and not asked:
             now = min(chunk, most - played)
             if self._cores > 1 and played >= self._alone:
@@ -79,56 +83,10 @@ class EpisodesDriver(FleetDriver):
         return played, asked
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
-        who = (*self._world, actions_of(policy), limits.reshape(-1), True)
+        who = (*self._world, flat_actions(policy), limits.reshape(-1), True)
         _play(*who, 0, self._agents, first, count, -1, self._counts)
         _, visits, _, cells, numbers = self._counts
         drop_untouched(0, self._agents, visits, cells, numbers)
-
-
-def actions_of(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
-    """Actions ``(H S,)``, or lists of them ``(H S, W)`` with their lengths ``(H S,)``; code is compiled for each."""
-    if policy.ndim == 2:
-        return policy.reshape(-1), _NO_TIES
-    actions, ties = _lists(policy)
-    return actions.reshape((-1, actions.shape[2])), ties.reshape(-1)
-
-
-_NO_TIES = np.zeros(0, dtype=np.int32)
-
-
-def listed(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
-    """Actions as lists of equally likely ones ``(H, S, W)``, and the lengths of the lists ``(H, S)``.
-
-    W is 1 where the policy has one action each; otherwise A, and more where the weights of a state come to more.
-    """
-    return (policy[..., None], np.ones_like(policy)) if policy.ndim == 2 else _lists(policy)
-
-
-@compiled
-def _lists(policy: PolicyArray) -> tuple[IndexArray, IndexArray]:
-    H, S, A = policy.shape
-    most = A
-    for h in range(H):
-        for s in range(S):
-            most = max(most, int(tied(policy, h, s, A)))
-    actions, ties = np.empty((H, S, most), dtype=np.int32), np.empty((H, S), dtype=np.int32)
-    for h in range(H):
-        for s in range(S):
-            number = 0
-            for a in range(A):
-                for _ in range(int(policy[h, s, a])):
-                    actions[h, s, number] = a
-                    number += 1
-            ties[h, s] = number
-    return actions, ties
-
-
-def cumulative(probabilities: FloatArray) -> FloatArray:
-    """Distribution functions along the last axis, exactly 1 from the last possible outcome on."""
-    table = np.cumsum(probabilities, axis=-1)
-    remaining = np.cumsum(probabilities[..., ::-1], axis=-1)[..., ::-1]
-    after = np.concatenate([remaining[..., 1:], np.zeros_like(remaining[..., :1])], axis=-1)
-    return np.ascontiguousarray(np.where(after <= 0.0, 1.0, np.minimum(table, 1.0)))
 
 
 # ------------------------------------------------------------------------------------------------------ one step
@@ -139,21 +97,11 @@ Words = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 Next = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 """What a step gives: the cell that is visited (see :class:`~fed_ucbvi.algorithms.base.Counting`); the same with the
 action, that is, the number of (h,s,a), or of (s,a) over all steps; the slot of the successor; and the next state."""
-_ZERO, _ONE, _TWO, _THREE, _FOUR = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-
-
-@compiled
-def word_at(position: int, w0: np.uint64, w1: np.uint64, w2: np.uint64, w3: np.uint64) -> np.uint64:
-    """Word ``position mod 4`` of a block."""
-    position &= 3
-    return w0 if position == 0 else (w1 if position == 1 else (w2 if position == 2 else w3))
-
-
-@compiled
-def choose_tied(seed: np.uint64, agent: np.uint64, episode: np.uint64, h: int, ties: int) -> int:
-    """Which of the set's actions agent plays at step h of an episode: word ``h mod 4`` of block ``h // 4``."""
-    w0, w1, w2, w3 = philox(episode, np.uint64(h >> 2), TIES, _ZERO, seed, agent)
-    return int(unit_interval(word_at(h, w0, w1, w2, w3)) * ties)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_TWO = np.uint64(2)
+_THREE = np.uint64(3)
+_FOUR = np.uint64(4)
 
 
 @compiled
@@ -178,7 +126,8 @@ def trajectory_for(jit: Callable[[Any], Any]) -> tuple[Callable[..., np.uint64],
             for k in range(K - 1):
                 slot += np.uint64(u >= distribution[first + np.uint64(k) * stride])
             return slot
-        low, high = 0, K - 1
+        low = 0
+        high = K - 1
         while low < high:
             middle = (low + high) // 2
             if u >= distribution[first + np.uint64(middle) * stride]:
@@ -197,21 +146,32 @@ def trajectory_for(jit: Callable[[Any], Any]) -> tuple[Callable[..., np.uint64],
         sizes: Sizes,
         policy: IndexArray,
         ties: IndexArray,
+        thresholds: FloatArray,
         successors: IndexArray,
         kernel: FloatArray,
         first: np.uint64,
         stride: np.uint64,
     ) -> Next:
-        """Step h of episode t from state s; for policy and ties see :func:`~.episodes.actions_of`."""
-        actions, slots = np.uint64(sizes.actions), np.uint64(sizes.slots)
+        """Step h of episode t from state s.
+
+        ``policy``, ``ties`` and ``thresholds`` are the parts of :data:`~.played_actions.FlatActions`.
+        """
+        actions = np.uint64(sizes.actions)
+        slots = np.uint64(sizes.slots)
         here = np.uint64(h) * np.uint64(sizes.states) + s
         if policy.ndim == 1:
             a = np.uint64(policy[here])
-            cell, pair = here, here * actions + a
+            cell = here
+            pair = here * actions + a
         else:
-            number, chosen = ties[here], np.uint64(0)
+            number = ties[here]
+            chosen = np.uint64(0)
             if number > 1:
-                chosen = np.uint64(choose_tied(sizes.seed, key, t, h, number))
+                u = number_of_action(sizes.seed, key, t, h)
+                if len(thresholds) == 0:
+                    chosen = np.uint64(u * number)
+                else:
+                    chosen = pick(thresholds, here * np.uint64(policy.shape[1]), np.uint64(1), np.int64(number), u)
             a = np.uint64(policy[here, chosen])
             cell = pair = (s if sizes.stationary else here) * actions + a
         row = ((here if sizes.by_step else s) * actions + a) * slots
@@ -231,7 +191,8 @@ _pick, _step = trajectory_for(embedded)
 def _own_tables(sizes: Sizes, kernel: FloatArray, initial: FloatArray) -> tuple[np.uint64, np.uint64]:
     """How far apart the tables of two agents are, flat; 0 where all have the same."""
     size = sizes.states * sizes.actions * sizes.slots * (sizes.horizon if sizes.by_step else 1)
-    own, own_start = len(kernel) > size, len(initial) > sizes.states
+    own = len(kernel) > size
+    own_start = len(initial) > sizes.states
     return np.uint64(size if own else 0), np.uint64(sizes.states if own_start else 0)
 
 
@@ -239,7 +200,7 @@ def _own_tables(sizes: Sizes, kernel: FloatArray, initial: FloatArray) -> tuple[
 def _play(
     sizes: Sizes,
     world: World,
-    actions: tuple[IndexArray, IndexArray],
+    actions: FlatActions,
     limits: CountArray,
     asking: bool,
     low: int,
@@ -258,17 +219,20 @@ def _play(
     the processor would wait most of the time; meanwhile it plays the others of the group.
     """
     successors, kernel, initial, first_agent = world
-    policy, ties = actions
+    policy, ties, thresholds = actions
     transitions, visits, starts, cells, numbers = counts
-    us, uk = np.uint64(sizes.states), np.uint64(sizes.slots)
+    us = np.uint64(sizes.states)
+    uk = np.uint64(sizes.slots)
     size = np.uint64(cells.shape[1])
     own, own_start = _own_tables(sizes, kernel, initial)
     own_due = size if np.uint64(len(limits)) > size else _ZERO
     own_transitions = size if np.uint64(len(transitions)) > size * uk else _ZERO
     blocks = (sizes.horizon >> 2) + 1
-    words, states = np.empty(4 * blocks * GROUP, dtype=np.uint64), np.empty(GROUP, dtype=np.uint64)
+    words = np.empty(4 * blocks * GROUP, dtype=np.uint64)
+    states = np.empty(GROUP, dtype=np.uint64)
     for played in range(most):
-        t, asked = np.uint64(first + played), False
+        t = np.uint64(first + played)
+        asked = False
         for begin in range(low, high, GROUP):
             group = min(GROUP, high - begin)
             for block in range(blocks):
@@ -287,9 +251,15 @@ def _play(
             for h in range(sizes.horizon):
                 at = _FOUR * np.uint64((h + 1 >> 2) * GROUP) + np.uint64(h + 1 & 3)
                 for j in range(group):
-                    uj, ui, key = np.uint64(j), np.uint64(begin + j), np.uint64(first_agent + begin + j)
-                    s, word, mine = states[uj], words[at + _FOUR * uj], ui * own
-                    cell, _, slot, s = _step(h, s, t, key, word, sizes, policy, ties, successors, kernel, mine, _ONE)
+                    uj = np.uint64(j)
+                    ui = np.uint64(begin + j)
+                    key = np.uint64(first_agent + begin + j)
+                    s = states[uj]
+                    word = words[at + _FOUR * uj]
+                    mine = ui * own
+                    cell, _, slot, s = _step(
+                        h, s, t, key, word, sizes, policy, ties, thresholds, successors, kernel, mine, _ONE
+                    )
                     states[uj] = s
                     transitions[(ui * own_transitions + cell) * uk + slot] += sign
                     before = visits[ui * size + cell]
@@ -308,7 +278,7 @@ def _play(
 def _play_ahead(
     sizes: Sizes,
     world: World,
-    actions: tuple[IndexArray, IndexArray],
+    actions: FlatActions,
     limits: CountArray,
     asking: bool,
     agents: int,
@@ -322,9 +292,11 @@ def _play_ahead(
     Threads never share a table: where transitions are pooled, each has one of its own, added up at the end.
     """
     transitions, visits, starts, cells, numbers = counts
-    groups, pooled = (agents + GROUP - 1) // GROUP, len(transitions) == cells.shape[1] * sizes.slots
+    groups = (agents + GROUP - 1) // GROUP
+    pooled = len(transitions) == cells.shape[1] * sizes.slots
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
-    reached, asked = np.full(groups, most, dtype=np.int64), np.zeros(groups, dtype=np.bool_)
+    reached = np.full(groups, most, dtype=np.int64)
+    asked = np.zeros(groups, dtype=np.bool_)
     for core in prange(cores):
         own = (parts[core] if pooled else transitions, visits, starts, cells, numbers)
         for g in range(groups * core // cores, groups * (core + 1) // cores):
@@ -334,7 +306,9 @@ def _play_ahead(
     for core in prange(cores):
         own = (parts[core] if pooled else transitions, visits, starts, cells, numbers)
         for g in range(groups * core // cores, groups * (core + 1) // cores):
-            who, begin, more = (g * GROUP, min((g + 1) * GROUP, agents)), first + length, reached[g] - length
+            who = (g * GROUP, min((g + 1) * GROUP, agents))
+            begin = first + length
+            more = reached[g] - length
             _play(sizes, world, actions, limits, asking, *who, begin, more, -1, own)
             drop_untouched(*who, visits, cells, numbers)
     if pooled:
@@ -347,14 +321,18 @@ def _play_ahead(
 
 
 class SimulatedReturns:
-    """The returns of episodes under a policy of sets; the fleet is on doubled supports if rewards are random."""
+    """The returns of episodes under a policy with an axis for actions.
+
+    The fleet is on doubled supports if rewards are random.
+    """
 
     def __init__(self, fleet: Fleet, federation: Federation) -> None:
         random = fleet.successors.shape[-1] > federation.successors.shape[-1]
         self._pays = payments_of(federation).amounts if random else federation.rewards
         self._first_paid = federation.successors.shape[-1] if random else 0
         self._units = Units.of(federation.description)
-        self._agents, self._horizon = len(fleet.probabilities), fleet.horizon
+        self._agents = len(fleet.probabilities)
+        self._horizon = fleet.horizon
         self._world = fleet.sizes._replace(stationary=False), world_of(fleet)
 
     def add(
@@ -366,10 +344,12 @@ class SimulatedReturns:
         within: tuple[float, float] | None = None,
     ) -> None:
         """Add the returns of all agents in ``length`` episodes from number ``first`` on, to lie ``within``."""
-        m, chunk = self._agents, max(1, STEPS_PER_CALL // (4 * self._agents * self._horizon))
+        m = self._agents
+        chunk = max(1, STEPS_PER_CALL // (4 * self._agents * self._horizon))
+        actions = flat_actions(policy)
         for begin in range(first, first + length, chunk):
             returns = np.empty((min(chunk, first + length - begin), m))
-            _fill_returns(*self._world, actions_of(policy), self._pays, self._first_paid, begin, returns)
+            _fill_returns(*self._world, actions, self._pays, self._first_paid, begin, returns)
             record_returns(histogram, returns.reshape(-1), within, self._units, self._horizon)
 
 
@@ -377,7 +357,7 @@ class SimulatedReturns:
 def _fill_returns(
     sizes: Sizes,
     world: World,
-    actions: tuple[IndexArray, IndexArray],
+    actions: FlatActions,
     pays: FloatArray,
     first_paid: int,
     first: int,
@@ -385,21 +365,24 @@ def _fill_returns(
 ) -> None:
     """``returns[t, i]`` of agent i's episode number ``first + t``; slots from ``first_paid`` on are paid for."""
     successors, kernel, initial, first_agent = world
-    policy, ties = actions
+    policy, ties, thresholds = actions
     T, m = returns.shape
     own, own_start = _own_tables(sizes, kernel, initial)
     for t in range(T):
         episode = np.uint64(first + t)
         for i in range(m):
-            ui, key, total = np.uint64(i), np.uint64(first_agent + i), 0.0
+            ui = np.uint64(i)
+            key = np.uint64(first_agent + i)
+            total = 0.0
             block = block_of(0, sizes.seed, key, episode)
             s = _pick(initial, ui * own_start, _ONE, sizes.states, unit_interval(block[0]))
             for h in range(sizes.horizon):
                 if (h + 1) & 3 == 0:
                     block = block_of(h + 1, sizes.seed, key, episode)
-                word, here = word_at(h + 1, *block), s
+                word = word_at(h + 1, *block)
+                here = s
                 cell, _, slot, s = _step(
-                    h, s, episode, key, word, sizes, policy, ties, successors, kernel, ui * own, _ONE
+                    h, s, episode, key, word, sizes, policy, ties, thresholds, successors, kernel, ui * own, _ONE
                 )
                 if slot >= first_paid:
                     a = int(cell % np.uint64(sizes.actions))

@@ -7,7 +7,8 @@ with S^2.
 
 Rewards are observed, rescaled to [0, 1] and averaged for each agent and (h,s,a)
 (:mod:`fed_ucbvi.engine.drivers.rewards`). Where they are said to be random they are added up by next state besides,
-for algorithms whose bonus accounts for their spread. Otherwise rewards that depend on chance are replaced by means.
+for algorithms whose bonus accounts for their spread. Otherwise a second, different reward of an agent for the same
+step, state and action is an error.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from fed_ucbvi.algorithms.return_bounds import new_histogram, record_returns
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import shared
+from fed_ucbvi.core.sampling.distributions import cumulative
+from fed_ucbvi.core.sampling.philox import number_of_action
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Driver, Played
-from fed_ucbvi.engine.drivers.episodes import choose_tied, listed
+from fed_ucbvi.engine.drivers.played_actions import PossibleActions
 from fed_ucbvi.engine.drivers.rewards import ObservedRewards, RewardTables, add_reward, updated_mean
 from fed_ucbvi.problem.units import Units
 
@@ -54,9 +57,13 @@ class LiveTables:
         counting: Counting = Counting.POLICY,
         grid: Grid | None = None,
         ever: bool = False,
+        *,
+        fixed_rewards: bool = False,
     ) -> None:
         shape = counting.shape(horizon, states, actions)
-        self.horizon, self.counting, self.first_agent = horizon, counting, first_agent
+        self.horizon = horizon
+        self.counting = counting
+        self.first_agent = first_agent
         self.known = np.zeros((states, actions), dtype=np.int32)
         """How many next states of (s,a) have been seen."""
         self.successors: IndexArray = np.zeros((1, states, actions, FIRST_WIDTH), dtype=np.int32)
@@ -65,8 +72,8 @@ class LiveTables:
         self.transitions: CountArray = np.zeros((agents, *shape, FIRST_WIDTH), dtype=np.int64)
         self.starts: CountArray = np.zeros((agents, states), dtype=np.int64)
         """How many of the round's episodes began where."""
-        self.begun: CountArray = np.zeros((agents, states), dtype=np.int64)
-        """The same of all rounds."""
+        self.first_rewards: FloatArray = np.full((agents, shape[0], states, actions) if fixed_rewards else 0, np.nan)
+        """Reward of the first visit of each agent to each cell, NaN before it; empty where rewards may be random."""
         self.within: tuple[float, float] | None = None
         """The range of an episode's return, in our units, where it was stated."""
         self.forget_payments()
@@ -87,7 +94,9 @@ class LiveTables:
 
     def arrays(self) -> dict[str, Array]:
         """What has been seen since the beginning; the buffers of the round aside."""
-        seen: dict[str, Array] = {"known": self.known, "successors": self.successors, "begun": self.begun}
+        seen: dict[str, Array] = {"known": self.known, "successors": self.successors}
+        if self.first_rewards.size:
+            seen["first_rewards"] = self.first_rewards
         return {**seen, **self.rewards.arrays()}
 
     def of_round(self) -> dict[str, Array]:
@@ -125,19 +134,29 @@ class LiveDriver(Driver):
         seed: int,
     ) -> None:
         super().__init__(tables, slice(agents.start - tables.first_agent, agents.stop - tables.first_agent))
-        self.tables, self.units = tables, units
-        self._agents, self._make, self._vectorisation, self._seed = agents, make, vectorisation, seed
+        self.tables = tables
+        self.units = units
+        self._agents = agents
+        self._make = make
+        self._vectorisation = vectorisation
+        self._seed = seed
         self._vector: VectorEnv[Any, Any, Any] | None = None
-        m, H = len(agents), tables.horizon
+        m = len(agents)
+        H = tables.horizon
         self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
         self._pays: FloatArray = np.zeros((m, H))
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         tables, (m, H) = self.tables, self._pays.shape
-        length, asked = 0, False
+        length = 0
+        asked = False
+        listed = PossibleActions.of(policy)
+        thresholds = cumulative(listed.probabilities)
         while length < most and not asked:
-            self._play(*listed(policy), first + length)
+            self._play(listed, thresholds, first + length)
             returns = self._pays.sum(axis=1)
+            if tables.first_rewards.size:
+                self._check_fixed()
             record_returns(tables.returns, returns, tables.within, self.units, H)
             tables.discover(self._states, self._actions)
             asked, paid = _count(
@@ -158,10 +177,18 @@ class LiveDriver(Driver):
             self._vector.close()
             self._vector = None
 
-    def _play(self, lists: IndexArray, ties: IndexArray, episode: int) -> None:
-        """One episode of every agent: its states, its actions and its rewards in our units."""
-        states, actions, pays = self._states, self._actions, self._pays
-        H, end, who = pays.shape[1], ties.shape[1] - 1, (np.uint64(self._seed), self.first_agent, episode)
+    def _play(self, listed: PossibleActions, thresholds: FloatArray, episode: int) -> None:
+        """One episode of every agent: its states, its actions and its rewards in our units.
+
+        ``thresholds (H, S, W)`` are distribution functions of the listed actions, empty if these are equally likely.
+        """
+        states = self._states
+        actions = self._actions
+        pays = self._pays
+        H = pays.shape[1]
+        end = listed.numbers.shape[1] - 1
+        who = (np.uint64(self._seed), self.first_agent, episode)
+        law = (listed.actions, listed.numbers, thresholds)
         if self._vector is None:
             from fed_ucbvi.engine.drivers.live_environments import vector_of
 
@@ -173,11 +200,12 @@ class LiveDriver(Driver):
         states[:, 0] = now
         for h in range(H):
             if (now == end).all():
-                states[:, h + 1 :], pays[:, h:] = end, 0.0
+                states[:, h + 1 :] = end
+                pays[:, h:] = 0.0
                 for later in range(h, H):
-                    actions[:, later] = _choose(lists[later], ties[later], now, *who, later)
+                    actions[:, later] = _choose(*law, now, *who, later)
                 break
-            actions[:, h] = _choose(lists[h], ties[h], now, *who, h)
+            actions[:, h] = _choose(*law, now, *who, h)
             now, pays[:, h], _, truncated, _ = self._vector.step(actions[:, h])
             if h + 1 < H and truncated.any():
                 raise InputError(
@@ -191,18 +219,60 @@ class LiveDriver(Driver):
         if not (pays.min() >= 0.0 and pays.max() <= 1.0):
             self._into_range(pays)
 
+    def _check_fixed(self) -> None:
+        """Raise if an agent was paid another reward than before for the same step, state and action."""
+        first = self.tables.first_rewards[self._rows]
+        place = _find_other_reward(self._states, self._actions, self._pays, first)
+        if place < 0:
+            return
+        i, h = divmod(place, self._pays.shape[1])
+        s = int(self._states[i, h])
+        a = int(self._actions[i, h])
+        steps = first.shape[1]
+        rewards = (first[i, h if steps > 1 else 0, s, a], self._pays[i, h])
+        before, now = (self.units.offset + self.units.scale * float(reward) for reward in rewards)
+        where = "" if steps > 1 else " (visits of all steps are counted together)"
+        raise InputError(
+            f"agent {self.first_agent + i} was paid {now:.12g} at step {h} in state {s} for action {a}, and "
+            f"{before:.12g} before{where}, but random_rewards=False (--fixed-rewards) says that rewards are not "
+            "random. Leave it out, or pass random_rewards=True (--random-rewards)."
+        )
+
     def _into_range(self, pays: FloatArray) -> None:
         """Move rewards that rounding has put outside [0, 1] to its ends; others are an error."""
         outside = ~((pays >= -ROUNDING) & (pays <= 1.0 + ROUNDING))
         if outside.any():
             i, h = (int(x) for x in np.argwhere(outside)[0])
-            low, high = self.units.offset, self.units.offset + self.units.scale
+            low = self.units.offset
+            high = self.units.offset + self.units.scale
             raise InputError(
                 f"agent {self.first_agent + i} was paid {low + pays[i, h] * self.units.scale:.12g} at step {h}, "
                 f"outside reward_range ({low:.12g}, {high:.12g}). Give a range that holds all rewards, and 0 "
                 "if episodes can terminate, for nothing is paid after that."
             )
         np.clip(pays, 0.0, 1.0, out=pays)
+
+
+@compiled
+def _find_other_reward(states: IndexArray, actions: IndexArray, pays: FloatArray, first: FloatArray) -> int:
+    """Number ``i H + h`` of the first reward that is not that of its cell before; -1 if there is none.
+
+    Rewards of cells that are visited for the first time are written to ``first[i, step or 0, s, a]``.
+    """
+    m: int = pays.shape[0]
+    H: int = pays.shape[1]
+    steps: int = first.shape[1]
+    for i in range(m):
+        for h in range(H):
+            hc = shared(h, steps)
+            s = states[i, h]
+            a = actions[i, h]
+            known = first[i, hc, s, a]
+            if np.isnan(known):
+                first[i, hc, s, a] = pays[i, h]
+            elif abs(pays[i, h] - known) > ROUNDING:
+                return i * H + h
+    return -1
 
 
 def environment_seed(seed: int, agent: int, episode: int = 0) -> int:
@@ -226,25 +296,42 @@ def _slot(successors: IndexArray, known: int, state: int) -> int:
 
 @compiled
 def _choose(
-    lists: IndexArray, ties: IndexArray, states: IndexArray, seed: np.uint64, first_agent: int, episode: int, h: int
+    actions: IndexArray,
+    numbers: IndexArray,
+    thresholds: FloatArray,
+    states: IndexArray,
+    seed: np.uint64,
+    first_agent: int,
+    episode: int,
+    h: int,
 ) -> IndexArray:
-    """What agents in ``states`` play at step h, of lists of actions ``(S, W)``: what a simulation would draw."""
+    """The actions that agents in ``states`` play at step h: those that a simulation would draw."""
     chosen = np.zeros(len(states), dtype=np.int32)
     for i in range(len(states)):
-        s, pick = states[i], 0
-        if ties[s] > 1:
-            pick = choose_tied(seed, np.uint64(first_agent + i), np.uint64(episode), h, ties[s])
-        chosen[i] = lists[s, pick]
+        s = states[i]
+        number = numbers[h, s]
+        place = 0
+        if number > 1:
+            u = number_of_action(seed, np.uint64(first_agent + i), np.uint64(episode), h)
+            if len(thresholds) == 0:
+                place = int(u * number)
+            else:
+                while u >= thresholds[h, s, place]:
+                    place += 1
+        chosen[i] = actions[h, s, place]
     return chosen
 
 
 @compiled
 def _discover(states: IndexArray, actions: IndexArray, successors: IndexArray, known: IndexArray) -> bool:
     """Add the next states of some trajectories to the supports; False if there are too few slots."""
-    m, H = states.shape[0], states.shape[1] - 1
+    m = states.shape[0]
+    H = states.shape[1] - 1
     for i in range(m):
         for h in range(H):
-            s, a, y = states[i, h], actions[i, h], states[i, h + 1]
+            s = states[i, h]
+            a = actions[i, h]
+            y = states[i, h + 1]
             k = _slot(successors[0, s, a], known[s, a], y)
             if k == known[s, a]:
                 if k == successors.shape[3]:
@@ -269,13 +356,17 @@ def _count(
     means, times, sums, bits = rewards
     m, H = pays.shape
     _, steps, S, A = means.shape
-    remember, add_up = times.size > 0, len(sums.by_slot) > 0
-    asked, paid = False, 0.0
+    remember = times.size > 0
+    add_up = len(sums.by_slot) > 0
+    asked = False
+    paid = 0.0
     for i in range(m):
         budgets = limits[shared(i, len(limits))]
         starts[i, states[i, 0]] += 1
         for h in range(H):
-            s, a, hc = states[i, h], actions[i, h], shared(h, steps)
+            s = states[i, h]
+            a = actions[i, h]
+            hc = shared(h, steps)
             cell = (hc * S + s) * A + a if by_action else hc * S + s
             visits[i, cell] += 1
             n = visits[i, cell]

@@ -50,7 +50,9 @@ class ObservedRewards:
         self, agents: int, successors: IndexArray, first_agent: int = 0, touched: VisitedCells | None = None
     ) -> FleetTables:
         """What the agents are told, to read and not to write; rewards change in place."""
-        supports, means, sums = successors.view(), self.means.view(), self.sums.of(slice(None))
+        supports = successors.view()
+        means = self.means.view()
+        sums = self.sums.of(slice(None))
         for table in (supports, means, *sums):
             table.flags.writeable = False
         return FleetTables(agents, supports, means, first_agent, touched, sums)
@@ -77,7 +79,8 @@ def doubled(successors: IndexArray, probabilities: FloatArray, chances: FloatArr
     """The support in which every next state has a slot without and a slot with payment; see the module's text."""
     steps = max(len(successors), chances.shape[1])
     q = chances[..., None]
-    paid, unpaid = probabilities * q, probabilities * (1.0 - q)
+    paid = probabilities * q
+    unpaid = probabilities * (1.0 - q)
     twice = np.concatenate([successors, successors], axis=-1)
     return (
         np.ascontiguousarray(np.broadcast_to(twice, (steps, *twice.shape[1:]))),
@@ -100,11 +103,14 @@ class SimulatedRewards(ObservedRewards):
     def __init__(
         self, federation: Federation, counting: Counting, touched: VisitedCells | None, grid: Grid | None, ever: bool
     ) -> None:
-        H, S, A = federation.horizon, federation.states, federation.actions
+        H = federation.horizon
+        S = federation.states
+        A = federation.actions
         amounts = payments_of(federation).amounts
         rows = federation.agents if touched is None else 1
         self._amounts = amounts if touched is None else amounts.max(axis=0, keepdims=True)
-        cells, K = counting.shape(H, S, A), federation.successors.shape[-1]
+        cells = counting.shape(H, S, A)
+        K = federation.successors.shape[-1]
         steps = max(cells[0], amounts.shape[1])  # by step, where rewards are, so that everyone sees it
         super().__init__((rows, steps, S, A), K, grid, ever)
         self._touched = touched
@@ -114,14 +120,18 @@ class SimulatedRewards(ObservedRewards):
 
     def take(self, policy: PolicyArray, drawn: CountArray, visits: CountArray) -> CountArray:
         """Take in a round's rewards; its transitions ``(m or 1, *cell, K)``, in a buffer that is used again."""
-        cells, touched = self._everywhere, self._touched
-        rows, K = len(self._folded), self._folded.shape[-1]
+        cells = self._everywhere
+        touched = self._touched
+        rows = len(self._folded)
+        K = self._folded.shape[-1]
         folded = self._folded.reshape((rows, -1, K))
         if touched is not None:
             folded[0, self._written] = 0
-            visits, cells = touched.all_visits, touched.all_cells[: touched.number[0]].copy()
+            visits = touched.all_visits
+            cells = touched.all_cells[: touched.number[0]].copy()
             self._written = cells
-        drawn, visits = drawn.reshape((rows, -1, 2 * K)), visits.reshape((rows, -1))
+        drawn = drawn.reshape((rows, -1, 2 * K))
+        visits = visits.reshape((rows, -1))
         _fold(policy, drawn, visits, cells, self._amounts, folded, self.of(slice(None)))
         return self._folded
 
@@ -159,7 +169,8 @@ def _fold(
     """Counts ``drawn (rows, P, 2K)`` to ``folded (rows, P, K)``, and what was paid to means and sums."""
     (rows, _, K), (means, behind, sums, bits) = folded.shape, rewards
     S, A = means.shape[2:]
-    remember, add_up = behind.size > 0, len(sums.by_slot) > 0
+    remember = behind.size > 0
+    add_up = len(sums.by_slot) > 0
     for i in range(rows):
         for cell in cells:
             if visits[i, cell] == 0:

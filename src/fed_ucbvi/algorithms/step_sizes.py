@@ -1,4 +1,4 @@
-"""What the algorithms of the FedQ family share: step sizes for any number of visits at once, and when a round ends.
+"""Step sizes of FedQ for any number of visits at once.
 
 With ``alpha_t = (H+1)/(H+t)`` the weight of visit i after n visits is
 ``theta_n^i = alpha_i prod_{j=i+1}^n (1 - alpha_j)`` (Jin et al., 2018; Zheng et al., 2024). Since
@@ -14,15 +14,10 @@ Both are products of about H quotients near one, which loses no digits however l
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Generic
 
 import numpy as np
-import numpy.typing as npt
 
-from fed_ucbvi.algorithms.base import Array, EstimatesT, RuleT, RunExtension, Setting
-from fed_ucbvi.algorithms.one_report import OneReport, ReportT
 from fed_ucbvi.core.compiling import compiled, inlined
-from fed_ucbvi.core.types import CountArray
 
 FEW_VISITS = 32
 """Up to this many visits are summed one by one."""
@@ -30,7 +25,8 @@ SMOOTH_FROM = 256
 """From ``t = SMOOTH_FROM * (H+1)`` on, sums over t are integrals to better than 1e-10."""
 
 _nodes, _weights = np.polynomial.legendre.leggauss(8)
-NODES, WEIGHTS = tuple(float(x) for x in _nodes), tuple(float(x) for x in _weights)
+NODES = tuple(float(x) for x in _nodes)
+WEIGHTS = tuple(float(x) for x in _weights)
 """Gauss-Legendre quadrature on (-1, 1)."""
 
 
@@ -41,7 +37,8 @@ def step_size(n0: int, n1: int, H: int) -> tuple[float, float]:
     The second is not computed as one minus the first, which would leave few digits where ``n1 - n0`` is small
     against ``n0``, but by ``1 - (1-x)(1-y) = x + (1-x) y``, a sum of positive terms.
     """
-    keep, step = 1.0, 0.0
+    keep = 1.0
+    step = 0.0
     n = float(n1 - n0)
     for i in range(H + 1):
         end = float(n1 + i)
@@ -52,17 +49,17 @@ def step_size(n0: int, n1: int, H: int) -> tuple[float, float]:
 
 @inlined
 def _decayed(t: float, q: float) -> float:
+    """``t^(-q)`` for q = 0 or 1/2."""
     if q == 0.0:
         return 1.0
-    if q == 0.5:
-        return 1.0 / math.sqrt(t)
-    return math.pow(t, -q)
+    return 1.0 / math.sqrt(t)
 
 
 @inlined
 def _term(t: float, b: float, H: int, p: int, q: float) -> tuple[float, float]:
     """``f(t) = (theta_b^t)^p t^(-q)`` for real t, and ``f'(t)``."""
-    theta, slope = (H + 1.0) / (b + H), 0.0
+    theta = (H + 1.0) / (b + H)
+    slope = 0.0
     for i in range(H):
         theta *= (t + i) / (b + i)
         slope += 1.0 / (t + i)
@@ -78,7 +75,9 @@ def _smooth_sum(n0: int, n1: int, H: int, p: int, q: float) -> float:
     ``sum f(t) = int_{n0+1/2}^{n1+1/2} f - (f'(n1+1/2) - f'(n0+1/2)) / 24 + ...``; the next term is of the order
     of ``(p H / t)^4 / 800`` of the sum.
     """
-    low, high, b = n0 + 0.5, n1 + 0.5, float(n1)
+    low = n0 + 0.5
+    high = n1 + 0.5
+    b = float(n1)
     half = 0.5 * (n1 - n0)
     total = 0.0
     for k in range(len(NODES)):
@@ -88,7 +87,7 @@ def _smooth_sum(n0: int, n1: int, H: int, p: int, q: float) -> float:
 
 @compiled
 def advance_sum(x: float, n0: int, n1: int, H: int, p: int, q: float) -> float:
-    """From ``x = sum_{t=1}^{n0} (theta_n0^t)^p t^(-q)`` to the same sum for n1 visits; p is 1 or 2.
+    """From ``x = sum_{t=1}^{n0} (theta_n0^t)^p t^(-q)`` to the same sum for n1 visits; p is 1 or 2, q is 0 or 1/2.
 
     Visit by visit, ``x <- (1 - alpha_t)^p x + alpha_t^p t^(-q)``. Long stretches are taken as a whole, in pieces
     within which ``theta_n1^t`` grows by a factor of at most e: a round of FedQ is one piece, and the number of
@@ -112,44 +111,3 @@ def advance_sum(x: float, n0: int, n1: int, H: int, p: int, q: float) -> float:
             x = keep * x + _smooth_sum(t, end, H, p, q)
             t = end
     return x
-
-
-class QLearning(OneReport[EstimatesT, RuleT, ReportT], Generic[EstimatesT, RuleT, ReportT]):
-    """An algorithm with FedQ's trigger; its broadcast has the visits N.
-
-    A round lasts until some agent has visited some ``(h, s, pi_h(s))`` ``max(1, floor(N/(M H (H+1))))`` times.
-    """
-
-    rules: ClassVar[tuple[str, ...]] = ("first-visit", "growth")
-    """The two regimes of the one rule: budget 1 (``N < i_0``), and a share of N."""
-    extension = RunExtension(
-        episodes="",  # iota grows with T
-        agents="when a round ends and how steps are weighted is set by the number of agents from the start",
-        warm_start="it learns from rounds as they come and keeps no counts of transitions",
-    )
-
-    def fill_budgets(self, sent: dict[str, Array], M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-        _fill_budgets(sent["N"], M, limits, rule)
-
-    def cautions(self, setting: Setting) -> list[str]:
-        """A warning where every episode ends a round, because no ``N <= M T`` reaches ``i_0``."""
-        if setting.episodes >= 2 * setting.horizon * (setting.horizon + 1):
-            return []
-        return [
-            f"every episode will end with a synchronisation: one visit is enough to request it while "
-            f"N < 2 M H (H+1) = {second_case(setting):,}, and N is at most M T = "
-            f"{setting.agents * setting.episodes:,}."
-        ]
-
-
-def second_case(setting: Setting) -> int:
-    """``i_0 = 2 M H (H+1)``: from this number of visits on, budgets exceed one and the update uses plain means."""
-    return 2 * setting.agents * setting.horizon * (setting.horizon + 1)
-
-
-@compiled
-def _fill_budgets(N: CountArray, M: int, limits: CountArray, rule: npt.NDArray[np.int8]) -> None:
-    """``max(1, floor(N/(M H (H+1))))`` for every agent; the rule is 0 while that is one because of ``N < i_0``."""
-    share = M * len(N) * (len(N) + 1)
-    limits[:] = np.maximum(1, N // share)
-    rule[:] = N // share >= 2

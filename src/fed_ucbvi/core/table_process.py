@@ -1,0 +1,70 @@
+"""The program that reads foreign tables; :mod:`fed_ucbvi.core.foreign_tables` starts it and talks to it.
+
+It imports nothing of this package, so that it starts soon. A request is a line of JSON and, behind it, the content of
+a file. The answer is a line of JSON and, behind it, the table in the format of Arrow.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import resource
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+
+def answer(request: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+    """The metadata and the table of a file, or only the number of its rows if there are too many."""
+    file = io.BytesIO(content)
+    if request["kind"] == "csv":
+        frame = pl.read_csv(file, infer_schema=False)
+        return {"metadata": {}, "rows": frame.height, "columns": frame.columns}, _arrow(frame, request["columns"])
+    metadata = {name: text for name, text in pl.read_parquet_metadata(file).items() if name in request["metadata"]}
+    schema = pl.read_parquet_schema(file)
+    rows = int(pl.scan_parquet(file).select(pl.len()).collect().item())
+    if rows > request["most_rows"]:
+        return {"metadata": metadata, "rows": rows}, b""
+    columns = [name for name in schema if name in request["columns"]]
+    nested = [name for name in columns if schema[name].is_nested()]
+    if nested:
+        raise ValueError(f"the column {nested[0]} holds {schema[nested[0]]}, expected numbers or text")
+    frame = pl.read_parquet(file, columns=columns)
+    missing = [name for name in request["columns"] if name not in columns]
+    known = {"metadata": metadata, "rows": rows, "columns": list(schema) if missing else columns}
+    return known, _arrow(frame, columns)
+
+
+def _arrow(frame: pl.DataFrame, columns: list[str]) -> bytes:
+    written = io.BytesIO()
+    frame.select(name for name in columns if name in frame.columns).write_ipc(written)
+    return written.getvalue()
+
+
+def serve() -> None:
+    """Answer requests until the other side closes; no more memory than is allowed by the first argument is taken."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = int(sys.argv[1])
+    if hard == resource.RLIM_INFINITY or most < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    requests = sys.stdin.buffer
+    answers = sys.stdout.buffer
+    while line := requests.readline():
+        request = json.loads(line)
+        content = requests.read(request["bytes"])
+        try:
+            known, table = answer(request, content)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # a panic of Polars, after which nothing is certain
+                raise SystemExit(1) from error
+            known = {"error": f"{error}"[:1000]}
+            table = b""
+        answers.write(json.dumps({**known, "bytes": len(table)}).encode() + b"\n")
+        answers.write(table)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve()
