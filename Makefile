@@ -109,7 +109,7 @@ $(IMPORTED): $(TESTABLE)
 	-$(BIN)/python -m pytest --collect-only -qq > /dev/null
 	touch $@
 
-# Flower has bounds of its own on packages this one uses too, so it lives apart; tests/flower/test_flower.py makes this itself.
+# Flower has bounds of its own on packages this one uses too, so it lives apart; tests/network/flower/test_flower.py makes this itself.
 flower-venv: $(FLOWER)/ready
 
 $(FLOWER)/ready: pyproject.toml constraints-flower.txt

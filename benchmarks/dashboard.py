@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi import Federation, FedUCBVI, gridworld, run, synthetic
-from fed_ucbvi.dashboard.server import PageServer
-from fed_ucbvi.dashboard.state import LiveState, Subject
+from fed_ucbvi.network.dashboard.server import PageServer
+from fed_ucbvi.network.dashboard.state import LiveState, Subject
 from fed_ucbvi.results.round_record import OnRound
 from measuring import read_options, show
 

@@ -26,7 +26,8 @@ def floors() -> list[list[str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = next(c["layers"] for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
     names = [[name.strip() for name in layer.split("|")] for layer in layers]
-    return [[name for name in level if (SOURCE / name).is_dir()] or level for level in names]
+    below_the_doors = [level for level in names if "__main__" not in level]
+    return [[name for name in level if (SOURCE / name).is_dir()] or level for level in below_the_doors]
 
 
 def sources(package: str) -> list[Path]:

@@ -11,10 +11,10 @@ from scipy import stats
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, garnet, gridworld, reference, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm, Counting
+from fed_ucbvi.algorithms.threshold import threshold_nu
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.policies import by_action
-from fed_ucbvi.theory.bounds import threshold_nu
 from matrices import first_of
 from problems import dense_agents
 from runs import without_cautions

@@ -31,7 +31,7 @@ GROUPS = {
     "environments": "Environments",
     "problem": "Problems",
     "sweeps": "Sweeps",
-    "theory": "Bounds",
+    "paper": "The paper, bounds and baselines",
     "core": "Errors and version",
 }
 """Headings of the reference by the package that a name comes from, in this order; others follow by their own name."""
@@ -44,7 +44,7 @@ AUTHORS = tuple(f"fed_ucbvi.{name}" for name in ("core.parameters", "core.types"
 MORE = {
     "For pictures": (
         "What pictures are made of.",
-        "analysis.inspection.plot_inspection",
+        "paper.inspection.plot_inspection",
         "results.run_data.learning_curve",
         "charts.picture.Picture",
         "charts.panels.Panel",
@@ -55,9 +55,9 @@ MORE = {
         "A run in progress, who plays it, and who looks on.",
         "engine.simulation.Simulation",
         "engine.progress.progress_bar",
-        "dashboard.server.PageServer",
-        "dashboard.state.LiveState",
-        "dashboard.state.Subject",
+        "network.dashboard.server.PageServer",
+        "network.dashboard.state.LiveState",
+        "network.dashboard.state.Subject",
         "environments.ENVIRONMENTS",
         "environments.find_environment",
     ),

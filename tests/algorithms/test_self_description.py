@@ -32,7 +32,6 @@ THE_PAPER = "paper/"
 EXCEPTIONS = {
     "core/defaults.py": "what a command takes when nobody says must have a name, and here it has it once",
     "core/version.py": "the package is called like its first algorithm",
-    "analysis/forecast.py": "its bounds are theorems about Fed-UCBVI and hold for no other algorithm",
     "analysis/advise.py": "it advises which algorithm to take, so it must name them",
     "analysis/play.py": "the other half of the adapter to Gymnasium: it steps what from_gymnasium reads tables of",
     "engine/live.py": "the other half of the adapter to Gymnasium",
@@ -105,11 +104,11 @@ def test_those_that_may_name_them_do_so_and_no_exception_is_idle() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from fed_ucbvi.algorithms.fedq import Report",
+        "from fed_ucbvi.paper.algorithms.fedq import Report",
         "from fed_ucbvi.algorithms import fed_ucbvi_server",
         "from fed_ucbvi.algorithms.fed_ucbvi_server import Rows",
         "from fed_ucbvi.algorithms import base, FedUCBVI",
-        "import fed_ucbvi.algorithms.ucbvi",
+        "import fed_ucbvi.paper.algorithms.ucbvi",
         "import fed_ucbvi\nfed_ucbvi.FedQBernstein()",
         "COLOURS = {'fedq-bernstein': 1}",
         "make('hard_instance')",
@@ -118,8 +117,9 @@ def test_those_that_may_name_them_do_so_and_no_exception_is_idle() -> None:
 )
 def test_the_search_finds_what_it_looks_for(source: str) -> None:
     assert strangers(PACKAGE / "results" / "style.py", source)
-    assert strangers(PACKAGE / "algorithms" / "byzan_ucbvi.py", source)
-    assert not strangers(PACKAGE / "algorithms" / "fedq.py", "class FedQBernstein:\n    name = 'fedq-bernstein'")
+    assert strangers(PACKAGE / "paper" / "algorithms" / "byzan_ucbvi.py", source)
+    home = PACKAGE / "paper" / "algorithms" / "fedq.py"
+    assert not strangers(home, "class FedQBernstein:\n    name = 'fedq-bernstein'")
 
 
 # ------------------------------------------------------------------------------------------ what algorithms say

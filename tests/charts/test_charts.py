@@ -21,8 +21,8 @@ from fed_ucbvi.charts.panels import Dash, Panel, Series, legend_of, positions, x
 from fed_ucbvi.charts.picture import POINTS, Picture
 from fed_ucbvi.charts.vega import DASHES, SHAPES, WIDTH, panel_chart, rows_of
 from fed_ucbvi.core.colours import BLUE, PALETTE
-from fed_ucbvi.report.content import Figure, check_figure
-from fed_ucbvi.report.writing import plots_of
+from fed_ucbvi.paper.report.content import Figure, check_figure
+from fed_ucbvi.paper.report.writing import plots_of
 from matrices import first_of, in_turn
 from sample_report import SAMPLES, check_schema, one_panel
 from svg_texts import overlapping, texts_of

@@ -36,12 +36,12 @@ from fed_ucbvi.algorithms.kl_bound import pessimistic_values
 from fed_ucbvi.algorithms.return_bounds import Interval
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.types import FloatArray, IndexArray
-from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.engine.assumptions import DeltaParts
 from fed_ucbvi.engine.assurance import Assurance, Promises
 from fed_ucbvi.engine.progress import waiting_to_explore
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
+from fed_ucbvi.network.dashboard.state import LiveState, Subject
 from fed_ucbvi.results.recommendations import VALUE
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
 from runs import finished, interrupt_after

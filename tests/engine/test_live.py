@@ -33,12 +33,12 @@ from fed_ucbvi import (
     run,
 )
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
+from fed_ucbvi.algorithms.threshold import threshold_nu
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.network.run_plan import plan_of
-from fed_ucbvi.theory.bounds import threshold_nu
 from gymnasium_problems import Corridors, ExpectedReward, Failing, TableEnv, corridor
 from network import federate, make_nodes
 from runs import finished, without_cautions

@@ -30,11 +30,11 @@ from fed_ucbvi import (
     synthetic,
 )
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
-from fed_ucbvi.algorithms.ucbvi import Clip
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.engine.simulation import Interrupted, Simulation
 from fed_ucbvi.network.messages import End, Query, Start, Stop
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
+from fed_ucbvi.paper.algorithms.ucbvi import Clip
 from fed_ucbvi.results.policy import LearntPolicy
 from fed_ucbvi.results.recommendations import GREEDY, PLANNED
 from naive_planner import Model, agents_models, average, best_by_enumeration, evaluate, solve

@@ -12,8 +12,8 @@ import pytest
 from fed_ucbvi import MDP, Federation, InputError, gridworld, synthetic
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.regret import Scorer
+from fed_ucbvi.paper.common_policy import honest_tables
 from fed_ucbvi.problem.agent_tables import mean_value, no_policy, occupancies, update_values
-from fed_ucbvi.problem.common_policy import honest_tables
 from fed_ucbvi.problem.policies import by_action
 from fed_ucbvi.results.recommendations import values_by_agent
 from problems import (

@@ -15,11 +15,11 @@ from fed_ucbvi import FedKLUCBVI, FedQHoeffding, FedUCBVI, Run, load_policy, ref
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.numbers import number
-from fed_ucbvi.dashboard.metrics import Metrics
-from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.dashboard.metrics import Metrics
+from fed_ucbvi.network.dashboard.state import LiveState, Subject
 from fed_ucbvi.network.failures import RefusedError, ViolationError
 from fed_ucbvi.network.members import FederationStatus
 from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Start

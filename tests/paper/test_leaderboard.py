@@ -15,7 +15,7 @@ from fed_ucbvi.core.errors import missing_package
 from fed_ucbvi.environments import ENVIRONMENTS, sepsis
 from fed_ucbvi.paper import leaderboard
 from fed_ucbvi.paper.leaderboard import LeaderboardPlan, Row, documents, places, read_rows, standings
-from fed_ucbvi.report.content import check_report
+from fed_ucbvi.paper.report.content import check_report
 from fed_ucbvi.sweeps.job import Job
 from repository import ROOT
 

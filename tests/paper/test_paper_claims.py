@@ -17,7 +17,7 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper import ablations, experiment, section5, table1, theory, tuned
 from fed_ucbvi.paper.experiment import RunScale
 from fed_ucbvi.paper.judging import Claim, judge
-from fed_ucbvi.report.traces import Pair, Trace, Traces, table_of
+from fed_ucbvi.paper.report.traces import Pair, Trace, Traces, table_of
 from fed_ucbvi.sweeps.specification import Sweep
 from made_up_runs import T, group, known, table, trace, verdict_on
 

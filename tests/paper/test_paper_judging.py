@@ -18,9 +18,9 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper import reproduction, section5, tuned
 from fed_ucbvi.paper.experiment import Experiment, RunScale
 from fed_ucbvi.paper.judging import BOUNDS, ERROR, LOOKS, Majority, combine, majority
+from fed_ucbvi.paper.report.content import Outcome, Verdict
+from fed_ucbvi.paper.report.traces import Group, Traces
 from fed_ucbvi.paper.reproduction import ReproductionPlan, Runs
-from fed_ucbvi.report.content import Outcome, Verdict
-from fed_ucbvi.report.traces import Group, Traces
 from fed_ucbvi.results.statistics import student_interval
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.specification import Sweep

@@ -17,10 +17,10 @@ from fed_ucbvi.command_line.sweeping import report_on_sweep
 from fed_ucbvi.paper import ablations, reproduction, section5, theory, tuned
 from fed_ucbvi.paper.experiment import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, RunScale
 from fed_ucbvi.paper.kl import MANY_SEEDS
+from fed_ucbvi.paper.report.content import PageContent, Section, check_report
+from fed_ucbvi.paper.report.run_figures import without_gaps
+from fed_ucbvi.paper.report.traces import Traces
 from fed_ucbvi.paper.reproduction import EXPERIMENTS, ReproductionPlan, Runs, report_on
-from fed_ucbvi.report.content import PageContent, Section, check_report
-from fed_ucbvi.report.run_figures import without_gaps
-from fed_ucbvi.report.traces import Traces
 from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sweeps.execution import SweepInterrupted, SweepOutcome

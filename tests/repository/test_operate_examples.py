@@ -23,9 +23,9 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from commands import call
-from fed_ucbvi.dashboard.server import PageServer, is_local_name
-from fed_ucbvi.dashboard.state import LiveState, Subject
 from fed_ucbvi.network.certificates import make_certificates
+from fed_ucbvi.network.dashboard.server import PageServer, is_local_name
+from fed_ucbvi.network.dashboard.state import LiveState, Subject
 from repository import ROOT
 
 FOLDER = ROOT / "examples" / "operate"

@@ -9,8 +9,8 @@ import numpy as np
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper import section5
 from fed_ucbvi.paper.judging import Claim
-from fed_ucbvi.report.content import Verdict
-from fed_ucbvi.report.traces import Group, Trace, Traces
+from fed_ucbvi.paper.report.content import Verdict
+from fed_ucbvi.paper.report.traces import Group, Trace, Traces
 from fed_ucbvi.results.about import About, label_of
 
 T = 1000

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
-from fed_ucbvi.dashboard.series import COLUMNS
+from fed_ucbvi.network.dashboard.series import COLUMNS
 
 
 def new_mirror() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fed_ucbvi.charts.panels import Dash, Panel, Series
 from fed_ucbvi.core.colours import Marker
-from fed_ucbvi.report.content import Cell, Figure, PageContent, Section, Table, Verdict
+from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table, Verdict
 from fed_ucbvi.results.about import colour_of, label_of
 from fed_ucbvi.results.statistics import Estimate
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.advantage import ConcurrentUCBAdvantage, FedQAdvantage, UCBAdvantage
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.algorithms.byzan_ucbvi import ByzanUCBVI
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI, FedKLUCBVI
 from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
-from fed_ucbvi.algorithms.fedq import FedQBernstein, FedQHoeffding
-from fed_ucbvi.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.plugins import Registry, check_code, is_attribute, loaded_attribute, name_of_class, registered
+from fed_ucbvi.paper.algorithms.advantage import ConcurrentUCBAdvantage, FedQAdvantage, UCBAdvantage
+from fed_ucbvi.paper.algorithms.byzan_ucbvi import ByzanUCBVI
+from fed_ucbvi.paper.algorithms.fedq import FedQBernstein, FedQHoeffding
+from fed_ucbvi.paper.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
 
 GROUP = "fed_ucbvi.algorithms"
 """Entry points by which other packages register classes of parameters."""

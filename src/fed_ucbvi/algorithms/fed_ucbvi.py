@@ -45,10 +45,10 @@ from fed_ucbvi.algorithms.fed_ucbvi_server import (
 from fed_ucbvi.algorithms.fields import declared_array, declared_bytes, new_tables
 from fed_ucbvi.algorithms.kernels import Choice, InitialPolicy, Ties, first_estimates
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
+from fed_ucbvi.algorithms.threshold import beta_common, beta_star, threshold_nu
 from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.parameters import Help, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, IndexArray
-from fed_ucbvi.theory.bounds import beta_common, beta_star, threshold_nu
 
 Bonus = Literal["practical", "theory", "corrected"]
 Aggregation = Literal["weighted", "uniform"]
@@ -117,7 +117,7 @@ class FedUCBVI(StepByStep[Server]):
         """A warning where nu was given but the global rule can never fire, because ``N <= M T < nu``.
 
         With nu computed that is the rule rather than the exception, at the paper's own settings too; whoever wants to
-        know asks :func:`~fed_ucbvi.analysis.forecast.plan`.
+        know asks :func:`~fed_ucbvi.paper.forecast.plan`.
         """
         nu = self.threshold(setting)
         most = setting.agents * setting.episodes

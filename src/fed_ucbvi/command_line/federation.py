@@ -76,8 +76,8 @@ def serve(
     import asyncio
 
     write_log(output.log_format, logging.WARNING if output.quiet else logging.INFO)
-    from fed_ucbvi.dashboard.state import LiveState, Subject
     from fed_ucbvi.network.certificates import TLSFiles
+    from fed_ucbvi.network.dashboard.state import LiveState, Subject
     from fed_ucbvi.network.run_plan import plan_of
     from fed_ucbvi.network.server import FederationServer
     from fed_ucbvi.results.run_data import CallbackList
@@ -100,8 +100,8 @@ def serve(
 
     counted = None
     if metrics is not None or output.dashboard is not None:
-        from fed_ucbvi.dashboard.metrics import METRICS, Metrics
-        from fed_ucbvi.dashboard.server import check_local
+        from fed_ucbvi.network.dashboard.metrics import METRICS, Metrics
+        from fed_ucbvi.network.dashboard.server import check_local
 
         if metrics is not None:
             check_local(metrics, METRICS)

@@ -28,7 +28,7 @@ from fed_ucbvi.results.round_record import INCUMBENT
 from fed_ucbvi.run_spec import RunSpec
 
 if TYPE_CHECKING:
-    from fed_ucbvi.dashboard.state import LiveState
+    from fed_ucbvi.network.dashboard.state import LiveState
     from fed_ucbvi.network.server import Outcome
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.results.run_data import RunData
@@ -320,7 +320,7 @@ def live_page(
     if output.dashboard is None:
         yield None
         return
-    from fed_ucbvi.dashboard.server import PageServer, check_local
+    from fed_ucbvi.network.dashboard.server import PageServer, check_local
 
     check_local(output.dashboard)
     state = make()

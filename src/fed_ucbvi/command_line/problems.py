@@ -21,7 +21,7 @@ from fed_ucbvi.core.parameters import parameter_help, plain_docstring, whole_num
 from fed_ucbvi.run_spec import AGENTS, RunSpec
 
 if TYPE_CHECKING:
-    from fed_ucbvi.analysis.forecast import Forecast, Promise
+    from fed_ucbvi.paper.forecast import Forecast, Promise
     from fed_ucbvi.problem.federation import Federation
 
 BINS = "Bins"
@@ -87,10 +87,10 @@ def inspect(
     as_json: bool = JSON,
 ) -> None:
     """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
-    from fed_ucbvi.analysis.inspection import plot_inspection
     from fed_ucbvi.charts.picture import check_picture
     from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.environments import find_environment
+    from fed_ucbvi.paper.inspection import plot_inspection
 
     if plot is not None:
         check_picture(plot)

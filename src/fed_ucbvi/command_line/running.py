@@ -22,8 +22,8 @@ from fed_ucbvi.run_spec import RunSpec, field_value
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm
     from fed_ucbvi.algorithms.count_table import CountTable
-    from fed_ucbvi.dashboard.state import LiveState
     from fed_ucbvi.engine.live import LiveFederation
+    from fed_ucbvi.network.dashboard.state import LiveState
     from fed_ucbvi.problem.federation import Federation
     from fed_ucbvi.results.policy import PolicyLike
 
@@ -53,7 +53,7 @@ def _page_of_run(
     output: Output, algorithm: Algorithm[Any, Any], federation: Federation | LiveFederation, **settings: Any
 ) -> AbstractContextManager[LiveState | None]:
     def make() -> LiveState:
-        from fed_ucbvi.dashboard.state import LiveState, Subject
+        from fed_ucbvi.network.dashboard.state import LiveState, Subject
 
         return LiveState(Subject.of_run(algorithm, federation, **settings))
 

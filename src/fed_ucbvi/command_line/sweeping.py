@@ -23,7 +23,7 @@ from fed_ucbvi.run_spec import ALGORITHM_HELP, RunSpec
 
 if TYPE_CHECKING:
     from fed_ucbvi.engine.progress import ProgressCallback
-    from fed_ucbvi.report.content import PageContent
+    from fed_ucbvi.paper.report.content import PageContent
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.sweeps.execution import SweepOutcome
     from fed_ucbvi.sweeps.job import Job
@@ -46,7 +46,7 @@ def sweep(
 
     Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
     """
-    from fed_ucbvi.dashboard.sweep import SweepPage
+    from fed_ucbvi.network.dashboard.sweep import SweepPage
 
     described = fed_ucbvi.Sweep.from_toml(file, code=code or ())
 
@@ -124,9 +124,9 @@ def report(
 
 def report_on_sweep(folder: Path) -> PageContent:
     """The report on a sweep, complete or not."""
-    from fed_ucbvi.report.content import PageContent
-    from fed_ucbvi.report.run_figures import missing_runs, sweep_section, with_note
-    from fed_ucbvi.report.traces import Trace, table_of
+    from fed_ucbvi.paper.report.content import PageContent
+    from fed_ucbvi.paper.report.run_figures import missing_runs, sweep_section, with_note
+    from fed_ucbvi.paper.report.traces import Trace, table_of
     from fed_ucbvi.results.about import versions
     from fed_ucbvi.sweeps.store import Store
 
@@ -150,7 +150,7 @@ def _warn_of(failed: Mapping[str, str], where: str = "") -> None:
 def write(made: PageContent, folder: Path) -> None:
     """Write the report; an earlier one is replaced."""
     from fed_ucbvi.engine.progress import progress_bar
-    from fed_ucbvi.report.writing import write_report
+    from fed_ucbvi.paper.report.writing import write_report
 
     with interruptible(), progress_bar("figures") as progress:
         write_report(made, folder, progress)
@@ -231,7 +231,7 @@ def compare(
     """Run every algorithm at the paper's settings, or in an environment, and tabulate regret, rounds and bytes."""
     from fed_ucbvi.paper import table1
     from fed_ucbvi.paper.experiment import RunScale
-    from fed_ucbvi.report.traces import Trace, table_of
+    from fed_ucbvi.paper.report.traces import Trace, table_of
 
     if algorithms:
         table1.check_names(algorithms)

@@ -10,9 +10,9 @@ from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import ANY, Claim, Finding, Pairs, judge, ratios_at_most
-from fed_ucbvi.report import run_figures as draw
-from fed_ucbvi.report.content import Figure, Section, Verdict
-from fed_ucbvi.report.traces import Measure, Traces, regret, rounds
+from fed_ucbvi.paper.report import run_figures as draw
+from fed_ucbvi.paper.report.content import Figure, Section, Verdict
+from fed_ucbvi.paper.report.traces import Measure, Traces, regret, rounds
 
 ALGORITHM = "fed-ucbvi"
 MARKERS: dict[float, Marker] = {0.0: "cross", 0.1: "circle"}

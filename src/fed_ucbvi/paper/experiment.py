@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fed_ucbvi.core.errors import check_choice, check_positive_integer
-from fed_ucbvi.report.content import Section, Verdict
-from fed_ucbvi.report.traces import Traces
+from fed_ucbvi.paper.report.content import Section, Verdict
+from fed_ucbvi.paper.report.traces import Traces
 
 Grids = list[dict[str, Any]]
 """What a sweep runs; see :class:`~fed_ucbvi.sweeps.specification.Sweep`."""

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.report.content import Outcome, Verdict
-from fed_ucbvi.report.traces import Group, Measure, Trace, Traces
+from fed_ucbvi.paper.report.content import Outcome, Verdict
+from fed_ucbvi.paper.report.traces import Group, Measure, Trace, Traces
 from fed_ucbvi.results import run_table
 from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.run_table import Seeds, Settings

@@ -8,7 +8,7 @@
 ``sweeps/seeds-10`` and so on
     further seeds for the claims that were open after fewer;
 ``report``
-    what :func:`fed_ucbvi.report.writing.write_report` writes.
+    what :func:`fed_ucbvi.paper.report.writing.write_report` writes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fed_ucbvi.core.files import check_version, new_folder, read_manifest, readi
 from fed_ucbvi.paper import ablations, kl, section5, table1, theory, tuned
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import LOOKS
-from fed_ucbvi.report.content import Outcome, PageContent, Verdict
-from fed_ucbvi.report.run_figures import missing_runs, with_note, without_gaps
-from fed_ucbvi.report.traces import Trace, Traces, table_of
+from fed_ucbvi.paper.report.content import Outcome, PageContent, Verdict
+from fed_ucbvi.paper.report.run_figures import missing_runs, with_note, without_gaps
+from fed_ucbvi.paper.report.traces import Trace, Traces, table_of
 from fed_ucbvi.results.about import versions
 from fed_ucbvi.results.run_table import key_of
 from fed_ucbvi.sweeps.execution import run_sweep

@@ -21,10 +21,10 @@ from fed_ucbvi.core.colours import DARK_GREY
 from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import BASE_AGENTS, Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import ANY, Claim, Condition, Find, Finding, Pairs, range_text, ratios_at_most, signed
-from fed_ucbvi.report import run_figures as draw
-from fed_ucbvi.report.content import Figure, Section, Verdict
-from fed_ucbvi.report.run_figures import cell_text, eps_text
-from fed_ucbvi.report.traces import Group, Measure, Trace, Traces, regret, rounds
+from fed_ucbvi.paper.report import run_figures as draw
+from fed_ucbvi.paper.report.content import Figure, Section, Verdict
+from fed_ucbvi.paper.report.run_figures import cell_text, eps_text
+from fed_ucbvi.paper.report.traces import Group, Measure, Trace, Traces, regret, rounds
 from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.run_table import Seeds
 

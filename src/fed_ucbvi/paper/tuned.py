@@ -24,10 +24,10 @@ from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import NEVER, OURS, Claim, Finding, against, carried, judge, range_text, ratios_at_most
+from fed_ucbvi.paper.report import run_figures as draw
+from fed_ucbvi.paper.report.content import Cell, Figure, Section, Table, Verdict
+from fed_ucbvi.paper.report.traces import Group, Measure, Traces, regret, rounds
 from fed_ucbvi.paper.section5 import BELOW, OWN, below, ratios_to
-from fed_ucbvi.report import run_figures as draw
-from fed_ucbvi.report.content import Cell, Figure, Section, Table, Verdict
-from fed_ucbvi.report.traces import Group, Measure, Traces, regret, rounds
 from fed_ucbvi.results.about import label_of, marker_of
 from fed_ucbvi.results.statistics import Estimate
 

@@ -1,0 +1,259 @@
+"""Writing reports: all files or none, nothing else touched; the data are what was given, and read back equal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import sample_report
+from commands import executed
+from fed_ucbvi import InputError
+from fed_ucbvi.charts.panels import Panel, Series
+from fed_ucbvi.core.colours import BLUE
+from fed_ucbvi.paper.report import writing
+from fed_ucbvi.paper.report.content import Cell, Figure, Outcome, PageContent, Section, Table, Verdict
+from fed_ucbvi.paper.report.writing import FORMAT, cell_text, figure_frame, table_frame, write_report
+from fed_ucbvi.results.statistics import Estimate
+
+VERDICT = Verdict("It grows", "Figure 1", "1 to 2", "holds if it grows", "holds")
+
+
+def small(*ids: str, tables: tuple[str, ...] = ()) -> PageContent:
+    panels = [Panel("", "x", "y", [Series("A", BLUE, [1, 2], [1, 2])])]
+    rows = [[1]]
+    figures = [Figure(id_, "Up", "", panels) for id_ in ids]
+    columns = [Table(id_, "Table", "", ["a"], rows) for id_ in tables]
+    return PageContent("Small", [], [Section("all", "All", [], [VERDICT], figures, columns)])
+
+
+def with_table(columns: list[str], rows: list[list[Cell]]) -> PageContent:
+    return PageContent("r", [], [Section("s", "S", tables=[Table("t", "", "", columns, rows)])])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None:
+    done: list[tuple[int, int]] = []
+    folder = tmp_path / "new" / "report"
+    written = write_report(small("a", "b", tables=("t",)), folder, lambda *count: done.append(count))
+    names = {"index.html", "verdicts.json", "tables/t.csv", "tables/t.parquet"}
+    names |= {f"figures/{id_}.{kind}" for id_ in "ab" for kind in ("png", "pdf", "parquet")}
+    assert {str(path.relative_to(folder)) for path in written} == names
+    assert set(contents(folder)) == names | {"manifest.json"}
+    assert json.loads((folder / "manifest.json").read_text())["format"] == FORMAT
+    assert done == [(1, 2), (2, 2)]
+    (told,) = json.loads((folder / "verdicts.json").read_text())
+    assert told == {"section": "all", **asdict(VERDICT), "open": []}
+    assert (folder / "figures/a.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "figures/a.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_headings_count_verdicts_with_the_verb_in_the_plural(tmp_path: Path) -> None:
+    outcomes: list[Outcome] = ["holds", "holds", "holds partly", "holds partly", "does not hold"]
+    verdicts = [replace(VERDICT, outcome=outcome) for outcome in outcomes]
+    write_report(PageContent("Claims", [], [Section("all", "All", [], verdicts)]), tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    (heading,) = re.findall(r'<h2 id="claims-title">(.*?)</h2>', page)
+    assert re.sub(r"<[^>]*>", "", heading).endswith(": 2 hold, 2 hold partly, 1 does not hold")
+
+
+def one_figure() -> PageContent:
+    """A section of the sample report, with a small figure in place of its own."""
+    report = sample_report.sample_report()
+    return replace(report, sections=[replace(report.sections[1], figures=small("a").figures)])
+
+
+@pytest.mark.full
+def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    write_report(one_figure(), tmp_path / "here")
+    code = "import sys, pathlib, test_report_writing as t\nt.write_report(t.one_figure(), pathlib.Path(sys.argv[1]))"
+    paths = os.pathsep.join(filter(None, sys.path))
+    ended = executed(code, tmp_path / "there", cwd=tmp_path, env={"PYTHONHASHSEED": "7", "PYTHONPATH": paths})
+    assert ended.returncode == 0, ended.stderr
+    assert contents(tmp_path / "here") == contents(tmp_path / "there")
+
+
+def test_an_earlier_report_is_replaced_and_other_files_are_let_alone(tmp_path: Path) -> None:
+    write_report(small("old", "both", tables=("gone",)), tmp_path)
+    (tmp_path / "figures" / "mine.png").write_bytes(b"mine")
+    (tmp_path / "notes.txt").write_text("mine")
+    write_report(small("both", "new"), tmp_path)
+    names = set(contents(tmp_path))
+    assert {"figures/mine.png", "notes.txt", "figures/both.png", "figures/new.pdf", "manifest.json"} <= names
+    assert not any("old" in name or "gone" in name or "partial" in name for name in names)
+    assert (tmp_path / "figures" / "mine.png").read_bytes() == b"mine"
+    listed = set(json.loads((tmp_path / "manifest.json").read_text())["files"])
+    assert listed == names - {"figures/mine.png", "notes.txt", "manifest.json"}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "folder", "message"),
+    [
+        ("index.html", "my own page", "", r"index\.html exists and is not an earlier report's"),
+        ("manifest.json", '{"format": "fed-ucbvi/run"}', "", "fed-ucbvi/run"),
+        ("file", "", "file", "not a folder"),
+    ],
+)
+def test_only_reports_are_overwritten(tmp_path: Path, file: str, text: str, folder: str, message: str) -> None:
+    (tmp_path / file).write_text(text)
+    with pytest.raises(InputError, match=message):
+        write_report(small("a"), tmp_path / folder)
+    assert contents(tmp_path) == {file: text.encode()}
+
+
+def test_a_manifest_cannot_make_files_elsewhere_vanish(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    folder.mkdir()
+    (tmp_path / "precious.csv").write_text("1")
+    (folder / "precious.csv").write_text("2")
+    listed = ["../precious.csv", "precious.csv", str(tmp_path / "precious.csv"), "figures/../../precious.csv", 7]
+    (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "files": listed}))
+    write_report(small("a"), folder)
+    assert (tmp_path / "precious.csv").read_text() == "1"
+    assert (folder / "precious.csv").read_text() == "2"
+
+
+@pytest.mark.parametrize("fails", ["render_page", "Picture", "figure_frame"])
+def test_a_report_that_fails_leaves_the_earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_report(small("a"), tmp_path)
+    before = contents(tmp_path)
+    monkeypatch.setattr(writing, fails, fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(small("a", "b"), tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_report_cut_off_while_moved_is_mended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_report(small("old"), tmp_path)
+    move = Path.replace
+
+    def fail(path: Path, target: Path) -> Path:
+        if target.name == "new.parquet":
+            raise OSError(5, "Input/output error")
+        return move(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            write_report(small("new"), tmp_path)
+    write_report(small("new"), tmp_path)
+    assert not any("old" in name or "partial" in name for name in contents(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        (small("a", "a"), "two figures have the id 'a'"),
+        (small("a", "A"), "two figures have the id 'A'"),
+        (small("a", tables=("t", "t")), "two tables have the id 't'"),
+        (PageContent("r", [], [Section("s", "S"), Section("s", "S")]), "two sections have the id 's'"),
+        (small("../a"), "cannot name a file"),
+        (small(""), "cannot name a file"),
+        (
+            PageContent("r", [], [Section("s", "S", [], [Verdict("c", "p", "m", "r", "true")])]),  # type: ignore[arg-type]
+            "unknown outcome 'true'",
+        ),
+        (replace(small("a"), provenance={"x": float("nan")}), "provenance"),
+        (replace(small("a"), provenance={"x": object()}), "provenance"),
+        (with_table([], []), "table 't' has no columns"),
+        (with_table(["a", "a"], []), "two columns of one name"),
+        (with_table(["a", "b"], [[1]]), "row 0: 1 cells for 2 columns"),
+        (with_table(["a"], [[float("nan")]]), "row 0, column 'a': nan is not finite"),
+        (with_table(["a"], [[Estimate(1.0, float("-inf"), 2.0)]]), "-inf is not finite"),
+        (with_table(["a", "a low"], [[Estimate(1.0, 0.0, 2.0), 1]]), "column 'a low'"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused_before(tmp_path: Path, report: PageContent, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        write_report(report, tmp_path / "report")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_control_characters_from_data_reach_no_file_raw(tmp_path: Path) -> None:
+    bad = "a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
+    shown = r"a\x00b\x1b[31mc\x07\x7f\x9b\u202e\ud800"
+    series = Series(bad, BLUE, [bad, "plain"], [1, 2], [0, 1], [2, 3], variant=bad, band=bad, marker="cross")
+    verdict = Verdict(bad, bad, bad, bad, "holds", bad, bad, bad)
+    drawn = Panel(bad, bad, bad, [series])
+    tables = [Table("t", bad, bad, [bad], [[bad]])]
+    section = Section("s", bad, [bad], [verdict], [Figure("f", bad, bad, [drawn])], tables)
+    write_report(PageContent(bad, [bad], [section], {bad: [bad]}), tmp_path)
+    for name in ("index.html", "verdicts.json", "tables/t.csv"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert (json.dumps(shown)[1:-1] if name.endswith("json") else shown) in text
+        assert not set("\x00\x1b\x07\x7f\x9b\u202e") & set(text)
+
+
+def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
+    code = (
+        "import sys, fed_ucbvi, fed_ucbvi.paper.report.writing\n"
+        "sys.exit(str(sorted({'vl_convert', 'jinja2', 'altair', 'polars'} & set(sys.modules))))"
+    )
+    assert executed(code, env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}).stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "figure", [sample_report.many_curves(), sample_report.speed_up(), sample_report.by_environment()]
+)
+def test_every_point_of_a_figure_is_in_its_data_and_no_other(figure: Figure) -> None:
+    frame = figure_frame(figure)
+    expected = []
+    for panel in figure.panels:
+        for series in panel.series:
+            unknown: Any = [None] * len(series.x)
+            points = zip(series.x, series.y, series.low or unknown, series.high or unknown, strict=True)
+            expected += [(panel.title, series.name, series.variant or None, *point) for point in points]
+    assert frame.columns == ["panel", "series", "variant", "x", "y", "low", "high"]
+    assert frame.rows() == expected
+
+
+def test_arrays_of_numpy_are_as_good_as_lists() -> None:
+    plain = Series("A", BLUE, [1, 2], [0.5, 0.25], [0.1, 0.2], [0.6, 0.3])
+    arrays = Series("A", BLUE, *(np.array(part) for part in ([1, 2], [0.5, 0.25], [0.1, 0.2], [0.6, 0.3])))  # type: ignore[arg-type]
+    one, other = (figure_frame(Figure("f", "", "", [Panel("", "", "", [series])])) for series in (plain, arrays))
+    assert_frame_equal(one, other)
+
+
+def test_a_table_keeps_figures_as_figures_and_intervals_with_their_ends() -> None:
+    rows: list[list[Cell]] = [["a", Estimate(1.5, 1.0, 2.0), 3, 0.5, 7], ["b", 2.5, None, 2, "none"]]
+    frame = table_frame(Table("t", "", "", ["name", "regret", "rounds", "slope", "mixed"], rows))
+    assert frame.columns == ["name", "regret", "regret low", "regret high", "rounds", "slope", "mixed"]
+    assert frame.rows() == [("a", 1.5, 1.0, 2.0, 3, 0.5, "7"), ("b", 2.5, None, None, None, 2.0, "none")]
+    assert frame.schema["rounds"] == pl.Int64
+    assert table_frame(Table("t", "", "", ["name"], [])).shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (Estimate(312.04, 304.9, 319.2), "312 [305, 319]"),
+        (Estimate(0.001234, 0.001194, 0.001274), "0.001234 [0.001194, 0.001274]"),
+        (Estimate(123456.7, 120000.0, 126913.4), "123,457 [120,000, 126,913]"),
+        (Estimate(5.0, 5.0, 5.0), "5.000"),
+        (Estimate(15.72, 15.7199999999, 15.7200000001), "15.7200"),
+        (Estimate(-1.0, -3.0, 1.0), "-1.0 [-3.0, 1.0]"),
+        (0.0, "0"),
+        (0.5, "0.5"),
+        (1e-9, "1e-09"),
+        (123456.7, "123,457"),
+        (np.int64(1234), "1,234"),
+        (True, "yes"),
+    ],
+)
+def test_cells_are_written_to_the_digits_that_mean_something(cell: Cell, text: str) -> None:
+    assert cell_text(cell) == text

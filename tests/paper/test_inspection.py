@@ -1,0 +1,253 @@
+"""How different agents are: distances, maps and values against brute force, and eps_p estimated from counts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, deep_sea, gridworld, synthetic
+from fed_ucbvi.charts.panels import Board, Panel, x_scale
+from fed_ucbvi.core.types import CountArray
+from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.paper.inspection import _table, inspect_federation, plot_inspection
+from fed_ucbvi.problem.heterogeneity import distances, estimate_eps_p, overlap
+from matrices import first_of
+from problems import all_policies, brute_force_value, random_federation, row_of
+from runs import finished
+from sample_report import check_schema
+from svg_texts import overlapping
+
+
+# ------------------------------------------------------------------------------------- distances and values
+@given(seed=st.integers(0, 10**6), agents=st.integers(1, 4), stationary=st.booleans())
+def test_distances_are_those_of_the_rows_one_by_one(seed: int, agents: int, stationary: bool) -> None:
+    federation = random_federation(np.random.default_rng(seed), agents=agents, stationary=stationary)
+    kernels = [federation.agent(i).kernel for i in range(agents)]
+    found = distances(federation.probabilities, federation.common.kernel.probabilities)
+    steps, S, A = found.to_common.shape
+
+    def gap(one: int, other: int, h: int, s: int, a: int) -> float:
+        first = row_of(kernels[one], h, s, a)
+        second = row_of(kernels[other] if other >= 0 else federation.common.kernel, h, s, a)
+        return math.fsum(abs(first.get(x, 0.0) - second.get(x, 0.0)) for x in range(S))
+
+    triples = list(itertools.product(range(steps), range(S), range(A)))
+    for i, j in itertools.product(range(agents), repeat=2):
+        gaps = [gap(i, j, *triple) for triple in triples]
+        assert found.worst[i, j] == pytest.approx(max(gaps), abs=1e-12)
+        assert found.mean[i, j] == pytest.approx(math.fsum(gaps) / len(gaps), abs=1e-12)
+    for triple in triples:
+        assert found.to_common[triple] == pytest.approx(max(gap(i, -1, *triple) for i in range(agents)), abs=1e-12)
+
+
+@given(seed=st.integers(0, 10**6), eps_p=st.floats(0, 0.9))
+def test_distances_obey_assumption_1_in_total_variation(seed: int, eps_p: float) -> None:
+    federation = random_federation(np.random.default_rng(seed), eps_p=eps_p)
+    found = inspect_federation(federation)
+    assert found.distances.to_common.max() / 2 <= eps_p + 1e-12
+    assert found.distances.worst.max() / 2 <= found.eps_p_least + 1e-12
+    assert found.missing.max() == pytest.approx(found.eps_p_least, abs=1e-12)
+    assert found.eps_p_least <= found.eps_p + 1e-12
+
+
+def test_the_price_of_sharing_is_that_of_the_best_of_all_policies() -> None:
+    """The best common policy by listing all of them; 2 states, 2 actions, 2 steps, three agents."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        federation = random_federation(rng, states=2, actions=2, horizon=2, agents=3, eps_p=0.6, own_rewards=True)
+        found = inspect_federation(federation)
+        agents = [federation.agent(i) for i in range(3)]
+        tables = [
+            [sum(mdp.initial[s] * brute_force_value(mdp, policy, 0, s) for s in range(2)) for mdp in agents]
+            for policy in all_policies(agents[0])
+        ]
+        own = np.max(tables, axis=0)
+        assert found.own == pytest.approx(own, abs=1e-12)
+        price = own.mean() - np.mean(tables, axis=1).max()
+        assert found.price.exact
+        assert found.price.lower == pytest.approx(price, abs=1e-11)
+
+
+def test_agents_all_alike_differ_in_nothing() -> None:
+    found = inspect_federation(gridworld(agents=3, eps_p=0.0))
+    assert (found.eps_p_least, found.distances.worst.max()) == (0.0, 0.0)
+    assert found.missing.max() == pytest.approx(0, abs=1e-15)
+    assert found.price == (0.0, 0.0)
+    summary = found.summary()
+    assert summary["own_optimum"]["mean"] == pytest.approx(summary["common_optimum"], rel=1e-12)
+    json.dumps(summary, allow_nan=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    first_of(
+        [
+            lambda: gridworld(agents=4, eps_p=0.1),
+            lambda: gridworld(agents=1, rows=20, columns=18),
+            lambda: deep_sea(agents=2, eps_p=0.1, size=4),
+            lambda: synthetic(agents=30, eps_p=0.2, eps_r=0.1, states=20, actions=3, horizon=15),
+            lambda: Federation.from_mdps(
+                [MDP([[[p, 1 - p]], [[0.5, 0.5]]], [[0.0], [1.0]], 0, 3) for p in (0.2, 0.4)]
+            ),
+        ]
+    ),
+    ids=["grid", "one agent on a large grid", "states without a square", "many agents", "stationary without a grid"],
+)
+def test_the_picture_is_drawn_for_every_kind_of_federation(make: Callable[[], Federation], tmp_path: Path) -> None:
+    federation = make()
+    found = inspect_federation(federation)
+    picture = plot_inspection(found, tmp_path / "agents.png")
+    assert (tmp_path / "agents.png").read_bytes().startswith(b"\x89PNG")
+    where, pairs, values = cast(tuple[Board, Board, Panel], picture.panels)
+    titles = [one.title for one in picture.panels]
+    assert titles == ["Where kernels differ", "Which agents differ", "What sharing costs"]
+    assert float(np.nanmax(where.shades)) == pytest.approx(found.missing.max(), abs=1e-12)
+    apart = np.array(pairs.shades)
+    assert np.isnan(np.diag(apart)).all()
+    np.testing.assert_array_equal(apart[0, 1:], found.distances.worst[0, 1:] / 2)
+    own, shared = values.series
+    order = [int(text) for _, text in x_scale(values).ticks or ()]
+    np.testing.assert_array_equal(own.y[:1], found.own[order[:1]])
+    np.testing.assert_array_equal(sorted(own.y), sorted(found.own))
+    np.testing.assert_array_equal(sorted(shared.y), sorted(found.shared))
+    assert (np.diff(np.subtract(own.y, shared.y)) >= 0).all()
+    assert overlapping(picture.svg) == []
+    if federation.agents <= 4:
+        check_schema(picture.specification(interactive=True))
+
+
+def test_of_a_very_large_table_the_largest_of_neighbours_are_drawn() -> None:
+    missing = np.random.default_rng(1).random((7, 50, 6))
+    board = _table(missing)
+    assert (board.rows, board.columns) == (7, 100)
+    table = missing.reshape(7, 300)
+    expected = [[table[row, 3 * column : 3 * column + 3].max() for column in range(100)] for row in range(7)]
+    np.testing.assert_array_equal(board.shades, expected)
+    assert "the largest of 1 \u00d7 3" in board.x_label[-1]
+    assert dict(board.x_ticks)[(10 * 6 + 2.5) / 3] == "10"
+
+
+# ------------------------------------------------------------------------------------------ eps_p from counts
+RUNS = 300
+DELTA = 0.2
+ALARM = 1e-6
+
+
+def stopped_counts(rng: np.random.Generator, federation: Federation, most: int) -> CountArray:
+    """Counts of visits that stop when it suits a cheat: at the largest deviation of the first next state."""
+    *rows, K = federation.probabilities.shape
+    counts = np.zeros((*rows, K), dtype=np.int64)
+    for index in np.ndindex(*rows):
+        p = federation.probabilities[index]
+        draws = np.searchsorted(np.cumsum(p), rng.random(most), side="right").clip(max=K - 1)
+        hits = np.cumsum(draws == 0)
+        n = np.arange(1, most + 1)
+        worst = int(np.argmax(np.abs(hits - n * p[0]) / np.sqrt(n)))
+        counts[index] = np.bincount(draws[: worst + 1], minlength=K)
+    return counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cheating", [False, True])
+def test_the_interval_holds_eps_p_at_the_promised_rate(cheating: bool) -> None:
+    """H0: it misses eps_p with probability at most delta = 0.2, also if somebody chooses when to stop counting.
+
+    One-sided binomial test on 300 federations (60 with the cheat), false-alarm rate 1e-6 each.
+    """
+    rng = np.random.default_rng(3)
+    runs = RUNS // 5 if cheating else RUNS
+    misses = 0
+    for _ in range(runs):
+        federation = random_federation(rng, states=2, actions=2, horizon=2, agents=3, eps_p=float(rng.random()) * 0.9)
+        if cheating:
+            counts = stopped_counts(rng, federation, 300)
+        else:
+            visits = rng.integers(0, 2000, federation.probabilities.shape[:-1])
+            counts = rng.multinomial(visits, federation.probabilities)
+        found = estimate_eps_p(counts, DELTA, least_visits=20)
+        visited = (counts.sum(axis=-1) >= 20).all(axis=0)
+        masses = overlap(federation.probabilities).mass
+        eps_p = 1 - masses.min()
+        of_visited = 1 - masses[visited].min() if visited.any() else 0.0
+        misses += not (found.lower <= eps_p + 1e-12 and eps_p <= found.upper + 1e-12)
+        misses += of_visited > found.upper_counted + 1e-12
+        assert found.pairs_counted == visited.sum()
+    assert stats.binomtest(min(misses, runs), runs, DELTA, alternative="greater").pvalue >= ALARM
+
+
+def test_the_interval_shrinks_to_eps_p() -> None:
+    """By about the square root of the number of visits: at least fivefold for a hundredfold."""
+    rng = np.random.default_rng(0)
+    federation = synthetic(agents=3, eps_p=0.3)
+    eps_p = overlap(federation.probabilities).eps_p
+    widths = []
+    for n in (10**4, 10**6, 10**8):
+        found = estimate_eps_p(rng.multinomial(n, federation.probabilities))
+        assert found.lower <= eps_p <= found.upper == found.upper_counted
+        assert found.point == pytest.approx(eps_p, abs=10 / math.sqrt(n))
+        widths.append(found.upper - found.lower)
+    assert widths[0] > 5 * widths[1] > 25 * widths[2]
+
+
+def test_few_visits_say_little_and_pairs_never_visited_nothing() -> None:
+    federation = synthetic(agents=2, eps_p=0.1, states=2, actions=2, horizon=2)
+    counts = np.random.default_rng(1).multinomial(10**6, federation.probabilities)
+    counts[1, 0, 0, 0] = 0
+    found = estimate_eps_p(counts)
+    assert found.upper == 1.0
+    assert found.lower > 0.0
+    assert found.upper_counted < 0.2
+    assert (found.pairs_counted, found.pairs) == (7, 8)
+    nothing = estimate_eps_p(np.zeros_like(counts))
+    assert math.isnan(nothing.point)
+    assert (nothing.lower, nothing.upper, nothing.upper_counted, nothing.pairs_counted) == (0.0, 1.0, 1.0, 0)
+
+
+def test_two_agents_known_apart_are_told_apart() -> None:
+    """No common next state at all: eps_p = 1."""
+    counts = np.zeros((2, 1, 1, 1, 2), dtype=np.int64)
+    counts[0, ..., 0] = counts[1, ..., 1] = 10**6
+    found = estimate_eps_p(counts)
+    assert found.lower > 0.9999
+    assert (found.point, found.upper) == (1.0, 1.0)
+
+
+def test_one_agent_or_one_next_state_leaves_nothing_to_differ() -> None:
+    rows = np.random.default_rng(0).integers(0, 50, (1, 2, 2, 2, 3))
+    for counts in (rows, rows[..., :1].repeat(4, axis=0)):
+        found = estimate_eps_p(counts)
+        assert (found.lower, found.upper) == (0.0, 0.0)
+
+
+def test_the_counts_of_a_run_bound_its_eps_p() -> None:
+    """Counters of Fed-UCBVI's own agents, whose visits are anything but independent of what they saw."""
+    federation = synthetic(agents=3, eps_p=0.2, states=3, actions=2, horizon=3)
+    simulation = finished(Simulation(FedUCBVI(nu=100.0), federation, 10**6, 0, "counts", apart=True))
+    found = estimate_eps_p(simulation.agents.arrays()["own_transitions"])
+    assert found.lower <= overlap(federation.probabilities).eps_p <= found.upper
+
+
+@pytest.mark.parametrize(
+    ("counts", "options", "words"),
+    [
+        (np.ones((2, 1, 1, 2)), {}, r"counts must have shape \(agents, steps, S, A, K\)"),
+        (-np.ones((2, 1, 1, 1, 2)), {}, "counts must not be negative"),
+        (np.full((2, 1, 1, 1, 2), 0.5), {}, "counts must hold whole numbers"),
+        (np.ones((2, 1, 1, 1, 2)), {"delta": 0}, "delta must be a number in"),
+        (np.ones((2, 1, 1, 1, 2)), {"least_visits": 0}, "least_visits must be at least 1"),
+    ],
+)
+def test_an_estimate_refuses_what_are_no_counts(counts: object, options: dict[str, float], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        estimate_eps_p(counts, **options)  # type: ignore[arg-type]
