@@ -95,7 +95,10 @@ def test_a_claim_that_episodes_contradict_is_warned_of() -> None:
 
 
 def test_a_claim_that_tables_contradict_is_refused() -> None:
-    with pytest.raises(InputError, match="contradicts the tables of this environment, which depend on the step"):
+    with pytest.raises(
+        InputError,
+        match="contradicts the tables of this environment, which depend on the step",
+    ):
         choose_parameters(synthetic(agents=4), stationary=True)
 
 
@@ -181,7 +184,16 @@ def test_the_command_gives_advice_in_words() -> None:
 
 
 def test_the_command_warns_of_a_claim_that_episodes_contradict() -> None:
-    words = call("advise", "--live", "test_advise:moving", "--horizon", "12", "--sample", "60", "--stationary").stdout
+    words = call(
+        "advise",
+        "--live",
+        "test_advise:moving",
+        "--horizon",
+        "12",
+        "--sample",
+        "60",
+        "--stationary",
+    ).stdout
     assert "--option stationary=true" in words
     assert "warning" in words
 

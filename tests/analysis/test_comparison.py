@@ -38,7 +38,15 @@ SEEDS = range(5)
 
 def made(algorithm: Algorithm[Any, Any], agents: int = 2, episodes: int = 60, **options: Any) -> list[Run]:
     """One run for each seed, which is the environment's as well."""
-    return [run(algorithm, synthetic(agents=agents, seed=seed, **options), episodes, seed=seed) for seed in SEEDS]
+    return [
+        run(
+            algorithm,
+            synthetic(agents=agents, seed=seed, **options),
+            episodes,
+            seed=seed,
+        )
+        for seed in SEEDS
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +78,13 @@ def with_options(one: Run, **options: object) -> Run:
 
 
 def of_unknown_regret(one: Run) -> Run:
-    return dataclasses.replace(one, records={**one.records, "regret": np.full_like(one.records["regret"], math.nan)})
+    return dataclasses.replace(
+        one,
+        records={
+            **one.records,
+            "regret": np.full_like(one.records["regret"], math.nan),
+        },
+    )
 
 
 # ------------------------------------------------------------------------------------------------ one row a run
@@ -78,15 +92,26 @@ def test_the_table_has_one_row_a_run_with_all_settings_and_outcomes(fed: list[Ru
     frame = runs_frame(fed + fedq)
     assert frame.height == 10
     for one, cells in zip(fed + fedq, frame.iter_rows(named=True), strict=True):
-        about = {"algorithm": one.about.algorithm, "environment": "synthetic", "agents": 2, "episodes": 60}
-        about |= {"seed": one.about.seed, "environment_seed": one.about.environment["seed"], **one.about.parameters}
+        about = {
+            "algorithm": one.about.algorithm,
+            "environment": "synthetic",
+            "agents": 2,
+            "episodes": 60,
+        }
+        about |= {
+            "seed": one.about.seed,
+            "environment_seed": one.about.environment["seed"],
+            **one.about.parameters,
+        }
         assert {name: cells[name] for name in about} == about
         assert {name: cells[name] for name in outcomes(one)} == outcomes(one)
         assert cells["bytes"] == one.bytes_up + one.bytes_down
     assert frame["c"].null_count() == len(fed)
 
 
-def test_tables_summaries_and_trackers_call_a_figure_what_the_run_calls_it(fed: list[Run]) -> None:
+def test_tables_summaries_and_trackers_call_a_figure_what_the_run_calls_it(
+    fed: list[Run],
+) -> None:
     """Only sums of both ways and figures of the problem have names that a run does not have."""
     one = fed[0]
     own = {"bytes", "optimal_value"}
@@ -95,18 +120,32 @@ def test_tables_summaries_and_trackers_call_a_figure_what_the_run_calls_it(fed: 
     assert one.to_frame()["cumulative_regret"][-1] == one.regret
 
 
-def test_names_that_collide_get_a_prefix_and_what_is_said_twice_is_left_out(fed: list[Run]) -> None:
+def test_names_that_collide_get_a_prefix_and_what_is_said_twice_is_left_out(
+    fed: list[Run],
+) -> None:
     frame = runs_frame([with_options(fed[0], delta=0.5, regret="low", states=7)])
-    assert (row(frame)["algorithm_delta"], row(frame)["environment_delta"]) == (fed[0].about.parameters["delta"], 0.5)
-    assert (row(frame)["environment_regret"], row(frame)["states"], row(frame)["environment_states"]) == ("low", 5, 7)
+    assert (row(frame)["algorithm_delta"], row(frame)["environment_delta"]) == (
+        fed[0].about.parameters["delta"],
+        0.5,
+    )
+    assert (
+        row(frame)["environment_regret"],
+        row(frame)["states"],
+        row(frame)["environment_states"],
+    ) == ("low", 5, 7)
     assert "environment_agents" not in frame.columns
     assert "environment_horizon" not in frame.columns
 
 
-def test_unknown_figures_are_null_and_lists_or_values_of_several_kinds_are_texts(fed: list[Run]) -> None:
+def test_unknown_figures_are_null_and_lists_or_values_of_several_kinds_are_texts(
+    fed: list[Run],
+) -> None:
     grid = run(FedUCBVI(nu=10), gridworld(agents=2), 20)
     frame = runs_frame([of_unknown_regret(fed[0]), grid])
-    assert (frame["regret"].to_list(), frame["walls"].to_list()) == ([None, grid.regret], [None, "[[1, 1]]"])
+    assert (frame["regret"].to_list(), frame["walls"].to_list()) == (
+        [None, grid.regret],
+        [None, "[[1, 1]]"],
+    )
     frame = runs_frame([with_options(fed[0], vary="reward"), with_options(fed[0], vary=0.5)])
     assert frame["vary"].to_list() == ["reward", "0.5"]
 
@@ -129,7 +168,11 @@ def test_the_table_survives_pandas(fed: list[Run], fedq: list[Run]) -> None:
 
 
 def test_what_is_no_run_is_refused_with_a_hint(fed: list[Run]) -> None:
-    for wrong, message in (([], "empty"), ([("job", fed[0])], "load_runs gives pairs"), (["run"], "holds a str")):
+    for wrong, message in (
+        ([], "empty"),
+        ([("job", fed[0])], "load_runs gives pairs"),
+        (["run"], "holds a str"),
+    ):
         for use in (runs_frame, compare_runs):
             with pytest.raises(InputError, match=message):
                 use(cast(list[Run], wrong))
@@ -169,7 +212,13 @@ def test_a_comparison_has_scipys_intervals_over_the_seeds_in_common(fed: list[Ru
 
 def test_where_runs_fail_the_seeds_decide(fed: list[Run], fedq: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     """Four seeds are far lower and one fails: Student's interval excludes 0, a sign test never does with five."""
-    regrets = dict(zip(map(id, fed + fedq), [1.0, 1.0, 1.0, 1.0, 4.0, 50.0, 51.0, 52.0, 50.0, 51.0], strict=True))
+    regrets = dict(
+        zip(
+            map(id, fed + fedq),
+            [1.0, 1.0, 1.0, 1.0, 4.0, 50.0, 51.0, 52.0, 50.0, 51.0],
+            strict=True,
+        )
+    )
     monkeypatch.setattr("fed_ucbvi.analysis.comparison._measure", lambda run, _: regrets[id(run)])
     comparison = compare_runs(fedq + fed, baseline="fedq-hoeffding")
     found = row(comparison.frame, group="Fed-UCBVI")
@@ -186,14 +235,24 @@ def test_pairs_are_made_by_all_seeds_and_not_by_order(fed: list[Run], fedq: list
     assert row(one, group="Fed-UCBVI") == pytest.approx(row(other, group="Fed-UCBVI"))
     elsewhere = [with_options(one, seed=77) for one in fed]
     found = row(compare_runs(fedq + elsewhere).frame, group="Fed-UCBVI")
-    assert (found["seeds"], found["pairs"], found["difference"], found["outcome"]) == (5, None, None, None)
+    assert (found["seeds"], found["pairs"], found["difference"], found["outcome"]) == (
+        5,
+        None,
+        None,
+        None,
+    )
 
 
 def test_each_problem_is_compared_apart(fed: list[Run], fedq: list[Run]) -> None:
     more = [run(one, synthetic(agents=5), 60, seed=1) for one in (FedUCBVI(nu=100, bonus_scale=0.1), FedQHoeffding())]
     frame = compare_runs(fedq + fed + more, baseline="fedq-hoeffding").frame
     assert frame["problem"].to_list() == ["M = 2", "M = 2", "M = 5", "M = 5"]
-    assert frame["group"].to_list() == ["FedQ-Hoeffding", "Fed-UCBVI", "Fed-UCBVI", "FedQ-Hoeffding"]
+    assert frame["group"].to_list() == [
+        "FedQ-Hoeffding",
+        "Fed-UCBVI",
+        "Fed-UCBVI",
+        "FedQ-Hoeffding",
+    ]
     assert frame["pairs"].to_list() == [None, 5, 1, None]
     last = row(frame, problem="M = 5", group="Fed-UCBVI")
     assert last["outcome"] == "undecided"
@@ -215,7 +274,11 @@ def test_runs_can_be_compared_by_size_parameter_or_environment(by: str, fed: lis
 def test_a_group_equal_in_every_seed_is_called_equal(fed: list[Run]) -> None:
     same = [with_about(one, parameters={**one.about.parameters, "ties": "x"}) for one in fed]
     found = row(compare_runs(fed + same).frame, group="ties = x")
-    assert (found["outcome"], found["difference"], found["seeds_needed"]) == ("equal", 0.0, None)
+    assert (found["outcome"], found["difference"], found["seeds_needed"]) == (
+        "equal",
+        0.0,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,9 +296,15 @@ def test_unknown_names_are_refused(fed: list[Run], wide: list[Run], options: dic
         compare_runs(fed + wide, **options)
 
 
-def test_a_seed_that_counts_twice_and_unknown_or_partial_runs_are_refused(fed: list[Run]) -> None:
+def test_a_seed_that_counts_twice_and_unknown_or_partial_runs_are_refused(
+    fed: list[Run],
+) -> None:
     partial = dataclasses.replace(fed[0], complete=False)
-    refused = {"same seeds": [*fed, fed[0]], "interrupted": [partial], "unknown": [of_unknown_regret(fed[0])]}
+    refused = {
+        "same seeds": [*fed, fed[0]],
+        "interrupted": [partial],
+        "unknown": [of_unknown_regret(fed[0])],
+    }
     for message, runs in refused.items():
         with pytest.raises(InputError, match=message):
             compare_runs(runs)
@@ -305,7 +374,11 @@ def test_markdown_and_latex_have_all_rows_and_escape_signs(fed: list[Run], wide:
 
 def test_a_latex_table_has_the_rules_of_booktabs_and_a_label(fed: list[Run], fedq: list[Run]) -> None:
     lines = compare_runs(fedq + fed).to_latex().splitlines()
-    assert [line for line in lines if line.endswith("rule")] == [r"\toprule", r"\midrule", r"\bottomrule"]
+    assert [line for line in lines if line.endswith("rule")] == [
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+    ]
     assert lines.index(r"\label{tab:regret}") > next(i for i, line in enumerate(lines) if r"\caption" in line)
 
 
@@ -335,9 +408,20 @@ def test_tables_have_the_columns_that_are_chosen_in_every_format(fed: list[Run],
     assert r"ours\_1 & " in latex
     assert "group & mean regret & deviation & ratio of medians & lower in" in latex
     written = pl.read_csv(io.StringIO(found.to_csv(chosen)))
-    assert written.columns == ["group", "mean", "mean_low", "mean_high", "deviation", "ratio_of_medians", "lower_in"]
+    assert written.columns == [
+        "group",
+        "mean",
+        "mean_low",
+        "mean_high",
+        "deviation",
+        "ratio_of_medians",
+        "lower_in",
+    ]
     assert written["mean"].to_list() == found.frame["mean"].to_list()
-    for text in (found.to_markdown(["group", "seeds"]), found.to_latex(["group", "seeds"])):
+    for text in (
+        found.to_markdown(["group", "seeds"]),
+        found.to_latex(["group", "seeds"]),
+    ):
         assert "undecided" not in text
         assert "interval" not in text, "the caption speaks of what is there"
     with pytest.raises(InputError, match="unknown column 'means'"):
@@ -353,7 +437,10 @@ def test_a_group_is_called_by_its_label(fed: list[Run], wide: list[Run], fedq: l
     found = compare_runs([*fed, *labelled(wide, "wide"), *fedq])
     assert found.frame["group"].to_list() == ["Fed-UCBVI", "wide", "FedQ-Hoeffding"]
     found = compare_runs([*labelled(fed, "both"), *labelled(wide, "both"), *fedq])
-    assert found.frame["group"].to_list()[:2] == ["both, bonus_scale = 0.1", "both, bonus_scale = 0.2"]
+    assert found.frame["group"].to_list()[:2] == [
+        "both, bonus_scale = 0.1",
+        "both, bonus_scale = 0.2",
+    ]
     found = compare_runs(fed + wide, labels={"bonus_scale = 0.2": "more", "fed-ucbvi": "ours"})
     assert found.frame["group"].to_list() == ["bonus_scale = 0.1", "more"]
     assert found.title.startswith("ours on synthetic MDP")
@@ -365,7 +452,10 @@ def test_a_group_is_called_by_its_label(fed: list[Run], wide: list[Run], fedq: l
 def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], wide: list[Run]) -> None:
     frame = curves_frame(fed + wide, [1, 20, 60])
     assert frame["group"].to_list() == ["bonus_scale = 0.1"] * 3 + ["bonus_scale = 0.2"] * 3
-    assert (frame["bonus_scale"].to_list(), frame["episodes"].to_list()) == ([0.1] * 3 + [0.2] * 3, [1, 20, 60] * 2)
+    assert (frame["bonus_scale"].to_list(), frame["episodes"].to_list()) == (
+        [0.1] * 3 + [0.2] * 3,
+        [1, 20, 60] * 2,
+    )
     for runs, scale in ((fed, 0.1), (wide, 0.2)):
         for point in (1, 20, 60):
             cells = row(frame, bonus_scale=scale, episodes=point)
@@ -378,12 +468,17 @@ def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], 
             assert cells["runs"] == 5
 
 
-def test_curves_go_as_far_as_all_runs_of_a_group_and_are_labelled(fed: list[Run]) -> None:
+def test_curves_go_as_far_as_all_runs_of_a_group_and_are_labelled(
+    fed: list[Run],
+) -> None:
     longer = made(FedUCBVI(nu=100, bonus_scale=0.1), episodes=90)[:1]
     frame = curves_frame(fed + longer, [60, 90], metric="rounds", labels={"T = 90": "long"})
     cells = frame.select("group", "planned_episodes", "episodes").rows()
     assert cells == [("T = 60", 60, 60), ("long", 90, 60), ("long", 90, 90)]
-    assert (frame["mean_low"].to_list()[1:], frame["mean"].to_list()[2]) == ([None, None], longer[0].rounds)
+    assert (frame["mean_low"].to_list()[1:], frame["mean"].to_list()[2]) == (
+        [None, None],
+        longer[0].rounds,
+    )
     usual = curves_frame(fed, metric="reward")
     assert usual["episodes"].to_list()[-1] == 60
     assert usual["mean"].to_list()[-1] == pytest.approx(np.mean([one.average_reward for one in fed]))

@@ -57,7 +57,9 @@ def test_visits_transitions_and_rewards_are_those_counted_by_hand(stationary: bo
             assert (high * 2**64 + low) / 2**80 == sum(x * x for x in paid)
 
 
-def test_files_columns_and_episodes_give_the_same_table_in_any_order_of_rows(tmp_path: Path) -> None:
+def test_files_columns_and_episodes_give_the_same_table_in_any_order_of_rows(
+    tmp_path: Path,
+) -> None:
     frame = pl.DataFrame(LOG)
     table = counts(LOG)
     frame.reverse().write_csv(tmp_path / "log.csv")
@@ -66,8 +68,14 @@ def test_files_columns_and_episodes_give_the_same_table_in_any_order_of_rows(tmp
     for part in frame.partition_by("episode"):
         ends = part["next_state"].to_list()[-1] == 3
         n = len(part)
-        keys = {"observations": [*part["state"], part["next_state"][-1]], "actions": part["action"].to_numpy()}
-        keys |= {"rewards": part["reward"].to_list(), "terminations": [False] * (n - 1) + [ends]}
+        keys = {
+            "observations": [*part["state"], part["next_state"][-1]],
+            "actions": part["action"].to_numpy(),
+        }
+        keys |= {
+            "rewards": part["reward"].to_list(),
+            "terminations": [False] * (n - 1) + [ends],
+        }
         episodes.append(keys)
     sources = (tmp_path / "log.csv", str(tmp_path / "log.parquet"), frame)
     assert all(counts(source).equals(table) for source in sources)
@@ -76,12 +84,22 @@ def test_files_columns_and_episodes_give_the_same_table_in_any_order_of_rows(tmp
     assert counts(episodes[0]).merge(counts(episodes[1])).merge(counts(episodes[2])).equals(table)
 
 
-EPISODE = {"observations": [1, 2, 0], "actions": [0, 1], "rewards": [0, 0], "terminations": [0, 1]}
+EPISODE = {
+    "observations": [1, 2, 0],
+    "actions": [0, 1],
+    "rewards": [0, 0],
+    "terminations": [0, 1],
+}
 
 
 def test_a_step_that_terminates_goes_to_the_last_state() -> None:
     assert counts(EPISODE).dense()[1, 2, 1].tolist() == [0, 0, 0, 1]
-    assert counts({**EPISODE, "terminations": [0, 0]}).dense()[1, 2, 1].tolist() == [1, 0, 0, 0]
+    assert counts({**EPISODE, "terminations": [0, 0]}).dense()[1, 2, 1].tolist() == [
+        1,
+        0,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -91,14 +109,29 @@ def test_a_step_that_terminates_goes_to_the_last_state() -> None:
         (5, "next_state", "-1", "line 5: next_state is -1, expected 0 to 3"),
         (2, "action", "0.5", "line 2: action is 0.5, expected 0 to 1"),
         (6, "step", "3", "line 6: step is 3, expected 0 to 2"),
-        (4, "reward", "3.1", r"line 4: reward is 3.1, expected -1 to 3 \(reward_range\)"),
+        (
+            4,
+            "reward",
+            "3.1",
+            r"line 4: reward is 3.1, expected -1 to 3 \(reward_range\)",
+        ),
         (4, "reward", "nan", "line 4: reward is nan, expected a number"),
         (7, "action", "up", "line 7: action is up, expected a number"),
         (7, "episode", "", "line 7: episode is None, expected a number"),
-        (6, "step", "1", "line 6: step is 1, expected 2; an episode has each step once, from 0 on"),
+        (
+            6,
+            "step",
+            "1",
+            "line 6: step is 1, expected 2; an episode has each step once, from 0 on",
+        ),
         (4, "step", "2", "line 5: step is 1, expected 0"),
         (3, "state", "0", "line 3: state is 0, but the step before it led to 2"),
-        (6, "reward", "2", "line 6: the reward is not that of another visit to the same state and action"),
+        (
+            6,
+            "reward",
+            "2",
+            "line 6: the reward is not that of another visit to the same state and action",
+        ),
     ],
 )
 def test_a_bad_line_is_named_and_ends_it(line: int, column: str, value: str, message: str, tmp_path: Path) -> None:
@@ -108,7 +141,12 @@ def test_a_bad_line_is_named_and_ends_it(line: int, column: str, value: str, mes
     lines[line - 1] = ",".join(cells)
     (tmp_path / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=f"log.csv, {message}"):
-        counts_from_logs(tmp_path / "log.csv", SIZES, reward_range=RANGE, stationary="another visit" in message)
+        counts_from_logs(
+            tmp_path / "log.csv",
+            SIZES,
+            reward_range=RANGE,
+            stationary="another visit" in message,
+        )
     words = ["--over-all-steps"] if "another visit" in message else []
     assert "log.csv, line " in refusal(*COUNTS, tmp_path / "log.csv", *words, "--out", tmp_path / "counts.npz")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.csv"]
@@ -120,13 +158,28 @@ def test_a_bad_line_is_named_and_ends_it(line: int, column: str, value: str, mes
         ("log.txt", r"\.csv and \.parquet"),
         ("none.csv", "none.csv is no CSV file that can be read"),
         ({**LOG, "action": [0]}, "one length"),
-        ({name: column for name, column in LOG.items() if name != "step"}, "step missing, found episode, state"),
+        (
+            {name: column for name, column in LOG.items() if name != "step"},
+            "step missing, found episode, state",
+        ),
         ({name: [] for name in NAMES}, "no step in the log"),
         ([], "no episode in the log"),
-        ({**EPISODE, "terminations": [1, 0]}, "episode 0 goes on after step 0, which terminates it"),
-        ({**EPISODE, "observations": [1, 2]}, "episode 0 has 2 observations, 2 actions.*one more observation"),
-        ({**EPISODE, "rewards": [[0], [0]]}, "episode 0 needs rewards, one number for each step"),
-        ([EPISODE, {**EPISODE, "observations": [1, 9, 0]}], "episode 1, step 1: state is 9, expected 0 to 3"),
+        (
+            {**EPISODE, "terminations": [1, 0]},
+            "episode 0 goes on after step 0, which terminates it",
+        ),
+        (
+            {**EPISODE, "observations": [1, 2]},
+            "episode 0 has 2 observations, 2 actions.*one more observation",
+        ),
+        (
+            {**EPISODE, "rewards": [[0], [0]]},
+            "episode 0 needs rewards, one number for each step",
+        ),
+        (
+            [EPISODE, {**EPISODE, "observations": [1, 9, 0]}],
+            "episode 1, step 1: state is 9, expected 0 to 3",
+        ),
     ],
 )
 def test_what_is_no_log_is_an_error(source: Any, message: str) -> None:
@@ -145,7 +198,9 @@ def test_bounds_of_a_plan_are_in_the_units_of_the_log() -> None:
     np.testing.assert_allclose(own.upper, -1 * left + 4 * bare.upper, atol=1e-6)
 
 
-def test_the_command_writes_counts_that_a_run_starts_from_and_a_plan(tmp_path: Path) -> None:
+def test_the_command_writes_counts_that_a_run_starts_from_and_a_plan(
+    tmp_path: Path,
+) -> None:
     pl.DataFrame(LOG).write_parquet(tmp_path / "log.parquet")
     words = ("--out", tmp_path / "c.npz", "--plan", tmp_path / "plan.json")
     content = told(*COUNTS, tmp_path / "log.parquet", *words)
@@ -169,9 +224,18 @@ def least_mean(p: FloatArray, V: FloatArray, c: float) -> float:
         return float(c - (p[seen] * np.log(p[seen] / np.maximum(q[seen], 1e-300))).sum())
 
     start = 0.999 * p + 0.001 / len(p)
-    rules = [{"type": "ineq", "fun": divergence}, {"type": "eq", "fun": lambda q: q.sum() - 1.0}]
+    rules = [
+        {"type": "ineq", "fun": divergence},
+        {"type": "eq", "fun": lambda q: q.sum() - 1.0},
+    ]
     exact = {"ftol": 1e-13, "maxiter": 500}
-    found = optimize.minimize(lambda q: q @ V, start, bounds=[(0.0, 1.0)] * len(p), constraints=rules, options=exact)
+    found = optimize.minimize(
+        lambda q: q @ V,
+        start,
+        bounds=[(0.0, 1.0)] * len(p),
+        constraints=rules,
+        options=exact,
+    )
     return float(found.fun)
 
 
@@ -185,7 +249,16 @@ def logged(mdp: MDP, episodes: int, rng: np.random.Generator, first: int = 0) ->
         for h in range(H):
             a = int(rng.integers(mdp.actions))
             after = int(rng.choice(mdp.states, p=dense[min(h, len(dense) - 1), s, a]))
-            rows.append((episode, h, s, a, float(mdp.rewards[min(h, len(mdp.rewards) - 1), s, a]), after))
+            rows.append(
+                (
+                    episode,
+                    h,
+                    s,
+                    a,
+                    float(mdp.rewards[min(h, len(mdp.rewards) - 1), s, a]),
+                    after,
+                )
+            )
             s = after
     return dict(zip(NAMES, map(list, zip(*rows, strict=True)), strict=True))
 
@@ -221,7 +294,10 @@ def test_it_is_the_best_policy_for_the_least_means_of_scipy(stationary: bool, su
             V = new
         return V
 
-    best = np.max([value(np.reshape(p, (H, S))) for p in itertools.product(range(A), repeat=H * S)], axis=0)
+    best = np.max(
+        [value(np.reshape(p, (H, S))) for p in itertools.product(range(A), repeat=H * S)],
+        axis=0,
+    )
     np.testing.assert_allclose(plan.lower[0], best, rtol=0, atol=2e-6)
     np.testing.assert_allclose(value(plan.policy.astype(float)), best, rtol=0, atol=2e-6)
 
@@ -232,7 +308,11 @@ def test_bounds_enclose_the_value_of_the_plan_and_of_the_best_policy() -> None:
     upper = 0
     for seed in range(200):
         mdp = small_mdp(seed)
-        counts = counts_from_logs(logged(mdp, 30, np.random.default_rng(seed)), (3, 2, 3), stationary=bool(seed % 2))
+        counts = counts_from_logs(
+            logged(mdp, 30, np.random.default_rng(seed)),
+            (3, 2, 3),
+            stationary=bool(seed % 2),
+        )
         plan = plan_from_counts(counts, 3, delta=DELTA)
         lower += bool((plan.lower > mdp.evaluate(plan.policy) + 1e-9).any())
         upper += bool((plan.upper < mdp.solve().V - 1e-9).any())
@@ -240,7 +320,14 @@ def test_bounds_enclose_the_value_of_the_plan_and_of_the_best_policy() -> None:
 
 
 def test_random_rewards_have_lower_bounds_too() -> None:
-    log = {"episode": range(40), "step": 0, "state": 0, "action": 0, "reward": [0.0, 1.0] * 20, "next_state": 0}
+    log = {
+        "episode": range(40),
+        "step": 0,
+        "state": 0,
+        "action": 0,
+        "reward": [0.0, 1.0] * 20,
+        "next_state": 0,
+    }
     counts = counts_from_logs(log, (2, 2, 1), random_rewards=True)
     beta = np.log(2 * 4 / DELTA) + np.log(2) + 0.5 * np.log(41)
 
@@ -273,7 +360,10 @@ def test_it_says_where_the_logs_are_too_thin_to_judge() -> None:
     log |= {"action": [0, 1, 1] * 100, "reward": [0, 1, 1] * 100}
     plan = plan_from_counts(counts_from_logs({**log, "next_state": 0}, (2, 2, 1)), 1)
     # both actions were seen, their rewards are known; state 1 never was
-    assert (plan.thin[0].tolist(), plan.seen[0].tolist()) == ([False, True], [True, False])
+    assert (plan.thin[0].tolist(), plan.seen[0].tolist()) == (
+        [False, True],
+        [True, False],
+    )
     assert plan.bounds(0) == pytest.approx((1.0, 1.0))
     assert plan.bounds([0.0, 1.0]) == (0.0, 1.0)
     one = {name: np.broadcast_to(column, 300)[1:3] for name, column in log.items()}
@@ -282,7 +372,14 @@ def test_it_says_where_the_logs_are_too_thin_to_judge() -> None:
 
 
 def test_of_actions_that_guarantee_nothing_the_one_seen_most_is_taken() -> None:
-    log = {"episode": range(5), "step": 0, "state": 0, "action": [0, 1, 1, 2, 2], "reward": 0, "next_state": 0}
+    log = {
+        "episode": range(5),
+        "step": 0,
+        "state": 0,
+        "action": [0, 1, 1, 2, 2],
+        "reward": 0,
+        "next_state": 0,
+    }
     assert plan_from_counts(counts_from_logs(log, (1, 4, 1)), 1).policy[0, 0] == 1
 
 
@@ -296,7 +393,14 @@ def test_of_actions_that_guarantee_nothing_the_one_seen_most_is_taken() -> None:
     ],
 )
 def test_what_cannot_be_planned_says_why(options: dict[str, float], message: str) -> None:
-    log = {"episode": [0, 1], "step": 0, "state": 0, "action": 0, "reward": 0, "next_state": [0, 1]}
+    log = {
+        "episode": [0, 1],
+        "step": 0,
+        "state": 0,
+        "action": 0,
+        "reward": 0,
+        "next_state": [0, 1],
+    }
     counts = counts_from_logs(log, (2, 1, 2), stationary=True)
     with pytest.raises(InputError, match=message):
         plan_from_counts(counts, **options)  # type: ignore[arg-type]
@@ -323,5 +427,8 @@ def test_a_pandas_frame_is_read_by_its_columns() -> None:
 
 def test_a_pandas_frame_without_a_column_is_refused_by_the_name_of_the_column() -> None:
     columns = {name: column for name, column in LOG.items() if name != "reward"}
-    with pytest.raises(InputError, match="reward missing, found episode, step, state, action, next_state"):
+    with pytest.raises(
+        InputError,
+        match="reward missing, found episode, step, state, action, next_state",
+    ):
         counts(FrameLikePandas(columns))

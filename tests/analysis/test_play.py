@@ -55,11 +55,23 @@ def test_an_exported_policy_loads_back_the_same(cliff: Run, tmp_path: Path) -> N
     policy = load_policy(path)
     assert np.array_equal(policy.table, cliff.policy)
     assert policy.table.dtype == cliff.policy.dtype
-    assert (policy.horizon, policy.states, policy.actions, policy.value) == (20, 49, 4, cliff.value)
-    assert (policy.environment, policy.units.offset, policy.units.scale) == (cliff.about.environment, -100.0, 100.0)
+    assert (policy.horizon, policy.states, policy.actions, policy.value) == (
+        20,
+        49,
+        4,
+        cliff.value,
+    )
+    assert (policy.environment, policy.units.offset, policy.units.scale) == (
+        cliff.about.environment,
+        -100.0,
+        100.0,
+    )
     assert list(path.parent.iterdir()) == [path]
     content = json.loads(path.read_text())
-    assert (content["format"], content["policy"]) == ("fed-ucbvi/policy", cliff.policy.tolist())
+    assert (content["format"], content["policy"]) == (
+        "fed-ucbvi/policy",
+        cliff.policy.tolist(),
+    )
     assert content["units"] == {"offset": -100.0, "scale": 100.0}
 
 
@@ -71,7 +83,11 @@ def test_an_exported_policy_loads_back_the_same(cliff: Run, tmp_path: Path) -> N
         ("bad.json", "{", "damaged"),
         ("other.json", "[1]", "not a policy that fed-ucbvi saved"),
         ("other.json", '{"format": "fed-ucbvi/run"}', "not a policy"),
-        ("new.json", '{"format": "fed-ucbvi/policy", "format_version": 99}', "format version 99"),
+        (
+            "new.json",
+            '{"format": "fed-ucbvi/policy", "format_version": 99}',
+            "format version 99",
+        ),
         (
             "sizes.json",
             '{"format": "fed-ucbvi/policy", "format_version": 3, "actions": 2, "value": null, "horizon": 1, '
@@ -122,7 +138,9 @@ def test_each_agent_plays_in_its_own_lake() -> None:
     assert abs(played["mean_return"] - values[i]) < 3.3 * played["standard_error"]
 
 
-def test_what_a_live_run_learnt_plays_though_its_value_is_unknown(tmp_path: Path) -> None:
+def test_what_a_live_run_learnt_plays_though_its_value_is_unknown(
+    tmp_path: Path,
+) -> None:
     live = LiveFederation.from_gymnasium("FrozenLake-v1", 2, horizon=10, reward_range=(0, 1))
     result = run(FedUCBVI(), live, 20, progress=False)
     result.export_policy(tmp_path / "policy.json")
@@ -186,10 +204,23 @@ def test_bad_words_leave_nothing_behind(grid: Run, tmp_path: Path, words: list[o
 
 
 def test_a_run_on_a_gymnasium_table_from_the_command_line(tmp_path: Path) -> None:
-    options = ("id=FrozenLake-v1", 'kwargs={"map_name":"8x8"}', "horizon=12", 'vary={"success_rate":[0.6,0.9]}')
-    words = ["--env", "from_gymnasium", *(word for option in options for word in ("--env-option", option))]
+    options = (
+        "id=FrozenLake-v1",
+        'kwargs={"map_name":"8x8"}',
+        "horizon=12",
+        'vary={"success_rate":[0.6,0.9]}',
+    )
+    words = [
+        "--env",
+        "from_gymnasium",
+        *(word for option in options for word in ("--env-option", option)),
+    ]
     content = told("run", *words, "--agents", 3, "--episodes", 40, "--out", tmp_path / "run")
-    assert (content["states"], content["horizon"], content["environment"]["id"]) == (65, 12, "FrozenLake-v1")
+    assert (content["states"], content["horizon"], content["environment"]["id"]) == (
+        65,
+        12,
+        "FrozenLake-v1",
+    )
     assert content["eps_p"] > 0
     assert call("play", tmp_path / "run", "--agent", 2, "--episodes", 3).exit_code == 0
 
@@ -201,8 +232,17 @@ def table() -> LearntPolicy:
 
 
 def test_a_policy_acts_and_says_what_does_not_exist(table: LearntPolicy) -> None:
-    assert [table.act(h, s) for h, s in ((0, 0), (2, 9), (1, np.int64(4)))] == [0, 29, 14]
-    refused = {(3, 0): "step 3 does not exist", (-1, 0): "step -1", (0, 10): "states 0 to 9", (0, 1.0): "1.0"}
+    assert [table.act(h, s) for h, s in ((0, 0), (2, 9), (1, np.int64(4)))] == [
+        0,
+        29,
+        14,
+    ]
+    refused = {
+        (3, 0): "step 3 does not exist",
+        (-1, 0): "step -1",
+        (0, 10): "states 0 to 9",
+        (0, 1.0): "1.0",
+    }
     for (h, s), says in refused.items():
         with pytest.raises(InputError, match=says):
             table.act(h, s)  # type: ignore[arg-type]
@@ -218,16 +258,26 @@ def test_act_answers_once_and_line_by_line(table: LearntPolicy, tmp_path: Path, 
     path = tmp_path / "policy.json"
     table.save(path)
     assert call("act", path, "--step", 2, "--state", 3).stdout == "23\n"
-    assert told("act", path, "--step", 2, "--state", 3) == {"step": 2, "state": 3, "action": 23}
+    assert told("act", path, "--step", 2, "--state", 3) == {
+        "step": 2,
+        "state": 3,
+        "action": 23,
+    }
     asked = call("act", path, input="0 0\n\n 1  2 \n")
     assert (asked.exit_code, asked.stdout) == (0, "0\n12\n")
     wrong = call("act", path, "--json", input="0 5\n0 x\n")
-    assert (wrong.exit_code, wrong.stdout) == (2, '{"step": 0, "state": 5, "action": 5}\n')
+    assert (wrong.exit_code, wrong.stdout) == (
+        2,
+        '{"step": 0, "state": 5, "action": 5}\n',
+    )
     assert "line 2 of standard input is '0 x'; expected a step and a state" in " ".join(wrong.stderr.split())
     for words, says in (
         (("--step", 0), "pass both --step and --state"),
         (("--step", 0, "--state", 10), "state 10 does not exist"),
-        (("--step", 0, "--state", 0, "--server-name", "hub"), "pass --certs DIR as well"),
+        (
+            ("--step", 0, "--state", 0, "--server-name", "hub"),
+            "pass --certs DIR as well",
+        ),
     ):
         assert says in refusal("act", path, *words)
     cliff.save(tmp_path / "run")
@@ -246,7 +296,11 @@ def test_a_policy_that_draws_is_read_back_from_its_file_to_the_bit(form: str, tm
     policy = drawing(form)
     policy.save(tmp_path / "policy.json")
     read = load_policy(tmp_path / "policy.json")
-    assert (read.form, read.digest, read.table.dtype) == (form, policy.digest, policy.table.dtype)
+    assert (read.form, read.digest, read.table.dtype) == (
+        form,
+        policy.digest,
+        policy.table.dtype,
+    )
     assert read.table.tobytes() == policy.table.tobytes()
 
 
@@ -298,7 +352,18 @@ def test_act_draws_by_seed_and_episode(tmp_path: Path) -> None:
     asked = call("act", tmp_path / "policy.json", "--seed", 3, input="1 2\n1 2\n1 2 9\n")
     expected = [policy.act(1, 2, seed=3, episode=episode) for episode in (0, 1, 9)]
     assert [int(line) for line in asked.stdout.split()] == expected
-    one = call("act", tmp_path / "policy.json", "--step", 1, "--state", 2, "--seed", 3, "--episode", 9)
+    one = call(
+        "act",
+        tmp_path / "policy.json",
+        "--step",
+        1,
+        "--state",
+        2,
+        "--seed",
+        3,
+        "--episode",
+        9,
+    )
     assert int(one.stdout) == expected[2]
 
 
@@ -312,7 +377,10 @@ def test_a_saved_run_whose_policy_draws_is_read_back(grid: Run, tmp_path: Path) 
 
 
 def test_a_policy_that_draws_is_played_by_its_seed(grid: Run) -> None:
-    chances = np.full((grid.about.horizon, grid.about.states, grid.about.actions), 1 / grid.about.actions)
+    chances = np.full(
+        (grid.about.horizon, grid.about.states, grid.about.actions),
+        1 / grid.about.actions,
+    )
     policy = LearntPolicy.of(replace(grid, policy=chances))
     first, again, other = (play(policy, episodes=3, seed=seed).returns for seed in (1, 1, 2))
     assert first == again != other

@@ -17,7 +17,9 @@ def apart(one: str, other: str) -> int:
 
 
 @pytest.mark.parametrize("number", [2, 3, 10, 100])
-def test_any_number_of_algorithms_without_a_colour_get_different_ones(number: int) -> None:
+def test_any_number_of_algorithms_without_a_colour_get_different_ones(
+    number: int,
+) -> None:
     found = different_colours([""] * number)
     assert len(set(found)) == number
     assert not {kind.colour for kind in ALGORITHMS.values()} & set(found)

@@ -37,7 +37,11 @@ PROGRAM = "from fed_ucbvi.command_line import main; main()"
 def sealed(tmp_path: Path) -> Path:
     """A copy of the package in which not even root can keep compiled code: a file is where the folder goes."""
     package = tmp_path / "sealed" / "fed_ucbvi"
-    shutil.copytree(Path(fed_ucbvi.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(fed_ucbvi.__file__).parent,
+        package,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     (package / "__pycache__").touch()
     return package.parent
 
@@ -47,7 +51,9 @@ def execute(code: str, *arguments: str, **settings: str | None) -> subprocess.Co
     return executed(code, *arguments, env={**usual, "NUMBA_NUM_THREADS": "1", **settings})
 
 
-def test_compiled_code_is_kept_in_the_home_folder_if_the_package_cannot_be_written(sealed: Path) -> None:
+def test_compiled_code_is_kept_in_the_home_folder_if_the_package_cannot_be_written(
+    sealed: Path,
+) -> None:
     home = sealed.parent / "home"
     ended = execute(VISITS, PYTHONPATH=str(sealed), HOME=str(home))
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1.25\n", "")
@@ -63,18 +69,33 @@ def test_compiled_code_is_kept_in_the_home_folder_if_the_package_cannot_be_writt
             ("", {"NUMBA_CACHE_DIR": "/dev/null/here"}),
         ]
     ),
-    ids=["home that cannot be written", "no home at all", "a folder of one's own that cannot be written"],
+    ids=[
+        "home that cannot be written",
+        "no home at all",
+        "a folder of one's own that cannot be written",
+    ],
 )
 def test_without_a_writable_folder_a_warning_names_the_variable(
     sealed: Path, before: str, settings: dict[str, str | None]
 ) -> None:
     ended = execute(before + VISITS, PYTHONPATH=str(sealed), **settings)
-    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (0, "1.25\n", 1)
+    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (
+        0,
+        "1.25\n",
+        1,
+    )
     assert "NUMBA_CACHE_DIR" in ended.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), first_of([("NUMBA_NUM_THREADS", "0"), ("NUMBA_DISABLE_JIT", "1"), ("NUMBA_NUM_THREADS", "-3")])
+    ("name", "value"),
+    first_of(
+        [
+            ("NUMBA_NUM_THREADS", "0"),
+            ("NUMBA_DISABLE_JIT", "1"),
+            ("NUMBA_NUM_THREADS", "-3"),
+        ]
+    ),
 )
 def test_settings_of_numba_that_cannot_work_give_one_line(name: str, value: str) -> None:
     ended = execute(PROGRAM, "run", "--episodes", "5", **{name: value})
@@ -93,7 +114,9 @@ compiling._LockedIndex(sys.argv[1], "function", "stamp").save(sys.argv[2], f"cod
 """
 
 
-def test_two_processes_that_save_at_the_same_moment_do_not_mix_up_types(tmp_path: Path) -> None:
+def test_two_processes_that_save_at_the_same_moment_do_not_mix_up_types(
+    tmp_path: Path,
+) -> None:
     """Savers that know of no code yet would all call theirs number 1."""
     kinds = ["16 bits", "32 bits"]
     with ThreadPoolExecutor(len(kinds)) as savers:
@@ -134,7 +157,9 @@ print(gc.get_threshold() == GC)
 """
 
 
-def test_a_function_of_ones_own_is_cached_where_numba_would_cache_it(tmp_path: Path) -> None:
+def test_a_function_of_ones_own_is_cached_where_numba_would_cache_it(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "theirs.py").write_text("import numba\n\n@numba.njit(cache=True)\ndef double(x):\n    return 2 * x\n")
     code = "import fed_ucbvi.core.sampling.philox, theirs; print(theirs.double(4))"
     ended = execute(code, PYTHONPATH=str(tmp_path))
@@ -151,7 +176,14 @@ def module_name(path: Path) -> str:
     return ".".join(["fed_ucbvi", *path.relative_to(compiling.PACKAGE).with_suffix("").parts])
 
 
-DECORATORS = {"compiled", "inner", "embedded", "inlined", "compiled_parallel", "intrinsic"}
+DECORATORS = {
+    "compiled",
+    "inner",
+    "embedded",
+    "inlined",
+    "compiled_parallel",
+    "intrinsic",
+}
 
 
 def foreign_names(path: Path, known: set[str]) -> list[str]:
@@ -191,7 +223,11 @@ def test_a_foreign_constant_in_a_kernel_is_found(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_an_edit_of_a_kernel_changes_the_cache_folder(tmp_path: Path) -> None:
     package = tmp_path / "fed_ucbvi"
-    shutil.copytree(Path(fed_ucbvi.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(fed_ucbvi.__file__).parent,
+        package,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     code = "from fed_ucbvi.core.compiling import SOURCES; print(SOURCES)"
 
     def sources() -> str:
@@ -205,9 +241,15 @@ def test_an_edit_of_a_kernel_changes_the_cache_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_an_edit_of_a_file_without_kernels_keeps_the_cache_folder(tmp_path: Path) -> None:
+def test_an_edit_of_a_file_without_kernels_keeps_the_cache_folder(
+    tmp_path: Path,
+) -> None:
     package = tmp_path / "fed_ucbvi"
-    shutil.copytree(Path(fed_ucbvi.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(fed_ucbvi.__file__).parent,
+        package,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     code = "from fed_ucbvi.core.compiling import SOURCES; print(SOURCES)"
     before = execute(code, PYTHONPATH=str(tmp_path)).stdout
     with (package / "core" / "text.py").open("a") as file:

@@ -62,7 +62,12 @@ def fill_split(stream: WordArray, counts: CountArray, sample: int, out: CountArr
         distributions.split(stream, counts, sample, out[i])
 
 
-def drawn(fill: Callable[..., None], stream: WordArray, size: int | tuple[int, int], *law: object) -> CountArray:
+def drawn(
+    fill: Callable[..., None],
+    stream: WordArray,
+    size: int | tuple[int, int],
+    *law: object,
+) -> CountArray:
     """As many draws, or vectors of them, from a law."""
     out = np.full(size, -1, dtype=np.int64)
     fill(stream, *law, out)
@@ -141,7 +146,17 @@ def exact_log_factorial(n: int) -> Decimal:
     x = Decimal(n)
     tau = Decimal("6.283185307179586476925286766559005768394338798750211641949889")
     total = (x + Decimal("0.5")) * x.ln() - x + tau.ln() / 2
-    bernoulli = [(1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510), (43867, 798)]
+    bernoulli = [
+        (1, 6),
+        (-1, 30),
+        (1, 42),
+        (-1, 30),
+        (5, 66),
+        (-691, 2730),
+        (7, 6),
+        (-3617, 510),
+        (43867, 798),
+    ]
     bernoulli.append((-174611, 330))
     for k, (above, below) in enumerate(bernoulli, start=1):
         total += Decimal(above) / (below * 2 * k * (2 * k - 1) * x ** (2 * k - 1))
@@ -158,7 +173,9 @@ def errors_of_ratio(start: int, end: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("start", [100, 5_000, 10**9, 2**52 + 1, 2**53 - 400])
-def test_the_high_precision_reference_is_the_logarithm_of_the_exact_product(start: int) -> None:
+def test_the_high_precision_reference_is_the_logarithm_of_the_exact_product(
+    start: int,
+) -> None:
     with localcontext() as context:
         context.prec = 60
         for step in (1, 2, 17, 400):
@@ -227,7 +244,11 @@ BINOMIAL_CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", every_third(len(BINOMIAL_CASES)), ids=[f"{n}-{p:.7g}" for n, p in BINOMIAL_CASES])
+@pytest.mark.parametrize(
+    "case",
+    every_third(len(BINOMIAL_CASES)),
+    ids=[f"{n}-{p:.7g}" for n, p in BINOMIAL_CASES],
+)
 def test_binomial_draws_have_the_binomial_law(case: int) -> None:
     """Hypothesis: the counts of the values drawn are multinomial with SciPy's probabilities (chi-square)."""
     n, p = BINOMIAL_CASES[case]
@@ -242,7 +263,11 @@ SHARES = (0.5, 0.3, 0.011, 0.75, 1 - 2.0**-7)
 LARGE_BINOMIAL_CASES = [(n, p) for n in SIZES for p in SHARES]
 
 
-@given(n=st.integers(0, MAX_COUNT), p=st.just(0.0) | st.just(1.0) | st.floats(0, 1), seed=st.integers(0, 2**32))
+@given(
+    n=st.integers(0, MAX_COUNT),
+    p=st.just(0.0) | st.just(1.0) | st.floats(0, 1),
+    seed=st.integers(0, 2**32),
+)
 def test_binomial_draws_lie_between_zero_and_n_and_are_certain_without_chance(n: int, p: float, seed: int) -> None:
     draws = drawn(fill_binomial, stream_for(1, 200, seed), 20, n, p)
     assert draws.min() >= (n if p == 1.0 else 0)
@@ -297,7 +322,9 @@ def hypergeometric_law(good: int, bad: int, sample: int, cells: range) -> FloatA
 
 
 @pytest.mark.parametrize(
-    "case", every_third(len(HYPERGEOMETRIC_CASES)), ids=["-".join(map(str, case)) for case in HYPERGEOMETRIC_CASES]
+    "case",
+    every_third(len(HYPERGEOMETRIC_CASES)),
+    ids=["-".join(map(str, case)) for case in HYPERGEOMETRIC_CASES],
 )
 def test_hypergeometric_draws_have_the_hypergeometric_law(case: int) -> None:
     """Hypothesis: the counts of the values drawn are multinomial with the hypergeometric law (chi-square)."""
@@ -330,7 +357,12 @@ LARGE_HYPERGEOMETRIC_CASES = [
 LARGE_CASES: list[tuple[int, tuple[Any, ...], Fraction, float]] = [
     *[(1, (n, p), n * Fraction(p), n * p * (1 - p)) for n, p in LARGE_BINOMIAL_CASES],
     *[
-        (2, (g, b, n), Fraction(n * g, g + b), float(Fraction(n * g * b * (g + b - n), (g + b) ** 2 * (g + b - 1))))
+        (
+            2,
+            (g, b, n),
+            Fraction(n * g, g + b),
+            float(Fraction(n * g * b * (g + b - n), (g + b) ** 2 * (g + b - 1))),
+        )
         for g, b, n in LARGE_HYPERGEOMETRIC_CASES
     ],
 ]
@@ -338,9 +370,13 @@ LARGE_CASES: list[tuple[int, tuple[Any, ...], Fraction, float]] = [
 
 
 @pytest.mark.parametrize(
-    "case", every_third(len(LARGE_CASES)), ids=["-".join(f"{x:.17g}" for x in case[1]) for case in LARGE_CASES]
+    "case",
+    every_third(len(LARGE_CASES)),
+    ids=["-".join(f"{x:.17g}" for x in case[1]) for case in LARGE_CASES],
 )
-def test_huge_binomial_and_hypergeometric_draws_are_normal_to_the_last_bit(case: int) -> None:
+def test_huge_binomial_and_hypergeometric_draws_are_normal_to_the_last_bit(
+    case: int,
+) -> None:
     """Hypothesis: standardised draws are normal; with deviations above 2500 the law differs by less than 1e-4."""
     law, arguments, mean, variance = LARGE_CASES[case]
     assert variance > 2500**2
@@ -392,7 +428,10 @@ def test_huge_multinomial_draws_vary_together_as_they_should(n: int) -> None:
     p = np.array([0.1, 0.4, 0.05, 0.45])
     out = drawn(fill_multinomial, stream_for(4, n), (LARGE_DRAWS, 4), n, conditional_shares(p))
     means = [n * Fraction(x) for x in p.tolist()]
-    off = np.stack([(out[:, k] - math.floor(m)) - float(m - math.floor(m)) for k, m in enumerate(means)], axis=1)
+    off = np.stack(
+        [(out[:, k] - math.floor(m)) - float(m - math.floor(m)) for k, m in enumerate(means)],
+        axis=1,
+    )
     statistic = (off**2 / (n * p)).sum(axis=1)
     assert stats.kstest(statistic, stats.chi2(3).cdf).pvalue > FALSE_ALARM / 20
     for k in range(4):

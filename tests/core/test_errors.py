@@ -15,13 +15,25 @@ from fed_ucbvi import InputError
 from fed_ucbvi.core.errors import check_choice, check_integer, check_number, check_positive_integer, unknown_name
 
 KNOWN = ["gridworld", "synthetic"]
-NO_NUMBERS = [True, np.True_, "7", None, [7], 7j, np.array([1, 2]), *map(float, ("nan", "inf", "-inf"))]
+NO_NUMBERS = [
+    True,
+    np.True_,
+    "7",
+    None,
+    [7],
+    7j,
+    np.array([1, 2]),
+    *map(float, ("nan", "inf", "-inf")),
+]
 
 
 def test_a_choice_must_be_known_also_where_the_known_come_from_an_iterator() -> None:
     for name in KNOWN:
         check_choice("environment", name, iter(KNOWN))
-    with pytest.raises(InputError, match=re.escape("'grid'; did you mean 'gridworld'? Known: gridworld, synthetic.")):
+    with pytest.raises(
+        InputError,
+        match=re.escape("'grid'; did you mean 'gridworld'? Known: gridworld, synthetic."),
+    ):
         check_choice("environment", "grid", iter(KNOWN))
     assert isinstance(unknown_name("colour", "zzz", ["red", "blue"]), ValueError)
     assert str(unknown_name("colour", "zzz", ["red", "blue"])) == "unknown colour 'zzz'. Known: blue, red."
@@ -44,14 +56,20 @@ def test_whole_numbers_pass_within_limits_and_errors_name_the_limit(value: int, 
 
 def test_positive_whole_numbers_begin_with_one_and_may_be_written_as_powers_of_ten() -> None:
     assert check_integer("n", 0) == 0
-    assert (check_positive_integer("n", 5, at_most=5), check_positive_integer("episodes", 1e9)) == (5, 10**9)
+    assert (
+        check_positive_integer("n", 5, at_most=5),
+        check_positive_integer("episodes", 1e9),
+    ) == (5, 10**9)
     with pytest.raises(InputError, match="n must be at least 1, got 0"):
         check_positive_integer("n", 0)
 
 
 @pytest.mark.parametrize(
     ("check", "kind"),
-    [(check_integer, int), (lambda name, value: check_number(name, value, above=1, at_most=7), float)],
+    [
+        (check_integer, int),
+        (lambda name, value: check_number(name, value, above=1, at_most=7), float),
+    ],
 )
 @pytest.mark.parametrize("value", [7, 7.0, np.int32(7), np.uint64(7), np.float64(7), np.array(7)])
 def test_numbers_of_any_type_become_pythons(check: Callable[[str, Any], Any], kind: type, value: object) -> None:

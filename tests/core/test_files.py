@@ -113,7 +113,10 @@ def test_a_folder_of_another_kind_or_program_is_never_overwritten(tmp_path: Path
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_neither_our_folder_nor_a_file_in_its_place_is_overwritten_unasked(tmp_path: Path, overwrite: bool) -> None:
     save(tmp_path / "run", "old")
-    with pytest.raises(InputError, match=r"run exists; choose another name, or allow overwriting it \(--overwrite\)"):
+    with pytest.raises(
+        InputError,
+        match=r"run exists; choose another name, or allow overwriting it \(--overwrite\)",
+    ):
         save(tmp_path / "run", "new")
     (tmp_path / "file").write_text("a file", encoding="utf-8")
     with pytest.raises(InputError, match="exists and is not a folder"):
@@ -121,7 +124,9 @@ def test_neither_our_folder_nor_a_file_in_its_place_is_overwritten_unasked(tmp_p
     assert contents(tmp_path) == {"file": "a file", **saved("old")}
 
 
-def test_a_folder_that_appeared_during_the_block_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_folder_that_appeared_during_the_block_is_not_overwritten(
+    tmp_path: Path,
+) -> None:
     def write() -> None:
         with new_folder(tmp_path / "run", RUN) as draft:
             (draft / "data").write_text("ours", encoding="utf-8")
@@ -141,7 +146,10 @@ def test_a_new_file_replaces_the_old(tmp_path: Path, before: str | None, error: 
     after = "new" if error is None else before
     if before is not None:
         path.write_text(before, encoding="utf-8")
-    with nullcontext() if error is None else pytest.raises(error), new_file(path) as draft:
+    with (
+        nullcontext() if error is None else pytest.raises(error),
+        new_file(path) as draft,
+    ):
         draft.write_text("new", encoding="utf-8")
         assert contents(tmp_path).get("state") == before
         if error is not None:
@@ -166,7 +174,9 @@ def killed_while_writing(kind: str, path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_the_next_write_replaces_a_file_that_a_killed_process_left(tmp_path: Path) -> None:
+def test_the_next_write_replaces_a_file_that_a_killed_process_left(
+    tmp_path: Path,
+) -> None:
     killed_while_writing("file", tmp_path / "state")
     assert list(contents(tmp_path).values()) == ["half"]
     with new_file(tmp_path / "state") as draft:
@@ -175,7 +185,9 @@ def test_the_next_write_replaces_a_file_that_a_killed_process_left(tmp_path: Pat
     assert contents(tmp_path) == {"state": "new"}
 
 
-def test_the_next_write_replaces_a_folder_that_a_killed_process_left(tmp_path: Path) -> None:
+def test_the_next_write_replaces_a_folder_that_a_killed_process_left(
+    tmp_path: Path,
+) -> None:
     killed_while_writing("folder", tmp_path / "run")
     assert list(contents(tmp_path).values()) == ["half"]
     save(tmp_path / "run", "new")
@@ -183,7 +195,9 @@ def test_the_next_write_replaces_a_folder_that_a_killed_process_left(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_folder_that_was_being_replaced_when_a_process_was_killed_is_put_back(tmp_path: Path) -> None:
+def test_a_folder_that_was_being_replaced_when_a_process_was_killed_is_put_back(
+    tmp_path: Path,
+) -> None:
     save(tmp_path / "run", "old")
     (tmp_path / "run").rename(tmp_path / ".run.old-partial")  # the new one would have got the name next
     (tmp_path / ".run.partial").mkdir()
@@ -213,7 +227,13 @@ def test_files_are_written_where_the_file_system_has_no_locks(
 
 # Manifests -------------------------------------------------------------------------------------------------------
 def test_a_manifest_comes_back_equal(tmp_path: Path) -> None:
-    content = {"format": RUN, "seed": 2**64 - 1, "eps_p": 0.1, "name": "Grünland", "list": [1, None, True, "x"]}
+    content = {
+        "format": RUN,
+        "seed": 2**64 - 1,
+        "eps_p": 0.1,
+        "name": "Grünland",
+        "list": [1, None, True, "x"],
+    }
     write_manifest(tmp_path, content)
     assert (read_manifest(tmp_path), read_manifest(tmp_path, RUN)) == (content, content)
     assert json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8")) == content
@@ -233,7 +253,10 @@ def test_a_manifest_that_json_cannot_hold_is_not_written(tmp_path: Path, value: 
         *((raw, "is damaged: ") for raw in (b"", b"{", b'{"format": "fed-ucbvi/run/1"', b"\xff\xfe\x00")),
         *((raw, "is another program's file") for raw in (b"[]", b"null", b"3", b'"fed-ucbvi/run/1"', b"{}")),
         *((raw, "is another program's file") for raw in (b'{"format": 3}', b'{"format": "x/1"}')),
-        (b'{"format": "fed-ucbvi/log/1"}', "holds a fed-ucbvi/log/1, but a fed-ucbvi/run/1 is needed"),
+        (
+            b'{"format": "fed-ucbvi/log/1"}',
+            "holds a fed-ucbvi/log/1, but a fed-ucbvi/run/1 is needed",
+        ),
     ],
 )
 def test_what_is_no_manifest_of_ours_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
@@ -245,7 +268,10 @@ def test_what_is_no_manifest_of_ours_is_refused(tmp_path: Path, content: bytes |
 
 def test_another_format_is_refused_with_the_version_to_take() -> None:
     check_version("kept", {"format_version": 5}, 5)
-    with pytest.raises(InputError, match=r"kept has format version 4; this program reads 5. Use fed-ucbvi 0.1.0, "):
+    with pytest.raises(
+        InputError,
+        match=r"kept has format version 4; this program reads 5. Use fed-ucbvi 0.1.0, ",
+    ):
         check_version("kept", {"format_version": 4, "version": "0.1.0"}, 5)
     with pytest.raises(InputError, match="Use the version of fed-ucbvi that wrote it"):
         check_version("kept", {"format_version": 4}, 5)

@@ -94,7 +94,8 @@ def test_run_with_more_rounds_than_memory_holds_is_refused_by_its_footer(tmp_pat
     pl.DataFrame({"a": pl.repeat(0, 5_000_000, eager=True)}).write_parquet(content)
     assert len(content.getvalue()) < 1_000_000
     with pytest.raises(
-        InputError, match=r"A table of 5,000,000 rows needs 160 MB of memory, and 100 MB are available"
+        InputError,
+        match=r"A table of 5,000,000 rows needs 160 MB of memory, and 100 MB are available",
     ):
         read_table(content.getvalue(), "parquet", ["a"])
 
@@ -103,7 +104,10 @@ def counts_of(path: Path, shape: tuple[int, int, int]) -> Path:
     """A small file of counts that says it is of a large problem."""
     counts_from_logs(LOG, SIZES).save(path)
     changed = io.BytesIO()
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as new:
+    with (
+        zipfile.ZipFile(path) as old,
+        zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
         for name in old.namelist():
             content = old.read(name)
             if name == "about.npy":
@@ -118,14 +122,20 @@ def counts_of(path: Path, shape: tuple[int, int, int]) -> Path:
 
 def test_small_file_of_counts_for_a_large_table_is_refused(tmp_path: Path, little_memory: None) -> None:
     path = counts_of(tmp_path / "counts.npz", (1000, 1000, 1000))
-    with pytest.raises(InputError, match=r"Reading .*counts.npz needs .* of memory, and 100 MB are available"):
+    with pytest.raises(
+        InputError,
+        match=r"Reading .*counts.npz needs .* of memory, and 100 MB are available",
+    ):
         load_counts(path)
 
 
-def test_counts_of_another_problem_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
+def test_counts_of_another_problem_are_refused_before_they_are_unpacked(
+    tmp_path: Path,
+) -> None:
     path = counts_of(tmp_path / "counts.npz", (1000, 1000, 1000))
     with pytest.raises(
-        InputError, match=r"have \(S, A, steps\) = \(1000, 1000, 1000\), not \(S, A, H\) = \(8, 4, 10\)"
+        InputError,
+        match=r"have \(S, A, steps\) = \(1000, 1000, 1000\), not \(S, A, H\) = \(8, 4, 10\)",
     ):
         run(FedKLUCBVI(), gridworld(agents=2), 20, progress=False, warm_start=path)
 
@@ -155,7 +165,8 @@ def test_signature_is_checked_before_the_policy_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "numbers", ['["a", "b"]', f"[{'9' * 400}]", f"[{'9' * 5000}]", "[[[1]]]", '{"a": 1}', "null"]
+    "numbers",
+    ['["a", "b"]', f"[{'9' * 400}]", f"[{'9' * 5000}]", "[[[1]]]", '{"a": 1}', "null"],
 )
 def test_bins_with_anything_but_numbers_are_refused(numbers: str, tmp_path: Path) -> None:
     mutations = Mutations.of("bins.json", tmp_path)
@@ -169,7 +180,12 @@ def test_bins_with_anything_but_numbers_are_refused(numbers: str, tmp_path: Path
 
 @pytest.mark.parametrize(
     "content",
-    ["a = " + "[" * 5000 + "]" * 5000, f"name = {'9' * 5000}", f"name = 0x{'f' * 5000}", "grid = [[1]]\nname = 3"],
+    [
+        "a = " + "[" * 5000 + "]" * 5000,
+        f"name = {'9' * 5000}",
+        f"name = 0x{'f' * 5000}",
+        "grid = [[1]]\nname = 3",
+    ],
 )
 def test_sweep_with_nested_or_endless_values_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "sweep.toml"
@@ -192,7 +208,9 @@ def test_spec_of_a_welcome_is_limited_before_it_is_read() -> None:
         read_spec(b"[" * 75_000_000)
 
 
-def test_support_of_a_welcome_is_compared_with_memory_before_it_is_unpacked(little_memory: None) -> None:
+def test_support_of_a_welcome_is_compared_with_memory_before_it_is_unpacked(
+    little_memory: None,
+) -> None:
     with pytest.raises(InputError, match=r"A support of 1,000,000,000 transitions needs 3 GB of memory"):
         Support.unpacked(zlib.compress(bytes(1000)), (10, 1000, 100))
 
@@ -200,10 +218,19 @@ def test_support_of_a_welcome_is_compared_with_memory_before_it_is_unpacked(litt
 @pytest.mark.parametrize("dtype", [",", "(((", "O", "V8", "<U3", 7, None])
 def test_saved_state_with_an_unknown_type_of_numbers_is_damaged(dtype: object, tmp_path: Path) -> None:
     path = tmp_path / "log-000001"
-    header = {"round": 0, "about": {}, "rows": [], "changed": [], "forms": [["a", dtype, [1]]]}
+    header = {
+        "round": 0,
+        "about": {},
+        "rows": [],
+        "changed": [],
+        "forms": [["a", dtype, [1]]],
+    }
     text = json.dumps(header).encode()
     head = HEAD.pack(MAGIC, len(text), 0)
-    digest = hashlib.blake2b(hashlib.blake2b(b"run 1", digest_size=DIGEST_BYTES).digest(), digest_size=DIGEST_BYTES)
+    digest = hashlib.blake2b(
+        hashlib.blake2b(b"run 1", digest_size=DIGEST_BYTES).digest(),
+        digest_size=DIGEST_BYTES,
+    )
     digest.update(head + text)
     path.write_bytes(head + digest.digest() + text)
     with pytest.raises(InputError, match="a header that makes no sense"):
@@ -261,7 +288,10 @@ def test_saved_run_of_many_rounds_is_refused_by_its_footer(made: Run, tmp_path: 
     frame = pl.DataFrame({name: pl.repeat(0, 300_000, dtype=pl.Int8, eager=True) for name in made.records})
     sealed_run(tmp_path / "made", json.dumps(manifest_of(made)), frame)
     assert (tmp_path / "made" / "run.parquet").stat().st_size < 100_000
-    with pytest.raises(InputError, match=r"A table of 300,000 rows needs 202 MB of memory, and 100 MB are available"):
+    with pytest.raises(
+        InputError,
+        match=r"A table of 300,000 rows needs 202 MB of memory, and 100 MB are available",
+    ):
         Run.load(tmp_path / "made")
 
 
@@ -271,7 +301,10 @@ def test_manifest_of_a_saved_run_is_compared_with_memory_before_it_is_read(
     manifest = {**manifest_of(made), "policy": "HERE"}
     text = json.dumps(manifest).replace('"HERE"', "[" + "[]," * 1_200_000 + "[]]")
     sealed_run(tmp_path / "made", text, pl.DataFrame(dict(made.records)))
-    with pytest.raises(InputError, match=r"The manifest of .*run.parquet needs 115 MB of memory, and 100 MB are"):
+    with pytest.raises(
+        InputError,
+        match=r"The manifest of .*run.parquet needs 115 MB of memory, and 100 MB are",
+    ):
         Run.load(tmp_path / "made")
 
 
@@ -290,7 +323,9 @@ def test_saved_run_without_the_round_of_a_recommendation_is_damaged(made: Run, t
         Run.load(tmp_path / "made")
 
 
-def test_policy_without_a_signature_takes_no_memory_beside_its_content(tmp_path: Path) -> None:
+def test_policy_without_a_signature_takes_no_memory_beside_its_content(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "policy.json"
     run(FedKLUCBVI(), gridworld(agents=2), 20, progress=False).export_policy(path)
     described, _ = path.read_bytes().split(b', "policy": ')
@@ -309,7 +344,10 @@ def test_policy_file_larger_than_memory_is_refused_before_it_is_read(tmp_path: P
     path = tmp_path / "policy.json"
     with path.open("wb") as file:
         file.truncate(75_000_000)
-    with pytest.raises(InputError, match=r"The content of .*policy.json needs 150 MB of memory, and 100 MB are"):
+    with pytest.raises(
+        InputError,
+        match=r"The content of .*policy.json needs 150 MB of memory, and 100 MB are",
+    ):
         load_policy(path)
 
 
@@ -334,7 +372,10 @@ def test_checkpoint_of_a_server_with_another_setting_is_damaged(
         mutations.reader.read(mutations.path)
 
 
-@pytest.mark.parametrize("memory", [{"epoch": {}}, {"sent": []}, {"sent": {"counts": {"round": 1}}}, {"rosters": 3}])
+@pytest.mark.parametrize(
+    "memory",
+    [{"epoch": {}}, {"sent": []}, {"sent": {"counts": {"round": 1}}}, {"rosters": 3}],
+)
 def test_memory_of_a_node_of_another_form_is_damaged(memory: dict[str, object], tmp_path: Path) -> None:
     mutations = Mutations.of("memory of a node", tmp_path)
     notes = StateStore(mutations.path / "memory", manifest_digest(mutations.path))

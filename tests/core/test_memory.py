@@ -59,7 +59,9 @@ def test_every_environment_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_environment_too_large_for_memory_is_refused_before_it_is_built(name: str) -> None:
+def test_environment_too_large_for_memory_is_refused_before_it_is_built(
+    name: str,
+) -> None:
     with pytest.raises(InputError, match=r"of memory, and .* are available"):
         make_environment(name, **HUGE[name])
 
@@ -96,22 +98,37 @@ def test_memory_said_of_server_and_agents_is_what_they_take(name: str) -> None:
     assert agents_bytes(algorithm, setting, tables, pooled=algorithm.pools) == taken
 
 
-def test_run_with_too_many_agents_is_refused_before_their_tables_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_too_many_agents_is_refused_before_their_tables_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = gridworld(agents=1_000_000)
     monkeypatch.setattr(memory, "available_memory", lambda: FAKE)
-    with pytest.raises(InputError, match=r"1,000,000 agents .*needs .* of memory, and 100 MB are available"):
+    with pytest.raises(
+        InputError,
+        match=r"1,000,000 agents .*needs .* of memory, and 100 MB are available",
+    ):
         run(FedKLUCBVI(), world, 10, progress=False)
 
 
-def test_run_on_a_long_horizon_is_refused_before_the_server_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_on_a_long_horizon_is_refused_before_the_server_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = gridworld(agents=2, horizon=50_000)
     monkeypatch.setattr(memory, "available_memory", lambda: FAKE)
-    with pytest.raises(InputError, match="A run of fed-kl-ucbvi with S = 8, A = 4, H = 50,000 and 2 agents needs"):
+    with pytest.raises(
+        InputError,
+        match="A run of fed-kl-ucbvi with S = 8, A = 4, H = 50,000 and 2 agents needs",
+    ):
         run(FedKLUCBVI(), world, 10, progress=False)
 
 
 def test_sweep_of_too_many_runs_is_refused() -> None:
-    grid = {"algorithms": ["fed-ucbvi"], "environments": ["gridworld"], "episodes": [30], "seeds": 10**12}
+    grid = {
+        "algorithms": ["fed-ucbvi"],
+        "environments": ["gridworld"],
+        "episodes": [30],
+        "seeds": 10**12,
+    }
     with pytest.raises(InputError, match=r"A sweep of 1,000,000,000,000 seeds needs .* of memory"):
         Sweep(name="endless", grids=[grid])
 
@@ -127,7 +144,16 @@ def test_sweep_of_too_many_runs_is_refused() -> None:
         ("inspect", "--agents", "1e11"),
         ("plan", "--env", "riverswim", "--env-option", "states=1e11"),
         ("federate", "--nodes", "1e9"),
-        ("serve", "--insecure", "--listen", "127.0.0.1:0", "--sizes", "1000000,1000000,1000", "--agents", "2"),
+        (
+            "serve",
+            "--insecure",
+            "--listen",
+            "127.0.0.1:0",
+            "--sizes",
+            "1000000,1000000,1000",
+            "--agents",
+            "2",
+        ),
     ],
 )
 def test_command_with_sizes_beyond_memory_says_so(words: tuple[str, ...], tmp_path: Path) -> None:
@@ -147,17 +173,26 @@ def test_memory_of_a_process_with_a_limit_is_what_the_limit_leaves() -> None:
 
 
 def test_group_with_a_limit_leaves_what_it_does_not_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in (("memory.max", "1000"), ("memory.current", "700"), ("memory.stat", "inactive_file 100\n")):
+    for name, text in (
+        ("memory.max", "1000"),
+        ("memory.current", "700"),
+        ("memory.stat", "inactive_file 100\n"),
+    ):
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.setattr(memory, "GROUPS", tmp_path)
     monkeypatch.setattr(memory, "group_lines", lambda: ["0::/"])
     assert available_memory() == 400
 
 
-def test_what_is_needed_is_compared_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_needed_is_compared_with_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: FAKE)
     check_memory("A table", FAKE, "Use less.")
-    with pytest.raises(InputError, match=r"^A table needs 200 MB of memory, and 100 MB are available\. Use less\.$"):
+    with pytest.raises(
+        InputError,
+        match=r"^A table needs 200 MB of memory, and 100 MB are available\. Use less\.$",
+    ):
         check_memory("A table", 2 * FAKE, "Use less.")
 
 

@@ -40,7 +40,10 @@ runs = [run(algorithm, world, 300, seed=seed, progress=False)
     "plot_runs": "plot_runs(runs)",
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +78,10 @@ def test_what_is_unknown_is_called_so_and_no_repr_is_an_array() -> None:
     unknown = dataclasses.replace(world, common=MDP.unknown(8, 4, 10), eps_p=math.nan)
     assert "eps_p = unknown" in repr(unknown)
     result = run(FedUCBVI(nu=10), world, 30)
-    records = {**result.records, "regret": np.full_like(result.records["regret"], math.nan)}
+    records = {
+        **result.records,
+        "regret": np.full_like(result.records["regret"], math.nan),
+    }
     assert "regret unknown" in repr(dataclasses.replace(result, records=records))
     for value in (unknown, world, world.common, world.common.kernel, result):
         assert len(repr(value)) < 200
@@ -98,13 +104,17 @@ def test_a_figure_shows_itself(outputs: dict[str, list[Any]], name: str) -> None
         assert image.format == "PNG"
 
 
-def test_a_run_has_one_bar_that_is_full_in_the_end(outputs: dict[str, list[Any]]) -> None:
+def test_a_run_has_one_bar_that_is_full_in_the_end(
+    outputs: dict[str, list[Any]],
+) -> None:
     (bar,) = outputs["run"]
     assert '<progress value="300" max="300">' in bar["data"]["text/html"]
     assert bar["data"]["text/plain"].startswith("100% of 300 episodes, ")
 
 
-def test_many_things_have_one_bar_with_their_failures(outputs: dict[str, list[Any]]) -> None:
+def test_many_things_have_one_bar_with_their_failures(
+    outputs: dict[str, list[Any]],
+) -> None:
     (bar,) = outputs["many"]
     assert bar["data"]["text/plain"] == "2/3 runs, 1 failed"
 

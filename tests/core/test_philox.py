@@ -44,8 +44,14 @@ def test_words_are_those_published_with_the_generator() -> None:
     """Known answers of the Random123 distribution for philox4x64-10: all zeros, all ones, the digits of pi."""
     pi = "243f6a8885a308d3 13198a2e03707344 a4093822299f31d0 082efa98ec4e6c89 452821e638d01377 be5466cf34e90c6c"
     for counter_and_key, published in (
-        ("0 " * 6, "16554d9eca36314c db20fe9d672d0fdc d7e772cee186176b 7e68b68aec7ba23b"),
-        (f"{'f' * 16} " * 6, "87b092c3013fe90b 438c3c67be8d0224 9cc7d7c69cd777b6 a09caebf594f0ba0"),
+        (
+            "0 " * 6,
+            "16554d9eca36314c db20fe9d672d0fdc d7e772cee186176b 7e68b68aec7ba23b",
+        ),
+        (
+            f"{'f' * 16} " * 6,
+            "87b092c3013fe90b 438c3c67be8d0224 9cc7d7c69cd777b6 a09caebf594f0ba0",
+        ),
         (pi, "a528f45403e61d95 38c72dbd566e9788 a5a1610e72fd18b5 57bd43b5e52b7fe6"),
     ):
         c0, c1, c2, c3, k0, k1 = (int(word, 16) for word in counter_and_key.split())

@@ -51,7 +51,13 @@ class Playing(gymnasium.Env[Any, Any]):
         self.actions.append(action)
         self._step += 1
         paid = 10.0 + sum(numbers_in(self.action_space, action))
-        return self.observation_space.sample(), paid, self._step >= self._ends, False, {}
+        return (
+            self.observation_space.sample(),
+            paid,
+            self._step >= self._ends,
+            False,
+            {},
+        )
 
 
 def test_every_number_of_a_space_is_a_dimension() -> None:
@@ -69,7 +75,10 @@ def test_all_kinds_of_spaces_become_discrete_and_every_state_and_action_has_one_
     finite = make_finite(env, bins)
     S = 3 * 4 * 8 * 2 * 3
     A = 3 * 4 * 8 * 3 * 2
-    assert (finite.observation_space, finite.action_space) == (spaces.Discrete(S), spaces.Discrete(A))
+    assert (finite.observation_space, finite.action_space) == (
+        spaces.Discrete(S),
+        spaces.Discrete(A),
+    )
     finite.reset(seed=0)
     states = {finite.step(action)[0] for action in range(A)}
     assert len(states) > 300
@@ -84,7 +93,11 @@ def test_all_kinds_of_spaces_become_discrete_and_every_state_and_action_has_one_
 def test_the_state_says_which_bins_its_numbers_are_in(numbers: list[float], hour: int) -> None:
     """Against a search by definition: bin k holds the numbers with cut k-1 <= x < cut k."""
     cuts = ((-10.0, 0.0, 5.5), (1.0,))
-    bins = Bins((Edges("x", cuts[0]), Whole("hour", 0, 24), Edges("y", cuts[1])), (Whole("a", 0, 2),), 3)
+    bins = Bins(
+        (Edges("x", cuts[0]), Whole("hour", 0, 24), Edges("y", cuts[1])),
+        (Whole("a", 0, 2),),
+        3,
+    )
     state = bins.state([numbers[0], hour, numbers[1]])
     x, rest = divmod(state, 24 * 2)
     place, y = divmod(rest, 2)
@@ -108,7 +121,9 @@ def test_learnt_bins_are_equally_often_visited() -> None:
     assert ((seen - 500) ** 2 / 500).sum() < 29.9 * (1 + 4000 / 10050)  # 7 degrees of freedom
 
 
-def test_the_range_of_rewards_is_observed_and_what_is_outside_is_clipped(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_range_of_rewards_is_observed_and_what_is_outside_is_clipped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
     bins = learn_bins(env, episodes=30, actions_per_dimension=3, horizon=40, margin=0.0)
     assert bins.reward_range == pytest.approx((9.0, 11.0), abs=0.02)
@@ -133,7 +148,10 @@ def test_bins_keep_the_range_of_rewards_that_was_given(tmp_path: Path) -> None:
 
 def test_a_reward_outside_a_range_that_was_given_is_not_clipped() -> None:
     env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
-    finite = make_finite(env, learn_bins(env, actions_per_dimension=3, reward_range=(9.5, 10.5), horizon=40))
+    finite = make_finite(
+        env,
+        learn_bins(env, actions_per_dimension=3, reward_range=(9.5, 10.5), horizon=40),
+    )
     finite.reset(seed=0)
     paid = [finite.step(place)[1] for place in (0, 1, 2)]
     assert max(abs(reward - 10.0) for reward in paid) > 0.5
@@ -186,10 +204,19 @@ def test_bins_survive_a_file_and_say_who_they_are(tmp_path: Path) -> None:
         ({"horizon": 0}, "horizon must be at least 1"),
         ({"observations": []}, "observations have no dimension"),
         ({"observations": [{"name": "x", "edges": [2.0, 1.0]}]}, "must rise"),
-        ({"observations": [{"name": "x", "edges": [float("nan")]}]}, "must be a number"),
-        ({"observations": [{"name": "x", "whole": [0, 10**9]}]}, "more pairs than can be tabulated"),
+        (
+            {"observations": [{"name": "x", "edges": [float("nan")]}]},
+            "must be a number",
+        ),
+        (
+            {"observations": [{"name": "x", "whole": [0, 10**9]}]},
+            "more pairs than can be tabulated",
+        ),
         ({"observations": [{"name": "x", "spline": [1]}]}, "no kind of dimension"),
-        ({"observations": [{"name": "x", "whole": [0, "many"]}]}, "count must be a whole number"),
+        (
+            {"observations": [{"name": "x", "whole": [0, "many"]}]},
+            "count must be a whole number",
+        ),
         ({"observations": [{"name": "x"}]}, "is damaged"),
         ({"observations": 7}, "is damaged"),
         ({"actions": [{"name": "u", "grid": []}]}, "no value to take"),
@@ -207,18 +234,31 @@ def test_bins_of_another_environment_are_refused() -> None:
     room = Playing(spaces.Box(0.0, 40.0, (1,)), spaces.Box(0.0, 1.0, (1,)))
     bins = given_bins(room, {"0": [20.0]}, {"0": [0.0, 1.0]}, horizon=4)
     for other, says in (
-        (Playing(spaces.Box(0, 40, (2,)), room.action_space), "are for observations '0', but"),
+        (
+            Playing(spaces.Box(0, 40, (2,)), room.action_space),
+            "are for observations '0', but",
+        ),
         (Playing(spaces.Discrete(4), room.action_space), "has 4 values"),
-        (Playing(room.observation_space, spaces.Box(0.5, 1.0, (1,))), "allows 0.5 to 1"),
+        (
+            Playing(room.observation_space, spaces.Box(0.5, 1.0, (1,))),
+            "allows 0.5 to 1",
+        ),
     ):
         with pytest.raises(InputError, match=says):
             make_finite(other, bins)
     with pytest.raises(InputError, match="edges for '0' are missing"):
         given_bins(room, {}, {"0": 2}, horizon=4)
-    with pytest.raises(InputError, match="'temperature', no continuous dimension; those of this space are '0'"):
+    with pytest.raises(
+        InputError,
+        match="'temperature', no continuous dimension; those of this space are '0'",
+    ):
         given_bins(room, {"0": 2, "temperature": 3}, {"0": 2}, horizon=4)
     with pytest.raises(InputError, match="has no bounds"):
-        given_bins(Playing(spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(2)), {"0": 3}, horizon=4)
+        given_bins(
+            Playing(spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(2)),
+            {"0": 3},
+            horizon=4,
+        )
     with pytest.raises(InputError, match="horizon is missing"):
         given_bins(room, {"0": 2}, {"0": 2})
 
@@ -241,4 +281,8 @@ def test_a_registered_environment_is_learnt_in_bins_and_its_time_limit_is_the_ho
         reward_range=(0, 1),
     )
     result = run(FedKLUCBVI(), fleet, 60, progress=False)
-    assert (result.about.states, result.about.actions, result.about.horizon) == (25, 2, 30)
+    assert (result.about.states, result.about.actions, result.about.horizon) == (
+        25,
+        2,
+        30,
+    )

@@ -29,9 +29,24 @@ MIXTURES = sorted(set(ENVIRONMENTS) - set(OF_OTHER_PACKAGES))
 # GridWorld -------------------------------------------------------------------------------------------------------
 def test_the_papers_gridworld_has_eight_squares_numbered_row_by_row_without_the_wall() -> None:
     world = gridworld(agents=3, eps_p=0.1)
-    assert (world.states, world.actions, world.horizon, world.agents, world.eps_r) == (8, 4, 10, 3, 0.0)
+    assert (world.states, world.actions, world.horizon, world.agents, world.eps_r) == (
+        8,
+        4,
+        10,
+        3,
+        0.0,
+    )
     assert world.layout is not None
-    assert world.layout["cells"] == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1], [2, 2]]
+    assert world.layout["cells"] == [
+        [0, 0],
+        [0, 1],
+        [0, 2],
+        [1, 0],
+        [1, 2],
+        [2, 0],
+        [2, 1],
+        [2, 2],
+    ]
     np.testing.assert_array_equal(world.agent(1).rewards, world.common.rewards)
     np.testing.assert_array_equal(world.initial, np.eye(8)[[0, 0, 0]])
 
@@ -40,7 +55,8 @@ SURE = {"rows": 4, "columns": 5, "success": 1.0, "horizon": 12}
 
 
 @pytest.mark.parametrize(
-    ("options", "value", "within"), [({}, 4.3810816, 1e-7), ({"horizon": 8}, 2.58, 5e-3), (SURE, 12 - (3 + 4), 0)]
+    ("options", "value", "within"),
+    [({}, 4.3810816, 1e-7), ({"horizon": 8}, 2.58, 5e-3), (SURE, 12 - (3 + 4), 0)],
 )
 def test_the_optimal_value_of_the_start_is_known(options: dict[str, Any], value: float, within: float) -> None:
     """Of a sure walk it is the number of steps left at the goal."""
@@ -67,12 +83,25 @@ def test_the_reference_agents_fulfil_assumption_1_with_the_eps_p_they_were_made_
         assert 0 < Federation.from_mdps(mdps).eps_p <= meta["eps"] + 1e-12
 
 
-@given(rows=st.integers(1, 5), columns=st.integers(1, 5), seed=st.integers(0, 2**32 - 1), success=st.floats(0.0, 1.0))
+@given(
+    rows=st.integers(1, 5),
+    columns=st.integers(1, 5),
+    seed=st.integers(0, 2**32 - 1),
+    success=st.floats(0.0, 1.0),
+)
 def test_moves_keep_to_the_square_and_its_neighbours(rows: int, columns: int, seed: int, success: float) -> None:
     rng = np.random.default_rng(seed)
     cells = [(r, c) for r in range(rows) for c in range(columns)]
     walls = [cell for cell in cells[1:-1] if rng.random() < 0.3]
-    world = gridworld(agents=2, eps_p=0.5, seed=3, rows=rows, columns=columns, walls=walls, success=success)
+    world = gridworld(
+        agents=2,
+        eps_p=0.5,
+        seed=3,
+        rows=rows,
+        columns=columns,
+        walls=walls,
+        success=success,
+    )
     free = [cell for cell in cells if cell not in walls]
     assert world.states == len(free)
     common = world.common.kernel.dense()[0]
@@ -102,7 +131,12 @@ def test_moves_keep_to_the_square_and_its_neighbours(rows: int, columns: int, se
     [
         ({"rows": 1, "columns": 1}, 1, [0], 0),
         ({"rows": 2, "columns": 3, "goals": [(0, 2), (1, 0)]}, 6, [2, 3], 0),
-        ({"rows": 3, "columns": 4}, 12, [11], 0),  # only the grid of 3 x 3 has a wall by default
+        (
+            {"rows": 3, "columns": 4},
+            12,
+            [11],
+            0,
+        ),  # only the grid of 3 x 3 has a wall by default
         ({"walls": []}, 9, [8], 0),
         ({"walls": [(0, 1), (2, 1)], "start": (1, 1)}, 7, [6], 3),
         ({"start": (2, 0)}, 8, [7], 5),
@@ -128,7 +162,10 @@ def test_a_synthetic_problem_has_a_uniform_start_and_five_of_everything_in_the_p
     sizes = {} if S == 5 else {"states": S, "actions": A, "horizon": H}
     for eps_r, rows in ((0.2, 2), (0.0, 1)):
         problem = synthetic(agents=2, eps_p=0.3, eps_r=eps_r, **sizes)  # type: ignore[arg-type]
-        assert (problem.probabilities.shape, problem.rewards.shape) == ((2, H, S, A, S), (rows, H, S, A))
+        assert (problem.probabilities.shape, problem.rewards.shape) == (
+            (2, H, S, A, S),
+            (rows, H, S, A),
+        )
         assert (problem.horizon, problem.eps_r > 0) == (H, rows == 2)
         np.testing.assert_allclose(problem.probabilities.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
         np.testing.assert_allclose(problem.initial, 1 / S, rtol=0, atol=1e-15)
@@ -176,7 +213,9 @@ def test_synthetic_rewards_differ_by_no_more_than_was_asked(eps_r: float) -> Non
 
 # Every environment -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", MIXTURES)
-def test_the_kernel_of_an_agent_depends_neither_on_their_number_nor_on_eps_p(name: str) -> None:
+def test_the_kernel_of_an_agent_depends_neither_on_their_number_nor_on_eps_p(
+    name: str,
+) -> None:
     few = make_environment(name, agents=2, eps_p=0.5, seed=8)
     many = make_environment(name, agents=6, eps_p=0.5, seed=8)
     np.testing.assert_array_equal(many.probabilities[:2], few.probabilities)
@@ -191,7 +230,9 @@ DRAWN = sorted(set(MIXTURES) - {"two_state_chain"})
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_seed_decides_what_is_drawn_and_agents_differ_from_each_other_and_the_common_kernel(name: str) -> None:
+def test_the_seed_decides_what_is_drawn_and_agents_differ_from_each_other_and_the_common_kernel(
+    name: str,
+) -> None:
     first, again, other = (make_environment(name, agents=4, eps_p=0.5, seed=seed) for seed in (0, 0.0, 2))
     np.testing.assert_array_equal(first.probabilities, again.probabilities)
     assert np.abs(first.probabilities - other.probabilities).max() > 1e-3

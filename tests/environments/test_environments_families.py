@@ -67,7 +67,9 @@ def test_a_spread_keeps_supports_and_bounds_eps_p(name: str, spread: float) -> N
 
 
 @every_one
-def test_the_displacement_of_an_agent_depends_on_the_seed_and_its_number_alone(name: str) -> None:
+def test_the_displacement_of_an_agent_depends_on_the_seed_and_its_number_alone(
+    name: str,
+) -> None:
     few, many = (small(name, agents=M, spread=0.5, seed=8) for M in (2, 6))
     np.testing.assert_array_equal(dense_agents(many)[:2], dense_agents(few))
     other = small(name, agents=2, spread=0.5, seed=9)
@@ -124,7 +126,10 @@ def test_log_odds_of_the_natural_parameter_are_displaced_uniformly(name: str) ->
     assert stats.kstest(shifts, stats.uniform(-1, 2).cdf).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("name", ["chain", "deep_sea", "n_room", "two_state_chain", "windy_cliff", "hard_instance"])
+@pytest.mark.parametrize(
+    "name",
+    ["chain", "deep_sea", "n_room", "two_state_chain", "windy_cliff", "hard_instance"],
+)
 def test_eps_p_is_the_range_of_the_one_probability_that_varies(name: str) -> None:
     """In the hard instance that is 1/2 and the gap, and its optimum is known."""
     federation = small(name, agents=9, spread=0.7, seed=4)
@@ -148,10 +153,15 @@ def test_a_stronger_current_is_worse_for_the_swimmer() -> None:
 
 # Individual kernels ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", sorted(set(KNOWN) - {"n_room", "two_state_chain", "windy_cliff"}))
-def test_an_individual_kernel_moves_wherever_some_action_leads_and_in_a_garnet_where_its_own_does(name: str) -> None:
+def test_an_individual_kernel_moves_wherever_some_action_leads_and_in_a_garnet_where_its_own_does(
+    name: str,
+) -> None:
     federation = small(name, agents=3, eps_p=0.5, seed=6)
     common = federation.common.kernel.dense()
-    some = (common > 0).any(axis=2, keepdims=True) if name != "garnet" else common > 0
+    if name != "garnet":
+        some = (common > 0).any(axis=2, keepdims=True)
+    else:
+        some = common > 0
     for individual in individual_kernels(federation):
         np.testing.assert_array_equal(individual > 1e-9, np.broadcast_to(some, common.shape))
 
@@ -162,7 +172,11 @@ def test_an_individual_kernel_of_n_room_moves_to_the_free_neighbours_and_ends_at
     cells = layout["cells"]
     goal = cells.index([1, 7])
     end = len(cells)
-    for kernel, individual in zip(dense_agents(federation)[:, 0], individual_kernels(federation)[:, 0], strict=True):
+    for kernel, individual in zip(
+        dense_agents(federation)[:, 0],
+        individual_kernels(federation)[:, 0],
+        strict=True,
+    ):
         for s, (r, c) in enumerate(cells):
             near = {t for t, (x, y) in enumerate(cells) if abs(x - r) + abs(y - c) == 1}
             for row in individual[s]:
@@ -193,7 +207,10 @@ OF_ANY: list[tuple[dict[str, object], str]] = [
     ({"eps_p": float("nan")}, "must be a number, got nan"),
     ({"eps_p": -0.5}, r"must be a number in \[0, 1\) \(Assumption 1\), got -0.5"),
     ({"eps_p": None}, "must be a number, got None"),
-    ({"horizon": -3}, "horizon must be at least 1, got -3|unknown option of deep_sea 'horizon'"),
+    (
+        {"horizon": -3},
+        "horizon must be at least 1, got -3|unknown option of deep_sea 'horizon'",
+    ),
 ]
 SPREADS: list[tuple[object, str]] = [
     (-0.1, r"spread must be .*in \[0, 10\], got -0.1"),
@@ -218,32 +235,76 @@ NOTHING_VARIES: dict[str, tuple[dict[str, object], str]] = {
         *((name, *case) for name in SMALL_ENVIRONMENTS for case in OF_ANY),
         *((name, {"eps_p": 0.1, "spread": spread}, message) for name in KNOWN for spread, message in SPREADS),
         *(
-            (name, {"spread": 0.5, **options}, f"spread = 0.5 changes nothing: {what} is 0 or 1 in this {name}")
+            (
+                name,
+                {"spread": 0.5, **options},
+                f"spread = 0.5 changes nothing: {what} is 0 or 1 in this {name}",
+            )
             for name, (options, what) in NOTHING_VARIES.items()
         ),
         ("riverswim", {"states": 2}, "states must be at least 3, got 2"),
-        ("riverswim", {"variant": "tabular"}, "unknown variant 'tabular'; did you mean 'tabularl'"),
+        (
+            "riverswim",
+            {"variant": "tabular"},
+            "unknown variant 'tabular'; did you mean 'tabularl'",
+        ),
         ("chain", {"length": 1}, "length must be at least 2, got 1"),
         ("chain", {"fail": 1.1}, r"fail must be a number in \[0, 1\], got 1.1"),
         ("chain", {"variant": "rlbery"}, "did you mean 'rlberry'"),
         ("deep_sea", {"size": 1}, "size must be at least 2, got 1"),
         ("deep_sea", {"stochastic": 1}, "stochastic must be true or false, got 1"),
-        ("deep_sea", {"action_map": "no"}, "action_map must be true or false, got 'no'"),
+        (
+            "deep_sea",
+            {"action_map": "no"},
+            "action_map must be true or false, got 'no'",
+        ),
         ("six_arms", {"arms": 5}, "unknown option of six_arms 'arms'"),
         ("n_room", {"rooms": 2}, "rooms must be at least 3, got 2"),
         ("n_room", {"room_size": 0}, "room_size must be at least 1, got 0"),
-        ("n_room", {"success": -0.1}, r"success must be a number in \[0, 1\], got -0.1"),
+        (
+            "n_room",
+            {"success": -0.1},
+            r"success must be a number in \[0, 1\], got -0.1",
+        ),
         ("hard_instance", {"actions": 1}, "actions must be at least 2, got 1"),
         ("hard_instance", {"depth": 1}, "depth must be at least 2, got 1"),
-        ("hard_instance", {"depth": 3, "horizon": 8}, r"horizon must be at least 3 \* depth = 9, got 8"),
-        ("hard_instance", {"horizon": 12, "waiting": 11}, "waiting must be at most 10, got 11"),
+        (
+            "hard_instance",
+            {"depth": 3, "horizon": 8},
+            r"horizon must be at least 3 \* depth = 9, got 8",
+        ),
+        (
+            "hard_instance",
+            {"horizon": 12, "waiting": 11},
+            "waiting must be at most 10, got 11",
+        ),
         ("hard_instance", {"waiting": 0}, "waiting must be at least 1, got 0"),
         ("hard_instance", {"gap": 0.6}, r"gap must be a number in \[0, 0.5\], got 0.6"),
-        ("hard_instance", {"best": [1, 0, 0]}, "best: the step must be at least 2, got 1"),
-        ("hard_instance", {"best": [6, 0, 0]}, "best: the step must be at most 5, got 6"),
-        ("hard_instance", {"best": [2, 2, 0]}, "best: the leaf must be at most 1, got 2"),
-        ("hard_instance", {"best": [2, 0, 2]}, "best: the action must be at most 1, got 2"),
-        ("hard_instance", {"best": [2, 0]}, "best must be a step, a leaf and an action"),
+        (
+            "hard_instance",
+            {"best": [1, 0, 0]},
+            "best: the step must be at least 2, got 1",
+        ),
+        (
+            "hard_instance",
+            {"best": [6, 0, 0]},
+            "best: the step must be at most 5, got 6",
+        ),
+        (
+            "hard_instance",
+            {"best": [2, 2, 0]},
+            "best: the leaf must be at most 1, got 2",
+        ),
+        (
+            "hard_instance",
+            {"best": [2, 0, 2]},
+            "best: the action must be at most 1, got 2",
+        ),
+        (
+            "hard_instance",
+            {"best": [2, 0]},
+            "best must be a step, a leaf and an action",
+        ),
         ("hard_instance", {"best": 3}, "best must be a step, a leaf and an action"),
         ("two_state_chain", {"leave": 2}, r"leave must be a number in \[0, 1\], got 2"),
         ("garnet", {"states": 0}, "states must be at least 1"),
@@ -256,25 +317,53 @@ NOTHING_VARIES: dict[str, tuple[dict[str, object], str]] = {
         ("random_mdps", {"variant": "disjont"}, "did you mean 'disjoint'"),
         ("gridworld", {"start": (1, 1)}, r"start \(1, 1\) lies in a wall"),
         ("gridworld", {"goals": [(0, 0), (1, 1)]}, r"goals \(1, 1\) lies in a wall"),
-        ("gridworld", {"walls": [(3, 0)]}, r"walls: \(3, 0\) lies outside the 3 x 3 grid"),
-        ("gridworld", {"goals": [(0, -1)]}, r"goals: \(0, -1\) lies outside the 3 x 3 grid"),
+        (
+            "gridworld",
+            {"walls": [(3, 0)]},
+            r"walls: \(3, 0\) lies outside the 3 x 3 grid",
+        ),
+        (
+            "gridworld",
+            {"goals": [(0, -1)]},
+            r"goals: \(0, -1\) lies outside the 3 x 3 grid",
+        ),
         ("gridworld", {"start": (0, 3)}, r"start: \(0, 3\) lies outside"),
-        ("gridworld", {"walls": [(1, 1, 1)]}, r"walls: \(1, 1, 1\) is not a \(row, column\) pair"),
-        ("gridworld", {"walls": [(0.5, 1)]}, "walls: a coordinate must be a whole number"),
-        ("gridworld", {"success": 1.5}, r"success must be a number in \[0, 1\], got 1.5"),
+        (
+            "gridworld",
+            {"walls": [(1, 1, 1)]},
+            r"walls: \(1, 1, 1\) is not a \(row, column\) pair",
+        ),
+        (
+            "gridworld",
+            {"walls": [(0.5, 1)]},
+            "walls: a coordinate must be a whole number",
+        ),
+        (
+            "gridworld",
+            {"success": 1.5},
+            r"success must be a number in \[0, 1\], got 1.5",
+        ),
         ("gridworld", {"rows": 0}, "rows must be at least 1"),
         ("gridworld", {"columns": 0}, "columns must be at least 1"),
         ("gridworld", {"goals": (2, 2)}, r"goals: 2 is not a \(row, column\) pair"),
         *(("synthetic", {"eps_r": x}, rf"eps_r must be a number.*, got {x}\.") for x in (-0.1, 1.0, float("nan"))),
         *(
-            (name, {option: 1}, f"unknown option of {name} '{option}'; did you mean '{nearest}'")
+            (
+                name,
+                {option: 1},
+                f"unknown option of {name} '{option}'; did you mean '{nearest}'",
+            )
             for name, option, nearest in (
                 ("gridworld", "wall", "walls"),
                 ("gridworld", "eps", "eps_p"),
                 ("synthetic", "state", "states"),
             )
         ),
-        ("grid-world", {}, r"'grid-world'; did you mean 'gridworld'\? Known: chain, .*gridworld, .*synthetic"),
+        (
+            "grid-world",
+            {},
+            r"'grid-world'; did you mean 'gridworld'\? Known: chain, .*gridworld, .*synthetic",
+        ),
     ],
 )
 def test_a_bad_option_is_refused_with_the_reason(name: str, options: dict[str, object], message: str) -> None:
@@ -301,7 +390,11 @@ def test_a_description_as_json_makes_the_same_environment_again(name: str, optio
     again = make_environment(name, **described)
     for field in ("successors", "probabilities", "rewards", "initial"):
         np.testing.assert_array_equal(getattr(again, field), getattr(made, field))
-    assert (again.horizon, again.eps_p, again.description) == (made.horizon, made.eps_p, made.description)
+    assert (again.horizon, again.eps_p, again.description) == (
+        made.horizon,
+        made.eps_p,
+        made.description,
+    )
 
 
 @pytest.mark.parametrize("name", ["riverswim", "chain", "deep_sea", "n_room"])

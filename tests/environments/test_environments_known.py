@@ -38,7 +38,10 @@ def check_tables(federation: Federation, P: FloatArray, R: FloatArray, start: Fl
     """
     assert federation.eps_p == federation.eps_r == 0.0
     first = np.eye(P.shape[-1])[start] if isinstance(start, int) else start
-    for mdp in (federation.common, *(federation.agent(i) for i in range(federation.agents))):
+    for mdp in (
+        federation.common,
+        *(federation.agent(i) for i in range(federation.agents)),
+    ):
         np.testing.assert_allclose(mdp.kernel.dense(), P.reshape(-1, *P.shape[-3:]), rtol=0, atol=1e-15)
         np.testing.assert_allclose(mdp.rewards, R.reshape(-1, *R.shape[-2:]), rtol=0, atol=1e-15)
         np.testing.assert_array_equal(mdp.initial, first)
@@ -58,16 +61,29 @@ def test_riverswim_is_its_definition(S: int, variant: Any) -> None:
     for s in range(S):
         P[s, 0, max(0, s - 1)] = 1.0
     if variant == "tabularl":
-        between, ends, R[0, 0], start = (0.05, 0.6, 0.35), (0.4, 0.6), 0.005, np.eye(S)[0]
+        between, ends, R[0, 0], start = (
+            (0.05, 0.6, 0.35),
+            (0.4, 0.6),
+            0.005,
+            np.eye(S)[0],
+        )
     else:
-        between, ends, R[0, 0], start = (0.1, 0.6, 0.3), (0.7, 0.3), 5 / 10000, (np.eye(S)[1] + np.eye(S)[2]) / 2
+        between, ends, R[0, 0], start = (
+            (0.1, 0.6, 0.3),
+            (0.7, 0.3),
+            5 / 10000,
+            (np.eye(S)[1] + np.eye(S)[2]) / 2,
+        )
     for s in range(1, S - 1):
         P[s, 1, s - 1 : s + 2] = between
     P[0, 1, :2] = P[S - 1, 1, S - 2 :] = ends
     R[S - 1, 1] = 1.0
     river = riverswim(agents=2, states=S, variant=variant)
     check_tables(river, P, R, start)
-    assert (river.horizon, river.description["reward_scale"]) == (20, 1.0 if variant == "tabularl" else 10000.0)
+    assert (river.horizon, river.description["reward_scale"]) == (
+        20,
+        1.0 if variant == "tabularl" else 10000.0,
+    )
 
 
 # Chain -----------------------------------------------------------------------------------------------------------
@@ -95,7 +111,12 @@ def test_a_chain_of_any_length_moves_as_intended_or_the_other_way(L: int, fail: 
         for a in (0, 1):
             P[s, a, sides[a]] += 1 - fail
             P[s, a, sides[1 - a]] += fail
-        R[s] = 0.05 if s == 0 else 1.0 if s == L - 1 else 0.0
+        if s == 0:
+            R[s] = 0.05
+        elif s == L - 1:
+            R[s] = 1.0
+        else:
+            R[s] = 0.0
     federation = chain(agents=2, length=L, fail=fail)
     assert federation.horizon == 2 * L
     check_tables(federation, P, R)
@@ -239,7 +260,10 @@ def test_n_room_is_the_plan_of_seven_rooms() -> None:
     check_tables(rooms, P, R, where["s"])
 
 
-@pytest.mark.parametrize(("rooms", "size", "states"), [(7, 5, 181), (3, 3, 29), (11, 4, 186), (5, 1, 9), (6, 2, 29)])
+@pytest.mark.parametrize(
+    ("rooms", "size", "states"),
+    [(7, 5, 181), (3, 3, 29), (11, 4, 186), (5, 1, 9), (6, 2, 29)],
+)
 def test_n_room_has_as_many_squares_as_rlberry_gives(rooms: int, size: int, states: int) -> None:
     """Numbers of states of rlberry 0.7.3's NRoom; here there is one more, where episodes end."""
     assert n_room(agents=1, rooms=rooms, room_size=size).states == states + 1
@@ -248,13 +272,19 @@ def test_n_room_has_as_many_squares_as_rlberry_gives(rooms: int, size: int, stat
 @pytest.mark.parametrize(("rooms", "size"), [(3, 3), (7, 5), (8, 3)])
 def test_a_sure_walk_to_the_last_room_pays_once_and_after_it_nothing(rooms: int, size: int) -> None:
     walk = (rooms - 1 - rooms // 2) * (size + 1)
-    for H in (walk + 1, walk + 2):  # the start pays on leaving it, and there is no time to come back to it
+    for H in (
+        walk + 1,
+        walk + 2,
+    ):  # the start pays on leaving it, and there is no time to come back to it
         sure = n_room(agents=1, rooms=rooms, room_size=size, success=1.0, horizon=H)
         assert value(sure.common) == pytest.approx(0.01 + 1.0)
 
 
 # The hard instance -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("A", "d", "H", "waiting"), [(2, 2, 6, None), (2, 3, 12, 5), (3, 2, 9, 7), (4, 3, 10, 1)])
+@pytest.mark.parametrize(
+    ("A", "d", "H", "waiting"),
+    [(2, 2, 6, None), (2, 3, 12, 5), (3, 2, 9, 7), (4, 3, 10, 1)],
+)
 def test_the_hard_instance_is_its_definition(A: int, d: int, H: int, waiting: int | None) -> None:
     """Written with the paper's steps from 1, the tree as words over the actions."""
     eps = 0.2
@@ -291,7 +321,10 @@ def test_the_hard_instance_is_its_definition(A: int, d: int, H: int, waiting: in
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize(("A", "d", "H", "waiting"), [(2, 2, 6, 2), (2, 3, 12, 9), (3, 2, 15, 5), (2, 5, 15, 4)])
+@pytest.mark.parametrize(
+    ("A", "d", "H", "waiting"),
+    [(2, 2, 6, 2), (2, 3, 12, 9), (3, 2, 15, 5), (2, 5, 15, 4)],
+)
 def test_the_optimum_of_the_hard_instance_is_known(A: int, d: int, H: int, waiting: int, gap: float) -> None:
     for seed in (0, 1):
         hard = hard_instance(agents=1, seed=seed, actions=A, depth=d, horizon=H, waiting=waiting, gap=gap)
@@ -325,7 +358,11 @@ def test_the_pair_of_the_lemma_has_the_values_of_the_lemma(H: int, share: float)
 @pytest.mark.parametrize("leave", [0.0, 0.2, 1.0])
 def test_the_two_state_chain_is_its_definition(leave: float) -> None:
     federation = two_state_chain(leave=leave, horizon=7)
-    check_tables(federation, np.array([[[1 - leave, leave]], [[0.0, 1.0]]]), np.array([[1.0], [0.0]]))
+    check_tables(
+        federation,
+        np.array([[[1 - leave, leave]], [[0.0, 1.0]]]),
+        np.array([[1.0], [0.0]]),
+    )
     assert value(federation.common) == pytest.approx(math.fsum((1 - leave) ** h for h in range(7)))
 
 
@@ -361,7 +398,8 @@ def test_rows_and_rewards_of_a_garnet_are_uniform() -> None:
 
 
 @pytest.mark.parametrize(
-    ("S", "A", "b", "seed"), [(20, 4, 3, 0), (7, 2, 7, 1), (300, 3, 5, 2), (1, 1, 1, 3), (9, 3, 1, 4)]
+    ("S", "A", "b", "seed"),
+    [(20, 4, 3, 0), (7, 2, 7, 1), (300, 3, 5, 2), (1, 1, 1, 3), (9, 3, 1, 4)],
 )
 def test_a_garnet_takes_the_lowest_ranks(S: int, A: int, b: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In whatever blocks the ranks are drawn, they are those of one table (1, S, A, S), sorted whole."""
@@ -421,7 +459,11 @@ def test_windy_cliff_is_its_definition(X: int, Y: int, theta: float) -> None:
     cliff = windy_cliff(agents=2, rows=Y, columns=X, wind=theta)
     P, R = cliff_tables(X, Y, theta)
     check_tables(cliff, P, (R + 100) / 200, (Y - 1) * X)
-    described = (cliff.horizon, cliff.description["reward_scale"], cliff.description["reward_offset"])
+    described = (
+        cliff.horizon,
+        cliff.description["reward_scale"],
+        cliff.description["reward_offset"],
+    )
     assert described == (20, 200.0, -100.0)
 
 
@@ -489,8 +531,17 @@ def rows_of(table: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_the_documented_sizes_and_optima_are_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(PAGE.partition("```python\n")[2].partition("```")[0], "environments.md", "exec"), {})
+def test_the_documented_sizes_and_optima_are_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exec(
+        compile(
+            PAGE.partition("```python\n")[2].partition("```")[0],
+            "environments.md",
+            "exec",
+        ),
+        {},
+    )
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     documented = [[name, S, A, H, best] for name, S, A, H, _, _, best in rows_of("| name | S |")]
     assert documented == printed
@@ -498,7 +549,10 @@ def test_the_documented_sizes_and_optima_are_what_the_command_prints(capsys: pyt
 
 
 def test_the_documented_eps_p_of_each_spread_is_what_is_computed() -> None:
-    options: dict[str, dict[str, object]] = {"deep_sea": {"stochastic": True}, "two_state_chain": {"leave": 0.1}}
+    options: dict[str, dict[str, object]] = {
+        "deep_sea": {"stochastic": True},
+        "two_state_chain": {"leave": 0.1},
+    }
     names = list(ENVIRONMENTS)[2:-2]
     for spread, *documented in rows_of("| spread | riverswim"):
         for name, eps_p in zip(names, documented, strict=True):

@@ -64,7 +64,11 @@ def test_steps_follow_the_kernel_and_pay_the_reward() -> None:
         for h in range(3):
             a = int(rng.integers(2))
             y, reward, terminated, truncated, _ = env.step(a)
-            assert (reward, terminated, truncated) == (env.mdp.rewards[h, s, a], False, h == 2)
+            assert (reward, terminated, truncated) == (
+                env.mdp.rewards[h, s, a],
+                False,
+                h == 2,
+            )
             seen[h, s, a, y] += 1
             s = y
     statistic = stats.chisquare([first[s] for s in range(4)]).statistic
@@ -96,7 +100,10 @@ def test_the_text_marks_the_agents_square_and_no_other() -> None:
 
 
 def test_the_picture_has_the_agents_disc_in_its_square_and_nowhere_else() -> None:
-    drawn: list[tuple[Any, int]] = [(make_environment("gridworld").layout, 8), (layout_of(None, 47), 47)]
+    drawn: list[tuple[Any, int]] = [
+        (make_environment("gridworld").layout, 8),
+        (layout_of(None, 47), 47),
+    ]
     for layout, states in drawn:
         for state in range(states):
             picture = draw_picture(layout, state)
@@ -120,7 +127,11 @@ def test_states_without_a_layout_are_drawn_row_by_row() -> None:
     env.reset(seed=0)
     text = str(env.render()).split("\n")
     assert text[0] == "step 0 of 2, paid 0"
-    assert [sum(sign != "#" for sign in line.split()) for line in text[1:]] == [20, 20, 5]
+    assert [sum(sign != "#" for sign in line.split()) for line in text[1:]] == [
+        20,
+        20,
+        5,
+    ]
 
 
 @pytest.mark.parametrize(

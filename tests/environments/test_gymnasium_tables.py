@@ -20,7 +20,11 @@ from problems import row_of
 CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "FrozenLake 4x4": ("FrozenLake-v1", {}, 20),
     "FrozenLake 8x8": ("FrozenLake-v1", {"map_name": "8x8"}, 30),
-    "FrozenLake, other rewards": ("FrozenLake-v1", {"reward_schedule": [5, -2, -0.25], "success_rate": 0.7}, 9),
+    "FrozenLake, other rewards": (
+        "FrozenLake-v1",
+        {"reward_schedule": [5, -2, -0.25], "success_rate": 0.7},
+        9,
+    ),
     "Taxi": ("Taxi-v4", {}, 22),
     "CliffWalking": ("CliffWalking-v1", {}, 16),
     "slippery CliffWalking": ("CliffWalkingSlippery-v1", {}, 16),
@@ -61,14 +65,20 @@ def best_return(P: Rows, initial: Any, horizon: int) -> float:
 
 
 @every_case
-def test_a_federation_has_exactly_the_probabilities_of_gymnasiums_table_and_back_in_gymnasium_too(case: str) -> None:
+def test_a_federation_has_exactly_the_probabilities_of_gymnasiums_table_and_back_in_gymnasium_too(
+    case: str,
+) -> None:
     id, kwargs, horizon = CASES[case]
     P, initial = table_of(id, kwargs)
     federation = from_gymnasium(id, agents=2, horizon=horizon, kwargs=kwargs)
     ours = TabularEnv("from_gymnasium", agent=1, id=id, agents=2, horizon=horizon, kwargs=kwargs)
     S = len(P)
     A = len(P[0])
-    assert (federation.states, federation.actions, federation.horizon) == (S + 1, A, horizon)
+    assert (federation.states, federation.actions, federation.horizon) == (
+        S + 1,
+        A,
+        horizon,
+    )
     for mdp in (federation.agent(0), federation.agent(1), federation.common):
         assert np.array_equal(mdp.initial, [*initial, 0.0])
         assert mdp.kernel.dense()[0, S, :, S].tolist() == [1.0] * A
@@ -87,7 +97,9 @@ def test_our_environment_goes_through_gymnasium_and_comes_back_the_same() -> Non
 
 
 @every_case
-def test_the_optimum_converts_to_the_largest_return_in_gymnasiums_own_units(case: str) -> None:
+def test_the_optimum_converts_to_the_largest_return_in_gymnasiums_own_units(
+    case: str,
+) -> None:
     id, kwargs, horizon = CASES[case]
     federation = from_gymnasium(id, agents=1, horizon=horizon, kwargs=kwargs)
     best = best_return(*table_of(id, kwargs), horizon)
@@ -161,20 +173,44 @@ def spoilt(s: int, a: int, row: Any) -> Any:
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (TableEnv(spoilt(0, 1, [(0.5, 1, 0.0, False)])), r"P\[0\]\[1\] sum to 0.5, not to 1"),
-        (TableEnv(spoilt(0, 1, [(-0.5, 1, 0.0, False), (1.5, 0, 0.0, False)])), "must not be negative"),
+        (
+            TableEnv(spoilt(0, 1, [(0.5, 1, 0.0, False)])),
+            r"P\[0\]\[1\] sum to 0.5, not to 1",
+        ),
+        (
+            TableEnv(spoilt(0, 1, [(-0.5, 1, 0.0, False), (1.5, 0, 0.0, False)])),
+            "must not be negative",
+        ),
         (TableEnv(spoilt(0, 1, [(1.0, 7, 0.0, False)])), r"next states 0\.\.2"),
-        (TableEnv(spoilt(0, 1, [(1.0, 1, float("nan"), False)])), "rewards must be finite"),
-        (TableEnv(spoilt(0, 1, [(1.0, 1, 0.0)])), r"not \(probability, next state, reward, terminated\)"),
-        (TableEnv(spoilt(1, 0, [])), r"P\[1\]\[0\] is missing or empty, but episodes can go on"),
+        (
+            TableEnv(spoilt(0, 1, [(1.0, 1, float("nan"), False)])),
+            "rewards must be finite",
+        ),
+        (
+            TableEnv(spoilt(0, 1, [(1.0, 1, 0.0)])),
+            r"not \(probability, next state, reward, terminated\)",
+        ),
+        (
+            TableEnv(spoilt(1, 0, [])),
+            r"P\[1\]\[0\] is missing or empty, but episodes can go on",
+        ),
         (TableEnv({0: corridor()[0]}), "missing or empty"),
         (TableEnv(initial=(0.0, 0.5, 0.0)), "sums to 0.5, not to 1"),
         (TableEnv(initial=None), "no initial_state_distrib"),
         (TableEnv(P=False), "no table P.*LiveFederation"),
-        (TableEnv(observations=spaces.Box(0, 1)), "observations of it are Box.*only Discrete"),
-        (TableEnv(observations=spaces.Dict({"a": spaces.Discrete(3)})), "observations of it are Dict"),
+        (
+            TableEnv(observations=spaces.Box(0, 1)),
+            "observations of it are Box.*only Discrete",
+        ),
+        (
+            TableEnv(observations=spaces.Dict({"a": spaces.Discrete(3)})),
+            "observations of it are Dict",
+        ),
         (TableEnv(actions=spaces.Box(0, 1)), "actions of it are Box"),
-        (TableEnv(observations=spaces.Discrete(3, start=1)), "numbered from 1, but must be from 0"),
+        (
+            TableEnv(observations=spaces.Discrete(3, start=1)),
+            "numbered from 1, but must be from 0",
+        ),
         (TableEnv(actions=spaces.Discrete(2, start=-1)), "numbered from -1"),
         (gymnasium.make_vec("FrozenLake-v1", num_envs=2), "vector environment"),
         ("a string", "not a Gymnasium environment but str"),
@@ -195,16 +231,28 @@ def test_an_unusable_environment_is_refused_in_plain_words(env: Any, message: st
         ({"id": "CartPole-v1"}, "only Discrete spaces"),
         ({"horizon": 0}, "horizon must be at least 1"),
         ({"eps_p": 0.1}, "eps_p must be 0.*vary"),
-        ({"kwargs": {"sucess_rate": 0.5}}, "cannot make 'FrozenLake-v1' with.*sucess_rate"),
+        (
+            {"kwargs": {"sucess_rate": 0.5}},
+            "cannot make 'FrozenLake-v1' with.*sucess_rate",
+        ),
         ({"kwargs": [{}, {}]}, "kwargs are given for 2 agents, but there are 3"),
         ({"kwargs": "8x8"}, "kwargs"),
         ({"kwargs": {"desc": np.array(["SG"])}}, "what JSON can write"),
-        ({"vary": {"success_rate": 0.5}}, r"success_rate must be a range \(low, high\)"),
-        ({"vary": {"success_rate": [0.9, 0.6]}}, "success_rate: high must be a number in"),
+        (
+            {"vary": {"success_rate": 0.5}},
+            r"success_rate must be a range \(low, high\)",
+        ),
+        (
+            {"vary": {"success_rate": [0.9, 0.6]}},
+            "success_rate: high must be a number in",
+        ),
         ({"vary": [0.6, 0.9]}, "vary must be ranges by name"),
         ({"reward_range": (0.5, 1)}, "does not cover the rewards"),
         ({"reward_range": 1}, "reward_range must be a range"),
-        ({"kwargs": [{"map_name": "4x4"}, {"map_name": "8x8"}, {}]}, "same states and actions"),
+        (
+            {"kwargs": [{"map_name": "4x4"}, {"map_name": "8x8"}, {}]},
+            "same states and actions",
+        ),
     ],
 )
 def test_bad_options_are_refused_in_plain_words(options: dict[str, Any], message: str) -> None:

@@ -119,14 +119,26 @@ def done(*arguments: str, cwd: Path, paths: tuple[Path, ...] = ()) -> str:
 
 def grid(**changes: Any) -> dict[str, Any]:
     """A small grid of a sweep."""
-    plain = {"algorithms": ["fed-ucbvi"], "environments": ["synthetic"], "agents": [2], "episodes": [30], "seeds": 2}
+    plain = {
+        "algorithms": ["fed-ucbvi"],
+        "environments": ["synthetic"],
+        "agents": [2],
+        "episodes": [30],
+        "seeds": 2,
+    }
     return {**plain, **changes}
 
 
 # ----------------------------------------------------------------------------------------- federations as files
-def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells_it_apart(tmp_path: Path) -> None:
+def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells_it_apart(
+    tmp_path: Path,
+) -> None:
     lake = from_gymnasium("FrozenLake-v1", agents=2, horizon=5, vary={"success_rate": [0.6, 0.9]})
-    for federation in (synthetic(agents=2, eps_p=0.2), lake, lake.with_liars(0.5, "flip")):
+    for federation in (
+        synthetic(agents=2, eps_p=0.2),
+        lake,
+        lake.with_liars(0.5, "flip"),
+    ):
         federation.save(tmp_path / "deep" / "f.npz")
         back = Federation.load(tmp_path / "deep" / "f.npz")
         assert back.digest == federation.digest
@@ -146,13 +158,22 @@ def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells
     [
         ({"probabilities": None}, "is damaged"),
         ({"about": None}, "is not a federation that fed-ucbvi saved"),
-        ({"about": np.array('{"format": "fed-ucbvi/federation", "format_version": 99}')}, "has format version 99"),
-        ({"rewards": np.zeros((2, 1, 3, 2), dtype=np.float32)}, "rewards is a float32 table"),
+        (
+            {"about": np.array('{"format": "fed-ucbvi/federation", "format_version": 99}')},
+            "has format version 99",
+        ),
+        (
+            {"rewards": np.zeros((2, 1, 3, 2), dtype=np.float32)},
+            "rewards is a float32 table",
+        ),
         ({"rewards": np.full((2, 1, 3, 2), 7.0)}, r"rewards must lie in \[0, 1\]"),
         ({"rewards": np.zeros((4, 1, 3, 2))}, "rewards is a float64 table of shape"),
         ({"initial": np.ones((2, 3))}, "initial distribution sums to 3"),
         ({"probabilities": np.zeros((2, 3, 3, 2, 3))}, "sums to 0, not to 1"),
-        ({"successors": np.full((3, 3, 2, 3), 5, dtype=np.int32)}, "successors must be states"),
+        (
+            {"successors": np.full((3, 3, 2, 3), 5, dtype=np.int32)},
+            "successors must be states",
+        ),
         ({"common_initial": np.ones(4) / 4}, "common_initial is a float64 table"),
         ({"initial": np.array([{"a": 1}], dtype=object)}, "is damaged"),
     ],
@@ -168,7 +189,9 @@ def test_a_file_that_is_no_federation_is_refused(changes: dict[str, Any], messag
         Federation.load(path)
 
 
-def test_saving_refuses_other_names_and_values_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_saving_refuses_other_names_and_values_and_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
     federation = synthetic(agents=2)
     with pytest.raises(InputError, match=r"does not end in .npz"):
         federation.save(tmp_path / "f.pickle")
@@ -192,7 +215,10 @@ def test_an_environment_is_a_name_a_file_or_an_attribute(here: Path) -> None:
     assert three.description == {"name": "shops_of_ours:three", "agents": 3}
     many = make_environment("shops_of_ours:many", agents=4, seed=2, states=4)
     assert many.description.items() >= {"name": "shops_of_ours:many", "agents": 4, "seed": 2, "states": 4}.items()
-    assert np.array_equal(many.probabilities, synthetic(4, 0.2, 2, states=4, actions=2, horizon=3).probabilities)
+    assert np.array_equal(
+        many.probabilities,
+        synthetic(4, 0.2, 2, states=4, actions=2, horizon=3).probabilities,
+    )
     needy = make_environment("shops_of_ours:needy", agents=2, rent=7)
     assert needy.description["rent"] == 7
     assert "rule" not in needy.description
@@ -210,7 +236,11 @@ def test_an_environment_is_a_name_a_file_or_an_attribute(here: Path) -> None:
         ("shops_of_ours:three", {"eps_p": 0.1}, "does not take eps_p, got 0.1"),
         ("shops_of_ours:FIXED", {"seed": 1}, "does not take seed, got 1"),
         ("shops_of_ours:FIXED", {"digest": "0" * 16}, "holds another federation"),
-        ("shops_of_ours:FIXED", {"rows": 3}, "unknown option of shops_of_ours:FIXED 'rows'"),
+        (
+            "shops_of_ours:FIXED",
+            {"rows": 3},
+            "unknown option of shops_of_ours:FIXED 'rows'",
+        ),
         ("shops_of_ours:many", {"agents": 2, "stats": 3}, "did you mean 'states'"),
         (
             "shops_of_ours:needy",
@@ -218,9 +248,17 @@ def test_an_environment_is_a_name_a_file_or_an_attribute(here: Path) -> None:
             "missing a required argument: 'rent'; it may take agents, eps_p, seed",
         ),
         ("shops_of_ours:broken", {}, "failed: ZeroDivisionError: no shops"),
-        ("shops_of_ours:nonsense", {}, "must give a Federation or a list of MDPs, got str"),
+        (
+            "shops_of_ours:nonsense",
+            {},
+            "must give a Federation or a list of MDPs, got str",
+        ),
         ("shops_of_ours:nothing", {}, "has no attribute 'nothing'"),
-        ("shops_of_theirs:nothing", {}, "No module named 'shops_of_theirs'.*folder that holds shops_of_theirs.py"),
+        (
+            "shops_of_theirs:nothing",
+            {},
+            "No module named 'shops_of_theirs'.*folder that holds shops_of_theirs.py",
+        ),
         ("shops_of_ours:", {}, "not of the form module:attribute"),
         ("nowhere.npz", {}, "is not a file"),
         ("gridwrld", {}, "did you mean 'gridworld'"),
@@ -240,19 +278,31 @@ def test_an_algorithm_is_a_name_a_class_or_a_value(here: Path) -> None:
     assert algorithm_name(make_algorithm("fed_ucbvi:FedUCBVI", {})) == "fed-ucbvi"
     for name, message in (
         ("shops_of_ours:three", "no algorithm: a frozen dataclass"),
-        ("shops_of_ours:Stranger", "inherits from .* or a value of one, not the class Stranger"),
+        (
+            "shops_of_ours:Stranger",
+            "inherits from .* or a value of one, not the class Stranger",
+        ),
         ("shops_of_ours:Poor", "it lacks absorb, aggregate, .*, report, name"),
         ("fed-ucbv", "did you mean 'fed-ucbvi'"),
         ("__main__:Bold", "was defined in a script"),
     ):
         with pytest.raises(InputError, match=message):
             make_algorithm(name, {})
-    with pytest.raises(InputError, match="parameter of shops_of_ours:BOLDER 'corage'; did you mean 'courage'"):
+    with pytest.raises(
+        InputError,
+        match="parameter of shops_of_ours:BOLDER 'corage'; did you mean 'courage'",
+    ):
         make_algorithm("shops_of_ours:BOLDER", {"corage": 3})
 
 
-def test_two_packages_with_one_name_and_one_that_cannot_be_loaded_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = (("shops", "one:shops"), ("shops", "two:shops"), ("gone", "no_such_package:thing"))
+def test_two_packages_with_one_name_and_one_that_cannot_be_loaded_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = (
+        ("shops", "one:shops"),
+        ("shops", "two:shops"),
+        ("gone", "no_such_package:thing"),
+    )
     entries = [EntryPoint(*one, "g") for one in made]
     monkeypatch.setattr("fed_ucbvi.core.plugins.entry_points", lambda group: entries)
     registered.cache_clear()
@@ -261,15 +311,30 @@ def test_two_packages_with_one_name_and_one_that_cannot_be_loaded_are_told(monke
             Registry({}, "g")["shops"]
         with pytest.raises(InputError, match="cannot be loaded: ModuleNotFoundError"):
             Registry({}, "g")["gone"]
-        for command, known in (("environments", "gridworld"), ("algorithms", "fed-ucbvi")):
+        for command, known in (
+            ("environments", "gridworld"),
+            ("algorithms", "fed-ucbvi"),
+        ):
             listed = call(command, "--json")
             assert known in json.loads(listed.stdout)
-            assert len(re.findall("^warning: '(shops|gone)' is registered", listed.stderr, flags=re.MULTILINE)) == 2
+            assert (
+                len(
+                    re.findall(
+                        "^warning: '(shops|gone)' is registered",
+                        listed.stderr,
+                        flags=re.MULTILINE,
+                    )
+                )
+                == 2
+            )
     finally:
         registered.cache_clear()
 
 
-@pytest.mark.parametrize(("function", "agents"), [("pair", 2), ("any_options", 4), ("three", 3), ("many", 20)])
+@pytest.mark.parametrize(
+    ("function", "agents"),
+    [("pair", 2), ("any_options", 4), ("three", 3), ("many", 20)],
+)
 def test_own_function_chooses_its_number_of_agents_where_none_is_given(
     here: Path, function: str, agents: int
 ) -> None:
@@ -277,7 +342,9 @@ def test_own_function_chooses_its_number_of_agents_where_none_is_given(
     assert spec.make_federation().agents == agents
 
 
-def test_given_number_of_agents_replaces_the_default_of_an_own_function(here: Path) -> None:
+def test_given_number_of_agents_replaces_the_default_of_an_own_function(
+    here: Path,
+) -> None:
     assert RunSpec(environment="shops_of_ours:pair", agents=5).make_federation().agents == 5
 
 
@@ -285,29 +352,64 @@ def test_given_number_of_agents_replaces_the_default_of_an_own_function(here: Pa
 def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None:
     make_environment("shops_of_ours:FIXED").save("shops.npz")
     for env in ("shops.npz", "shops_of_ours:three", "shops_of_ours:FIXED"):
-        words = ("--env", env, "--algorithm", "shops_of_ours:BOLDER", "--episodes", "20", "--json")
+        words = (
+            "--env",
+            env,
+            "--algorithm",
+            "shops_of_ours:BOLDER",
+            "--episodes",
+            "20",
+            "--json",
+        )
         made = json.loads(call("run", *words).stdout)
-        assert (made["env"], made["algorithm"], made["agents"]) == (env, "shops_of_ours:Bold", 3)
+        assert (made["env"], made["algorithm"], made["agents"]) == (
+            env,
+            "shops_of_ours:Bold",
+            3,
+        )
         assert made["parameters"]["bonus_scale"] == 0.25
         assert json.loads(call("inspect", "--env", env, "--json").stdout)["agents"] == 3
         assert json.loads(call("plan", "--env", env, "--json").stdout)["agents"] == 3
-    many = ("--env", "shops_of_ours:many", "--env-option", "states=4", "--env-seed", "3")
+    many = (
+        "--env",
+        "shops_of_ours:many",
+        "--env-option",
+        "states=4",
+        "--env-seed",
+        "3",
+    )
     assert json.loads(call("run", *many, "--episodes", "5", "--json").stdout)["agents"] == 20
     assert "has 3 agents, not 4" in refusal("run", "--env", "shops.npz", "--agents", "4")
     few = ("--episodes", "20", "--seeds", "1", "--json")
     table = call("compare", "--env", "shops.npz", "--algorithm", "shops_of_ours:Bold", *few)
     assert [row["algorithm"] for row in json.loads(table.stdout)["tables"]["shops.npz"]] == ["shops_of_ours:Bold"]
     assert "named twice" in refusal(
-        "compare", "--algorithm", "shops_of_ours:Bold", "--algorithm", "shops_of_ours:BOLDER"
+        "compare",
+        "--algorithm",
+        "shops_of_ours:Bold",
+        "--algorithm",
+        "shops_of_ours:BOLDER",
     )
     assert "need --env" in refusal("compare", "--episodes", "20")
 
 
 @pytest.mark.full
-def test_a_federation_over_the_network_takes_own_environments_and_algorithms(here: Path) -> None:
+def test_a_federation_over_the_network_takes_own_environments_and_algorithms(
+    here: Path,
+) -> None:
     pytest.importorskip("grpc")
     make_environment("shops_of_ours:FIXED").save("shops.npz")
-    own = ("--env", "shops.npz", "--algorithm", "shops_of_ours:Bold", "--episodes", "30", "--seed", "2", "--json")
+    own = (
+        "--env",
+        "shops.npz",
+        "--algorithm",
+        "shops_of_ours:Bold",
+        "--episodes",
+        "30",
+        "--seed",
+        "2",
+        "--json",
+    )
     first = json.loads(done("run", *own, "--driver", "episodes", cwd=here))
     second = json.loads(done("federate", "--nodes", "2", *own, cwd=here))
     for key in ("algorithm", "environment", "agents", "rounds", "value", "regret"):
@@ -329,7 +431,17 @@ def test_code_is_not_run_because_a_file_names_it(here: Path) -> None:
     with pytest.raises(InputError, match="is not run because a file names it"):
         recorded_options({"name": "os:system", "command": "touch owned"})
     assert not (here / "owned").exists()
-    call("run", "--env", "shops_of_ours:many", "--agents", "2", "--episodes", "5", "--out", "made")
+    call(
+        "run",
+        "--env",
+        "shops_of_ours:many",
+        "--agents",
+        "2",
+        "--episodes",
+        "5",
+        "--out",
+        "made",
+    )
     assert "name it yourself (--env shops_of_ours:many)" in refusal("play", "made")
     played = json.loads(call("play", "made", "--env", "shops_of_ours:many", "--episodes", "3", "--json").stdout)
     assert played["episodes"] == 3
@@ -337,15 +449,34 @@ def test_code_is_not_run_because_a_file_names_it(here: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------- in a new process
 @pytest.mark.full
-def test_a_run_and_a_checkpoint_name_what_they_were_made_with_and_work_in_a_new_process(here: Path) -> None:
-    own = ("--env", "shops_of_ours:many", "--agents", "2", "--algorithm", "shops_of_ours:BOLDER", "--episodes", "40")
+def test_a_run_and_a_checkpoint_name_what_they_were_made_with_and_work_in_a_new_process(
+    here: Path,
+) -> None:
+    own = (
+        "--env",
+        "shops_of_ours:many",
+        "--agents",
+        "2",
+        "--algorithm",
+        "shops_of_ours:BOLDER",
+        "--episodes",
+        "40",
+    )
     done("run", *own, "--out", "whole", "--checkpoint", "kept", cwd=here)
     elsewhere = here / "elsewhere"
     elsewhere.mkdir()
     shown = done("show", str(here / "whole"), "--out", "picture.png", "--json", cwd=elsewhere)
     assert json.loads(shown)["algorithm"] == "shops_of_ours:Bold"
     assert Run.load(here / "whole").about.environment["name"] == "shops_of_ours:many"
-    done("resume", str(here / "kept"), "--out", "again", "--code", "shops_of_ours:Bold", cwd=here)
+    done(
+        "resume",
+        str(here / "kept"),
+        "--out",
+        "again",
+        "--code",
+        "shops_of_ours:Bold",
+        cwd=here,
+    )
     assert Run.load(here / "again").same_outcome(Run.load(here / "whole"))
     lost = anew("resume", str(here / "kept"), "--code", "shops_of_ours:Bold", cwd=elsewhere)
     assert lost.returncode == 2
@@ -395,19 +526,29 @@ def test_a_sweep_over_ones_own_is_read_where_the_code_is_not(here: Path) -> None
 
 
 @pytest.mark.full
-def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(tmp_path: Path) -> None:
+def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(
+    tmp_path: Path,
+) -> None:
     """The example package is installed as pip does it, then runs, sweeps and reports in new processes."""
     pytest.importorskip("hatchling")
     place = tmp_path / "site"
     options = "--quiet --disable-pip-version-check --no-deps --no-index"
     pip = [sys.executable, "-m", "pip", "install", *options.split()]
-    subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", place, PLUGIN], check=True, timeout=300)
+    subprocess.run(
+        [*pip, "--no-build-isolation", "--no-compile", "--target", place, PLUGIN],
+        check=True,
+        timeout=300,
+    )
     for what, name in (("environments", "shops"), ("algorithms", "bold-fed-ucbvi")):
         assert name in json.loads(done(what, "--json", cwd=tmp_path, paths=(place,)))
     both = ("--env", "shops", "--algorithm", "bold-fed-ucbvi")
     few = ("--episodes", "30", "--env-option", "capacity=3", "--json")
     figures = json.loads(done("run", *both, *few, cwd=tmp_path, paths=(place,)))
-    assert (figures["env"], figures["algorithm"], figures["states"]) == ("shops", "bold-fed-ucbvi", 4)
+    assert (figures["env"], figures["algorithm"], figures["states"]) == (
+        "shops",
+        "bold-fed-ucbvi",
+        4,
+    )
     (tmp_path / "s.toml").write_text(
         'name = "s"\n[[grid]]\nalgorithms = ["bold-fed-ucbvi", "fed-ucbvi"]\n'
         'environments = [{ name = "shops", capacity = 2 }]\nagents = [2]\nepisodes = [20]\nseeds = 2\n',
@@ -429,7 +570,9 @@ def looks(name: str) -> tuple[str, str, str]:
     return label_of(name), own_colour(name), marker_of(name)
 
 
-def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(here: Path) -> None:
+def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(
+    here: Path,
+) -> None:
     unknown = {name: looks(f"shops_of_ours:{name}") for name in ("Bold", "Brisk", "Plain")}
     for name, looked in unknown.items():
         assert looked == (f"shops_of_ours:{name}", "", "none")
@@ -442,7 +585,9 @@ def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(he
 
 
 @pytest.mark.full
-def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code_is_missing(here: Path) -> None:
+def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code_is_missing(
+    here: Path,
+) -> None:
     algorithms = [
         {"name": "shops_of_ours:Brisk"},
         {"name": "shops_of_ours:Plain", "bonus_scale": 0.5},
@@ -457,7 +602,15 @@ def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code
         ("markdown", labels),
         ("latex", [*labels[:2], r"shops\_of\_ours:Bold", r"at 5 \% of it"]),
     ):
-        shown = done("show", str(here / "looks"), "--format", format_, "--out", "looks.svg", cwd=elsewhere)
+        shown = done(
+            "show",
+            str(here / "looks"),
+            "--format",
+            format_,
+            "--out",
+            "looks.svg",
+            cwd=elsewhere,
+        )
         sign = " | " if format_ == "markdown" else " & "
         rows = [line.strip("| ").partition(sign)[0] for line in shown.splitlines() if sign in line]
         assert rows[-4:] == written
@@ -490,7 +643,11 @@ LAKE = {"name": "from_gymnasium", "id": "FrozenLake-v1", "horizon": 12}
     [
         ({"name": "riverswim", "spread": 0.5}, 3),
         pytest.param({**LAKE, "vary": {"success_rate": [0.6, 0.9]}}, 3, marks=pytest.mark.full),
-        pytest.param({**LAKE, "kwargs": [{"success_rate": 0.6}, {"success_rate": 0.9}]}, 2, marks=pytest.mark.full),
+        pytest.param(
+            {**LAKE, "kwargs": [{"success_rate": 0.6}, {"success_rate": 0.9}]},
+            2,
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_sweeps_whose_eps_p_is_computed_are_kept(environment: dict[str, Any], agents: int, tmp_path: Path) -> None:
@@ -514,7 +671,10 @@ def test_a_sweep_in_which_nothing_can_be_lost_is_reported(tmp_path: Path) -> Non
 
 def test_a_file_under_another_runs_name_is_still_noticed(tmp_path: Path) -> None:
     def sweep(spread: float) -> Sweep:
-        return Sweep(name="x", grids=[grid(environments=[{"name": "riverswim", "spread": spread}], seeds=1)])
+        return Sweep(
+            name="x",
+            grids=[grid(environments=[{"name": "riverswim", "spread": spread}], seeds=1)],
+        )
 
     store, (job,) = Store.create(tmp_path / "out", sweep(0.5)), sweep(0.5).jobs()
     (other,) = sweep(0.4).jobs()
@@ -535,7 +695,10 @@ def test_a_job_refuses_what_its_environment_would_ignore(here: Path) -> None:
         job(env_seed=1)
     with pytest.raises(InputError, match="has 3 agents, not 4"):
         job(agents=4).check_possible()
-    assert complete_options("shops_of_ours:many", {}) == {"states": 3, "names": ["a", "b"]}
+    assert complete_options("shops_of_ours:many", {}) == {
+        "states": 3,
+        "names": ["a", "b"],
+    }
     assert find_environment("riverswim").made is ENVIRONMENTS["riverswim"] is riverswim
 
 
@@ -544,7 +707,9 @@ class Local(FedUCBVI):
     name: ClassVar[str] = "fed-ucbvi"
 
 
-def test_a_class_that_only_borrows_a_registered_name_is_recorded_by_its_own(tmp_path: Path) -> None:
+def test_a_class_that_only_borrows_a_registered_name_is_recorded_by_its_own(
+    tmp_path: Path,
+) -> None:
     made = run(Local(nu=9), synthetic(agents=2), 10, progress=False)
     assert made.about.algorithm == f"{__name__}:Local"
     made.save(tmp_path / "run")
@@ -557,9 +722,18 @@ def test_control_characters_in_a_sweep_are_refused_and_reach_no_terminal(charact
     bad = f"a{character}[31mb"
     for key, content in (
         ("name", {"name": bad, "grids": [grid()]}),
-        (r"algorithms\[0\].label", {"name": "x", "grids": [grid(algorithms=[{"name": "ucbvi", "label": bad}])]}),
+        (
+            r"algorithms\[0\].label",
+            {
+                "name": "x",
+                "grids": [grid(algorithms=[{"name": "ucbvi", "label": bad}])],
+            },
+        ),
         (r"algorithms\[0\]", {"name": "x", "grids": [grid(algorithms=[bad])]}),
-        (r"environments\[0\].name", {"name": "x", "grids": [grid(environments=[{"name": bad}])]}),
+        (
+            r"environments\[0\].name",
+            {"name": "x", "grids": [grid(environments=[{"name": bad}])]},
+        ),
         (r"grids\[0\]", {"name": "x", "grids": [grid(**{bad: 1})]}),
     ):
         with pytest.raises(InputError, match=f"{key} must be plain text without control characters") as refused:

@@ -39,7 +39,12 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
     policy[:DEATH] = rng.dirichlet(np.ones(A), size=DEATH)
     first = np.zeros(S)
     first[:4] = rng.dirichlet(np.ones(4))
-    tables: dict[str, Any] = {"tx_mat": kernel, "r_mat": paid, "d_0": first, "expert_policy": policy}
+    tables: dict[str, Any] = {
+        "tx_mat": kernel,
+        "r_mat": paid,
+        "d_0": first,
+        "expert_policy": policy,
+    }
     np.savez(tmp_path / "dynamics.npz", **tables)
     monkeypatch.setattr(sepsis, "_tables_file", lambda: tmp_path / "dynamics.npz")
     sepsis.sepsis_tables.cache_clear()
@@ -55,7 +60,9 @@ def value_on_arrival(tables: dict[str, FloatArray], policy: FloatArray, decision
     return float(tables["d_0"] @ V)
 
 
-def test_policies_are_worth_what_they_are_where_survival_pays_on_arrival(made_up: dict[str, FloatArray]) -> None:
+def test_policies_are_worth_what_they_are_where_survival_pays_on_arrival(
+    made_up: dict[str, FloatArray],
+) -> None:
     """A policy that takes every dose equally often, and the clinicians'."""
     mdp = icu_sepsis(agents=2, horizon=H).common
     clinicians = np.array([[clinicians_policy(h, s) for s in range(S)] for h in range(H)])
@@ -67,7 +74,9 @@ def test_policies_are_worth_what_they_are_where_survival_pays_on_arrival(made_up
         assert float(mdp.initial @ mdp.evaluate(played)[0]) == pytest.approx(expected, abs=1e-12)
 
 
-def test_hospitals_that_differ_keep_the_next_states(made_up: dict[str, FloatArray]) -> None:
+def test_hospitals_that_differ_keep_the_next_states(
+    made_up: dict[str, FloatArray],
+) -> None:
     made = icu_sepsis(agents=3, eps_p=0.05, horizon=H)
     dense = np.stack([made.agent(i).kernel.dense()[0] for i in range(3)])
     assert np.array_equal(dense > 0, np.broadcast_to(made_up["tx_mat"] > 0, dense.shape))
@@ -83,14 +92,27 @@ def test_hospitals_as_processes_learn_what_one_run_does(made_up: dict[str, Float
     assets.mkdir(parents=True)
     (assets.parents[1] / "__init__.py").touch()  # or an installed package of that name comes first
     np.savez(assets / "dynamics.npz", **made_up)  # type: ignore[arg-type]
-    few = ("--network", "--hospitals", "3", "--logged", "30", "--online", "20", "--folder", "kept")
+    few = (
+        "--network",
+        "--hospitals",
+        "3",
+        "--logged",
+        "30",
+        "--online",
+        "20",
+        "--folder",
+        "kept",
+    )
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "sepsis" / "hospitals.py"), *few],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(tmp_path / "packages")))},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(tmp_path / "packages"))),
+        },
     )
     assert done.returncode == 0, done.stderr
     assert "with secure sums and logs: worth 0." in done.stdout
@@ -106,10 +128,15 @@ def test_hospitals_as_processes_learn_what_one_run_does(made_up: dict[str, Float
     assert np.array_equal(made.V, expected.V)
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sepsis.sepsis_tables.cache_clear()
     monkeypatch.setattr(sepsis, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"icu-sepsis, which is not installed: run pip install 'fed-ucbvi\[icu-s"):
+    with pytest.raises(
+        InputError,
+        match=r"icu-sepsis, which is not installed: run pip install 'fed-ucbvi\[icu-s",
+    ):
         icu_sepsis()
 
 
@@ -128,7 +155,12 @@ def test_the_published_tables_have_the_known_values() -> None:
     """0.869, 0.778 and 0.775 for 50 decisions: computed from the tables by another program."""
     sepsis.sepsis_tables.cache_clear()
     mdp = icu_sepsis(agents=2).common
-    assert (mdp.states, mdp.actions, mdp.horizon, mdp.kernel.width) == (716, 25, 51, 213)
+    assert (mdp.states, mdp.actions, mdp.horizon, mdp.kernel.width) == (
+        716,
+        25,
+        51,
+        213,
+    )
     assert float(mdp.initial @ mdp.solve().V[0]) == pytest.approx(0.8691, abs=5e-5)
     clinicians = np.broadcast_to(sepsis.sepsis_tables().clinicians, (51, 716, 25))
     assert float(mdp.initial @ mdp.evaluate(clinicians)[0]) == pytest.approx(0.7778, abs=5e-5)

@@ -65,7 +65,11 @@ def test_shops_that_learn_live_for_a_hundred_months_are_near_the_best_shared_pol
     best = best_common_policy(shops.shops()).value.lower
     curves = compare_shops.together(100, 2, stationary=True)
     assert np.mean([curve[100] for curve in curves]) > 0.95 * best
-    figures = {"together": curves, "together, stationary": curves, "alone, stationary": curves}
+    figures = {
+        "together": curves,
+        "together, stationary": curves,
+        "alone, stationary": curves,
+    }
     more = {"best_shared": [best, best], "rule": {"euro": 116.2}}
     assert "best shared policy" in compare_shops.picture({**figures, **more}, 100).svg
 
@@ -104,7 +108,8 @@ def test_what_houses_learn_costs_less_than_the_best_thermostat() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "live"), first_of([("FrozenLake 4x4", False), ("CliffWalking", False), ("CliffWalking", True)], 2)
+    ("name", "live"),
+    first_of([("FrozenLake 4x4", False), ("CliffWalking", False), ("CliffWalking", True)], 2),
 )
 def test_a_fleet_learns_to_within_5_percent_of_the_optimum_in_its_own_units(name: str, live: bool) -> None:
     example = runpy.run_path(str(ROOT / "examples" / "gymnasium_fleet.py"))

@@ -34,7 +34,11 @@ def test_the_five_shops_get_what_their_own_tables_say(result: Run) -> None:
     assert agents.mean == pytest.approx(np.mean(own), abs=1e-9)
     assert agents.worst == pytest.approx(min(own), abs=1e-9)
     assert agents.best == pytest.approx(max(own), abs=1e-9)
-    assert (agents.worst_agent, agents.best_agent, agents.agents) == (own.index(min(own)), own.index(max(own)), 5)
+    assert (agents.worst_agent, agents.best_agent, agents.agents) == (
+        own.index(min(own)),
+        own.index(max(own)),
+        5,
+    )
 
 
 def test_the_best_shared_policy_of_the_five_shops(fleet: Federation) -> None:
@@ -56,7 +60,9 @@ def test_the_own_optima_of_the_five_shops(fleet: Federation) -> None:
     assert round(found, 1) == 122.3
 
 
-def test_what_agents_that_differ_get_is_printed_before_anything_of_the_common_mdp(result: Run) -> None:
+def test_what_agents_that_differ_get_is_printed_before_anything_of_the_common_mdp(
+    result: Run,
+) -> None:
     title, rows = summary_rows(result)
     assert title.endswith("shops")
     names = [name for name, _ in rows]
@@ -77,12 +83,21 @@ def test_what_agents_that_differ_get_is_printed_before_anything_of_the_common_md
 def test_agents_that_are_alike_get_one_line() -> None:
     alike = run(FedUCBVI(), gridworld(agents=3), 200)
     rows = summary_rows(alike)[1]
-    assert [name for name, _ in rows][:4] == ["setting", "recommended policy", "gap", "regret"]
+    assert [name for name, _ in rows][:4] == [
+        "setting",
+        "recommended policy",
+        "gap",
+        "regret",
+    ]
     assert alike.about.alike
     assert alike.by_agent == pytest.approx([alike.value] * 3, abs=1e-12)
     starts = [MDP(np.full((2, 2, 2), 0.5), [[0.0, 0.0], [1.0, 1.0]], initial=s, horizon=2) for s in (0, 1)]
     apart = run(FedUCBVI(), Federation.from_mdps(starts), 5)
-    assert (apart.about.alike, apart.about.eps_p, apart.about.eps_r) == (False, 0.0, 0.0), "starts alone differ"
+    assert (apart.about.alike, apart.about.eps_p, apart.about.eps_r) == (
+        False,
+        0.0,
+        0.0,
+    ), "starts alone differ"
     assert apart.by_agent.tolist() == [0.5, 1.5]
 
 

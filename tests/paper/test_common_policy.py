@@ -11,29 +11,14 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from fed_ucbvi import (
-    MDP,
-    Federation,
-    FedQAdvantage,
-    FedUCBVI,
-    InputError,
-    Run,
-    gridworld,
-    run,
-    synthetic,
-)
+from fed_ucbvi import MDP, Federation, FedQAdvantage, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.paper import sharing
 from fed_ucbvi.paper.common_policy import MIN_PASS, WORK, ascend, honest_tables, starting_policies
-from fed_ucbvi.paper.sharing import (
-    best_common_policy,
-    federated_regret,
-    federated_simple_regret,
-    price_of_sharing,
-)
+from fed_ucbvi.paper.sharing import best_common_policy, federated_regret, federated_simple_regret, price_of_sharing
 from fed_ucbvi.paper.sharing_bounds import AllowedArray, flow_floor, own_optima, tighten
 from matrices import first_of
 from problems import random_federation, random_mdp
@@ -101,8 +86,20 @@ def small_federations(number: int, states: int = 2, horizon: int = 3) -> Iterato
             mdps = [random_mdp(rng, states, 2, horizon, zeros=0.4) for _ in range(agents)]
             yield Federation.from_mdps(mdps, reference="mean")
         else:
-            kind = {"stationary": seed % 2 == 0, "own_rewards": seed % 5 < 3, "own_starts": seed % 7 < 3}
-            yield random_federation(rng, agents, states, 2, horizon, eps_p=(0.05, 0.3, 0.8)[seed // 3 % 3], **kind)
+            kind = {
+                "stationary": seed % 2 == 0,
+                "own_rewards": seed % 5 < 3,
+                "own_starts": seed % 7 < 3,
+            }
+            yield random_federation(
+                rng,
+                agents,
+                states,
+                2,
+                horizon,
+                eps_p=(0.05, 0.3, 0.8)[seed // 3 % 3],
+                **kind,
+            )
 
 
 def parity_federation() -> Federation:
@@ -172,7 +169,11 @@ def test_no_randomised_markov_policy_beats_the_best_deterministic_one() -> None:
             rule = rng.dirichlet(np.full(A, 0.3), size=(H, S))
             V = np.zeros((M, S))
             for h in reversed(range(H)):
-                V = np.einsum("sa,msa->ms", rule[h], r[:, h] + np.einsum("msat,mt->msa", P[:, h], V))
+                V = np.einsum(
+                    "sa,msa->ms",
+                    rule[h],
+                    r[:, h] + np.einsum("msat,mt->msa", P[:, h], V),
+                )
             assert (federation.initial * V).sum() / M <= best + 1e-12
 
 
@@ -221,7 +222,10 @@ def test_liars_do_not_count() -> None:
     whole = synthetic(agents=6, eps_p=0.5, eps_r=0.4)
     lying = whole.with_liars(0.34, "random", seed=2)
     assert lying.liars is not None
-    honest = Federation.from_mdps([whole.agent(i) for i in range(6) if i not in lying.liars.agents], reference="mean")
+    honest = Federation.from_mdps(
+        [whole.agent(i) for i in range(6) if i not in lying.liars.agents],
+        reference="mean",
+    )
     assert best_common_policy(lying).value == best_common_policy(honest).value
     assert best_common_policy(lying).value != best_common_policy(whole).value
     assert price_of_sharing(lying) == price_of_sharing(honest)
@@ -266,7 +270,14 @@ def floors(
     policy = np.zeros((H, S), dtype=np.int32)
     cost = np.zeros((H, S, A))
     regrets = np.zeros((2, H, S))
-    return own, overlap, flow_floor(tables, allowed, V, W, cost, policy, regrets), cost, policy, regrets
+    return (
+        own,
+        overlap,
+        flow_floor(tables, allowed, V, W, cost, policy, regrets),
+        cost,
+        policy,
+        regrets,
+    )
 
 
 def allowed_policies(allowed: AllowedArray) -> AllowedArray:
@@ -378,14 +389,26 @@ def test_federated_simple_regret_is_what_the_recommended_policy_loses_against_th
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (gridworld(agents=4, eps_p=0.1), "the run has agents = 3 and the federation has agents = 4"),
-        (synthetic(agents=3, eps_p=0.1), "the run has states = 8 and the federation has states = 5"),
-        (gridworld(agents=3, eps_p=0.1, horizon=9), "the run has horizon = 10 and the federation has horizon = 9"),
+        (
+            gridworld(agents=4, eps_p=0.1),
+            "the run has agents = 3 and the federation has agents = 4",
+        ),
+        (
+            synthetic(agents=3, eps_p=0.1),
+            "the run has states = 8 and the federation has states = 5",
+        ),
+        (
+            gridworld(agents=3, eps_p=0.1, horizon=9),
+            "the run has horizon = 10 and the federation has horizon = 9",
+        ),
         (
             gridworld(agents=3, eps_p=0.1, seed=1),
             "the run's policy is worth .* to agent 0 in the run",
         ),
-        (gridworld(agents=3, eps_p=0.2), "the run's policy is worth .* to agent 0 in the run"),
+        (
+            gridworld(agents=3, eps_p=0.2),
+            "the run's policy is worth .* to agent 0 in the run",
+        ),
     ],
 )
 def test_another_federation_than_that_of_the_run_is_refused(
@@ -419,7 +442,9 @@ def test_a_run_searches_for_no_common_policy(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("eps_p", [0.0, 0.01, 0.1])
-def test_it_keeps_the_papers_bound_by_the_common_regret_and_is_that_of_agents_all_alike(eps_p: float) -> None:
+def test_it_keeps_the_papers_bound_by_the_common_regret_and_is_that_of_agents_all_alike(
+    eps_p: float,
+) -> None:
     """``R(T) <= R^c(T) + 2 T eps_p H^2`` where agents have one reward."""
     federation = gridworld(agents=5, eps_p=eps_p)
     result = run(LOCAL, federation, 1000, seed=1)
@@ -429,7 +454,9 @@ def test_it_keeps_the_papers_bound_by_the_common_regret_and_is_that_of_agents_al
     assert eps_p > 0 or (regret.exact and regret.lower == pytest.approx(result.regret, rel=1e-9))
 
 
-def test_a_policy_played_that_beats_the_bracket_raises_its_lower_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_played_that_beats_the_bracket_raises_its_lower_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     federation = gridworld(agents=5, eps_p=0.1)
     result = run(LOCAL, federation, 3000, seed=0)
     values = result.records["value"]
@@ -444,7 +471,12 @@ def test_a_policy_played_that_beats_the_bracket_raises_its_lower_end(monkeypatch
 
 def test_where_agents_stop_apart_every_episode_counts_once() -> None:
     federation = synthetic(agents=3, eps_p=0.3)
-    result = run(FedQAdvantage(forced_synchronisation=False, reference_after=20), federation, 3000, seed=2)
+    result = run(
+        FedQAdvantage(forced_synchronisation=False, reference_after=20),
+        federation,
+        3000,
+        seed=2,
+    )
     assert len(set(result.records["agent_episodes"] / result.records["length"])) > 1
     best = best_common_policy(federation).value.lower
     values = result.records["value"]

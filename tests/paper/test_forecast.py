@@ -37,7 +37,10 @@ def test_all_rounds_weigh_what_the_largest_rounds_and_the_end_of_training_do() -
     start = 16 + 4 * 3 * 4 + 4 * 3 * 2 * 8
     down = 2 * (start + 16 + 4 * 3 * 8)
     up = 2 * (48 + 4 * 4 * 3 * 2 * 8)
-    assert (made.one_synchronisation.bytes_up, made.one_synchronisation.bytes_down) == (up - 48, down)
+    assert (made.one_synchronisation.bytes_up, made.one_synchronisation.bytes_down) == (
+        up - 48,
+        down,
+    )
     assert made.all_rounds.bytes_up == made.rounds * up
     assert made.all_rounds.bytes_down == made.rounds * down + 2 * (start + 16)
 
@@ -51,7 +54,10 @@ def test_federation_wins_below_the_eps_p_it_says() -> None:
     made = at(eps_p=1e-5)
     limit = made.federation_wins_below
     assert limit is not None
-    assert (at(eps_p=0.999 * limit).verdict, at(eps_p=1.001 * limit).verdict) == ("yes", "no")
+    assert (at(eps_p=0.999 * limit).verdict, at(eps_p=1.001 * limit).verdict) == (
+        "yes",
+        "no",
+    )
     assert made.verdict == "yes"
 
 
@@ -98,14 +104,26 @@ def test_the_command_says_what_its_two_figures_for_t_are_and_what_follows(episod
 
 def test_at_the_papers_settings_the_theory_cannot_tell() -> None:
     made = at(30_000, eps_p=0.1)
-    assert (made.verdict, made.global_rule_reachable, made.global_rule_from) == ("undecided", False, None)
+    assert (made.verdict, made.global_rule_reachable, made.global_rule_from) == (
+        "undecided",
+        False,
+        None,
+    )
     assert made.nontrivial_from is made.federation_wins_below is None
     assert made.bound.federated < made.bound_paper
 
 
 def test_an_environment_brings_its_sizes_and_differences_along() -> None:
     federation = synthetic(agents=4, eps_p=0.1, eps_r=0.2)
-    same = plan(states=5, actions=5, horizon=5, agents=4, episodes=9, eps_p=federation.eps_p, eps_r=federation.eps_r)
+    same = plan(
+        states=5,
+        actions=5,
+        horizon=5,
+        agents=4,
+        episodes=9,
+        eps_p=federation.eps_p,
+        eps_r=federation.eps_r,
+    )
     assert plan(federation, episodes=9) == same
     assert same.bound.rewards > 0
     assert same.summary()["bound"]["federated"] == same.bound.federated
@@ -119,7 +137,10 @@ def test_the_plan_has_what_fed_kl_ucbvi_promises(eps_p: float) -> None:
     for promise, stationary in ((made.kl, False), (made.kl_stationary, True)):
         likely = rounds_bound(*sizes, 0.0, 0.05, rule="global", stationary=stationary)
         if eps_p == 0:
-            assert promise == (math.floor(likely), kl_regret_bound(*sizes, 0.05, stationary=stationary))
+            assert promise == (
+                math.floor(likely),
+                kl_regret_bound(*sizes, 0.05, stationary=stationary),
+            )
         else:
             cells, longest = (32, 10**9) if stationary else (320, 10**8)
             assert promise.rounds == math.floor(1 + cells * (20 + 20.5 * math.log(longest))) > likely

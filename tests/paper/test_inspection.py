@@ -102,7 +102,13 @@ def test_agents_all_alike_differ_in_nothing() -> None:
             ),
         ]
     ),
-    ids=["grid", "one agent on a large grid", "states without a square", "many agents", "stationary without a grid"],
+    ids=[
+        "grid",
+        "one agent on a large grid",
+        "states without a square",
+        "many agents",
+        "stationary without a grid",
+    ],
 )
 def test_the_picture_is_drawn_for_every_kind_of_federation(make: Callable[[], Federation], tmp_path: Path) -> None:
     federation = make()
@@ -111,7 +117,11 @@ def test_the_picture_is_drawn_for_every_kind_of_federation(make: Callable[[], Fe
     assert (tmp_path / "agents.png").read_bytes().startswith(b"\x89PNG")
     where, pairs, values = cast(tuple[Board, Board, Panel], picture.panels)
     titles = [one.title for one in picture.panels]
-    assert titles == ["Where kernels differ", "Which agents differ", "What sharing costs"]
+    assert titles == [
+        "Where kernels differ",
+        "Which agents differ",
+        "What sharing costs",
+    ]
     assert float(np.nanmax(where.shades)) == pytest.approx(found.missing.max(), abs=1e-12)
     apart = np.array(pairs.shades)
     assert np.isnan(np.diag(apart)).all()
@@ -169,7 +179,14 @@ def test_the_interval_holds_eps_p_at_the_promised_rate(cheating: bool) -> None:
     runs = RUNS // 5 if cheating else RUNS
     misses = 0
     for _ in range(runs):
-        federation = random_federation(rng, states=2, actions=2, horizon=2, agents=3, eps_p=float(rng.random()) * 0.9)
+        federation = random_federation(
+            rng,
+            states=2,
+            actions=2,
+            horizon=2,
+            agents=3,
+            eps_p=float(rng.random()) * 0.9,
+        )
         if cheating:
             counts = stopped_counts(rng, federation, 300)
         else:
@@ -211,7 +228,12 @@ def test_few_visits_say_little_and_pairs_never_visited_nothing() -> None:
     assert (found.pairs_counted, found.pairs) == (7, 8)
     nothing = estimate_eps_p(np.zeros_like(counts))
     assert math.isnan(nothing.point)
-    assert (nothing.lower, nothing.upper, nothing.upper_counted, nothing.pairs_counted) == (0.0, 1.0, 1.0, 0)
+    assert (
+        nothing.lower,
+        nothing.upper,
+        nothing.upper_counted,
+        nothing.pairs_counted,
+    ) == (0.0, 1.0, 1.0, 0)
 
 
 def test_two_agents_known_apart_are_told_apart() -> None:
@@ -241,11 +263,19 @@ def test_the_counts_of_a_run_bound_its_eps_p() -> None:
 @pytest.mark.parametrize(
     ("counts", "options", "words"),
     [
-        (np.ones((2, 1, 1, 2)), {}, r"counts must have shape \(agents, steps, S, A, K\)"),
+        (
+            np.ones((2, 1, 1, 2)),
+            {},
+            r"counts must have shape \(agents, steps, S, A, K\)",
+        ),
         (-np.ones((2, 1, 1, 1, 2)), {}, "counts must not be negative"),
         (np.full((2, 1, 1, 1, 2), 0.5), {}, "counts must hold whole numbers"),
         (np.ones((2, 1, 1, 1, 2)), {"delta": 0}, "delta must be a number in"),
-        (np.ones((2, 1, 1, 1, 2)), {"least_visits": 0}, "least_visits must be at least 1"),
+        (
+            np.ones((2, 1, 1, 1, 2)),
+            {"least_visits": 0},
+            "least_visits must be at least 1",
+        ),
     ],
 )
 def test_an_estimate_refuses_what_are_no_counts(counts: object, options: dict[str, float], words: str) -> None:

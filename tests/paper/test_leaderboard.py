@@ -39,12 +39,20 @@ def test_the_stored_rows_are_those_of_the_sweep() -> None:
 
 def in_order() -> list[Job]:
     places = {name: place for names in (BOARD.environments, ALGORITHMS) for place, name in enumerate(names)}
-    return sorted(JOBS, key=lambda job: (places[str(job.environment)], places[job.algorithm], job.seed))
+    return sorted(
+        JOBS,
+        key=lambda job: (places[str(job.environment)], places[job.algorithm], job.seed),
+    )
 
 
 @pytest.mark.parametrize(
     ("environment", "algorithm"),
-    [("synthetic", "fed-kl-ucbvi"), ("chain", "fed-ucbvi"), ("windy_cliff", "ucbvi"), ("random_mdps", "byzan-ucbvi")],
+    [
+        ("synthetic", "fed-kl-ucbvi"),
+        ("chain", "fed-ucbvi"),
+        ("windy_cliff", "ucbvi"),
+        ("random_mdps", "byzan-ucbvi"),
+    ],
 )
 def test_a_run_made_today_gives_the_row_that_is_stored(environment: str, algorithm: str) -> None:
     (job,) = (job for job in JOBS if (job.environment, job.algorithm, job.seed) == (environment, algorithm, 1))
@@ -97,7 +105,10 @@ def test_places_are_means_with_students_interval_on_a_logarithmic_scale_the_leas
     assert {place.algorithm for place in found} == {"fed-ucbvi", "x"}
     for place in found:
         values = [row.regret for row in rows if (row.environment, row.algorithm) == ("b", place.algorithm)]
-        mean, (_, high) = np.mean(values), stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+        mean, (_, high) = (
+            np.mean(values),
+            stats.t.interval(0.95, 3, np.mean(values), stats.sem(values)),
+        )
         factor = np.exp(high / mean - 1)
         assert place.regret.mean == pytest.approx(mean)
         assert (place.regret.low, place.regret.high) == pytest.approx((mean / factor, mean * factor))
@@ -115,16 +126,38 @@ def test_an_environment_without_the_baseline_is_shown_by_itself_and_not_in_the_r
 
 
 def test_an_environment_may_have_a_grid_of_its_own_and_only_the_algorithms_that_have_options() -> None:
-    own = {"eps_p": [0.0], "driver": "episodes", "options": {"fed-kl-ucbvi": {"stationary": True}}}
-    grids: dict[str, dict[str, object]] = {"chain": {"episodes": [20], **own}, "synthetic": {"episodes": [20]}}
+    own = {
+        "eps_p": [0.0],
+        "driver": "episodes",
+        "options": {"fed-kl-ucbvi": {"stationary": True}},
+    }
+    grids: dict[str, dict[str, object]] = {
+        "chain": {"episodes": [20], **own},
+        "synthetic": {"episodes": [20]},
+    }
     board = LeaderboardPlan(2, 0.1, 1, grids, {"others on chain": "slow"})
     jobs = {(job.environment, job.algorithm): job for job in board.sweep(["fed-kl-ucbvi", "fed-ucbvi"]).jobs()}
-    assert set(jobs) == {("chain", "fed-kl-ucbvi"), ("synthetic", "fed-kl-ucbvi"), ("synthetic", "fed-ucbvi")}
+    assert set(jobs) == {
+        ("chain", "fed-kl-ucbvi"),
+        ("synthetic", "fed-kl-ucbvi"),
+        ("synthetic", "fed-ucbvi"),
+    }
     one = jobs["chain", "fed-kl-ucbvi"]
     other = jobs["synthetic", "fed-kl-ucbvi"]
-    assert (one.eps_p, one.driver, one.parameters["stationary"]) == (0.0, "episodes", True)
-    assert (other.eps_p, other.driver, other.parameters["stationary"]) == (0.1, "auto", False)
-    assert (board.why_not("fed-ucbvi", "chain"), board.why_not("mine:Mine", "chain")) == ("slow", "slow")
+    assert (one.eps_p, one.driver, one.parameters["stationary"]) == (
+        0.0,
+        "episodes",
+        True,
+    )
+    assert (other.eps_p, other.driver, other.parameters["stationary"]) == (
+        0.1,
+        "auto",
+        False,
+    )
+    assert (
+        board.why_not("fed-ucbvi", "chain"),
+        board.why_not("mine:Mine", "chain"),
+    ) == ("slow", "slow")
 
 
 def test_an_environment_without_its_package_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -138,7 +171,16 @@ def test_an_environment_without_its_package_is_left_out(monkeypatch: pytest.Monk
     board = LeaderboardPlan(2, 0.1, 2, grids, {"others on icu_sepsis": "a test"})
     monkeypatch.setattr(LeaderboardPlan, "standing", lambda: board)
     monkeypatch.setattr("fed_ucbvi.algorithms.ALGORITHMS", {"fed-ucbvi": ALGORITHMS["fed-ucbvi"]})
-    result = call("leaderboard", "--again", "--algorithm", "fed-ucbvi", "--jobs", 1, "--out", tmp_path)
+    result = call(
+        "leaderboard",
+        "--again",
+        "--algorithm",
+        "fed-ucbvi",
+        "--jobs",
+        1,
+        "--out",
+        tmp_path,
+    )
     assert result.exit_code == 0, result.output
     assert "icu_sepsis is left out: it needs icu-sepsis, which is not installed" in result.stderr
     assert "- icu_sepsis: it needs icu-sepsis" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
@@ -175,10 +217,22 @@ def small(monkeypatch: pytest.MonkeyPatch) -> LeaderboardPlan:
 @pytest.mark.slow
 def test_an_algorithm_of_ones_own_is_run_and_shown_among_the_others(small: LeaderboardPlan, tmp_path: Path) -> None:
     own = "examples.epsilon_greedy:EpsilonGreedy"
-    words = ["leaderboard", "--algorithm", own, "--store", tmp_path / "runs", "--jobs", 1]
+    words = [
+        "leaderboard",
+        "--algorithm",
+        own,
+        "--store",
+        tmp_path / "runs",
+        "--jobs",
+        1,
+    ]
     board = told(*words, "--out", tmp_path / "board")
     assert (board["made"], board["runs"]) == (4, 10)
-    assert {one["algorithm"]: one["environments"] for one in board["overall"]} == {"fed-ucbvi": 2, "ucbvi": 1, own: 2}
+    assert {one["algorithm"]: one["environments"] for one in board["overall"]} == {
+        "fed-ucbvi": 2,
+        "ucbvi": 1,
+        own: 2,
+    }
     assert [place["agents"] for place in board["environments"]["chain"]] == [2, 2]
     rows = read_rows(tmp_path / "board" / "leaderboard.csv")
     assert [row.algorithm for row in rows[:6]] == ["fed-ucbvi"] * 2 + ["ucbvi"] * 2 + [own] * 2
@@ -191,9 +245,22 @@ def test_an_algorithm_of_ones_own_is_run_and_shown_among_the_others(small: Leade
 
 @pytest.mark.slow
 def test_an_environment_can_be_left_out(small: LeaderboardPlan, tmp_path: Path) -> None:
-    words = ("--algorithm", "fedq-hoeffding", "--leave-out", "synthetic", "--jobs", 1, "--out", tmp_path)
+    words = (
+        "--algorithm",
+        "fedq-hoeffding",
+        "--leave-out",
+        "synthetic",
+        "--jobs",
+        1,
+        "--out",
+        tmp_path,
+    )
     board = told("leaderboard", *words)
-    assert (board["made"], board["runs"], list(board["environments"])) == (2, 4, ["chain"])
+    assert (board["made"], board["runs"], list(board["environments"])) == (
+        2,
+        4,
+        ["chain"],
+    )
     assert "- synthetic: by request." in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
     assert list(small.environments) == ["synthetic", "chain"]
 
@@ -205,9 +272,15 @@ def test_an_environment_can_be_left_out(small: LeaderboardPlan, tmp_path: Path) 
         (["--again", "--quick"], "--again and --quick both make all runs"),
         (["--store", "runs"], "--store and --jobs are about runs"),
         (["--leave-out", "chian"], "did you mean 'chain'?"),
-        (["--leave-out", "chain", "--leave-out", "synthetic"], "every environment is left out"),
+        (
+            ["--leave-out", "chain", "--leave-out", "synthetic"],
+            "every environment is left out",
+        ),
         (["--algorithm", "fed-ucbv"], "did you mean 'fed-ucbvi'?"),
-        (["--algorithm", "ucbvi", "--algorithm", "ucbvi"], "an algorithm is named twice"),
+        (
+            ["--algorithm", "ucbvi", "--algorithm", "ucbvi"],
+            "an algorithm is named twice",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_refused(words: list[str], message: str) -> None:

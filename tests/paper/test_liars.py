@@ -56,7 +56,10 @@ def test_random_values_lie_in_the_range_and_depend_on_seed_round_and_exchange_al
     assert ((x >= 0) & (x <= H)).all()
     np.testing.assert_array_equal(x, tampered("random")[0])
     lists = [x[1].tolist(), x[4].tolist()]
-    lists += [tampered("random", round_number=1)[0][1].tolist(), tampered("random", exchange=1)[0][1].tolist()]
+    lists += [
+        tampered("random", round_number=1)[0][1].tolist(),
+        tampered("random", exchange=1)[0][1].tolist(),
+    ]
     assert all(one != other for k, one in enumerate(lists) for other in lists[:k])
 
 
@@ -110,7 +113,9 @@ def test_a_mimic_repeats_the_honest_report_that_misleads_most() -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_silent_agents_never_ask_and_spammers_always_unless_the_server_ignores_them(attack: str) -> None:
+def test_silent_agents_never_ask_and_spammers_always_unless_the_server_ignores_them(
+    attack: str,
+) -> None:
     budgets = np.full((6, 2, 3), 7, dtype=np.int64)
     budgets[4] = UNREACHABLE
     Liars(LYING, attack).tamper_budgets(budgets)
@@ -122,7 +127,12 @@ def test_silent_agents_never_ask_and_spammers_always_unless_the_server_ignores_t
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize(
-    "algorithm", [FedUCBVI(), ByzanUCBVI(log_term=0.01), ConcurrentUCBVI(bonus="bernstein-freedman", scale=0.01)]
+    "algorithm",
+    [
+        FedUCBVI(),
+        ByzanUCBVI(log_term=0.01),
+        ConcurrentUCBVI(bonus="bernstein-freedman", scale=0.01),
+    ],
 )
 def test_algorithms_survive_every_attack(algorithm: FedUCBVI | ByzanUCBVI | ConcurrentUCBVI, attack: str) -> None:
     f = random_federation(np.random.default_rng(3), agents=5).with_liars(0.4, attack, seed=1)
@@ -174,14 +184,39 @@ def test_sums_of_counts_are_not_taken_from_liars() -> None:
     """From Python, and by the command, which ends with code 2."""
     lying = random_federation(np.random.default_rng(5), agents=4).with_liars(0.25, "random", seed=1)
     for algorithm in (FedKLUCBVI(), FedKLUCBVI.fast()):
-        with pytest.raises(InputError, match=f"^{algorithm.name} adds up the counts of all agents.*Use byzan-ucbvi"):
+        with pytest.raises(
+            InputError,
+            match=f"^{algorithm.name} adds up the counts of all agents.*Use byzan-ucbvi",
+        ):
             run(algorithm, lying, 10)
-    told = refusal("run", "--algorithm", "fed-kl-ucbvi", "--liars", "0.25", "--agents", "4", "--episodes", "10")
+    told = refusal(
+        "run",
+        "--algorithm",
+        "fed-kl-ucbvi",
+        "--liars",
+        "0.25",
+        "--agents",
+        "4",
+        "--episodes",
+        "10",
+    )
     assert "fed-kl-ucbvi adds up the counts of all agents, so it cannot guard against Byzantine agents" in told
 
 
-def test_a_run_with_liars_is_on_record_under_the_algorithm_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_run_with_liars_is_on_record_under_the_algorithm_that_was_asked_for(
+    tmp_path: Path,
+) -> None:
     """Forged reports need rows; that Fed-UCBVI then takes rows is no other algorithm."""
     lying = random_federation(np.random.default_rng(5), agents=4).with_liars(0.25, "random", seed=1)
-    whole = run(FedUCBVI(), lying, episodes=60, seed=2, checkpoint=tmp_path / "kept", checkpoint_every=3)
-    assert (whole.about.algorithm, resume(tmp_path / "kept").about.algorithm) == ("fed-ucbvi", "fed-ucbvi")
+    whole = run(
+        FedUCBVI(),
+        lying,
+        episodes=60,
+        seed=2,
+        checkpoint=tmp_path / "kept",
+        checkpoint_every=3,
+    )
+    assert (whole.about.algorithm, resume(tmp_path / "kept").about.algorithm) == (
+        "fed-ucbvi",
+        "fed-ucbvi",
+    )

@@ -41,7 +41,10 @@ def over_agents(env: str, slope: float, rounds_slope: float = 0.0) -> Traces:
 
 def over_eps_p(*shares: float) -> Traces:
     """Fed-UCBVI with these shares of the regret of identical agents."""
-    regrets = {0.0: 100.0, **{0.01 * 10**k: 100 * share for k, share in enumerate(shares)}}
+    regrets = {
+        0.0: 100.0,
+        **{0.01 * 10**k: 100 * share for k, share in enumerate(shares)},
+    }
     return cells(*(("gridworld", "fed-ucbvi", 20, eps_p, regret, 9) for eps_p, regret in regrets.items()))
 
 
@@ -57,7 +60,16 @@ def with_additional_regret(*powers: float) -> Traces:
     for k, power in enumerate(powers):
         # The curve of identical agents is the root of the share of episodes.
         curve = partial(_with_addition, power=power)
-        several.append(group("gridworld", "fed-ucbvi", [150.0] * 5, agents=20, eps_p=0.01 * 10**k, curve=curve))
+        several.append(
+            group(
+                "gridworld",
+                "fed-ucbvi",
+                [150.0] * 5,
+                agents=20,
+                eps_p=0.01 * 10**k,
+                curve=curve,
+            )
+        )
     return table(*several)
 
 
@@ -92,22 +104,56 @@ OUTCOMES: dict[Claim, list[tuple[Traces, str, str]]] = {
         (over_eps_p(1.3, 3.0), "does not hold", "1.30 to 3.00"),
     ],
     section5.LINEAR_TERM: [
-        (with_additional_regret(1.0, 1.5), "holds", "0.35 to 0.50 of the additional regret"),
-        (with_additional_regret(1.0, 0.5), "holds partly", "0.50 to 0.71 of the additional regret"),
-        (with_additional_regret(0.5, 0.5), "does not hold", "0.71 of the additional regret"),
+        (
+            with_additional_regret(1.0, 1.5),
+            "holds",
+            "0.35 to 0.50 of the additional regret",
+        ),
+        (
+            with_additional_regret(1.0, 0.5),
+            "holds partly",
+            "0.50 to 0.71 of the additional regret",
+        ),
+        (
+            with_additional_regret(0.5, 0.5),
+            "does not hold",
+            "0.71 of the additional regret",
+        ),
     ],
     section5.SPEED_UP: [
-        (over_agents("gridworld", slope), outcome, f"slope {MINUS}{-slope:.2f} at εₚ = 0 ({MINUS}{-slope:.2f} over")
-        for slope, outcome in ((-1.0, "holds"), (-0.51, "holds"), (-0.3, "holds partly"))
+        (
+            over_agents("gridworld", slope),
+            outcome,
+            f"slope {MINUS}{-slope:.2f} at εₚ = 0 ({MINUS}{-slope:.2f} over",
+        )
+        for slope, outcome in (
+            (-1.0, "holds"),
+            (-0.51, "holds"),
+            (-0.3, "holds partly"),
+        )
     ]
     + [(over_agents("gridworld", 0.1), "does not hold", "slope 0.10 at εₚ = 0")],
     section5.INVERSE_SPEED_UP: [
-        (over_agents("gridworld", slope), outcome, f"slope {MINUS}{-slope:.2f} at εₚ = 0 ({MINUS}{-slope:.2f} over")
-        for slope, outcome in ((-1.0, "holds"), (-0.91, "holds"), (-0.7, "holds partly"), (-0.3, "does not hold"))
+        (
+            over_agents("gridworld", slope),
+            outcome,
+            f"slope {MINUS}{-slope:.2f} at εₚ = 0 ({MINUS}{-slope:.2f} over",
+        )
+        for slope, outcome in (
+            (-1.0, "holds"),
+            (-0.91, "holds"),
+            (-0.7, "holds partly"),
+            (-0.3, "does not hold"),
+        )
     ],
     section5.FLAT_ROUNDS: [
         (over_agents("synthetic", -1.0, slope), outcome, "slope")
-        for slope, outcome in ((0.0, "holds"), (-0.2, "holds"), (0.3, "holds partly"), (0.9, "does not hold"))
+        for slope, outcome in (
+            (0.0, "holds"),
+            (-0.2, "holds"),
+            (0.3, "holds partly"),
+            (0.9, "does not hold"),
+        )
     ],
     section5.FEW_ROUNDS: [
         (with_rounds(100, 50), "holds", "5.00% to 10.00% of T"),
@@ -125,10 +171,26 @@ OUTCOMES: dict[Claim, list[tuple[Traces, str, str]]] = {
         (with_rounds(490, 480, name=RIVAL), "does not hold", "48.00% to 49.00% of T"),
     ],
     section5.SIMILAR_GAPS: [
-        (with_gaps(together=0.2, alone=0.1), "holds", "0.20 times FedQ-Bernstein's regret with M = 20, 0.10 alone"),
-        (with_gaps(together=0.1, alone=0.2), "holds", "the larger ratio is 2.0 times the smaller one"),
-        (with_gaps(together=0.1, alone=0.21), "holds partly", "the larger ratio is 2.1 times the smaller one"),
-        (with_gaps(together=0.1, alone=0.6), "does not hold", "the larger ratio is 6.0 times the smaller one"),
+        (
+            with_gaps(together=0.2, alone=0.1),
+            "holds",
+            "0.20 times FedQ-Bernstein's regret with M = 20, 0.10 alone",
+        ),
+        (
+            with_gaps(together=0.1, alone=0.2),
+            "holds",
+            "the larger ratio is 2.0 times the smaller one",
+        ),
+        (
+            with_gaps(together=0.1, alone=0.21),
+            "holds partly",
+            "the larger ratio is 2.1 times the smaller one",
+        ),
+        (
+            with_gaps(together=0.1, alone=0.6),
+            "does not hold",
+            "the larger ratio is 6.0 times the smaller one",
+        ),
     ],
 }
 
@@ -144,7 +206,12 @@ def test_every_outcome_comes_about_at_the_limits(claim: Claim, runs: Traces, exp
 
 
 def test_environments_that_disagree_make_a_claim_hold_partly() -> None:
-    some = (("gridworld", 0.0, 100.0), ("gridworld", 0.1, 90.0), ("synthetic", 0.0, 100.0), ("synthetic", 0.1, 200.0))
+    some = (
+        ("gridworld", 0.0, 100.0),
+        ("gridworld", 0.1, 90.0),
+        ("synthetic", 0.0, 100.0),
+        ("synthetic", 0.1, 200.0),
+    )
     runs = cells(*((env, "fed-ucbvi", 20, eps_p, regret, 9) for env, eps_p, regret in some))
     found = verdict_on(section5.HETEROGENEITY, runs)
     assert found.outcome == "holds partly"
@@ -164,7 +231,11 @@ def test_saturation_shows_in_the_slope_of_the_last_step() -> None:
     assert "from M = 2 to 16 it is −1.00, from M = 16 to 128 it is 0.00" in found.measured  # noqa: RUF001
 
 
-FAR_BELOW = {(0.1, 0.5): "holds", (0.4, 1.5): "holds partly", (0.9, 0.8, 0.7): "holds partly"}
+FAR_BELOW = {
+    (0.1, 0.5): "holds",
+    (0.4, 1.5): "holds partly",
+    (0.9, 0.8, 0.7): "holds partly",
+}
 FAR_BELOW |= {(0.4, 1.5, 1.5): "does not hold", (1.0, 1.0): "does not hold"}
 
 
@@ -179,7 +250,10 @@ def test_a_regret_is_far_below_another_at_half_of_it(ratios: tuple[float, ...], 
 
 
 def test_only_the_same_cell_is_compared() -> None:
-    some = [("gridworld", "fed-ucbvi", 2, 0.0, 1.0, 9), ("gridworld", "fedq-bernstein", 5, 0.0, 2.0, 9)]
+    some = [
+        ("gridworld", "fed-ucbvi", 2, 0.0, 1.0, 9),
+        ("gridworld", "fedq-bernstein", 5, 0.0, 2.0, 9),
+    ]
     assert section5.below(cells(*some)) is None
 
 
@@ -191,8 +265,14 @@ GROWING = [[1.0] * 5, [2.0] * 5, [3.0] * 5]
     [
         ({"gridworld": GROWING}, "holds"),
         ({"gridworld": [[1.0] * 5, [1.0] * 5, [2.0] * 5]}, "does not hold"),
-        ({"gridworld": [[2.0] * 5, [1.0] * 5, [3.0] * 5], "chain": GROWING}, "holds partly"),
-        ({"gridworld": [[1.0, 5.0, 2.0], [3.0, 2.0, 4.0], [9.0, 9.0, 9.0]]}, "undecided"),
+        (
+            {"gridworld": [[2.0] * 5, [1.0] * 5, [3.0] * 5], "chain": GROWING},
+            "holds partly",
+        ),
+        (
+            {"gridworld": [[1.0, 5.0, 2.0], [3.0, 2.0, 4.0], [9.0, 9.0, 9.0]]},
+            "undecided",
+        ),
     ],
 )
 def test_an_ordering_holds_if_the_figures_grow_strictly(regrets: dict[str, list[list[float]]], expected: str) -> None:
@@ -215,14 +295,23 @@ def test_what_cannot_be_judged_is_not_judged() -> None:
 
 
 def test_runs_with_one_agent_decide_nothing_but_the_gap_in_the_single_agent_setting() -> None:
-    alone = cells(("gridworld", "fed-ucbvi", 1, 0.0, 100.0, 9), ("gridworld", "fedq-bernstein", 1, 0.0, 100.0, 9))
+    alone = cells(
+        ("gridworld", "fed-ucbvi", 1, 0.0, 100.0, 9),
+        ("gridworld", "fedq-bernstein", 1, 0.0, 100.0, 9),
+    )
     assert names_judged(alone) == []
 
 
 def test_a_claim_about_figure_1_is_judged_with_the_agents_of_figure_1() -> None:
     """A cost of heterogeneity with 2 agents counts for the stricter claim only."""
-    some = [("gridworld", "fed-ucbvi", 20, 0.0, 100.0, 9), ("gridworld", "fed-ucbvi", 20, 0.1, 110.0, 9)]
-    some += [("gridworld", "fed-ucbvi", 2, 0.0, 100.0, 9), ("gridworld", "fed-ucbvi", 2, 0.1, 140.0, 9)]
+    some = [
+        ("gridworld", "fed-ucbvi", 20, 0.0, 100.0, 9),
+        ("gridworld", "fed-ucbvi", 20, 0.1, 110.0, 9),
+    ]
+    some += [
+        ("gridworld", "fed-ucbvi", 2, 0.0, 100.0, 9),
+        ("gridworld", "fed-ucbvi", 2, 0.1, 140.0, 9),
+    ]
     outcomes = {verdict.name: verdict.outcome for verdict in section5.EXPERIMENT.judge(cells(*some))}
     assert outcomes[section5.HETEROGENEITY.name] == "holds"
     assert outcomes[section5.HETEROGENEITY_EVERY_M.name] == "holds partly"
@@ -237,22 +326,37 @@ def test_linear_speed_up_is_the_factor_of_the_theorem_and_one_over_m_is_stricter
 
 def test_stricter_readings_are_listed_as_ours() -> None:
     ours = {verdict.name for verdict in section5.EXPERIMENT.judge(all_cells()) if verdict.ours}
-    stricter = (section5.HETEROGENEITY_EVERY_M, section5.INVERSE_SPEED_UP, section5.MOST_ROUNDS)
+    stricter = (
+        section5.HETEROGENEITY_EVERY_M,
+        section5.INVERSE_SPEED_UP,
+        section5.MOST_ROUNDS,
+    )
     assert ours == {claim.name for claim in stricter}
 
 
 def all_cells() -> Traces:
-    some = product(("gridworld", "synthetic"), ("fed-ucbvi", "fedq-bernstein"), (1, 2, 20), (0.0, 0.1))
+    some = product(
+        ("gridworld", "synthetic"),
+        ("fed-ucbvi", "fedq-bernstein"),
+        (1, 2, 20),
+        (0.0, 0.1),
+    )
     return cells(*((env, name, m, eps_p, 100.0 / m, 9) for env, name, m, eps_p in some))
 
 
 def test_every_claim_of_the_paper_is_judged_where_all_data_is_there() -> None:
-    claims = (*section5.CLAIMS, *section5.RIVAL_CLAIMS, section5.BELOW, section5.SIMILAR_GAPS)
+    claims = (
+        *section5.CLAIMS,
+        *section5.RIVAL_CLAIMS,
+        section5.BELOW,
+        section5.SIMILAR_GAPS,
+    )
     assert names_judged(all_cells()) == [claim.name for claim in claims]
 
 
 @pytest.mark.parametrize(
-    ("rounds", "expected"), [((8, 9), "holds"), ((9, 9), "does not hold"), ((10, 9), "does not hold")]
+    ("rounds", "expected"),
+    [((8, 9), "holds"), ((9, 9), "does not hold"), ((10, 9), "does not hold")],
 )
 def test_the_global_rule_saves_rounds_only_if_the_mixture_has_fewer(rounds: tuple[int, int], expected: str) -> None:
     cell = ("gridworld", "fed-ucbvi", 20, 0.0, 5.0)
@@ -265,7 +369,10 @@ def test_the_global_rule_saves_rounds_only_if_the_mixture_has_fewer(rounds: tupl
 
 @pytest.mark.parametrize(("other", "expected"), [(60, "holds"), (50, "does not hold")])
 def test_fed_ucbvi_has_the_fewest_rounds_only_if_all_others_have_more(other: int, expected: str) -> None:
-    some = [("gridworld", "fed-ucbvi", 20, 0.0, 1.0, 50), ("gridworld", "fedq-advantage", 20, 0.0, 1.0, other)]
+    some = [
+        ("gridworld", "fed-ucbvi", 20, 0.0, 1.0, 50),
+        ("gridworld", "fedq-advantage", 20, 0.0, 1.0, other),
+    ]
     assert known(judge(tuned.FEWEST_ROUNDS, cells(*some), tuned.fewest_rounds)).outcome == expected
 
 
@@ -312,7 +419,9 @@ def pairs() -> list[Pair]:
     return [(job, Trace.of(job.run())) for job in jobs]
 
 
-def test_every_algorithm_runs_on_both_environments_with_every_seed(pairs: list[Pair]) -> None:
+def test_every_algorithm_runs_on_both_environments_with_every_seed(
+    pairs: list[Pair],
+) -> None:
     done = [(job.environment, job.algorithm, job.seed) for job, _ in pairs]
     assert sorted(done) == sorted((env, name, seed) for env in SHORT for name in ALGORITHMS for seed in range(2))
     for job, _ in pairs:
@@ -321,7 +430,9 @@ def test_every_algorithm_runs_on_both_environments_with_every_seed(pairs: list[P
         assert job.episodes == SHORT[job.environment]
 
 
-def test_the_table_holds_the_means_of_the_runs_with_their_intervals(pairs: list[Pair]) -> None:
+def test_the_table_holds_the_means_of_the_runs_with_their_intervals(
+    pairs: list[Pair],
+) -> None:
     for env, rows in table1.tabulate(table_of(pairs))["tables"].items():
         assert [row["algorithm"] for row in rows] == list(ALGORITHMS)
         for row in rows:
@@ -336,7 +447,9 @@ def test_the_table_holds_the_means_of_the_runs_with_their_intervals(pairs: list[
             assert row["megabytes_up"] == pytest.approx(np.mean([run.bytes_up for run in replicates]) / 1e6)
 
 
-def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(pairs: list[Pair]) -> None:
+def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(
+    pairs: list[Pair],
+) -> None:
     section = table1.analyse(table_of(pairs), RunScale(seeds=2))
     (figure,) = section.figures
     for panel, env in zip(figure.panels, SHORT, strict=True):
@@ -347,7 +460,9 @@ def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(pairs: list[Pair
             assert series.y[-1] == pytest.approx(np.mean([run.regret for run in replicates]))
 
 
-def test_every_ordering_is_judged_and_names_algorithms_that_exist(pairs: list[Pair]) -> None:
+def test_every_ordering_is_judged_and_names_algorithms_that_exist(
+    pairs: list[Pair],
+) -> None:
     assert {name for ordering in table1.ORDERINGS for name in ordering.algorithms} <= set(ALGORITHMS)
     assert len(table1.EXPERIMENT.judge(table_of(pairs))) == len(table1.ORDERINGS)
     few = [(job, run) for job, run in pairs if job.algorithm in ("fed-ucbvi", "fedq-bernstein")]
@@ -367,7 +482,8 @@ def test_the_command_writes_markdown_and_prints_json(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("names", "message"), [(["fed-ucbv"], "did you mean 'fed-ucbvi'?"), (["ucbvi", "ucbvi"], "named twice")]
+    ("names", "message"),
+    [(["fed-ucbv"], "did you mean 'fed-ucbvi'?"), (["ucbvi", "ucbvi"], "named twice")],
 )
 def test_names_that_cannot_be_compared_are_refused(names: list[str], message: str) -> None:
     words = [word for name in names for word in ("--algorithm", name)]
@@ -375,7 +491,17 @@ def test_names_that_cannot_be_compared_are_refused(names: list[str], message: st
 
 
 def test_liars_can_be_asked_for_on_the_command_line() -> None:
-    words = ("run", *PUBLISHED, "--episodes", "60", "--agents", "4", "--liars", "0.25", "--attack")
+    words = (
+        "run",
+        *PUBLISHED,
+        "--episodes",
+        "60",
+        "--agents",
+        "4",
+        "--liars",
+        "0.25",
+        "--attack",
+    )
     environment = told(*words, "counts")["environment"]
     assert (environment["attack"], len(environment["liars"])) == ("counts", 1)
     assert "did you mean 'counts'?" in refusal(*words, "conts")

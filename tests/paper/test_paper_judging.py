@@ -141,13 +141,19 @@ def test_an_open_environment_counts_where_the_others_leave_it_room(outcomes: lis
 
 
 def compared(own: Sequence[float], other: Sequence[float]) -> Verdict:
-    runs = table(group("synthetic", "fed-ucbvi", own), group("synthetic", "fedq-bernstein", other))
+    runs = table(
+        group("synthetic", "fed-ucbvi", own),
+        group("synthetic", "fedq-bernstein", other),
+    )
     return known(section5.below(runs))
 
 
 def test_a_single_failed_run_of_the_other_does_not_make_fed_ucbvi_the_better_one() -> None:
     """Higher in nine of ten seeds; the mean of the other is carried by one bad run."""
-    found = compared([22.0, 24.0, 23.0, 29.0, 19.0] * 2, [18.0, 19.0, 18.5, 19.5, 17.0, *[18.0] * 4, 310.0])
+    found = compared(
+        [22.0, 24.0, 23.0, 29.0, 19.0] * 2,
+        [18.0, 19.0, 18.5, 19.5, 17.0, *[18.0] * 4, 310.0],
+    )
     assert found.outcome == "does not hold"
     assert "a few runs carry the means" in found.detail
     assert "1 of 10 seeds are below 1" in found.detail
@@ -160,7 +166,10 @@ def test_what_seeds_are_divided_on_is_open_and_the_line_says_what_and_how_many_w
     assert found.outcome == "undecided"
     assert "Open: synthetic MDP, M = 20 and εₚ = 0, 0.83 against 1.00, met by 3 of 5 seeds" in found.summary
     assert found.seeds == "5 seeds; about 153 would decide synthetic MDP"
-    assert [cell["algorithm"] for cell, _ in found.open][:2] == ["fed-ucbvi", "fedq-bernstein"]
+    assert [cell["algorithm"] for cell, _ in found.open][:2] == [
+        "fed-ucbvi",
+        "fedq-bernstein",
+    ]
 
 
 def test_an_open_figure_near_its_limit_is_at_the_limit() -> None:
@@ -175,7 +184,13 @@ def test_of_a_seed_that_lacks_runs_only_what_they_could_not_change_counts() -> N
     alike = [group("gridworld", "fed-ucbvi", [100.0] * n, agents=M) for M, n in ((2, 10), (5, 5))]
     runs = table(
         *alike,
-        group("gridworld", "fed-ucbvi", [100.0, *[150.0] * 5, 100.0, *[150.0] * 3], agents=2, eps_p=0.1),
+        group(
+            "gridworld",
+            "fed-ucbvi",
+            [100.0, *[150.0] * 5, 100.0, *[150.0] * 3],
+            agents=2,
+            eps_p=0.1,
+        ),
         group("gridworld", "fed-ucbvi", [100.0] * 5, agents=5, eps_p=0.1),
     )
     found = verdict_on(section5.HETEROGENEITY_EVERY_M, runs)
@@ -195,7 +210,9 @@ def test_comparisons_pair_runs_by_seed() -> None:
     assert found.outcome == "holds"
 
 
-def test_further_seeds_go_to_open_claims_look_by_look_until_decided_or_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_seeds_go_to_open_claims_look_by_look_until_decided_or_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A claim on the synthetic MDP that four of five seeds meet, and one on GridWorld that all meet."""
     worlds = ("gridworld", "synthetic")
 
@@ -213,8 +230,20 @@ def test_further_seeds_go_to_open_claims_look_by_look_until_decided_or_spent(mon
         groups = []
         for (name, eps_p), several in found.items():
             bad = [name == "synthetic" and eps_p > 0 and job.seed % 5 == 4 for job in several]
-            one = group(str(name), "fed-ucbvi", [200.0 if x else 100.0 for x in bad], agents=2, eps_p=eps_p)
-            groups.append(Group(several[0].settings, [(("run", job.seed),) for job in several], one.runs))
+            one = group(
+                str(name),
+                "fed-ucbvi",
+                [200.0 if x else 100.0 for x in bad],
+                agents=2,
+                eps_p=eps_p,
+            )
+            groups.append(
+                Group(
+                    several[0].settings,
+                    [(("run", job.seed),) for job in several],
+                    one.runs,
+                )
+            )
         return table(*groups)
 
     monkeypatch.setattr(reproduction, "EXPERIMENTS", {"x": Experiment(grids, judge, lambda *_: None)})  # type: ignore[arg-type]
@@ -251,7 +280,8 @@ def tried(worst: dict[float, float], algorithm: str = "fed-ucbvi", episodes: int
 
 
 @pytest.mark.parametrize(
-    ("regrets", "edge"), [((9.0, 4.0, 8.0), None), ((3.0, 4.0, 8.0), "least"), ((9.0, 4.0, 2.0), "largest")]
+    ("regrets", "edge"),
+    [((9.0, 4.0, 8.0), None), ((3.0, 4.0, 8.0), "least"), ((9.0, 4.0, 2.0), "largest")],
 )
 def test_a_best_factor_at_the_edge_of_the_grid_is_told(regrets: tuple[float, ...], edge: str | None) -> None:
     worst = dict(zip((0.25, 0.5, 1.0), regrets, strict=True))
@@ -287,7 +317,10 @@ def all_tried(best: dict[tuple[str, str], float]) -> Traces:
 
 
 def test_the_grid_is_widened_beyond_an_edge_for_those_whose_best_factor_is_there() -> None:
-    ends = {("gridworld", "fedq-advantage"): 1.0, ("synthetic", "concurrent-ucbvi"): 1 / 64}
+    ends = {
+        ("gridworld", "fedq-advantage"): 1.0,
+        ("synthetic", "concurrent-ucbvi"): 1 / 64,
+    }
     grids = tuned.wider_grids(all_tried(ends), RunScale())
     jobs = [job for grid in grids for job in Sweep(name="t", grids=[grid]).jobs()]
     assert {(job.environment, job.algorithm, job.label) for job in jobs} == {

@@ -37,7 +37,10 @@ Made = tuple[Path, dict[str, object]]
 Figures = list[tuple[Job, float, int]]
 """Job, regret and rounds of every run on disk."""
 QUICK = RunScale("quick", QUICK_SEEDS)
-FEW = {ablations.PAPER: ablations.VARIANTS[ablations.PAPER], ablations.LOCAL: ablations.VARIANTS[ablations.LOCAL]}
+FEW = {
+    ablations.PAPER: ablations.VARIANTS[ablations.PAPER],
+    ablations.LOCAL: ablations.VARIANTS[ablations.LOCAL],
+}
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +142,15 @@ def test_every_figure_and_table_is_written(made: Made, report: PageContent) -> N
     folder = out / "report"
     assert printed["sections"] == list(EXPERIMENTS)
     ids = [figure.id for part in report.sections for figure in part.figures]
-    assert {"figure1", "figure2", "figure3", "heterogeneity", "fair_regret", "theory_regret", "ablations"} <= set(ids)
+    assert {
+        "figure1",
+        "figure2",
+        "figure3",
+        "heterogeneity",
+        "fair_regret",
+        "theory_regret",
+        "ablations",
+    } <= set(ids)
     assert printed["figures"] == ids
     for id_ in ids:
         assert (folder / "figures" / f"{id_}.png").read_bytes().startswith(b"\x89PNG")
@@ -148,7 +159,11 @@ def test_every_figure_and_table_is_written(made: Made, report: PageContent) -> N
     for table in (table for part in report.sections for table in part.tables):
         assert pl.read_csv(folder / "tables" / f"{table.id}.csv").height == len(table.rows)
     assert "<html" in (folder / "index.html").read_text(encoding="utf-8")
-    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "report", "sweeps"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "manifest.json",
+        "report",
+        "sweeps",
+    ]
 
 
 @pytest.mark.full
@@ -156,13 +171,23 @@ def test_figures_show_the_means_of_the_runs_on_disk(report: PageContent, runs: F
     compared = 0
     for figure in ("figure2", "figure3"):
         for series in series_of(report, figure, "GridWorld"):
-            algorithm = {"Fed-UCBVI": "fed-ucbvi", "FedQ-Bernstein": "fedq-bernstein"}.get(series.name)
+            algorithm = {
+                "Fed-UCBVI": "fed-ucbvi",
+                "FedQ-Bernstein": "fedq-bernstein",
+            }.get(series.name)
             for x, y in zip(series.x, series.y, strict=True):
                 wanted = (algorithm, algorithm, "gridworld", x, series.variant)
                 replicates = [
                     regret if figure == "figure2" else rounds
                     for job, regret, rounds in runs
-                    if (job.algorithm, job.label, job.environment, job.agents, f"εₚ = {job.eps_p:.2g}") == wanted
+                    if (
+                        job.algorithm,
+                        job.label,
+                        job.environment,
+                        job.agents,
+                        f"εₚ = {job.eps_p:.2g}",
+                    )
+                    == wanted
                     and job.seed < QUICK_SEEDS
                 ]
                 if replicates:
@@ -172,7 +197,9 @@ def test_figures_show_the_means_of_the_runs_on_disk(report: PageContent, runs: F
 
 
 @pytest.mark.full
-def test_curves_end_at_the_regret_of_the_table_and_have_the_papers_markers(report: PageContent) -> None:
+def test_curves_end_at_the_regret_of_the_table_and_have_the_papers_markers(
+    report: PageContent,
+) -> None:
     table = section(report, "figures").tables[0]
     rows = {(row[0], row[1], row[2], row[3]): row[6] for row in table.rows}
     for series in series_of(report, "figure1", "synthetic MDP"):
@@ -234,7 +261,9 @@ def test_a_quick_reproduction_judges_nothing_and_says_why(made: Made, report: Pa
 
 
 @pytest.mark.full
-def test_the_titles_of_figures_2_and_3_give_the_slopes_at_both_ends_of_bent_curves(report: PageContent) -> None:
+def test_the_titles_of_figures_2_and_3_give_the_slopes_at_both_ends_of_bent_curves(
+    report: PageContent,
+) -> None:
     found = {figure.id: figure for part in report.sections for figure in part.figures}
     for name in ("figure2", "figure3"):
         curve = next(one for one in series_of(report, name, "GridWorld") if one.name == "Fed-UCBVI")
@@ -314,7 +343,9 @@ def test_the_report_can_be_made_again_and_is_the_same(whole: Path, tmp_path: Pat
 
 
 @pytest.mark.full
-def test_an_incomplete_reproduction_is_reported_on_and_completed_by_resuming(small: Path) -> None:
+def test_an_incomplete_reproduction_is_reported_on_and_completed_by_resuming(
+    small: Path,
+) -> None:
     printed = call("report", small, "--json")
     missing = json.loads(printed.stdout)["missing"]
     assert len(missing) == 4
@@ -356,10 +387,20 @@ def test_failed_runs_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def variants(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep whose problems differ by an option and whose algorithms differ by parameters, some without a label."""
     folder = tmp_path_factory.mktemp("variants") / "sweep"
-    changes: list[dict[str, object]] = [{}, {"bonus_scale": 0.5}, {"bonus": "theory", "label": "theory"}]
+    changes: list[dict[str, object]] = [
+        {},
+        {"bonus_scale": 0.5},
+        {"bonus": "theory", "label": "theory"},
+    ]
     algorithms = [{"name": "fed-ucbvi", **changed} for changed in changes]
     worlds = [{"name": "synthetic", "states": states} for states in (3, 4)]
-    grid = {"algorithms": algorithms, "environments": worlds, "agents": [2, 4], "episodes": [60], "seeds": 2}
+    grid = {
+        "algorithms": algorithms,
+        "environments": worlds,
+        "agents": [2, 4],
+        "episodes": [60],
+        "seeds": 2,
+    }
     return made_sweep(folder, Sweep(name="variants", grids=[grid]))
 
 
@@ -375,7 +416,11 @@ def test_any_sweep_can_be_reported_on(variants: Path) -> None:
     assert max(len(text) for panel in panels for text in (panel.x_label, panel.y_label)) <= 24, "short enough"
     names = {(series.name, series.colour) for panel in panels for series in panel.series}
     assert len({colour for _, colour in names}) == 3
-    assert {name for name, _ in names} == {"Fed-UCBVI, bonus_scale = 1", "Fed-UCBVI, bonus_scale = 0.5", "theory"}
+    assert {name for name, _ in names} == {
+        "Fed-UCBVI, bonus_scale = 1",
+        "Fed-UCBVI, bonus_scale = 0.5",
+        "theory",
+    }
 
 
 @pytest.mark.full
@@ -410,7 +455,11 @@ def test_what_reproduce_cannot_do_is_refused(tmp_path: Path, arguments: list[str
 
 
 def test_only_an_earlier_reproduction_is_overwritten(tmp_path: Path) -> None:
-    reproduction.start(tmp_path / "old", ReproductionPlan(RunScale("quick"), ("figures",)), overwrite=False)
+    reproduction.start(
+        tmp_path / "old",
+        ReproductionPlan(RunScale("quick"), ("figures",)),
+        overwrite=False,
+    )
     assert "exists" in refusal("reproduce", "--quick", "--out", tmp_path / "old")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign/thesis.tex").write_text("precious")
@@ -420,7 +469,10 @@ def test_only_an_earlier_reproduction_is_overwritten(tmp_path: Path) -> None:
 
 def test_what_no_report_is_about_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"format": "fed-ucbvi/run"}))
-    for folder, message in ((tmp_path, "holds a fed-ucbvi/run"), (tmp_path / "nothing", "is not a folder")):
+    for folder, message in (
+        (tmp_path, "holds a fed-ucbvi/run"),
+        (tmp_path / "nothing", "is not a folder"),
+    ):
         assert message in refusal("report", folder)
     (tmp_path / "manifest.json").write_text(json.dumps({"format": reproduction.FORMAT, "format_version": 1}))
     with pytest.raises(InputError, match="format version"):

@@ -40,7 +40,12 @@ def largest_common_share(agents: FloatArray) -> float:
     rows = agents.reshape(M, -1, states)
     count = rows.shape[1] * states
     above = np.hstack([np.tile(np.eye(count), (M, 1)), np.zeros((M * count, 1))])
-    sums = np.hstack([np.kron(np.eye(rows.shape[1]), np.ones((1, states))), -np.ones((rows.shape[1], 1))])
+    sums = np.hstack(
+        [
+            np.kron(np.eye(rows.shape[1]), np.ones((1, states))),
+            -np.ones((rows.shape[1], 1)),
+        ]
+    )
     cost = np.append(np.zeros(count), -1.0)
     zero = np.zeros(rows.shape[1])
     found = linprog(cost, above, rows.reshape(-1), sums, zero, bounds=(0, None), method="highs")
@@ -49,7 +54,13 @@ def largest_common_share(agents: FloatArray) -> float:
 
 
 # Mixtures -------------------------------------------------------------------------------------------------------
-@given(seed=SEEDS, eps_p=st.just(0.0) | EPS, agents=st.integers(1, 4), steps=st.tuples(STEPS, STEPS), zeros=ZEROS)
+@given(
+    seed=SEEDS,
+    eps_p=st.just(0.0) | EPS,
+    agents=st.integers(1, 4),
+    steps=st.tuples(STEPS, STEPS),
+    zeros=ZEROS,
+)
 def test_a_mixture_is_the_weighted_sum(
     seed: int, eps_p: float, agents: int, steps: tuple[int, int], zeros: float
 ) -> None:
@@ -61,7 +72,10 @@ def test_a_mixture_is_the_weighted_sum(
     np.testing.assert_allclose(dense_agents(federation), expected, rtol=0, atol=1e-15)
     assert federation.eps_p == eps_p
     np.testing.assert_allclose(
-        federation.common.kernel.dense(), np.broadcast_to(common, expected.shape[1:]), rtol=1e-15, atol=0
+        federation.common.kernel.dense(),
+        np.broadcast_to(common, expected.shape[1:]),
+        rtol=1e-15,
+        atol=0,
     )
     kernel, *own = (Kernel.from_dense(table) for table in (common, *individual))
     by_support = Federation.mixture(kernel, own, eps_p, rewards=np.zeros((4, 2)), initial=0, horizon=3)
@@ -69,7 +83,12 @@ def test_a_mixture_is_the_weighted_sum(
     np.testing.assert_allclose(federation.probabilities, by_support.probabilities, rtol=0, atol=1e-15)
     for i, table in enumerate(federation.probabilities):
         np.testing.assert_array_equal(federation.agent(i).kernel.probabilities, table, "to the last bit")
-    for table in (federation.successors, federation.probabilities, federation.rewards, federation.initial):
+    for table in (
+        federation.successors,
+        federation.probabilities,
+        federation.rewards,
+        federation.initial,
+    ):
         assert not table.flags.writeable
 
 
@@ -85,7 +104,12 @@ def test_agents_have_own_rewards_and_starts_and_the_common_mdp_the_means(own_rew
     starts = random_rows(rng, (M, S)) if own_starts else random_rows(rng, (S,))
     tables = [random_dense_kernel(rng, S, A) for _ in range(M + 1)]
     federation = Federation.mixture(tables[0], tables[1:], 0.2, rewards=rewards, initial=starts)
-    assert (federation.agents, federation.states, federation.actions, federation.horizon) == (M, S, A, H)
+    assert (
+        federation.agents,
+        federation.states,
+        federation.actions,
+        federation.horizon,
+    ) == (M, S, A, H)
     for i in range(M):
         np.testing.assert_array_equal(federation.agent(i).rewards, rewards[i if own_rewards else 0])
         np.testing.assert_allclose(federation.agent(i).initial, starts[i] if own_starts else starts, atol=1e-15)
@@ -104,7 +128,10 @@ def test_rewards_of_agents_may_be_stationary_each_and_description_and_layout_are
     for told, kept in (({}, ({"name": "custom"}, None)), (more, tuple(more.values()))):
         given: dict[str, Any] = {"rewards": rewards, "initial": 0, "horizon": 5, **told}
         federation = Federation.mixture(table, [table, table], 0.1, **given)
-        assert (federation.horizon, (federation.description, federation.layout)) == (5, kept)
+        assert (federation.horizon, (federation.description, federation.layout)) == (
+            5,
+            kept,
+        )
         np.testing.assert_array_equal(federation.agent(1).rewards, rewards[1])
 
 
@@ -114,29 +141,61 @@ HALVES = np.full((2, 1, 2), 0.5)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rewards": np.ones((3, 1, 2, 1))}, "rewards are given for 3 agents, kernels for 2"),
-        ({"initial": np.full((3, 2), 0.5)}, "initial distributions are given for 3 agents, kernels for 2"),
-        ({"initial": np.full((1, 2), 0.5)}, "initial distributions are given for 1 agents, kernels for 2"),
-        ({"rewards": np.ones((3, 1))}, r"rewards must have shape \(S, A\) = \(2, 1\).*got \(3, 1\)"),
+        (
+            {"rewards": np.ones((3, 1, 2, 1))},
+            "rewards are given for 3 agents, kernels for 2",
+        ),
+        (
+            {"initial": np.full((3, 2), 0.5)},
+            "initial distributions are given for 3 agents, kernels for 2",
+        ),
+        (
+            {"initial": np.full((1, 2), 0.5)},
+            "initial distributions are given for 1 agents, kernels for 2",
+        ),
+        (
+            {"rewards": np.ones((3, 1))},
+            r"rewards must have shape \(S, A\) = \(2, 1\).*got \(3, 1\)",
+        ),
         ({"rewards": np.ones(2)}, r"rewards must have shape \(S, A\) = \(2, 1\)"),
         ({"rewards": np.full((2, 1, 2, 1), 2.0)}, r"rewards must lie in \[0, 1\]"),
         ({"initial": [0.5, 0.2]}, "the initial distribution sums to 0.7"),
         ({"initial": [[0.5, 0.5], [0.5, 0.2]]}, "the initial distribution sums to 0.7"),
         ({"initial": 2}, "the initial state must be at most 1"),
         ({"rewards": np.ones((4, 2, 1))}, r"disagree on the number of steps: \[3, 4\]"),
-        ({"individual": []}, "at least one agent; individual kernels are an empty list"),
-        ({"individual": [np.full((3, 1, 3), 1 / 3)]}, r"got \(S, A\) in \[\(2, 1\), \(3, 1\)\]"),
+        (
+            {"individual": []},
+            "at least one agent; individual kernels are an empty list",
+        ),
+        (
+            {"individual": [np.full((3, 1, 3), 1 / 3)]},
+            r"got \(S, A\) in \[\(2, 1\), \(3, 1\)\]",
+        ),
         *(({"eps_p": x}, rf"eps_p must be a number.*, got {x}\.") for x in (-0.1, 1.0, 1.5, np.nan, np.inf)),
     ],
 )
 def test_what_makes_no_mixture_is_refused(changes: dict[str, Any], message: str) -> None:
     whole: dict[str, Any] = {"common": HALVES, "individual": [HALVES] * 2, "eps_p": 0.1}
     with pytest.raises(InputError, match=message):
-        Federation.mixture(**{**whole, "rewards": np.ones((2, 1)), "initial": 0, "horizon": 3, **changes})
+        Federation.mixture(
+            **{
+                **whole,
+                "rewards": np.ones((2, 1)),
+                "initial": 0,
+                "horizon": 3,
+                **changes,
+            }
+        )
 
 
 # Any agents: the smallest eps_p and eps_r ------------------------------------------------------------------------
-@given(seed=SEEDS, eps_p=EPS, agents=st.integers(1, 5), zeros=st.floats(0, 0.9), stationary=st.booleans())
+@given(
+    seed=SEEDS,
+    eps_p=EPS,
+    agents=st.integers(1, 5),
+    zeros=st.floats(0, 0.9),
+    stationary=st.booleans(),
+)
 def test_eps_p_is_never_above_the_given(seed: int, eps_p: float, agents: int, zeros: float, stationary: bool) -> None:
     rng = np.random.default_rng(seed)
     made = random_federation(rng, agents, 4, 2, 2, eps_p=eps_p, zeros=zeros, stationary=stationary)
@@ -201,7 +260,10 @@ def two_agents_apart() -> list[MDP]:
 def test_the_mean_reference_is_the_mean_of_the_dense_kernels_with_the_same_eps_p() -> None:
     rng = np.random.default_rng(13)
     some = [random_mdp(rng, 4, 2, 3, zeros=0.0) for _ in range(3)]
-    for mdps, eps_p in ((some, Federation.from_mdps(some).eps_p), (two_agents_apart(), 1.0)):
+    for mdps, eps_p in (
+        (some, Federation.from_mdps(some).eps_p),
+        (two_agents_apart(), 1.0),
+    ):
         federation = Federation.from_mdps(mdps, reference="mean")
         mean = np.mean([mdp.kernel.dense() for mdp in mdps], axis=0)
         np.testing.assert_allclose(federation.common.kernel.dense(), mean, rtol=0, atol=1e-15)
@@ -224,10 +286,26 @@ def test_agents_keep_their_own_rewards_and_starts_also_where_only_some_depend_on
     ("mdps", "options", "message"),
     [
         ([], {}, "at least one agent; the list of MDPs is empty"),
-        ([MDP([[[1.0]]], [[1.0]], 0, horizon) for horizon in (3, 5)], {}, r"same horizon; got \[3, 5\]"),
-        ([random_mdp(np.random.default_rng(15), S) for S in (2, 3)], {}, r"got \(S, A\) in \[\(2, 2\), \(3, 2\)\]"),
-        (two_agents_apart(), {}, r"Assumption 1 fails: at \(h=1, s=1, a=0\).*reference=\"mean\""),
-        (two_agents_apart(), {"reference": "overlapp"}, "unknown reference kernel .*; did you mean 'overlap'"),
+        (
+            [MDP([[[1.0]]], [[1.0]], 0, horizon) for horizon in (3, 5)],
+            {},
+            r"same horizon; got \[3, 5\]",
+        ),
+        (
+            [random_mdp(np.random.default_rng(15), S) for S in (2, 3)],
+            {},
+            r"got \(S, A\) in \[\(2, 2\), \(3, 2\)\]",
+        ),
+        (
+            two_agents_apart(),
+            {},
+            r"Assumption 1 fails: at \(h=1, s=1, a=0\).*reference=\"mean\"",
+        ),
+        (
+            two_agents_apart(),
+            {"reference": "overlapp"},
+            "unknown reference kernel .*; did you mean 'overlap'",
+        ),
     ],
 )
 def test_mdps_that_make_no_federation_are_refused(mdps: list[MDP], options: dict[str, Any], message: str) -> None:

@@ -37,12 +37,18 @@ def test_a_kernel_is_its_table_row_by_row(seed: int, steps: int, states: int, ac
         largest = max(largest, len(expected))
         slots = kernel.successors[h, s, a].tolist()
         used = len(expected)
-        assert (slots[:used], slots[used:]) == (sorted(expected), [slots[used - 1]] * (kernel.width - used))
+        assert (slots[:used], slots[used:]) == (
+            sorted(expected),
+            [slots[used - 1]] * (kernel.width - used),
+        )
     assert kernel.width == largest
 
 
 def test_a_kernel_given_by_support_may_list_impossible_successors() -> None:
-    kernel = Kernel(np.array([[[[0, 1]], [[0, 0]]]], dtype=np.int32), np.array([[[[1.0, 0.0]], [[1.0, 0.0]]]]))
+    kernel = Kernel(
+        np.array([[[[0, 1]], [[0, 0]]]], dtype=np.int32),
+        np.array([[[[1.0, 0.0]], [[1.0, 0.0]]]]),
+    )
     np.testing.assert_array_equal(kernel.dense(), [[[[1.0, 0.0]], [[1.0, 0.0]]]])
 
 
@@ -71,9 +77,21 @@ def test_a_kernel_is_a_value_that_later_edits_of_its_input_do_not_reach() -> Non
         kernel.successors[:] = 0
 
 
-@given(seed=SEEDS, states=SIZES, actions=SIZES, horizon=SIZES, stationary=FLAGS, zeros=st.floats(0, 1))
+@given(
+    seed=SEEDS,
+    states=SIZES,
+    actions=SIZES,
+    horizon=SIZES,
+    stationary=FLAGS,
+    zeros=st.floats(0, 1),
+)
 def test_aligned_kernels_are_the_stacked_dense_tables(
-    seed: int, states: int, actions: int, horizon: int, stationary: list[bool], zeros: float
+    seed: int,
+    states: int,
+    actions: int,
+    horizon: int,
+    stationary: list[bool],
+    zeros: float,
 ) -> None:
     rng = np.random.default_rng(seed)
     lengths = [1 if still else horizon for still in stationary]
@@ -106,8 +124,14 @@ def test_a_stationary_and_a_step_dependent_kernel_with_the_same_bytes_are_aligne
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ([{"states": 2}, {"states": 3}], "same states and actions; got (S, A) in [(2, 2), (3, 2)]"),
-        ([{"steps": 1}, {"steps": 2}, {"steps": 3}], "share one horizon; got [1, 2, 3]"),
+        (
+            [{"states": 2}, {"states": 3}],
+            "same states and actions; got (S, A) in [(2, 2), (3, 2)]",
+        ),
+        (
+            [{"steps": 1}, {"steps": 2}, {"steps": 3}],
+            "share one horizon; got [1, 2, 3]",
+        ),
         ([], "same states and actions"),
     ],
 )
@@ -126,16 +150,33 @@ def with_row(h: int, s: int, a: int, row: list[float]) -> FloatArray:
     ("table", "message"),
     [
         *(
-            (with_row(1, 2, 0, [0.0, x, 0.0]), "row (h=1, s=2, a=0) of the kernel holds a value that is not a finite")
+            (
+                with_row(1, 2, 0, [0.0, x, 0.0]),
+                "row (h=1, s=2, a=0) of the kernel holds a value that is not a finite",
+            )
             for x in (np.nan, np.inf, -np.inf)
         ),
-        (with_row(1, 0, 1, [-0.1, 0.6, 0.5]), "row (h=1, s=0, a=1) of the kernel holds a negative"),
-        *(
-            (with_row(0, 2, 1, row), f"row (h=0, s=2, a=1) of the kernel sums to {sum(row):.9g}, not to 1; divide")
-            for row in ([0.5, 0.4, 0.0], [0.5, 0.5, 1e-8], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
+        (
+            with_row(1, 0, 1, [-0.1, 0.6, 0.5]),
+            "row (h=1, s=0, a=1) of the kernel holds a negative",
         ),
         *(
-            (np.full(shape, 0.5), f"(H, S, A, S) if it depends on the step; got {shape}")
+            (
+                with_row(0, 2, 1, row),
+                f"row (h=0, s=2, a=1) of the kernel sums to {sum(row):.9g}, not to 1; divide",
+            )
+            for row in (
+                [0.5, 0.4, 0.0],
+                [0.5, 0.5, 1e-8],
+                [0.0, 0.0, 0.0],
+                [1.0, 1.0, 1.0],
+            )
+        ),
+        *(
+            (
+                np.full(shape, 0.5),
+                f"(H, S, A, S) if it depends on the step; got {shape}",
+            )
             for shape in ((), (3,), (3, 3), (3, 2, 2), (2, 3, 2, 2), (1, 2, 3, 2, 3))
         ),
         *(
@@ -156,7 +197,11 @@ HALVES = np.full((1, 2, 1, 2), 0.5)
     ("successors", "probabilities", "message"),
     [
         (np.zeros((1, 2, 2, 0)), np.zeros((1, 2, 2, 0)), "(1, 2, 2, 0)"),
-        (np.zeros((1, 2, 1, 2)), np.ones((1, 2, 1, 1)), "got (1, 2, 1, 2) and (1, 2, 1, 1)"),
+        (
+            np.zeros((1, 2, 1, 2)),
+            np.ones((1, 2, 1, 1)),
+            "got (1, 2, 1, 2) and (1, 2, 1, 1)",
+        ),
         (np.zeros((2, 1, 2)), np.ones((2, 1, 2)), "got (2, 1, 2) and (2, 1, 2)"),
         *(([[[[0, 1]], [row]]], HALVES, "must ascend, without repeats") for row in ([1, 0], [0, 0], [1, 1])),
         *(([[[[0]], [[state]]]], np.ones((1, 2, 1, 1)), "states 0..1") for state in (-1, 2)),
@@ -177,7 +222,10 @@ def test_a_support_that_is_no_kernel_is_refused(successors: Any, probabilities: 
     ("axes", "says"),
     [
         ((1, 0, 2), r"It looks like (A, S, S): pass np.swapaxes(P, -3, -2)."),
-        ((0, 2, 1), r"It looks like (S, S, A), the next state before the action: pass np.swapaxes(P, -2, -1)."),
+        (
+            (0, 2, 1),
+            r"It looks like (S, S, A), the next state before the action: pass np.swapaxes(P, -2, -1).",
+        ),
         ((2, 1, 0), "so it is transposed: the next state must be the last axis"),
     ],
 )

@@ -69,7 +69,12 @@ def test_optimal_values_are_the_best_over_all_deterministic_policies(size: tuple
 
 
 def test_the_lowest_of_equally_good_actions_is_played() -> None:
-    mdp = MDP(np.full((2, 3, 2), 0.5), [[0.0, 1.0, 1.0], [0.5, 0.5, 0.5]], initial=0, horizon=2)
+    mdp = MDP(
+        np.full((2, 3, 2), 0.5),
+        [[0.0, 1.0, 1.0], [0.5, 0.5, 0.5]],
+        initial=0,
+        horizon=2,
+    )
     np.testing.assert_array_equal(mdp.solve().policy, [[1, 0], [1, 0]])
 
 
@@ -86,7 +91,11 @@ def test_a_first_state_is_the_distribution_that_always_starts_there_and_tables_c
     [
         (np.broadcast_to(TWO_STATES, (3, 2, 2, 2)), TWO_REWARDS, None),
         (TWO_STATES, np.broadcast_to(TWO_REWARDS, (3, 2, 2)), None),
-        (np.broadcast_to(TWO_STATES, (3, 2, 2, 2)), np.broadcast_to(TWO_REWARDS, (3, 2, 2)), 3),
+        (
+            np.broadcast_to(TWO_STATES, (3, 2, 2, 2)),
+            np.broadcast_to(TWO_REWARDS, (3, 2, 2)),
+            3,
+        ),
         (TWO_STATES, TWO_REWARDS, 3),
         (TWO_STATES, TWO_REWARDS, np.int64(3)),
     ],
@@ -98,7 +107,10 @@ def test_the_horizon_is_that_of_what_depends_on_h(kernel: FloatArray, rewards: F
 
 
 def steps(kernel: int, rewards: int, horizon: int | None) -> dict[str, Any]:
-    tables = {"kernel": np.broadcast_to(TWO_STATES, (kernel, 2, 2, 2)), "horizon": horizon}
+    tables = {
+        "kernel": np.broadcast_to(TWO_STATES, (kernel, 2, 2, 2)),
+        "horizon": horizon,
+    }
     return {**tables, "rewards": np.broadcast_to(TWO_REWARDS, (rewards, 2, 2))}
 
 
@@ -112,11 +124,20 @@ def steps(kernel: int, rewards: int, horizon: int | None) -> dict[str, Any]:
         (steps(2, 3, 4), r"disagree on the number of steps: \[2, 3, 4\]"),
         *(({"horizon": H}, "the horizon must be") for H in (0, -1, 2.5, np.nan, np.inf, True)),
         *(
-            ({"rewards": np.zeros(shape)}, re.escape("(S, A) = (2, 2)") + ".*" + re.escape(f"got {shape}"))
+            (
+                {"rewards": np.zeros(shape)},
+                re.escape("(S, A) = (2, 2)") + ".*" + re.escape(f"got {shape}"),
+            )
             for shape in ((), (2,), (2, 3), (3, 2), (1, 2, 2, 2))
         ),
-        ({"rewards": [[0.0, -0.1], [1.0, 0.5]]}, re.escape("span [-0.1, 1]") + ".*Rescale"),
-        ({"rewards": [[0.0, 1.5], [1.0, 0.5]]}, re.escape("span [0, 1.5]") + ".*Rescale"),
+        (
+            {"rewards": [[0.0, -0.1], [1.0, 0.5]]},
+            re.escape("span [-0.1, 1]") + ".*Rescale",
+        ),
+        (
+            {"rewards": [[0.0, 1.5], [1.0, 0.5]]},
+            re.escape("span [0, 1.5]") + ".*Rescale",
+        ),
         *(({"rewards": [[0.0, x], [1.0, 0.5]]}, "rewards hold a value that is not a") for x in (np.nan, np.inf)),
         ({"initial": [0.5, 0.25, 0.25]}, r"shape \(S,\) = \(2,\), got \(3,\)"),
         ({"initial": [[0.5, 0.5]]}, r"got \(1, 2\)"),
@@ -130,7 +151,15 @@ def steps(kernel: int, rewards: int, horizon: int | None) -> dict[str, Any]:
 )
 def test_bad_tables_are_refused_with_the_reason(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        MDP(**{"kernel": TWO_STATES, "rewards": TWO_REWARDS, "initial": 0, "horizon": 2, **changes})
+        MDP(
+            **{
+                "kernel": TWO_STATES,
+                "rewards": TWO_REWARDS,
+                "initial": 0,
+                "horizon": 2,
+                **changes,
+            }
+        )
 
 
 @pytest.mark.parametrize(

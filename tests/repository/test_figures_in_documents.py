@@ -28,7 +28,13 @@ def test_the_federated_regret_on_its_page_is_that_of_the_program_on_the_page() -
 @pytest.mark.full
 def test_figures_of_seed_1_on_the_page_about_the_regret_are_those_of_the_default_driver() -> None:
     runs = [
-        run(FedKLUCBVI(stationary=stationary), gridworld(agents=20), 10**8, seed=1, progress=False)
+        run(
+            FedKLUCBVI(stationary=stationary),
+            gridworld(agents=20),
+            10**8,
+            seed=1,
+            progress=False,
+        )
         for stationary in (False, True)
     ]
     by_step, stationary = runs
@@ -53,20 +59,35 @@ def row(name: str) -> list[list[str]]:
             1,
             "({rounds} in place of {first_rounds}) with regret {regret} in place of {first_regret}",
         ),
-        ("M = 500, by step", 3, "With 0.1 it takes {rounds} rounds with regret {regret}."),
-        ("M = 20, by step", 3, "{rounds} rounds in place of {first_rounds}, with regret {regret} in place of"),
+        (
+            "M = 500, by step",
+            3,
+            "With 0.1 it takes {rounds} rounds with regret {regret}.",
+        ),
+        (
+            "M = 20, by step",
+            3,
+            "{rounds} rounds in place of {first_rounds}, with regret {regret} in place of",
+        ),
     ],
 )
 def test_text_about_longer_rounds_has_the_figures_of_its_table(name: str, column: int, sentence: str) -> None:
     cells = row(name)
     assert len(cells) == 5
     (first_regret, first_rounds), (regret, rounds) = cells[0], cells[column]
-    expected = sentence.format(regret=regret, rounds=rounds, first_regret=first_regret, first_rounds=first_rounds)
+    expected = sentence.format(
+        regret=regret,
+        rounds=rounds,
+        first_regret=first_regret,
+        first_rounds=first_rounds,
+    )
     assert expected in page("kl.md")
 
 
 @pytest.mark.parametrize("name", ["table1.md", "leaderboard.md", "algorithms.md"])
-def test_pages_with_results_name_the_algorithms_that_are_written_from_memory(name: str) -> None:
+def test_pages_with_results_name_the_algorithms_that_are_written_from_memory(
+    name: str,
+) -> None:
     text = page(name)
     assert "from memory" in text
     assert "UCB-Advantage" in text

@@ -82,7 +82,10 @@ def test_nothing_is_wrong_with_a_command_line_but_that_certificates_are_missing(
     here[here.index("--log-format") + 1] = "text"
     result = call(*here)
     assert result.exit_code == 2
-    assert re.search(r"error: .*/ca\.crt is missing; 'fed-ucbvi certs' makes certificates\.$", result.stderr.strip())
+    assert re.search(
+        r"error: .*/ca\.crt is missing; 'fed-ucbvi certs' makes certificates\.$",
+        result.stderr.strip(),
+    )
 
 
 def test_nodes_of_the_compose_file_bring_the_servers_agents_and_share_nothing() -> None:
@@ -116,7 +119,10 @@ def test_prometheus_asks_where_the_server_answers() -> None:
 def test_units_do_not_start_again_what_must_be_changed_first(name: str) -> None:
     service = unit(name)["Service"]
     assert service["Restart"] == "on-failure"
-    assert (service["RestartPreventExitStatus"], service["SuccessExitStatus"]) == ("2", "130")
+    assert (service["RestartPreventExitStatus"], service["SuccessExitStatus"]) == (
+        "2",
+        "130",
+    )
     assert "MemoryDenyWriteExecute" not in service, "Numba compiles at run time"
 
 
@@ -193,7 +199,9 @@ def nginx(settings: str, folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")
-def test_nginx_brings_the_page_and_its_events_to_who_has_the_password(tmp_path: Path) -> None:
+def test_nginx_brings_the_page_and_its_events_to_who_has_the_password(
+    tmp_path: Path,
+) -> None:
     make_certificates(tmp_path, server="fed-ucbvi", hosts=["hub.example.org"])
     (tmp_path / "fed-ucbvi.htpasswd").write_text("reader:{PLAIN}sesame\n", encoding="utf-8")
     state = LiveState(Subject("a run", {"name": "fed-ucbvi"}, {"name": "nowhere"}, 4, 8, 3, 5))

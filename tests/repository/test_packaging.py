@@ -106,7 +106,10 @@ def test_every_declared_package_is_imported() -> None:
 
 
 def test_every_bound_has_a_lower_end() -> None:
-    for requirement in [*PROJECT["project"]["dependencies"], *(text for texts in EXTRAS.values() for text in texts)]:
+    for requirement in [
+        *PROJECT["project"]["dependencies"],
+        *(text for texts in EXTRAS.values() for text in texts),
+    ]:
         assert ">=" in requirement or requirement.startswith("fed-ucbvi["), requirement
 
 

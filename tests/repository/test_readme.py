@@ -19,7 +19,13 @@ from repository import ROOT
 
 README, START, ONE_AGENT, COMPARING, TRACKING = (
     (ROOT / page).read_text(encoding="utf-8")
-    for page in ("README.md", "docs/start.md", "docs/one_agent.md", "docs/comparing.md", "docs/tracking.md")
+    for page in (
+        "README.md",
+        "docs/start.md",
+        "docs/one_agent.md",
+        "docs/comparing.md",
+        "docs/tracking.md",
+    )
 )
 
 
@@ -56,7 +62,10 @@ def test_the_first_example_leaves_what_it_says_and_the_first_commands_run_there(
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_what_a_print_is_said_to_print_it_prints(
-    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    example: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A comment after ``print`` that begins with a number begins with what is printed, to the letter."""
     monkeypatch.chdir(tmp_path)

@@ -71,7 +71,11 @@ def test_a_tag_that_is_not_the_version_is_not_built(tag: str, code: int) -> None
 
 def test_the_citation_names_this_version_and_the_paper() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert (cited["cff-version"], cited["type"], cited["version"]) == ("1.2.0", "software", __version__)
+    assert (cited["cff-version"], cited["type"], cited["version"]) == (
+        "1.2.0",
+        "software",
+        __version__,
+    )
     assert isinstance(cited["date-released"], date)
     paper = cited["preferred-citation"]
     assert paper["type"] == "conference-paper"
@@ -90,14 +94,25 @@ def test_security_md_says_how_to_report_and_its_links_lead_somewhere() -> None:
         assert not part or part in headings
 
 
-@pytest.mark.parametrize("path", [path for path in TEMPLATES if path.stem != "config"], ids=lambda path: path.name)
-def test_an_issue_template_asks_something_and_every_question_has_a_name_of_its_own(path: Path) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [path for path in TEMPLATES if path.stem != "config"],
+    ids=lambda path: path.name,
+)
+def test_an_issue_template_asks_something_and_every_question_has_a_name_of_its_own(
+    path: Path,
+) -> None:
     """The fields that GitHub's issue forms require."""
     form = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert all(isinstance(form[key], str) and form[key] for key in ("name", "description"))
     asked = [part for part in form["body"] if part["type"] != "markdown"]
     assert any(part.get("validations", {}).get("required") for part in asked)
-    assert {part["type"] for part in asked} <= {"textarea", "input", "dropdown", "checkboxes"}
+    assert {part["type"] for part in asked} <= {
+        "textarea",
+        "input",
+        "dropdown",
+        "checkboxes",
+    }
     assert all(part["attributes"]["label"] for part in asked)
     ids = [part["id"] for part in asked]
     assert len(set(ids)) == len(ids)
@@ -128,9 +143,22 @@ def test_the_changelog_is_kept_as_keep_a_changelog_says() -> None:
 @pytest.mark.full
 @pytest.mark.slow
 def test_the_wheel_holds_what_it_needs_and_nothing_else(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "wheel",
+        "--directory",
+        str(tmp_path),
+    ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
     (wheel,) = tmp_path.glob("*.whl")
     check_contents(wheel)
     assert about(wheel).version == __version__
-    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", str(wheel)], check=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", str(wheel)],
+        check=True,
+        timeout=300,
+    )

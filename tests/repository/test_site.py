@@ -91,10 +91,19 @@ def test_what_is_wrong_on_the_site_is_found(wrong: str, tmp_path: Path) -> None:
     [
         ("n^i_h(s,a) and V_{h+1}", "$n^{i}_{h}(s,a)$ and $V_{h+1}$"),
         ("2^\u2212f, 2^63, 10^\u22120.5", "$2^{-f}$, $2^{63}$, $10^{-0.5}$"),
-        ("2THε_r, Σ_s' min_i P̂^c v_k²", r"2TH$ε_{r}$, $Σ_{s'}$ $\text{min}_{i}$ $\hat{P}^{c}$ $v_{k}^{2}$"),
+        (
+            "2THε_r, Σ_s' min_i P̂^c v_k²",
+            r"2TH$ε_{r}$, $Σ_{s'}$ $\text{min}_{i}$ $\hat{P}^{c}$ $v_{k}^{2}$",
+        ),
         ("V^{i,π_t}(s^i_t) at (1 + p)^H", "$V^{i,π_{t}}(s^{i}_{t})$ at (1 + $p$)[$H$]"),
-        ("A node's N = S, i.e. P-256; (h,s,a)", "A node's $N$ = $S$, i.e. P-256; $(h,s,a)$"),
-        ("eps_p, own_algorithm, Run.regret_at, x_own_y", "eps_p, own_algorithm, Run.regret_at, x_own_y"),
+        (
+            "A node's N = S, i.e. P-256; (h,s,a)",
+            "A node's $N$ = $S$, i.e. P-256; $(h,s,a)$",
+        ),
+        (
+            "eps_p, own_algorithm, Run.regret_at, x_own_y",
+            "eps_p, own_algorithm, Run.regret_at, x_own_y",
+        ),
     ],
 )
 def test_marks_become_formulas_and_names_stay(text: str, shown: str) -> None:
@@ -106,7 +115,9 @@ def test_marks_become_formulas_and_names_stay(text: str, shown: str) -> None:
     assert "".join(map(drawn, tool["_joined"](list(tool["pieces"](text))))) == shown
 
 
-def test_the_landing_page_says_how_to_install_and_has_a_run_that_works(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_landing_page_says_how_to_install_and_has_a_run_that_works(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = (DOCS / "index.md").read_text(encoding="utf-8")
     assert "\npip install " in text
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
@@ -125,7 +136,9 @@ def test_every_block_of_commands_is_run_or_says_why_not() -> None:
 
 
 @pytest.mark.parametrize("tutorial", sorted((DOCS / "tutorials").glob("*.md")), ids=lambda path: path.stem)
-def test_a_tutorial_is_executed_says_what_one_will_see_and_ends_with_something_to_try(tutorial: Path) -> None:
+def test_a_tutorial_is_executed_says_what_one_will_see_and_ends_with_something_to_try(
+    tutorial: Path,
+) -> None:
     text = tutorial.read_text(encoding="utf-8")
     assert text.startswith("---\nfile_format: mystnb\n"), "without this line its cells are not executed"
     assert "**What you will see.**" in text
@@ -134,7 +147,9 @@ def test_a_tutorial_is_executed_says_what_one_will_see_and_ends_with_something_t
 
 
 @pytest.mark.full  # the documentation's tools are installed for make test-all only
-def test_the_reference_shows_bounded_numbers_by_their_plain_types(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_shows_bounded_numbers_by_their_plain_types(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Signatures as Sphinx writes them."""
     from sphinx.util.inspect import signature, stringify_signature
 

@@ -46,7 +46,9 @@ def test_a_run_that_has_learnt_little_says_so_and_what_to_try(little: Run) -> No
 
 
 @pytest.mark.parametrize("make", [gridworld, riverswim, synthetic, chain])
-def test_a_default_run_that_has_learnt_says_nothing(make: Callable[[], Federation]) -> None:
+def test_a_default_run_that_has_learnt_says_nothing(
+    make: Callable[[], Federation],
+) -> None:
     federation = make()
     result = run(FedUCBVI(), federation, 30_000)
     assert result.agents_value.mean > 0.95 * best_common_policy(federation).value.lower
@@ -67,7 +69,9 @@ def test_five_shops_with_defaults_are_advised_in_euro() -> None:
     assert better.advice is None
 
 
-def test_the_line_is_drawn_at_half_of_what_the_server_hopes_for_and_near_the_best(little: Run) -> None:
+def test_the_line_is_drawn_at_half_of_what_the_server_hopes_for_and_near_the_best(
+    little: Run,
+) -> None:
     worth = little.agents_value.mean
     best = little.about.optimal_value
     assert not replace(little, optimistic_value=2.0 * worth).learnt_little
@@ -90,7 +94,10 @@ STATIONARY = "stationary=true if kernel and rewards do not depend on the step"
     [
         (UCBVI(scale=2.0), ", a smaller scale (0.2 instead of 2), clip='remaining'"),
         (UCBVI(scale=0.5, clip="remaining"), ", a smaller scale (0.05 instead of 0.5)"),
-        (FedKLUCBVI(), f", a smaller radius (0.5 instead of 1, without proof), {STATIONARY}"),
+        (
+            FedKLUCBVI(),
+            f", a smaller radius (0.5 instead of 1, without proof), {STATIONARY}",
+        ),
         (FedKLUCBVI.fast(stationary=True), ""),
     ],
 )
@@ -101,7 +108,11 @@ def test_advice_names_parameters_the_algorithm_has(algorithm: Algorithm[Any, Any
 
 
 def test_a_live_run_compares_with_the_estimate_or_else_with_what_its_last_episodes_paid() -> None:
-    result = run(FedUCBVI(), LiveFederation.from_gymnasium("FrozenLake-v1", 2, reward_range=(0, 1)), 30)
+    result = run(
+        FedUCBVI(),
+        LiveFederation.from_gymnasium("FrozenLake-v1", 2, reward_range=(0, 1)),
+        30,
+    )
     assert result.optimistic_value == pytest.approx(result.V[0, 0]), "every episode begins in state 0"
     assert result.recent_reward < 50
     assert result.advice is not None

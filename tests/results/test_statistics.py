@@ -65,12 +65,17 @@ def test_a_summary_says_how_many_runs_carry_the_mean() -> None:
     found = summarise(values)
     assert (found.runs, found.median, found.failing) == (6, 2.5, 0)
     found = summarise([*values, 100.0])
-    assert (found.failing, found.failing_low, found.failing_high) == (1, *share_interval(1, 7))
+    assert (found.failing, found.failing_low, found.failing_high) == (
+        1,
+        *share_interval(1, 7),
+    )
     assert math.isnan(summarise([1.0]).deviation)
 
 
 @pytest.mark.parametrize("seeds", [2, 5, 40])
-def test_the_interval_of_a_paired_difference_is_that_of_scipys_paired_test(seeds: int) -> None:
+def test_the_interval_of_a_paired_difference_is_that_of_scipys_paired_test(
+    seeds: int,
+) -> None:
     rng = np.random.default_rng(seeds)
     x = rng.normal(3, 1, seeds)
     y = rng.normal(2, 2, seeds)
@@ -79,7 +84,10 @@ def test_the_interval_of_a_paired_difference_is_that_of_scipys_paired_test(seeds
     ends = theirs.confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((ends.low, ends.high))
     assert found.decided == (theirs.pvalue < 0.05)
-    assert (found.seeds, found.lower) == (seeds, sum(a < b for a, b in zip(x, y, strict=True)))
+    assert (found.seeds, found.lower) == (
+        seeds,
+        sum(a < b for a, b in zip(x, y, strict=True)),
+    )
     assert found.median == np.median(x - y)
     assert found.outcome == ("undecided" if not found.decided else "lower" if found.mean < 0 else "higher")
 
@@ -109,14 +117,21 @@ def test_the_ends_of_a_ratio_are_where_scipys_paired_test_just_does_not_reject()
 def test_a_single_pair_decides_nothing_and_a_ratio_to_what_may_be_zero_has_no_ends() -> None:
     assert paired_ratio([1.0, 2.0, 3.0], [-1.0, 0.5, 1.0])[1:] == (-math.inf, math.inf)
     found = paired_difference([1.0], [2.0])
-    assert (found.mean, found.low, found.high, found.seeds_needed) == (-1.0, -math.inf, math.inf, None)
+    assert (found.mean, found.low, found.high, found.seeds_needed) == (
+        -1.0,
+        -math.inf,
+        math.inf,
+        None,
+    )
     assert not found.decided
     assert paired_ratio([1.0], [2.0]) == (0.5, -math.inf, math.inf)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", first_of([3, 10]))
-def test_intervals_of_differences_and_ratios_cover_the_truth_as_often_as_they_say(seeds: int) -> None:
+def test_intervals_of_differences_and_ratios_cover_the_truth_as_often_as_they_say(
+    seeds: int,
+) -> None:
     """Hypothesis: with normal pairs both 95 % intervals cover the truth in 95 % of samples.
 
     Of 4000 intervals 3800 do, with a standard deviation of 13.8; a fair interval falls out of 3745 to 3855 (four
@@ -130,7 +145,10 @@ def test_intervals_of_differences_and_ratios_cover_the_truth_as_often_as_they_sa
         y = 20 + shared + rng.normal(0, 1, seeds)
         difference = paired_difference(x, y)
         ratio = paired_ratio(x, y)
-        hits += [difference.low <= 10 <= difference.high, ratio.low <= 1.5 <= ratio.high]
+        hits += [
+            difference.low <= 10 <= difference.high,
+            ratio.low <= 1.5 <= ratio.high,
+        ]
     assert (abs(hits - 3800) < 55).all()
 
 
@@ -154,7 +172,11 @@ def test_no_difference_is_never_decided_and_a_constant_one_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("x", "y", "message"),
-    [([1.0], [1.0, 2.0], "equal length"), ([], [], "equal length"), ([math.nan, 1], [1, 2], "finite")],
+    [
+        ([1.0], [1.0, 2.0], "equal length"),
+        ([], [], "equal length"),
+        ([math.nan, 1], [1, 2], "finite"),
+    ],
 )
 def test_unequal_or_unknown_pairs_are_refused(x: list[float], y: list[float], message: str) -> None:
     for compare in (paired_difference, paired_ratio):
@@ -166,7 +188,13 @@ def table_of(seeds: dict[str, range], labels: dict[str, str] | None = None) -> R
     """Runs of algorithms with M = 2 and 5; a run is a number that says whose it is."""
     rows = [
         (
-            {"algorithm": name, "label": name.upper(), "algorithm.scale": len(name), "environment": "e", "agents": M},
+            {
+                "algorithm": name,
+                "label": name.upper(),
+                "algorithm.scale": len(name),
+                "environment": "e",
+                "agents": M,
+            },
             (("run", seed), ("seed", seed)),
             100.0 * len(name) + 10 * M + seed,
         )
@@ -189,8 +217,14 @@ def test_runs_that_differ_in_seeds_alone_are_one_group_whatever_their_order() ->
 
 def test_a_table_is_split_into_groups_that_differ_in_some_settings_alone() -> None:
     table = table_of({"a": range(2), "bb": range(2)})
-    assert [part.values("algorithm") for part in table.split_rest("agents")] == [["a"], ["bb"]]
-    assert [part.values("agents") for part in table.split_rest("algorithm")] == [[2], [5]]
+    assert [part.values("algorithm") for part in table.split_rest("agents")] == [
+        ["a"],
+        ["bb"],
+    ]
+    assert [part.values("agents") for part in table.split_rest("algorithm")] == [
+        [2],
+        [5],
+    ]
     assert [len(part) for part in table.split_rest(["algorithm", "agents"])] == [4]
     assert table.having(agents=3).split_rest("algorithm") == []
     with pytest.raises(InputError, match="unknown setting 'agent'"):

@@ -65,7 +65,13 @@ def told_rounds() -> list[RoundRecord]:
 
 @pytest.fixture(scope="module")
 def result(cliffs: Federation, told_rounds: list[RoundRecord]) -> Run:
-    return run(FedKLUCBVI(stationary=True), cliffs, 300, progress=False, on_round=told_rounds.append)
+    return run(
+        FedKLUCBVI(stationary=True),
+        cliffs,
+        300,
+        progress=False,
+        on_round=told_rounds.append,
+    )
 
 
 def own_value(federation: Federation, agent: int, policy: Any) -> float:
@@ -107,7 +113,14 @@ def test_regret_is_a_difference_of_own_values(cliffs: Federation) -> None:
     always_up = np.zeros((H, cliffs.states), dtype=np.int32)
     common = Federation.from_mdps([cliffs.common])
     common = replace(common, description=cliffs.description)
-    played = run(FedKLUCBVI(stationary=True), common, 1, incumbent=always_up, loss=1e-9, progress=False)
+    played = run(
+        FedKLUCBVI(stationary=True),
+        common,
+        1,
+        incumbent=always_up,
+        loss=1e-9,
+        progress=False,
+    )
     best = own_value(common, 0, cliffs.common.solve().policy)
     assert played.regret == pytest.approx(best - own_value(common, 0, always_up), rel=1e-9)
 
@@ -224,7 +237,11 @@ def house_of(agent: int) -> Any:
 
 @pytest.mark.parametrize(
     ("make", "horizon", "pays"),
-    [(cliff_of, H, (LOW, LOW + WIDTH)), (shop_of, 30, (-28.0, 56.0)), (house_of, 24, (-20.0, 0.0))],
+    [
+        (cliff_of, H, (LOW, LOW + WIDTH)),
+        (shop_of, 30, (-28.0, 56.0)),
+        (house_of, 24, (-20.0, 0.0)),
+    ],
 )
 def test_a_live_run_reports_what_its_environments_paid(make: Any, horizon: int, pays: tuple[float, float]) -> None:
     kept: list[float] = []
@@ -295,7 +312,9 @@ def test_an_inspection_is_in_own_units(cliffs: Federation) -> None:
     assert found.shared == pytest.approx(shared, abs=1e-9)
 
 
-def test_the_best_common_policy_and_its_price_are_in_own_units(cliffs: Federation) -> None:
+def test_the_best_common_policy_and_its_price_are_in_own_units(
+    cliffs: Federation,
+) -> None:
     best = best_common_policy(cliffs)
     mean = np.mean([own_value(cliffs, agent, best.policy) for agent in range(3)])
     assert best.value.lower == pytest.approx(mean, abs=1e-9)
@@ -307,7 +326,13 @@ def test_a_forecast_of_a_federation_is_in_own_units() -> None:
     """All bounds on regret are 200 times those of the sizes, where a step pays between 0 and 1."""
     cliff = make_environment("windy_cliff", agents=3)
     own = plan(cliff, episodes=1000)
-    bare = plan(episodes=1000, states=cliff.states, actions=cliff.actions, horizon=cliff.horizon, agents=3)
+    bare = plan(
+        episodes=1000,
+        states=cliff.states,
+        actions=cliff.actions,
+        horizon=cliff.horizon,
+        agents=3,
+    )
     assert own.trivial == WIDTH * bare.trivial
     assert own.bound.federated == pytest.approx(WIDTH * bare.bound.federated)
     assert own.lower.value == pytest.approx(WIDTH * bare.lower.value)
@@ -318,7 +343,9 @@ def test_a_forecast_of_a_federation_is_in_own_units() -> None:
 
 
 # ---------------------------------------------------------------------------------------- shares of a value
-def test_where_rewards_can_be_negative_a_difference_is_shown_in_place_of_a_share(result: Run) -> None:
+def test_where_rewards_can_be_negative_a_difference_is_shown_in_place_of_a_share(
+    result: Run,
+) -> None:
     assert "%" not in " ".join(text for name, text in summary_rows(result)[1] if name != "wall time")
     common = dict(summary_rows(result)[1])["in the common MDP"]
     assert common.endswith(f"({result.simple_regret:,.4f} less)")
@@ -338,7 +365,9 @@ def test_ratios_of_values_are_left_empty_where_rewards_can_be_negative(
     assert (ratio is not None) == known
 
 
-def test_a_run_on_the_cliff_says_in_own_units_that_it_has_learnt_little(cliffs: Federation) -> None:
+def test_a_run_on_the_cliff_says_in_own_units_that_it_has_learnt_little(
+    cliffs: Federation,
+) -> None:
     little = run(FedUCBVI(), cliffs, 20, progress=False)
     assert little.advice is not None
     assert f"the policy is worth {little.agents_value.mean:,.4g}" in little.advice
@@ -347,7 +376,16 @@ def test_a_run_on_the_cliff_says_in_own_units_that_it_has_learnt_little(cliffs: 
 
 # ------------------------------------------------------------------------------------------- the command line
 def test_play_prints_what_run_prints(tmp_path: Path) -> None:
-    words = ("--env", "windy_cliff", "--agents", 3, "--episodes", 200, "--option", "stationary=true")
+    words = (
+        "--env",
+        "windy_cliff",
+        "--agents",
+        3,
+        "--episodes",
+        200,
+        "--option",
+        "stationary=true",
+    )
     learnt = told("run", *words, "--algorithm", "fed-kl-ucbvi", "--out", tmp_path / "cliff")
     played = told("play", tmp_path / "cliff", "--episodes", 50)
     assert played["value_of_the_run"] == pytest.approx(learnt["value"])

@@ -68,7 +68,12 @@ class OpenPage:
 
     def look(self, width: int, scheme: str) -> None:
         """Have a window of that width and a user who likes it light or dark."""
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        metrics = {
+            "width": width,
+            "height": 900,
+            "deviceScaleFactor": 1,
+            "mobile": False,
+        }
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
@@ -78,7 +83,11 @@ class OpenPage:
         box = self("arguments[0].getBoundingClientRect().toJSON()", element)
         self.browser.execute_cdp_cmd(
             "Input.dispatchMouseEvent",
-            {"type": "mouseMoved", "x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]},
+            {
+                "type": "mouseMoved",
+                "x": box["x"] + x * box["width"],
+                "y": box["y"] + y * box["height"],
+            },
         )
 
     def requested(self) -> list[str]:

@@ -21,7 +21,18 @@ with warnings.catch_warnings():
     from fed_ucbvi.command_line import app
 
 PUBLISHED = ("--algorithm", "fed-ucbvi")
-SMALL = ("run", *PUBLISHED, "--env", "synthetic", "--agents", "3", "--episodes", "60", "--option", "nu=50")
+SMALL = (
+    "run",
+    *PUBLISHED,
+    "--env",
+    "synthetic",
+    "--agents",
+    "3",
+    "--episodes",
+    "60",
+    "--option",
+    "nu=50",
+)
 PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from fed_ucbvi.command_line import main; main()"
@@ -52,7 +63,12 @@ class Result(Protocol):
 
 
 def call(*arguments: object, input: str | None = None) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=input, prog_name="fed-ucbvi")
+    result = CliRunner().invoke(
+        app,
+        [str(argument) for argument in arguments],
+        input=input,
+        prog_name="fed-ucbvi",
+    )
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -79,7 +95,10 @@ def refusal(*arguments: object) -> str:
 
 
 def executed(
-    code: str, *arguments: object, cwd: Path | None = None, env: Mapping[str, str | None] | None = None
+    code: str,
+    *arguments: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str | None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Code in a process of its own; ``env`` changes its environment, and None takes a variable away."""
     own = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}

@@ -113,7 +113,15 @@ def long_fault(length: int) -> bytes:
 
 def hello_of(party: Node, **changes: Any) -> Hello:
     """The hello of a node, or one that is a little different."""
-    hello = Hello(PROTOCOL, "0", party.name, INCARNATION, party.first_agent, party.agents, party.run)
+    hello = Hello(
+        PROTOCOL,
+        "0",
+        party.name,
+        INCARNATION,
+        party.first_agent,
+        party.agents,
+        party.run,
+    )
     return replace(hello, **changes)
 
 
@@ -160,7 +168,10 @@ def unusual_certificate(
     now = datetime.datetime.now(datetime.UTC)
     day = datetime.timedelta(days=1)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+    if server:
+        usage = ExtendedKeyUsageOID.SERVER_AUTH
+    else:
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -245,7 +256,12 @@ async def keep_alive(make: Callable[[], Node], server: RemoteServer) -> None:
 
 
 def mortal(
-    problem: Problem, split: Sequence[int], folder: Path | None, deaths: list[int], *after: bool, **options: Any
+    problem: Problem,
+    split: Sequence[int],
+    folder: Path | None,
+    deaths: list[int],
+    *after: bool,
+    **options: Any,
 ) -> Callable[[], Node]:
     """Makes node-0 again and again; it dies after so many answers, before or after work, until no death is left."""
     in_turn = itertools.cycle(after or (False,))

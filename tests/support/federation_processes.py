@@ -179,7 +179,9 @@ class Processes(Parties):
         if secure_sums and certs is None:
             certs = folder / "certs"
             make_certificates(certs, server=SERVER, nodes=[*self.nodes])
-        self._tls_files = ("--insecure",) if certs is None else ("--certs", str(certs))
+        self._tls_files = ["--insecure"]
+        if certs is not None:
+            self._tls_files = ["--certs", str(certs)]
         self.logs: dict[str, Path] = {}
         """Of nodes that have some."""
         self.lines: dict[str, Line] = {}
@@ -342,8 +344,15 @@ class Line:
                 flowing = threading.Event()
                 flowing.set()
                 self._wires.append((near, far, flowing))
-                for source, sink, count in ((near, far, self._count_up), (far, near, self._count_down)):
-                    pump = threading.Thread(target=self._pump, args=(source, sink, flowing, count), daemon=True)
+                for source, sink, count in (
+                    (near, far, self._count_up),
+                    (far, near, self._count_down),
+                ):
+                    pump = threading.Thread(
+                        target=self._pump,
+                        args=(source, sink, flowing, count),
+                        daemon=True,
+                    )
                     pump.start()
 
     def _count_up(self, size: int) -> None:
@@ -355,7 +364,11 @@ class Line:
             self.bytes_down += size
 
     def _pump(
-        self, source: socket.socket, sink: socket.socket, flowing: threading.Event, count: Callable[[int], None]
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        flowing: threading.Event,
+        count: Callable[[int], None],
     ) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):

@@ -67,7 +67,13 @@ class Flower:
     def _environment(self, name: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
         path = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
-        return {**inherited, **SETTINGS, "PATH": path, "FLWR_HOME": str(self._home(name)), **(extra or {})}
+        return {
+            **inherited,
+            **SETTINGS,
+            "PATH": path,
+            "FLWR_HOME": str(self._home(name)),
+            **(extra or {}),
+        }
 
     def _start(self, name: str, *command: str, extra: Mapping[str, str] | None = None) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:

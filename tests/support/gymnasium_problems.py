@@ -18,8 +18,14 @@ Rows = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 def corridor() -> Rows:
     """States 0, 1, 2; action 1 goes right, and out of state 1 it ends the episode in state 2 and pays 3."""
     return {
-        0: {0: [(1.0, 0, -1.0, False)], 1: [(0.25, 0, -1.0, False), (0.75, 1, -1.0, False)]},
-        1: {0: [(1.0, 0, -1.0, False)], 1: [(0.5, 2, 3.0, True), (0.5, 1, -1.0, False)]},
+        0: {
+            0: [(1.0, 0, -1.0, False)],
+            1: [(0.25, 0, -1.0, False), (0.75, 1, -1.0, False)],
+        },
+        1: {
+            0: [(1.0, 0, -1.0, False)],
+            1: [(0.5, 2, 3.0, True), (0.5, 1, -1.0, False)],
+        },
         2: {0: [(1.0, 0, -1.0, False)], 1: [(1.0, 0, -1.0, False)]},
     }
 
@@ -77,7 +83,11 @@ class Corridors:
         return self.made[i][-1]
 
     def live(self, **options: Any) -> LiveFederation:
-        return LiveFederation(self.make, self.agents, **{"horizon": 4, "reward_range": (-2.0, 4.0), **options})
+        return LiveFederation(
+            self.make,
+            self.agents,
+            **{"horizon": 4, "reward_range": (-2.0, 4.0), **options},
+        )
 
     def episodes(self, agents: Iterable[int] | None = None) -> list[Any]:
         """Every episode of these agents, or of all, step by step."""
@@ -123,7 +133,9 @@ class Failing(TableEnv):
 
 def clinic(agent: int) -> TableEnv:
     """The last agent's errors say what no server should know."""
-    return Failing("step", ValueError("patient 4711 has no value here")) if agent == 3 else TableEnv()
+    if agent == 3:
+        return Failing("step", ValueError("patient 4711 has no value here"))
+    return TableEnv()
 
 
 class ExpectedReward(gymnasium.Wrapper[Any, Any, Any, Any]):

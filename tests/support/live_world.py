@@ -24,13 +24,19 @@ EPISODES = 60
 class World:
     """Counts the episodes of its agents; ``before_step(agent, episode)`` is called before every step."""
 
-    def __init__(self, first: Any = 0, before_step: Callable[[int, int], None] = lambda agent, episode: None) -> None:
+    def __init__(
+        self,
+        first: Any = 0,
+        before_step: Callable[[int, int], None] = lambda agent, episode: None,
+    ) -> None:
         self.episodes = np.broadcast_to(first, AGENTS).copy()
         self.before_step = before_step
 
     def live(self, **options: Any) -> LiveFederation:
         return LiveFederation(
-            lambda i: Place(self, i), AGENTS, **{"horizon": 4, "reward_range": (-2.0, 4.0), **options}
+            lambda i: Place(self, i),
+            AGENTS,
+            **{"horizon": 4, "reward_range": (-2.0, 4.0), **options},
         )
 
 
@@ -65,4 +71,12 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     when = int(sys.argv[2])
     world = World(before_step=kill_in(when))
-    run(FedUCBVI(), world.live(), EPISODES, seed=4, progress=False, checkpoint=folder, checkpoint_every=3)
+    run(
+        FedUCBVI(),
+        world.live(),
+        EPISODES,
+        seed=4,
+        progress=False,
+        checkpoint=folder,
+        checkpoint_every=3,
+    )

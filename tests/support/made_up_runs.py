@@ -54,11 +54,24 @@ def group(
     curve: Callable[[FloatArray], FloatArray] | None = None,
 ) -> Group:
     """Runs with these regrets, seeds from ``first_seed`` on."""
-    settings = {"environment": environment, "algorithm": algorithm, "label": label or label_of(algorithm)}
+    settings = {
+        "environment": environment,
+        "algorithm": algorithm,
+        "label": label or label_of(algorithm),
+    }
     settings |= {"agents": agents, "eps_p": eps_p, "episodes": episodes}  # type: ignore[dict-item]
     seeds = range(first_seed, first_seed + len(regrets))
     runs = [
-        trace(algorithm, agents, eps_p, regret, rounds, seed=seed, fired=fired, curve=curve)
+        trace(
+            algorithm,
+            agents,
+            eps_p,
+            regret,
+            rounds,
+            seed=seed,
+            fired=fired,
+            curve=curve,
+        )
         for seed, regret in zip(seeds, regrets, strict=True)
     ]
     return Group(settings, [(("run", seed),) for seed in seeds], runs)

@@ -40,7 +40,11 @@ VICTIM = "node-3"
 GHOSTS = ("ghost-1", "ghost-2")
 """They have certificates and no process: whoever is the server, is they."""
 SIZES: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
-PROBLEM = ("--env", "synthetic", *(part for name in SIZES for part in ("--env-option", f"{name}={SIZES[name]}")))
+PROBLEM = (
+    "--env",
+    "synthetic",
+    *(part for name in SIZES for part in ("--env-option", f"{name}={SIZES[name]}")),
+)
 T = 200
 EPISODES = 20
 """In a run, and in the round that the server is after."""
@@ -126,16 +130,35 @@ class Attacker:
         raise NotImplementedError
 
     def entry(self, name: str, ready: Ready) -> RosterEntry:
-        return RosterEntry(name, *self.agents[name], self.certificates[name], replace(ready, denial=b""))
+        return RosterEntry(
+            name,
+            *self.agents[name],
+            self.certificates[name],
+            replace(ready, denial=b""),
+        )
 
     async def play(
-        self, name: str, number: int, episodes: int, confirmed: tuple[int, bytes] = (0, b""), **rest: Any
+        self,
+        name: str,
+        number: int,
+        episodes: int,
+        confirmed: tuple[int, bytes] = (0, b""),
+        **rest: Any,
     ) -> Ready:
         """Have a node play so many episodes of a round, and take what it signs."""
         arrays = rest.pop("broadcast", self.broadcast)
         base = rest.pop("base", self.base[name])
         used = dict(zip(("credited", "credited_roster"), confirmed, strict=True))
-        start = Start(number, base, self.played[name], episodes, 1, arrays, *confirmed, **{**used, **rest})
+        start = Start(
+            number,
+            base,
+            self.played[name],
+            episodes,
+            1,
+            arrays,
+            *confirmed,
+            **{**used, **rest},
+        )
         said: Any = await self.streams[name].ask([start])
         assert said.played == episodes
         self.base[name], self.played[name] = number, self.played[name] + episodes
@@ -147,7 +170,14 @@ class Attacker:
         for name in names:
             await self.play(name, number, episodes, **rest)
 
-    def invent(self, name: str, first_agent: int, binding: bytes, number: int = 1, folder: str = "certs") -> Ghost:
+    def invent(
+        self,
+        name: str,
+        first_agent: int,
+        binding: bytes,
+        number: int = 1,
+        folder: str = "certs",
+    ) -> Ghost:
         """Be a member oneself: with a certificate, new episodes and rewards that nobody has."""
         ghost = Ghost(self, name, first_agent, TLSFiles.of(self.folder / folder, name))
         ready = ghost.own.ready(number, binding, (EPISODES, EPISODES), (0, 0), rewards=True)
@@ -205,7 +235,9 @@ class Ghost:
 
 def less(one: Message | None, other: Message | None) -> Message | None:
     """What one sum has more than another."""
-    return None if one is None or other is None else tuple(a - b for a, b in zip(one, other, strict=True))
+    if one is None or other is None:
+        return None
+    return tuple(a - b for a, b in zip(one, other, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------------- attacks
@@ -254,7 +286,13 @@ async def keys_of_its_own_in_the_place_of_others(server: Attacker) -> Message | 
     nothing = tuple(np.zeros_like(array) for array in answer.arrays)
     masks = []
     for name, key in keys.items():
-        pair = pair_key(key, server.signed[VICTIM].ready.key, server.plan.run, digest, (name, VICTIM))
+        pair = pair_key(
+            key,
+            server.signed[VICTIM].ready.key,
+            server.plan.run,
+            digest,
+            (name, VICTIM),
+        )
         masks.append(masked(nothing, name, {VICTIM: pair}, digest))
     return summed([answer.arrays, *masks])
 
@@ -316,7 +354,10 @@ async def a_denial_by_one_who_has_answered(server: Attacker) -> Message | None:
     signature = (await server.play(VICTIM, 2, 0, missed=1, missed_roster=digest)).denial
     await server.everyone(2, 0, NAMES[:3])
     denial = Denial(VICTIM, 1, digest, signature, server.certificates[VICTIM])
-    return less(first, await server.sum(server.roster(2, NAMES[:3], [denial] if signature else [])))
+    return less(
+        first,
+        await server.sum(server.roster(2, NAMES[:3], [denial] if signature else [])),
+    )
 
 
 @attack("no harm by false denials", "only after new episodes", STRICT)
@@ -330,7 +371,10 @@ async def a_false_denial_by_one_that_colludes(server: Attacker) -> Message | Non
     ghost = server.invent(GHOSTS[0], 4, server.signed[NAMES[0]].ready.binding, 2)
     digest = fingerprint(roster)
     denial = Denial(ghost.name, 1, digest, ghost.own.denial(1, digest), ghost.certificate)
-    return less(first, await server.sum(server.roster(2, [*NAMES[:3], ghost.name], [denial]), ghost))
+    return less(
+        first,
+        await server.sum(server.roster(2, [*NAMES[:3], ghost.name], [denial]), ghost),
+    )
 
 
 @attack("counts of what was credited", "have failed after this node had answered", STRICT)
@@ -395,7 +439,11 @@ def without(module: str, text: str) -> None:
     ((owner, method),) = [(one, each) for one in owners for each in one.body if check in ast.walk(each)]
     assert isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
     made: dict[str, Any] = {}
-    exec(compile(ast.fix_missing_locations(ast.Module([method], [])), "<without>", "exec"), vars(place), made)
+    exec(
+        compile(ast.fix_missing_locations(ast.Module([method], [])), "<without>", "exec"),
+        vars(place),
+        made,
+    )
     setattr(getattr(place, owner.name), method.name, made[method.name])
 
 

@@ -60,7 +60,13 @@ def steps_of(f: Federation, policy: npt.NDArray[np.int32], transitions: npt.NDAr
     steps: list[list[Step]] = [[] for _ in range(f.agents)]
     for i, h, s, k in np.argwhere(transitions > 0).tolist():
         a = int(policy[h, s])
-        step = Step(h, s, a, reward_of(f, i, h, s, a), int(f.successors[h % len(f.successors), s, a, k]))
+        step = Step(
+            h,
+            s,
+            a,
+            reward_of(f, i, h, s, a),
+            int(f.successors[h % len(f.successors), s, a, k]),
+        )
         steps[i].extend([step] * int(transitions[i, h, s, k]))
     return steps
 

@@ -52,7 +52,16 @@ NUMBERS = (
     b"9" * 400,
     b"0.5",
 )
-WORDS = (0, 1, 0x7F, 0xFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+WORDS = (
+    0,
+    1,
+    0x7F,
+    0xFF,
+    0x7FFFFFFF,
+    0xFFFFFFFF,
+    0x7FFFFFFFFFFFFFFF,
+    0xFFFFFFFFFFFFFFFF,
+)
 LOG = {
     "episode": [0, 0, 1, 1],
     "step": [0, 1, 0, 1],
@@ -121,7 +130,10 @@ def mutate_text(content: bytes, rng: random.Random) -> bytes:
 def in_archive(content: bytes, rng: random.Random) -> bytes:
     """One member of an .npz file changed, with a directory that fits."""
     made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as old,
+        zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
         names = old.namelist()
         chosen = rng.choice(names)
         for name in names:
@@ -150,7 +162,10 @@ def in_entry(content: bytes, rng: random.Random) -> bytes:
     header = entry[begin : begin + header_length]
     payload = entry[begin + header_length : begin + header_length + payload_length]
     if rng.random() < 0.8:
-        header = mutate_text(header, rng) if rng.random() < 0.7 else mutate(header, rng)
+        if rng.random() < 0.7:
+            header = mutate_text(header, rng)
+        else:
+            header = mutate(header, rng)
     else:
         payload = mutate(payload, rng)
     head = struct.pack(HEAD.format, magic, len(header), len(payload))
@@ -177,7 +192,12 @@ def _make_counts(path: Path) -> None:
 
 
 def _make_bins(path: Path) -> None:
-    bins = Bins((Whole("hour", 0, 4), Edges("heat", (18.0, 21.0))), (Levels("power", (0.0, 1.0)),), 24, (0.0, 1.0))
+    bins = Bins(
+        (Whole("hour", 0, 4), Edges("heat", (18.0, 21.0))),
+        (Levels("power", (0.0, 1.0)),),
+        24,
+        (0.0, 1.0),
+    )
     bins.save(path)
 
 
@@ -276,7 +296,11 @@ def _decoded(decode: Callable[[bytes], object], path: Path) -> object:
 
 
 def _make_report(path: Path) -> None:
-    arrays = (np.arange(6.0).reshape(2, 3), np.array([[True, False, True]]), np.arange(4))
+    arrays = (
+        np.arange(6.0).reshape(2, 3),
+        np.array([[True, False, True]]),
+        np.arange(4),
+    )
     path.write_bytes(messages.encode(messages.Report(round=3, exchange=0, arrays=arrays)))
 
 
@@ -297,7 +321,11 @@ READERS: dict[str, Reader] = {
     "memory of a node": Reader(_open_node, _make_node, "memory/log-000001", in_entry),
     "policy.json": Reader(load_policy, lambda path: _finished(path).export_policy(path)),
     "counts.npz": Reader(load_counts, _make_counts, structured=in_archive),
-    "federation.npz": Reader(_use, lambda path: gridworld(agents=2, eps_p=0.1).save(path), structured=in_archive),
+    "federation.npz": Reader(
+        _use,
+        lambda path: gridworld(agents=2, eps_p=0.1).save(path),
+        structured=in_archive,
+    ),
     "bins.json": Reader(Bins.load, _make_bins),
     "logs.csv": Reader(_logs, lambda path: pl.DataFrame(LOG).write_csv(path)),
     "logs.parquet": Reader(_logs, lambda path: pl.DataFrame(LOG).write_parquet(path)),
@@ -326,7 +354,10 @@ class Mutations:
         return cls(reader, path)
 
     def __post_init__(self) -> None:
-        self.target = self.path / self.reader.mutated if self.reader.mutated else self.path
+        if self.reader.mutated:
+            self.target = self.path / self.reader.mutated
+        else:
+            self.target = self.path
         self.valid = self.target.read_bytes()
         self.reader.read(self.path)
         self._tidy()

@@ -42,7 +42,12 @@ class Learner:
     """The tables both algorithms keep; Q and ``V^R`` start as they are given, step by step."""
 
     def __init__(
-        self, sizes: Sizes, constants: dict[str, float], lower_order: bool, Q: list[float], V_ref: list[float]
+        self,
+        sizes: Sizes,
+        constants: dict[str, float],
+        lower_order: bool,
+        Q: list[float],
+        V_ref: list[float],
     ) -> None:
         S, A, H = sizes[:3]
         self.sizes = sizes

@@ -113,8 +113,14 @@ class NaiveByzan:
         S, A, H, m, K = self.sizes
         size = S * A * H * K * m
         log_delta = math.log(self.delta) - 3 * S * math.log(size)
-        log_each = math.log(2 * m) - log_delta if self.log_term is None else self.log_term
-        log_all = math.log(2) - log_delta if self.log_term is None else self.log_term
+        if self.log_term is None:
+            log_each = math.log(2 * m) - log_delta
+        else:
+            log_each = self.log_term
+        if self.log_term is None:
+            log_all = math.log(2) - log_delta
+        else:
+            log_all = self.log_term
         epsilon = 1 / size
         for i in range(m):
             self.old[i] = {at: len(data) for at, data in self.steps[i].items()}

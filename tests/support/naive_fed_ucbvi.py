@@ -107,7 +107,10 @@ def report_of(agent: NaiveAgent, at: Triplet, V_next: list[Fraction], random_rew
     seen = [(Fraction(reward), V_next[successor], n) for (reward, successor), n in agent.seen[at].items()]
     visits = sum(n for *_, n in seen)
     paid = sum((r * n for r, _, n in seen), Fraction(0)) / max(1, visits)
-    ys = [(r * random_rewards + v, n) for r, v, n in seen] if visits else [(v, 1) for v in V_next]
+    if visits:
+        ys = [(r * random_rewards + v, n) for r, v, n in seen]
+    else:
+        ys = [(v, 1) for v in V_next]
     first, second = (sum((y**p * n for y, n in ys), Fraction(0)) / sum(n for _, n in ys) for p in (1, 2))
     return NaiveReport(visits, first, second, first if random_rewards else paid + first)
 
@@ -131,7 +134,10 @@ def synchronise(agents: list[NaiveAgent], sizes: Sizes, options: Options) -> Nai
             mean, second, average = (sum((w * report[k] for w, report in pairs), Fraction(0)) for k in (1, 2, 3))
             variance = second - mean**2
             server.variance[h, s, a] = variance
-            server.Q[h, s, a] = min(float(average) + bonus_of(N, variance, sizes, options), float(sizes.horizon))
+            server.Q[h, s, a] = min(
+                float(average) + bonus_of(N, variance, sizes, options),
+                float(sizes.horizon),
+            )
         server.V[h] = server.Q[h].max(axis=1)
     return server
 
@@ -149,7 +155,11 @@ def visits_until_ask(
     >>> visits_until_ask(3, 7, 2, nu=7, synchronisation="mixture", strict=False)
     (4, 'global')
     """
-    local_applies = {"mixture": nu >= N if strict else nu > N, "local": True, "global": False}[synchronisation]
+    local_applies = {
+        "mixture": nu >= N if strict else nu > N,
+        "local": True,
+        "global": False,
+    }[synchronisation]
     n = before
     N_hat = N
     visits = 0
@@ -157,7 +167,10 @@ def visits_until_ask(
         n = n + 1
         N_hat = N_hat + agents
         visits = visits + 1
-        doubled, global_doubled = (n > 2 * before, N_hat > 2 * N) if strict else (n >= 2 * before, N_hat >= 2 * N)
+        if strict:
+            doubled, global_doubled = (n > 2 * before, N_hat > 2 * N)
+        else:
+            doubled, global_doubled = (n >= 2 * before, N_hat >= 2 * N)
         if local_applies and doubled:
             return visits, "local"
         if not local_applies and global_doubled:

@@ -59,6 +59,9 @@ class NaiveUCBVI:
                     target = sum(step.reward + self.V[h + 1, step.successor] for step in steps) / len(steps)
                     q = min(target + self.bonus(h, s, a), cap)
                 else:
-                    q = self.V[h + 1].sum() / S + H - h if o.clip == "values" else cap
+                    if o.clip == "values":
+                        q = self.V[h + 1].sum() / S + H - h
+                    else:
+                        q = cap
                 self.Q[h, s, a] = min(q, self.Q[h, s, a]) if o.monotone else q
             self.V[h] = np.minimum(self.Q[h].max(axis=1), H)

@@ -34,7 +34,17 @@ LOOPBACK = "127.0.0.1:0"
 TLSByName = Callable[[str], TLSFiles]
 Problem = Federation | LiveSource
 T = TypeVar("T")
-HIDDEN = {"requests", "agent", "step", "state", "action", "rule", "messages_up", "bytes_up", "regret"}
+HIDDEN = {
+    "requests",
+    "agent",
+    "step",
+    "state",
+    "action",
+    "rule",
+    "messages_up",
+    "bytes_up",
+    "regret",
+}
 """Columns about requests, which secure sums hide, or not in full; and what the server does not know."""
 
 
@@ -52,7 +62,16 @@ def make_nodes(
     for number, agents in enumerate(split):
         name = f"node-{number}"
         own = {"send_trajectories": True, **options}
-        nodes.append(kind(name, source, first, agents, None if folder is None else folder / name, **own))
+        nodes.append(
+            kind(
+                name,
+                source,
+                first,
+                agents,
+                None if folder is None else folder / name,
+                **own,
+            )
+        )
         first += agents
     return nodes
 
@@ -71,7 +90,10 @@ def first_broadcast(plan: RunPlan) -> Message:
 
 def part_of(world: Federation, agents: int) -> Federation:
     """The first agents of a federation, with the same common MDP."""
-    return replace(party.part_of(world, 0, agents), description={**world.description, "agents": agents})
+    return replace(
+        party.part_of(world, 0, agents),
+        description={**world.description, "agents": agents},
+    )
 
 
 def told_episodes(node: Node, report: Message | None = None) -> int:
@@ -126,7 +148,10 @@ class InMemoryServer(RemoteServer):
 
     @asynccontextmanager
     async def connect(self, *, compressed: bool = True) -> AsyncIterator[Connection]:
-        certificate = b"" if self.tls_files is None else self.tls_files.read()[1]
+        if self.tls_files is None:
+            certificate = b""
+        else:
+            certificate = self.tls_files.read()[1]
         own = _MemoryEnd(self.address, b"")
         other = _MemoryEnd("here", certificate)
         own.other = other
@@ -187,7 +212,13 @@ class Served:
         self.joined: list[asyncio.Future[Any]] = []
         self.restart(plan, folder, address, **options)
 
-    def restart(self, plan: RunPlan, folder: Path | None, address: str | None = None, **options: Any) -> None:
+    def restart(
+        self,
+        plan: RunPlan,
+        folder: Path | None,
+        address: str | None = None,
+        **options: Any,
+    ) -> None:
         """A server takes the place of one that has ended, and its nodes find it where that was."""
         own = None if self._tls_files is None else self._tls_files("server")
         self.server = FederationServer(plan, address, own, checkpoint=folder, **options)
@@ -203,7 +234,9 @@ class Served:
     def remote(self, name: str = "") -> RemoteServer:
         """How the node of this name reaches it."""
         own = None if self._tls_files is None else self._tls_files(name)
-        return RemoteServer(f"127.0.0.1:{self.server.port}", own) if self.server.port else InMemoryServer(self, own)
+        if self.server.port:
+            return RemoteServer(f"127.0.0.1:{self.server.port}", own)
+        return InMemoryServer(self, own)
 
     def join(self, *nodes: Node, **options: Any) -> list[asyncio.Future[Any]]:
         return self.begin(*(run_node(node, self.remote(node.name), **options) for node in nodes))
@@ -282,7 +315,13 @@ def assert_same(one: Run, expected: Run, *unknown: str, regret: bool = True, sec
     assert expected.complete
     assert one.policy_kind == expected.policy_kind
     hidden = {*unknown, *(HIDDEN if secure else () if regret else ("regret",))}
-    for name in {"policy", "exploring_policy", "V", "value", "estimated_value"} - hidden:
+    for name in {
+        "policy",
+        "exploring_policy",
+        "V",
+        "value",
+        "estimated_value",
+    } - hidden:
         np.testing.assert_array_equal(getattr(one, name), getattr(expected, name), name)
     for name in expected.recommendations.keys() - hidden:
         np.testing.assert_array_equal(one.recommendations[name], expected.recommendations[name], name)
@@ -301,12 +340,24 @@ def assert_simulation(outcome: Outcome, plan: RunPlan, *, secure: bool = False) 
     setting = plan.setting
     world = plan.federation
     assert world is not None
-    simulated = run(plan.algorithm, world, setting.episodes, seed=setting.seed, driver="episodes", progress=False)
+    simulated = run(
+        plan.algorithm,
+        world,
+        setting.episodes,
+        seed=setting.seed,
+        driver="episodes",
+        progress=False,
+    )
     added_alike = plan.algorithm.pools and world.pay_alike and len(world.rewards) == 1
     fixed = bool((world.initial == 1).any(axis=-1).all())
     assert_same(outcome.run, simulated, regret=added_alike or fixed, secure=secure)
     if not secure:
-        np.testing.assert_allclose(outcome.run.records["regret"], simulated.records["regret"], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            outcome.run.records["regret"],
+            simulated.records["regret"],
+            rtol=1e-9,
+            atol=1e-12,
+        )
     assert outcome.events == []
 
 
@@ -379,7 +430,10 @@ class Tap:
         streams = list[_MemoryEnd]()
 
         async def said(end: _MemoryEnd, data: bytes) -> None:
-            number = next((i for i, own in enumerate(streams) if own in (end, end.other)), len(streams))
+            number = next(
+                (i for i, own in enumerate(streams) if own in (end, end.other)),
+                len(streams),
+            )
             if number == len(streams):
                 streams.append(end)  # a node speaks first
             (self.up if end is streams[number] else self.down).append((number, data))

@@ -59,7 +59,12 @@ def random_rows(rng: np.random.Generator, shape: tuple[int, ...], *, zeros: floa
 
 
 def random_dense_kernel(
-    rng: np.random.Generator, states: int, actions: int, *, steps: int = 1, zeros: float = 0.0
+    rng: np.random.Generator,
+    states: int,
+    actions: int,
+    *,
+    steps: int = 1,
+    zeros: float = 0.0,
 ) -> FloatArray:
     """A table ``P[steps,S,A,S]``."""
     return random_rows(rng, (steps, states, actions, states), zeros=zeros)
@@ -79,7 +84,11 @@ def random_mdp(
     """A small MDP with about a share ``zeros`` of impossible transitions."""
     kernel = random_dense_kernel(rng, states, actions, steps=1 if stationary_kernel else horizon, zeros=zeros)
     rewards = rng.random((1 if stationary_rewards else horizon, states, actions))
-    initial = int(rng.integers(states)) if fixed_start else random_rows(rng, (states,))
+    initial: int | FloatArray
+    if fixed_start:
+        initial = int(rng.integers(states))
+    else:
+        initial = random_rows(rng, (states,))
     return MDP(kernel, rewards, initial, horizon)
 
 
@@ -100,14 +109,21 @@ def random_federation(
     steps = 1 if stationary else horizon
     tables = [random_dense_kernel(rng, states, actions, steps=steps, zeros=zeros) for _ in range(agents + 1)]
     rewards = rng.random((agents if own_rewards else 1, steps, states, actions))
-    initial = random_rows(rng, (agents, states)) if own_starts else random_rows(rng, (states,))
+    if own_starts:
+        initial = random_rows(rng, (agents, states))
+    else:
+        initial = random_rows(rng, (states,))
     return Federation.mixture(tables[0], tables[1:], eps_p, rewards=rewards, initial=initial, horizon=horizon)
 
 
 def any_federation(rng: np.random.Generator, agents: int, states: int, actions: int, horizon: int) -> Federation:
     """One of random kind, too: with tables for each step or one for all, and what agents have of their own."""
     stationary, own_rewards, own_starts = (bool(rng.integers(2)) for _ in range(3))
-    kind = {"stationary": stationary, "own_rewards": own_rewards, "own_starts": own_starts}
+    kind = {
+        "stationary": stationary,
+        "own_rewards": own_rewards,
+        "own_starts": own_starts,
+    }
     return random_federation(rng, agents, states, actions, horizon, **kind)
 
 
@@ -128,7 +144,11 @@ def random_policy(rng: np.random.Generator, mdp: MDP) -> IndexArray:
 
 
 def random_sets(
-    rng: np.random.Generator, horizon: int, states: int, actions: int, share: float = 0.5
+    rng: np.random.Generator,
+    horizon: int,
+    states: int,
+    actions: int,
+    share: float = 0.5,
 ) -> npt.NDArray[np.bool_]:
     """A policy that is a set of actions ``[H,S,A]``, each action in it with this probability, never none."""
     sets = rng.random((horizon, states, actions)) < share
@@ -137,16 +157,29 @@ def random_sets(
 
 
 def random_probabilities(
-    rng: np.random.Generator, horizon: int, states: int, actions: int, share: float = 0.7
+    rng: np.random.Generator,
+    horizon: int,
+    states: int,
+    actions: int,
+    share: float = 0.7,
 ) -> FloatArray:
     """A policy of probabilities ``[H,S,A]``, each action possible with probability ``share``, never none."""
     return random_rows(rng, (horizon, states, actions), zeros=1 - share)
 
 
-def random_play(rng: np.random.Generator, counting: Counting, horizon: int, states: int, actions: int) -> PolicyArray:
+def random_play(
+    rng: np.random.Generator,
+    counting: Counting,
+    horizon: int,
+    states: int,
+    actions: int,
+) -> PolicyArray:
     """What is played where visits are counted so: sets of actions, or the first action of each."""
     sets = random_sets(rng, horizon, states, actions)
-    return sets.argmax(axis=2).astype(np.int32) if counting is Counting.POLICY else sets
+    if counting is Counting.POLICY:
+        first_actions: PolicyArray = sets.argmax(axis=2).astype(np.int32)
+        return first_actions
+    return sets
 
 
 def budgets_of(visits: CountArray, rest: float = 0.0) -> Budgets:

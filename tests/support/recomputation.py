@@ -118,7 +118,11 @@ class Recorder:
         return engine
 
     def _recompute(
-        self, plan: RunPlan, engine: NetworkEngine, recorded: RecordedRound, sums: list[CountTable]
+        self,
+        plan: RunPlan,
+        engine: NetworkEngine,
+        recorded: RecordedRound,
+        sums: list[CountTable],
     ) -> None:
         """Give an engine one recorded round; a sum is missing where too few nodes had anything new."""
         present = iter(recorded.present)
@@ -144,7 +148,10 @@ class Recorder:
         kept = run.engine.saved()
         wrong = []
         for name, array in now.arrays.items():
-            if name.startswith(("server.", "recommended.")) or name in ("clock", "starts"):
+            if name.startswith(("server.", "recommended.")) or name in (
+                "clock",
+                "starts",
+            ):
                 other = kept.arrays.get(name)
                 if other is None or array.tobytes() != other.tobytes():
                     wrong.append(name)

@@ -74,7 +74,13 @@ def regret_of(seed: int) -> float:
             self.state = int(rng.choice(len(R), p=P[self.state, action]))
             return self.state, reward, False, False, {}
 
-    agent = agent_class(GridWorld(), gamma=1.0, horizon=HORIZON, bonus_scale_factor=1.0, stage_dependent=True)
+    agent = agent_class(
+        GridWorld(),
+        gamma=1.0,
+        horizon=HORIZON,
+        bonus_scale_factor=1.0,
+        stage_dependent=True,
+    )
     best = value(P, R, None)
     regret = 0.0
     for _ in range(EPISODES):

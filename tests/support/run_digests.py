@@ -37,13 +37,20 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fed-ucbvi local": ("fed-ucbvi", {"synchronisation": "local"}),
     "fed-ucbvi global": ("fed-ucbvi", {"synchronisation": "global"}),
     "fedq-advantage apart": ("fedq-advantage", {"forced_synchronisation": False}),
-    "fed-kl-ucbvi stationary": ("fed-kl-ucbvi", {"stationary": True, "min_round_growth": 0.1}),
+    "fed-kl-ucbvi stationary": (
+        "fed-kl-ucbvi",
+        {"stationary": True, "min_round_growth": 0.1},
+    ),
     "fed-kl-ucbvi-fast stationary": ("fed-kl-ucbvi-fast", {"stationary": True}),
 }
 FEDERATIONS: dict[str, tuple[str, dict[str, Any], int]] = {
     "gridworld": ("gridworld", {}, 300),
     "synthetic, agents that differ": ("synthetic", {"eps_p": 0.2}, 300),
-    "riverswim, random rewards": ("riverswim", {"states": 4, "horizon": 6, "bernoulli_rewards": True}, 200),
+    "riverswim, random rewards": (
+        "riverswim",
+        {"states": 4, "horizon": 6, "bernoulli_rewards": True},
+        200,
+    ),
 }
 LONG = ("fed-ucbvi", "fed-kl-ucbvi", "fed-kl-ucbvi-fast", "fedq-hoeffding")
 """Also in a long run."""
@@ -59,17 +66,34 @@ def cases() -> Iterator[tuple[str, Callable[[], Run]]]:
             federation = make_environment(environment, **options, agents=agents)
             for driver in DRIVERS:
                 name = f"{variant} | {world} | {driver}"
-                yield name, partial(run, algorithm, federation, episodes, seed=SEED, driver=driver, progress=False)
+                yield (
+                    name,
+                    partial(
+                        run,
+                        algorithm,
+                        federation,
+                        episodes,
+                        seed=SEED,
+                        driver=driver,
+                        progress=False,
+                    ),
+                )
         if not algorithm.single_agent:
             yield f"{variant} | riverswim | live", partial(_live, algorithm)
     for variant in LONG:
         algorithm = make_algorithm(variant, {})
         federation = make_environment("gridworld", agents=20)
         name = f"{variant} | gridworld, M = 20, long | auto"
-        yield name, partial(run, algorithm, federation, 20_000, seed=SEED, progress=False)
+        yield (
+            name,
+            partial(run, algorithm, federation, 20_000, seed=SEED, progress=False),
+        )
     for variant in ("fed-ucbvi", "byzan-ucbvi"):
         for attack in ("flip", "silent"):
-            yield f"{variant} | liars, {attack} | auto", partial(_with_liars, variant, attack)
+            yield (
+                f"{variant} | liars, {attack} | auto",
+                partial(_with_liars, variant, attack),
+            )
 
 
 def _live(algorithm: Any) -> Run:
@@ -77,7 +101,11 @@ def _live(algorithm: Any) -> Run:
 
     sizes: dict[str, Any] = {"agents": 3, "states": 4, "horizon": 6}
     live = LiveFederation(
-        lambda agent: TabularEnv("riverswim", agent, **sizes), 3, 6, (0.0, 1.0), random_rewards=False
+        lambda agent: TabularEnv("riverswim", agent, **sizes),
+        3,
+        6,
+        (0.0, 1.0),
+        random_rewards=False,
     )
     return run(algorithm, live, 60, seed=SEED, progress=False)
 

@@ -11,7 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-SPREAD = ("--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--cache-clear")
+SPREAD = (
+    "--numprocesses",
+    "auto",
+    "--dist",
+    "loadfile",
+    "--no-loadscope-reorder",
+    "--cache-clear",
+)
 MAX_AGAIN = 3
 FAILED = Path(".pytest_cache") / "v" / "cache" / "lastfailed"
 
@@ -20,7 +27,10 @@ def main(*chosen: str) -> int:
     """Run the chosen tests; the exit code is pytest's."""
     command = [sys.executable, "-m", "pytest", *chosen]
     code = subprocess.call([*command, *SPREAD])
-    failed = list(json.loads(FAILED.read_text(encoding="utf-8"))) if code == 1 else []
+    if code == 1:
+        failed = list(json.loads(FAILED.read_text(encoding="utf-8")))
+    else:
+        failed = []
     if 0 < len(failed) <= MAX_AGAIN:
         code = subprocess.call([*command, "--last-failed"])
         sys.stderr.write(f"{'passed' if code == 0 else 'failed'} at the second try, alone: {', '.join(failed)}\n")

@@ -28,9 +28,19 @@ def curve(algorithm: str, eps_p: float, *, scale: float, power: float) -> Series
     rank = ALGORITHMS.index(algorithm)
     y = [scale * (1 + rank) * episodes ** (power + 0.1 * rank) * (1 + 2 * eps_p) for episodes in EPISODES]
     low, high = ([value * factor for value in y] for factor in (0.9, 1.1))
-    named = {"variant": f"εₚ = {eps_p:g}", "band": "95 % interval of the mean"}
     dash, marker = EPS_P[eps_p]
-    return Series(label_of(algorithm), colour_of(algorithm), EPISODES, y, low, high, dash, marker, **named)  # type: ignore[arg-type]
+    return Series(
+        label_of(algorithm),
+        colour_of(algorithm),
+        EPISODES,
+        y,
+        low,
+        high,
+        dash,
+        marker,
+        variant=f"εₚ = {eps_p:g}",
+        band="95 % interval of the mean",
+    )
 
 
 def many_curves() -> Figure:
@@ -52,9 +62,22 @@ def speed_up() -> Figure:
         low, high = ([value + move for value in y] for move in (-600, 600))
         return Series(label_of(name), colour_of(name), AGENTS, y, low, high, marker="circle")
 
-    ideal = Series("1/√M", "#000000", AGENTS, [4000 / math.sqrt(agents) for agents in AGENTS], dash="dashed")
+    ideal = Series(
+        "1/√M",
+        "#000000",
+        AGENTS,
+        [4000 / math.sqrt(agents) for agents in AGENTS],
+        dash="dashed",
+    )
     series = [points("fed-ucbvi", -0.5), points("fedq-bernstein", -0.45), ideal]
-    panel = Panel("Regret of an agent falls as 1/√M", "Agents M", "Common regret", series, x_log=True, y_log=True)
+    panel = Panel(
+        "Regret of an agent falls as 1/√M",
+        "Agents M",
+        "Common regret",
+        series,
+        x_log=True,
+        y_log=True,
+    )
     caption = "Intervals reach below zero for many agents."
     return Figure("speed-up", "Twenty agents learn √20 times faster", caption, [panel])
 
@@ -92,12 +115,28 @@ def sample_report() -> PageContent:
     table = Table("final", "After the last episode", "95 % intervals of the mean.", columns, rows)
     measured = "312 [305, 319] against 4,013"
     rule = "holds if intervals are disjoint"
-    least = Verdict("Regret is least", "Figure 1", measured, rule, "holds", summary="312 against 4,013")
+    least = Verdict(
+        "Regret is least",
+        "Figure 1",
+        measured,
+        rule,
+        "holds",
+        summary="312 against 4,013",
+    )
     rule = "holds if R² > 0.95, partly if > 0.9"
     slow = Verdict("Rounds grow as log T", "Theorem 2", "R² = 0.93", rule, "holds partly")
     measured = "by 0.1 [-0.2, 0.4]"
     seeds = "20 seeds would decide"
-    agree = Verdict("Agents agree", "Section 4", measured, "holds if above 0", "undecided", "", seeds, ours=True)
+    agree = Verdict(
+        "Agents agree",
+        "Section 4",
+        measured,
+        "holds if above 0",
+        "undecided",
+        "",
+        seeds,
+        ours=True,
+    )
     broken = Verdict(NASTY, "Section 5", NASTY, "never", "does not hold")
     figures = [many_curves(), speed_up()]
     others = [by_environment(), small_panels()]
@@ -105,7 +144,14 @@ def sample_report() -> PageContent:
         "Federated UCBVI, measured",
         ["Every claim of the paper, measured anew.", NASTY],
         [
-            Section("regret", "Regret and rounds", ["Twelve curves."], [least, slow, agree], figures, [table]),
+            Section(
+                "regret",
+                "Regret and rounds",
+                ["Twelve curves."],
+                [least, slow, agree],
+                figures,
+                [table],
+            ),
             Section("others", f"Other environments {NASTY}", [NASTY], [broken], others),
         ],
         {"parameters": {"nu": 60, "text": NASTY}, "versions": {"numpy": "2.4.6"}},

@@ -68,7 +68,17 @@ for name in ALGORITHMS:
     run(name, synthetic(agents=1, states=3, actions=2, horizon=2), 20, progress=False)
 """
 TELL_VERSION = "import sys, ensurepip; print(sys.version.split()[0])"
-RUN = ("run", "--env", "gridworld", "--agents", "3", "--episodes", "200", "--out", "run")
+RUN = (
+    "run",
+    "--env",
+    "gridworld",
+    "--agents",
+    "3",
+    "--episodes",
+    "200",
+    "--out",
+    "run",
+)
 GOOD: tuple[tuple[str, ...], ...] = (
     RUN,
     ("show", "run"),
@@ -93,14 +103,40 @@ BAD: dict[tuple[str, ...], str] = {
 NEEDED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("network", ("certs", "--out", "certificates", "--node", "a")),
     ("network", ("federate", "--nodes", "2", "--env", "synthetic", "--episodes", "30")),
-    ("gymnasium", ("run", "--env", "from_gymnasium", "--agents", "2", "--episodes", "30", "--out", "lake")),
+    (
+        "gymnasium",
+        (
+            "run",
+            "--env",
+            "from_gymnasium",
+            "--agents",
+            "2",
+            "--episodes",
+            "30",
+            "--out",
+            "lake",
+        ),
+    ),
     ("gymnasium", ("play", "run", "--episodes", "2", "--out", "run.gif")),
     ("ray", ("sweep", "sweep.toml", "--out", "ray", "--executor", "ray")),
 )
 """Commands that need an extra, each with its name: without it they say so, with it they work."""
 NEEDED_TO_WAIT = (
     ("network", ("serve", "--insecure", "--env", "gridworld")),
-    ("network", ("join", "127.0.0.1:1", "--insecure", "--name", "a", "--agents", "1", "--env", "gridworld")),
+    (
+        "network",
+        (
+            "join",
+            "127.0.0.1:1",
+            "--insecure",
+            "--name",
+            "a",
+            "--agents",
+            "1",
+            "--env",
+            "gridworld",
+        ),
+    ),
 )
 """The same for commands that would wait for others: they are called only where the extra is missing."""
 
@@ -139,11 +175,22 @@ class Environment:
     lines: list[str] = field(default_factory=list)
 
     def install(self, wheel: Path) -> None:
-        python = latest_python(wheel) if self.kind == "later" else Path(sys.executable)
+        if self.kind == "later":
+            python = latest_python(wheel)
+        else:
+            python = Path(sys.executable)
         subprocess.run([python, "-m", "venv", "venv"], cwd=self.folder, check=True)
         self.lines.append(f"  Python {self._call('python', '-c', TELL_VERSION).stdout.strip()}")
         chosen = f"[{','.join(self.extras)}]" if self.extras else ""
-        command = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
+        command = [
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--only-binary",
+            ":all:",
+        ]
         if self.kind == "oldest":
             pins = oldest(wheel, self.extras)
             (self.folder / "oldest.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
@@ -188,7 +235,14 @@ class Environment:
         own = ("PYTHON", "NUMBA", "VIRTUAL")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(own)}
         command = [str(self.folder / "venv" / "bin" / program), *words]
-        ended = subprocess.run(command, cwd=self.folder, env=clean, capture_output=True, text=True, timeout=900)
+        ended = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=clean,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
         if ended.returncode != code:
             what = f"{program} {' '.join(words)}: exit code {ended.returncode}, not {code}"
             raise BadWheelError(f"{what}:\n{ended.stdout}{ended.stderr}")
@@ -212,7 +266,10 @@ def latest_python(wheel: Path) -> Path:
 def check_environment(kind: str, wheel: Path) -> tuple[bool, str]:
     """Make one environment and check the program in it; gives whether all was well, and what to print."""
     own = about(wheel).metadata.get_all("Provides-Extra") or []
-    extras = [] if kind in ("newest", "later") else [extra for extra in own if extra not in LEFT_OUT]
+    if kind in ("newest", "later"):
+        extras = []
+    else:
+        extras = [extra for extra in own if extra not in LEFT_OUT]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-wheel-") as name:
         environment = Environment(kind, Path(name), extras)

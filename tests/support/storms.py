@@ -77,7 +77,11 @@ class Storm(Processes):
             self.kill(*self.nodes)  # one that was away at the end would look for the server
             summary = json.loads("".join(self.server.said["stdout"]))
             assert self.leftovers() == []
-        return {**self._accounts(summary), "blows": dict(self.blows), "seconds": time.monotonic() - began}
+        return {
+            **self._accounts(summary),
+            "blows": dict(self.blows),
+            "seconds": time.monotonic() - began,
+        }
 
     def _over_by(self, number: int) -> bool:
         """Wait for a round to be on record; whether the server has ended before."""
@@ -137,7 +141,12 @@ class Storm(Processes):
             )
             last, _, reported = member["used"]["counts"]
             unreported = 0 if last == node.round else new
-            assert member["agents"] * reported + unreported == played, (member, played, new, node.round)
+            assert member["agents"] * reported + unreported == played, (
+                member,
+                played,
+                new,
+                node.round,
+            )
             kept += unreported
         assert in_table == H * sum(one["agents"] * one["used"]["counts"][2] for one in server.about["members"])
         if "--quorum" not in self._rules:

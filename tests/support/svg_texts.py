@@ -44,7 +44,10 @@ def matrix_of(transform: str) -> Matrix:
             step[:2, 2] = [*values, 0.0][:2]
         elif kind == "rotate":
             angle = math.radians(values[0])
-            step[:2, :2] = [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
+            step[:2, :2] = [
+                [math.cos(angle), -math.sin(angle)],
+                [math.sin(angle), math.cos(angle)],
+            ]
         else:
             raise AssertionError(kind)
         matrix = matrix @ step
@@ -72,7 +75,12 @@ def _walk(element: ElementTree.Element, matrix: Matrix) -> Iterator[Text]:
         right = left + width
         top = down - ASCENT * size
         bottom = down + DESCENT * size
-        box = [(left, top, 1.0), (right, top, 1.0), (right, bottom, 1.0), (left, bottom, 1.0)]
+        box = [
+            (left, top, 1.0),
+            (right, top, 1.0),
+            (right, bottom, 1.0),
+            (left, bottom, 1.0),
+        ]
         if text.strip() and element.get("opacity") != "0":
             yield Text(text, (matrix @ np.array(box).T).T[:, :2])
 

@@ -26,7 +26,13 @@ def tracked(tracker: Tracker) -> tuple[Run, list[RoundRecord]]:
     """A run with this tracker, and the records of its rounds."""
     seen: list[RoundRecord] = []
     with tracker:
-        result = run(ALGORITHM, WORLD, EPISODES, seed=7, on_round=CallbackList(tracker, seen.append))
+        result = run(
+            ALGORITHM,
+            WORLD,
+            EPISODES,
+            seed=7,
+            on_round=CallbackList(tracker, seen.append),
+        )
         tracker.finish(result)
     return result, seen
 
@@ -56,14 +62,28 @@ def test_one_round_in_so_many_is_kept_and_the_last_and_which_run_it_was() -> Non
     kept = Kept(every=7)
     _, seen = tracked(kept)
     assert (len(seen) - 1) % 7 != 0, "the last round is not one of every seven"
-    assert [row["round"] for _, row in kept.rows] == [*range(1, len(seen) + 1, 7), len(seen)]
+    assert [row["round"] for _, row in kept.rows] == [
+        *range(1, len(seen) + 1, 7),
+        len(seen),
+    ]
     for episodes, row in kept.rows:
         record = seen[int(row["round"]) - 1]
         assert episodes == record.episodes
         assert row == {name: getattr(record, name) for name in FIGURES if not math.isnan(getattr(record, name))}
     assert kept.failed is False
-    expected = {"algorithm": "fed-ucbvi", "environment": "synthetic", "agents": 3, "episodes": EPISODES, "seed": 7}
-    expected |= {"environment.seed": 4, "algorithm.nu": 100, "driver": "auto", "eps_p": 0.0}
+    expected = {
+        "algorithm": "fed-ucbvi",
+        "environment": "synthetic",
+        "agents": 3,
+        "episodes": EPISODES,
+        "seed": 7,
+    }
+    expected |= {
+        "environment.seed": 4,
+        "algorithm.nu": 100,
+        "driver": "auto",
+        "eps_p": 0.0,
+    }
     assert expected.items() <= kept.parameters.items()
 
 
@@ -94,7 +114,10 @@ class Failing(Kept):
 
 def test_a_tracker_that_fails_warns_once_and_logs_nothing_more() -> None:
     failing = Failing()
-    with pytest.warns(Caution, match=r"^Failing cannot write to memory: no space left\. The run continues") as caught:
+    with pytest.warns(
+        Caution,
+        match=r"^Failing cannot write to memory: no space left\. The run continues",
+    ) as caught:
         tracked(failing)
     assert len(caught) == 1
     assert len(failing.rows) == 2
@@ -108,7 +131,9 @@ def test_a_run_is_the_same_with_a_tracker_that_fails() -> None:
     assert len(seen) == len(result.records["length"])
 
 
-def test_an_error_when_a_tracker_starts_names_the_tracker_and_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_when_a_tracker_starts_names_the_tracker_and_the_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     wandb = MagicMock()
     wandb.init.side_effect = RuntimeError("no API key")
     monkeypatch.setitem(sys.modules, "wandb", wandb)
@@ -154,7 +179,10 @@ def test_mlflow_reads_back_figures_and_parameters(tmp_path: Path, monkeypatch: p
     assert found.info.status == "FINISHED"
     assert found.data.metrics["final_regret"] == result.regret
     assert found.data.params["algorithm"] == "fed-ucbvi"
-    assert (found.data.params["seed"], found.data.params["environment.seed"]) == ("7", "4")
+    assert (found.data.params["seed"], found.data.params["environment.seed"]) == (
+        "7",
+        "4",
+    )
     for name in ("regret", "reward", "bytes_down"):
         history = sorted(client.get_metric_history(found.info.run_id, name), key=lambda one: one.step)
         assert [(one.step, one.value) for one in history] == [
@@ -164,11 +192,16 @@ def test_mlflow_reads_back_figures_and_parameters(tmp_path: Path, monkeypatch: p
     with pytest.raises(InputError, match="MLflow cannot use 'file://"):
         make_tracker(f"mlflow:{(tmp_path / 'another').as_uri()}")
     monkeypatch.setitem(sys.modules, "alembic", None)
-    with pytest.raises(InputError, match=r"MLflow cannot use 'sqlite://.*alembic.*; install the whole of MLflow"):
+    with pytest.raises(
+        InputError,
+        match=r"MLflow cannot use 'sqlite://.*alembic.*; install the whole of MLflow",
+    ):
         make_tracker(f"mlflow:sqlite:///{tmp_path / 'store.db'}")
 
 
-def test_weights_and_biases_is_told_figures_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_biases_is_told_figures_and_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     wandb = MagicMock()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     result, seen = tracked(make_tracker("wandb:shops", every=10))
@@ -178,7 +211,10 @@ def test_weights_and_biases_is_told_figures_and_parameters(monkeypatch: pytest.M
     rows = [(call.kwargs["step"], call.args[0]) for call in told.log.call_args_list]
     assert all(step < later for (step, _), (later, _) in pairwise(rows)), "wandb drops steps that do not grow"
     assert [row["round"] for _, row in rows][:3] == [1, 11, 21]
-    assert rows[-1] == (EPISODES, {name: float(getattr(seen[-1], name)) for name in FIGURES})
+    assert rows[-1] == (
+        EPISODES,
+        {name: float(getattr(seen[-1], name)) for name in FIGURES},
+    )
     assert told.config.update.call_args.args[0]["algorithm"] == "fed-ucbvi"
     assert told.summary.update.call_args.args[0]["final_regret"] == result.regret
 
@@ -190,7 +226,10 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=rf"which is not installed: run pip install 'fed-ucbvi\[{module}\]'"):
+    with pytest.raises(
+        InputError,
+        match=rf"which is not installed: run pip install 'fed-ucbvi\[{module}\]'",
+    ):
         make_tracker(f"{module}:x")
 
 

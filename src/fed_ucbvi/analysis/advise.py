@@ -120,12 +120,23 @@ def choose_parameters(
     ('fed-kl-ucbvi', {}, 1008)
     """
     M = check_positive_integer("agents", agents)
-    T = None if episodes is None else check_positive_integer("episodes", episodes)
+    if episodes is None:
+        T = None
+    else:
+        T = check_positive_integer("episodes", episodes)
     lives = hasattr(problem, "observation_space")
-    if problem is not None and (states, actions, None if lives else horizon) != (None, None, None):
+    if problem is not None and (states, actions, None if lives else horizon) != (
+        None,
+        None,
+        None,
+    ):
         raise InputError("an environment brings its sizes along; leave out states, actions and horizon.")
     if problem is None:
-        known = _described({"states": states, "actions": actions, "horizon": horizon}, M, stationary=stationary)
+        known = _described(
+            {"states": states, "actions": actions, "horizon": horizon},
+            M,
+            stationary=stationary,
+        )
     elif lives:
         known = _tried(problem, horizon, M, T, sample_episodes, seed, stationary=stationary)
     else:
@@ -162,7 +173,14 @@ def _tabulated(problem: FederationLike, *, stationary: bool) -> Problem:
 
 
 def _tried(
-    env: Any, horizon: int | None, agents: int, episodes: int | None, sample: int, seed: int, *, stationary: bool
+    env: Any,
+    horizon: int | None,
+    agents: int,
+    episodes: int | None,
+    sample: int,
+    seed: int,
+    *,
+    stationary: bool,
 ) -> Problem:
     """A Gymnasium environment, after a few episodes with random actions in bins."""
     from fed_ucbvi.environments.bin_making import learn_bins
@@ -172,16 +190,33 @@ def _tried(
     reasons = [CLAIMED if stationary else BY_STEP]
     most = _most_bins(env, H, agents, episodes, stationary=stationary)
     if most is not None:
-        given = "no number of episodes is given" if episodes is None else f"each agent has {episodes:,} episodes"
+        if episodes is None:
+            given = "no number of episodes is given"
+        else:
+            given = f"each agent has {episodes:,} episodes"
         reasons.append(f"{most} bins for each continuous dimension, because {given}; the least is {MIN_BINS}.")
-    options = {"bins_per_dimension": most or USUAL_BINS, "actions_per_dimension": MIN_BINS, "reward_range": (0, 1)}
+    options = {
+        "bins_per_dimension": most or USUAL_BINS,
+        "actions_per_dimension": MIN_BINS,
+        "reward_range": (0, 1),
+    }
     bins = learn_bins(env, episodes=sample, horizon=H, seed=seed, **options)  # type: ignore[arg-type]
     seen = _episodes_in(env, bins, sample, seed)
     moves = np.unique(seen[:, 1:4], axis=0)
     K = int(np.unique(moves[:, :2], axis=0, return_counts=True)[1].max())
     warning = _contradiction(seen, H, seed) if stationary else None
     S = bins.states + 1  # with the absorbing state in which episodes end early
-    return Problem(S, bins.number_of_actions, H, agents, K, stationary, tuple(reasons), most, warning)
+    return Problem(
+        S,
+        bins.number_of_actions,
+        H,
+        agents,
+        K,
+        stationary,
+        tuple(reasons),
+        most,
+        warning,
+    )
 
 
 def _most_bins(env: Any, horizon: int, agents: int, episodes: int | None, *, stationary: bool) -> int | None:
@@ -206,7 +241,10 @@ def _episodes_in(env: Any, bins: Any, episodes: int, seed: int) -> FloatArray:
 
     rows = []
     for one in random_episodes(make_finite(env, bins), episodes, bins.horizon, seed):
-        states = [*one.observations[:-1], bins.states if one.terminated else one.observations[-1]]
+        states = [
+            *one.observations[:-1],
+            bins.states if one.terminated else one.observations[-1],
+        ]
         for h, (action, reward) in enumerate(zip(one.actions, one.rewards, strict=True)):
             rows.append((h, states[h], action, states[h + 1], reward))
     return np.array(rows)
@@ -232,7 +270,11 @@ def _choose_algorithm(known: Problem) -> tuple[str, int, str]:
     if size > MEMORY:
         reason = f"{KL} keeps {byte_count(size)} of transition counts {takes}, more than {byte_count(MEMORY)}."
         return FEDQ, small, f"{reason} {FEDQ} keeps {byte_count(small)}, by step."
-    return KL, size, f"{KL} has a proof and no parameters to tune. It keeps {byte_count(size)} of counts {takes}."
+    return (
+        KL,
+        size,
+        f"{KL} has a proof and no parameters to tune. It keeps {byte_count(size)} of counts {takes}.",
+    )
 
 
 def _choose_episodes(known: Problem, episodes: int | None) -> tuple[int, str]:

@@ -22,7 +22,14 @@ from fed_ucbvi.results.statistics import INTERVAL_NAME
 
 POINTS = 50
 """Numbers of episodes of a curve where none are chosen."""
-FIGURES = ("mean", "mean_low", "mean_high", "lower_quartile", "median", "upper_quartile")
+FIGURES = (
+    "mean",
+    "mean_low",
+    "mean_high",
+    "lower_quartile",
+    "median",
+    "upper_quartile",
+)
 SIZES = ("agents", "states", "actions", "horizon", "episodes", "eps_p", "eps_r")
 
 
@@ -44,7 +51,10 @@ def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
     abouts = [run.about for run in found]
     results = [outcomes(run) for run in found]
     made = [
-        {"algorithm": about.algorithm, "environment": about.environment.get("name", "custom")}
+        {
+            "algorithm": about.algorithm,
+            "environment": about.environment.get("name", "custom"),
+        }
         | {name: getattr(about, name) for name in (*SIZES, "seed", "driver")}
         for about in abouts
     ]
@@ -58,7 +68,11 @@ def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
             for row in owned:
                 row.pop(f"environment.{size}", None)
     headers = _headers(dict.fromkeys(name for row in owned for name in row), {*made[0], *results[0]})
-    parts = (made, [{headers[name]: value for name, value in row.items()} for row in owned], results)
+    parts = (
+        made,
+        [{headers[name]: value for name, value in row.items()} for row in owned],
+        results,
+    )
     columns = {name: part for part in parts for name in dict.fromkeys(name for row in part for name in row)}
     return pl.DataFrame([column(name, [row.get(name) for row in part]) for name, part in columns.items()])
 
@@ -114,23 +128,41 @@ def curves_frame(
     """
     check_choice("metric", metric, CURVES)
     table = RunTable.of(runs, labels)
-    given = None if episodes is None else [check_positive_integer("a number of episodes", one) for one in episodes]
+    if episodes is None:
+        given = None
+    else:
+        given = [check_positive_integer("a number of episodes", one) for one in episodes]
     differing = [{name: one[name] for name in one if name not in LABELS.values()} for one in apart(table.settings)]
-    headers = _headers(dict.fromkeys(name for one in differing for name in one), {"group", "runs", *FIGURES})
+    headers = _headers(
+        dict.fromkeys(name for one in differing for name in one),
+        {"group", "runs", *FIGURES},
+    )
     headers |= {"episodes": "planned_episodes"} if "episodes" in headers else {}
     rows: list[dict[str, Any]] = []
     for group, named, others in zip(table, table.divide((), ("", "all runs")), differing, strict=True):
-        known = {"group": named.rest_name, **{headers[name]: value for name, value in others.items()}}
+        known = {
+            "group": named.rest_name,
+            **{headers[name]: value for name, value in others.items()},
+        }
         last = min(run.episodes_played for run in group.runs)
-        grid = np.geomspace(min(1, last), last, POINTS).round() if given is None else given
-        points = np.array([point for point in dict.fromkeys(grid) if 0 < point <= last], dtype=np.int64)
+        even = np.geomspace(min(1, last), last, POINTS).round()
+        grid = even.tolist() if given is None else given
+        known_points = [point for point in dict.fromkeys(grid) if 0 < point <= last]
+        points = np.array(known_points, dtype=np.int64)
         samples = np.array([CURVES[metric](run, points) for run in group.runs], dtype=np.float64)
         quartiles = np.quantile(samples, [0.25, 0.5, 0.75], axis=0)
         figures = np.vstack([*statistics.mean_interval(samples), quartiles])
         if len(group) == 1:
             figures[1:3] = math.nan  # a single run has no interval
         for point, values in zip(points.tolist(), figures.T.tolist(), strict=True):
-            rows.append({**known, "episodes": point, "runs": len(group), **dict(zip(FIGURES, values, strict=True))})
+            rows.append(
+                {
+                    **known,
+                    "episodes": point,
+                    "runs": len(group),
+                    **dict(zip(FIGURES, values, strict=True)),
+                }
+            )
     if not rows:
         raise InputError("no group of runs has played that many episodes; choose smaller numbers.")
     columns = ["group", *headers.values(), "episodes", "runs", *FIGURES]
@@ -148,7 +180,11 @@ def column(name: str, values: list[Any]) -> pl.Series:
     """A column of whole numbers, numbers, truth values or texts; values of several kinds become texts."""
     cells = [None if isinstance(value, float) and math.isnan(value) else value for value in values]
     kinds = {type(cell) for cell in cells if cell is not None}
-    for wanted, kind in (({bool}, pl.Boolean), ({int}, pl.Int64), ({int, float}, pl.Float64)):
+    for wanted, kind in (
+        ({bool}, pl.Boolean),
+        ({int}, pl.Int64),
+        ({int, float}, pl.Float64),
+    ):
         if kinds and kinds <= wanted:
             return pl.Series(name, cells, dtype=kind)
     texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell, default=str) for cell in cells]
@@ -189,7 +225,18 @@ COLUMNS = (
     "seeds_needed",
 )
 """Of the frame of a comparison: texts, counts, and all others numbers."""
-USUAL = ("group", "seeds", "mean", "median", "failing", "difference", "ratio", "lower_in", "outcome", "seeds_needed")
+USUAL = (
+    "group",
+    "seeds",
+    "mean",
+    "median",
+    "failing",
+    "difference",
+    "ratio",
+    "lower_in",
+    "outcome",
+    "seeds_needed",
+)
 """The default columns of a table."""
 VALUES = ("average_reward", "value", "optimal_value", "agents_value")
 """Metrics whose ratios mean something only where rewards cannot be negative; elsewhere ratios are left empty."""
@@ -251,7 +298,11 @@ class Comparison:
     def to_markdown(self, columns: Sequence[str] | None = None) -> str:
         """The table and its caption as Markdown; with these columns, see :meth:`texts`."""
         header, rows = self.texts(columns)
-        lines = [header, ["---"] * len(header), *([text.replace("|", "\\|") for text in row] for row in rows)]
+        lines = [
+            header,
+            ["---"] * len(header),
+            *([text.replace("|", "\\|") for text in row] for row in rows),
+        ]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return f"{table}\n\n{self.caption_of(self._chosen(columns))}\n"
 
@@ -295,7 +346,10 @@ class Comparison:
         if columns is None:
             several = self.frame["problem"].n_unique() > 1
             left_out = ("failing",) if self.metric in GAINS else ()
-            return [*(["problem"] if several else []), *(name for name in USUAL if name not in left_out)]
+            return [
+                *(["problem"] if several else []),
+                *(name for name in USUAL if name not in left_out),
+            ]
         for name in columns:
             check_choice("column", name, self.frame.columns)
         if not columns:
@@ -406,12 +460,20 @@ def _row(
 ) -> dict[str, Any]:
     """The figures of a group, and of its pairs with the baseline where it has one."""
     found = group.summary(measure)
-    row: dict[str, Any] = {"seeds": found.runs, "deviation": found.deviation, "median": found.median}
+    row: dict[str, Any] = {
+        "seeds": found.runs,
+        "deviation": found.deviation,
+        "median": found.median,
+    }
     row |= {"mean": found.mean, "mean_low": found.low, "mean_high": found.high}
     if len(group) == 1:
         row |= {"mean_low": None, "mean_high": None}
     if cost:
-        row |= {"failing": found.failing, "failing_low": found.failing_low, "failing_high": found.failing_high}
+        row |= {
+            "failing": found.failing,
+            "failing_low": found.failing_low,
+            "failing_high": found.failing_high,
+        }
     if base is group:
         row["outcome"] = "baseline"
     elif base is not None and (pairs := group.paired(base, measure)).seeds:
@@ -423,15 +485,27 @@ def _row(
             low, high = statistics.share_interval(difference.lower, difference.seeds)
             agrees = low > 0.5 if outcome == "lower" else high < 0.5
             outcome = outcome if agrees else "undecided"
-        row |= {"difference": difference.mean, "difference_low": difference.low, "difference_high": difference.high}
+        row |= {
+            "difference": difference.mean,
+            "difference_low": difference.low,
+            "difference_high": difference.high,
+        }
         row["outcome"] = outcome
         if ratios:
             median = float(np.median(pairs.x))
             other = float(np.median(pairs.y))
-            row |= {"ratio": ratio.mean, "ratio_low": ratio.low, "ratio_high": ratio.high}
+            row |= {
+                "ratio": ratio.mean,
+                "ratio_low": ratio.low,
+                "ratio_high": ratio.high,
+            }
             row["ratio_of_medians"] = median / other if other else None
         row["difference_median"] = difference.median
-        row |= {"pairs": difference.seeds, "lower_in": difference.lower, "seeds_needed": difference.seeds_needed}
+        row |= {
+            "pairs": difference.seeds,
+            "lower_in": difference.lower,
+            "seeds_needed": difference.seeds_needed,
+        }
     return {name: None if isinstance(cell, float) and not math.isfinite(cell) else cell for name, cell in row.items()}
 
 
@@ -449,7 +523,9 @@ def _cell(row: dict[str, Any], name: str) -> str:
         return f"{value:,}"
     if low is not None:
         return f"{_number(value)} [{_number(low)}, {_number(row[f'{name}_high'])}]"
-    return f"{_number(value)} [\u2212\u221e, \u221e]" if name in ("difference", "ratio") else _number(value)
+    if name in ("difference", "ratio"):
+        return f"{_number(value)} [\u2212\u221e, \u221e]"
+    return _number(value)
 
 
 def _number(value: float) -> str:

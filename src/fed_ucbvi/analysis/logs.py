@@ -94,7 +94,11 @@ def counts_from_logs(
 
 
 def read_logs(
-    source: Any, sizes: tuple[int, int, int], rewards: tuple[float, float], stationary: bool, random_rewards: bool
+    source: Any,
+    sizes: tuple[int, int, int],
+    rewards: tuple[float, float],
+    stationary: bool,
+    random_rewards: bool,
 ) -> tuple[CountTable, int]:
     """The counts of a log, as :func:`counts_from_logs` takes it, and its number of episodes."""
     import polars as pl
@@ -132,7 +136,11 @@ def _read(source: Any, states: int) -> Log:
         except InputError as error:
             raise InputError(f"{path} is no {READERS[path.suffix]} file that can be read: {error}") from error
         _check_columns(table.columns)
-        check_memory(f"The log in {path}", BYTES_PER_ROW * table.frame.height, "Use a shorter log.")
+        check_memory(
+            f"The log in {path}",
+            BYTES_PER_ROW * table.frame.height,
+            "Use a shorter log.",
+        )
         if is_csv:
             return _of_frame(table.frame, lambda row: f"{path}, line {row + 2}")
         return _of_frame(table.frame, lambda row: f"{path}, row {row}")
@@ -146,7 +154,10 @@ def _read(source: Any, states: int) -> Log:
                 f"the columns of a log must have one length and values of one kind each: {error}"
             ) from error
         return _of_frame(frame, lambda row: f"row {row}")
-    return _of_episodes([source] if isinstance(source, Mapping) or hasattr(source, "actions") else source, states)
+    return _of_episodes(
+        [source] if isinstance(source, Mapping) or hasattr(source, "actions") else source,
+        states,
+    )
 
 
 def _check_columns(found: Sequence[str]) -> None:
@@ -191,7 +202,14 @@ def _of_episodes(episodes: Iterable[Any], states: int) -> Log:
             raise InputError(f"episode {number} goes on after step {int(np.argmax(ends))}, which terminates it.")
         after = np.where(ends > 0, states - 1, observations[1:])
         step = np.arange(len(actions), dtype=np.float64)
-        names = (np.full(len(actions), float(number)), step, observations[:-1], actions, rewards, after)
+        names = (
+            np.full(len(actions), float(number)),
+            step,
+            observations[:-1],
+            actions,
+            rewards,
+            after,
+        )
         parts.append(dict(zip(COLUMNS, names, strict=True)))
     if not parts:
         raise InputError("there is no episode in the log.")
@@ -201,11 +219,17 @@ def _of_episodes(episodes: Iterable[Any], states: int) -> Log:
         episode = int(np.searchsorted(begins, row, side="right")) - 1
         return f"episode {episode}, step {row - begins[episode]}"
 
-    return Log({name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}, place)
+    return Log(
+        {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS},
+        place,
+    )
 
 
 def _array(episode: Any, name: str, number: int) -> FloatArray:
-    found = episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
+    if isinstance(episode, Mapping):
+        found = episode.get(name)
+    else:
+        found = getattr(episode, name, None)
     try:
         array = np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError):
@@ -229,7 +253,12 @@ def _check(log: Log, sizes: tuple[int, int, int], rewards: tuple[float, float]) 
     paid = columns["reward"]
     outside = ROUNDING * (high - low)
     bad = (paid < low - outside) | (paid > high + outside)
-    _refuse(bad, log.place, f"reward is {{:.12g}}, expected {low:g} to {high:g} (reward_range)", paid)
+    _refuse(
+        bad,
+        log.place,
+        f"reward is {{:.12g}}, expected {low:g} to {high:g} (reward_range)",
+        paid,
+    )
     order = np.lexsort((columns["step"], columns["episode"]))
     episode, step, state, after = (columns[name][order] for name in ("episode", "step", "state", "next_state"))
     first = np.append(True, episode[1:] != episode[:-1])
@@ -241,7 +270,13 @@ def _check(log: Log, sizes: tuple[int, int, int], rewards: tuple[float, float]) 
     once = "step is {:.0f}, expected {:.0f}; an episode has each step once, from 0 on"
     _refuse(step != expected, place, once, step, expected)
     led_to = np.where(first, state, np.append(0.0, after[:-1]))
-    _refuse(state != led_to, place, "state is {:.0f}, but the step before it led to {:.0f}", state, led_to)
+    _refuse(
+        state != led_to,
+        place,
+        "state is {:.0f}, but the step before it led to {:.0f}",
+        state,
+        led_to,
+    )
 
 
 def _refuse(bad: MaskArray, place: Callable[[int], str], why: str, *columns: FloatArray) -> None:
@@ -264,7 +299,11 @@ def _table(shape: tuple[int, int, int], rows: pl.DataFrame, log: Log, *, by_slot
                 "If rewards depend on chance or on the next state, pass random_rewards=True (--random-rewards)."
             )
     value = pl.col("value").cast(pl.Int128)
-    sums = (pl.len().alias("n"), value.sum().alias("paid"), (value * value).sum().alias("squares"))
+    sums = (
+        pl.len().alias("n"),
+        value.sum().alias("paid"),
+        (value * value).sum().alias("squares"),
+    )
     slots = rows.group_by("cell", "after").agg(*sums).sort("cell", "after")
     visited = slots.group_by("cell", maintain_order=True).agg(pl.len().alias("seen"), pl.col("paid", "squares").sum())
     listed: dict[str, Any] = {
@@ -369,17 +408,27 @@ def plan_from_counts(
     if steps not in (1, H):
         raise InputError(f"these counts are by step and have H = {steps}, got horizon = {H}.")
     check_number("delta", delta, above=0, below=1)
-    K = S if support is None else check_integer("support", support, at_least=int(counts.seen.max()), at_most=S)
+    if support is None:
+        K = S
+    else:
+        K = check_integer("support", support, at_least=int(counts.seen.max()), at_most=S)
     random = counts.by_slot
     chosen = np.zeros((H, S), dtype=np.int32)
     lower = pessimistic_values(counts, chosen, random, delta, K, True)
     optimistic = Estimates.start(H, S, A, plain=False)
     table = counts.copy()
     table.fresh[:] = True
-    induct(table, Rule.new(S, H, delta, int(counts.bits[0]), random_rewards=random), optimistic)
+    induct(
+        table,
+        Rule.new(S, H, delta, int(counts.bits[0]), random_rewards=random),
+        optimistic,
+    )
     others = optimistic.Q.copy()
     np.put_along_axis(others, chosen[..., None].astype(np.int64), -np.inf, axis=2)
-    thin = np.asarray(others.max(axis=2) > lower[:-1]) if A > 1 else np.zeros((H, S), dtype=np.bool_)
+    if A > 1:
+        thin = np.asarray(others.max(axis=2) > lower[:-1])
+    else:
+        thin = np.zeros((H, S), dtype=np.bool_)
     seen = np.broadcast_to(counts.visits.any(axis=2), (H, S))
     units = _units_of_range(reward_range)
     least = convert_values(lower, units)

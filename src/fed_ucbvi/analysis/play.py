@@ -135,7 +135,11 @@ def play(
 
 
 def _environment_of(
-    policy: LearntPolicy, name: str, options: Mapping[str, Any], agent: int, render_mode: str | None
+    policy: LearntPolicy,
+    name: str,
+    options: Mapping[str, Any],
+    agent: int,
+    render_mode: str | None,
 ) -> gymnasium.Env[Any, Any]:
     """One agent's environment, as Gymnasium has it, from the name and the options that a run keeps."""
     description = policy.environment
@@ -146,7 +150,12 @@ def _environment_of(
         return TabularEnv(name, agent=agent, render_mode=render_mode, **options)
     agents = check_positive_integer("agents", description.get("agents", 1))
     i = check_integer("agent", agent, at_most=agents - 1)
-    each = kwargs_of_agents(agents, description.get("kwargs"), description.get("vary"), description.get("seed", 0))
+    each = kwargs_of_agents(
+        agents,
+        description.get("kwargs"),
+        description.get("vary"),
+        description.get("seed", 0),
+    )
     return make_gymnasium(str(options["id"]), each[i], max_episode_steps=horizon, render_mode=render_mode)
 
 

@@ -35,7 +35,17 @@ from numba import prange, types
 from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic
 
-__all__ = ["compiled", "compiled_parallel", "embedded", "inlined", "inner", "intrinsic", "prange", "threads", "types"]
+__all__ = [
+    "compiled",
+    "compiled_parallel",
+    "embedded",
+    "inlined",
+    "inner",
+    "intrinsic",
+    "prange",
+    "threads",
+    "types",
+]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -133,7 +143,11 @@ class _LockedIndex(IndexDataCacheFile):  # type: ignore[misc]
             with _locked(Path(self._cache_path)):
                 super().save(key, data)
         except OSError as error:  # for example a full disk
-            log.warning("compiled code cannot be kept in %s: %s", self._cache_path, error.strerror or error)
+            log.warning(
+                "compiled code cannot be kept in %s: %s",
+                self._cache_path,
+                error.strerror or error,
+            )
 
     def load(self, key: Any) -> Any:
         try:

@@ -257,7 +257,11 @@ def reading_npz(path: Path, kind: str, what: str) -> Iterator[tuple[dict[str, An
             data = TableArchive(archive)
             about = None
             if "about" in data and data.forms["about"].shape == ():
-                check_memory(f"The description in {path}", JSON_FACTOR * data.forms["about"].bytes // 4, SMALLER)
+                check_memory(
+                    f"The description in {path}",
+                    JSON_FACTOR * data.forms["about"].bytes // 4,
+                    SMALLER,
+                )
                 about = json.loads(str(data["about"]))
             if not isinstance(about, dict) or about.get("format") != kind:
                 raise InputError(f"{path} is not {what}.")
@@ -296,7 +300,10 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
 
 def manifest_digest(manifest: Path | Mapping[str, object]) -> str:
     """What identifies a manifest, to the last byte: that in a folder, or one with this content."""
-    text = (manifest / MANIFEST).read_bytes() if isinstance(manifest, Path) else _manifest(manifest)
+    if isinstance(manifest, Path):
+        text = (manifest / MANIFEST).read_bytes()
+    else:
+        text = _manifest(manifest)
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
@@ -304,6 +311,9 @@ def check_version(name: str | Path, manifest: Mapping[str, Any], version: int) -
     """Raise unless the manifest says that what ``name`` holds has this version of its format."""
     if manifest.get("format_version") != version:
         known = manifest.get("version")
-        wrote = f"fed-ucbvi {printable(known)}, which" if isinstance(known, str) else "the version of fed-ucbvi that"
+        if isinstance(known, str):
+            wrote = f"fed-ucbvi {printable(known)}, which"
+        else:
+            wrote = "the version of fed-ucbvi that"
         found = printable(str(manifest.get("format_version")))
         raise InputError(f"{name} has format version {found}; this program reads {version}. Use {wrote} wrote it.")

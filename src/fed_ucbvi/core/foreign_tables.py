@@ -70,7 +70,11 @@ class _Reader:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             words = [sys.executable, "-P", str(PROGRAM), str(memory.available_memory())]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            pipes = {
+                "stdin": subprocess.PIPE,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.DEVNULL,
+            }
             self._process = subprocess.Popen(words, **pipes)  # type: ignore[call-overload]
             self._owner = os.getpid()
         assert self._process is not None

@@ -144,7 +144,10 @@ def group_lines() -> list[str]:
 def _left_by_limits() -> Iterator[int]:
     """What the limits on this process leave: on its addresses, and on its data."""
     known = dict(_fields(Path("/proc/self/status")))
-    for kind, used in ((resource.RLIMIT_AS, "VmSize:"), (resource.RLIMIT_DATA, "VmData:")):
+    for kind, used in (
+        (resource.RLIMIT_AS, "VmSize:"),
+        (resource.RLIMIT_DATA, "VmData:"),
+    ):
         limit, _ = resource.getrlimit(kind)
         if limit != resource.RLIM_INFINITY:
             yield limit - known.get(used, 0) * 1024

@@ -24,7 +24,9 @@ class Bracket(NamedTuple):
     def __str__(self) -> str:
         if self.lower != self.lower:
             return "unknown"
-        return f"{self.lower:,.2f} (exact)" if self.exact else f"[{self.lower:,.2f}, {self.upper:,.2f}]"
+        if self.exact:
+            return f"{self.lower:,.2f} (exact)"
+        return f"[{self.lower:,.2f}, {self.upper:,.2f}]"
 
     def summary(self) -> dict[str, float | bool]:
         return {"lower": self.lower, "upper": self.upper, "exact": self.exact}
@@ -36,7 +38,9 @@ def none_for_nan(content: Any) -> Any:
         return {key: none_for_nan(entry) for key, entry in content.items()}
     if isinstance(content, tuple):
         return [none_for_nan(entry) for entry in content]
-    return None if isinstance(content, float) and math.isnan(content) else content
+    if isinstance(content, float) and math.isnan(content):
+        return None
+    return content
 
 
 def nan_for_none(entry: float | None) -> float:
@@ -74,7 +78,9 @@ def number_text(figure: float) -> str:
     """
     if figure != figure:
         return "unknown"
-    return f"{figure:,.6g}" if abs(figure) < 1e6 and not isinstance(figure, int) else f"{figure:,.0f}"
+    if abs(figure) < 1e6 and not isinstance(figure, int):
+        return f"{figure:,.6g}"
+    return f"{figure:,.0f}"
 
 
 def power_of_ten(value: float) -> str:
@@ -88,7 +94,9 @@ def power_of_ten(value: float) -> str:
     if int(power) in (0, 1):
         return f"{value:.4g}"
     raised = str(int(power)).translate(str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"))
-    return f"10{raised}" if digits == "1" else f"{digits}\N{MULTIPLICATION SIGN}10{raised}"
+    if digits == "1":
+        return f"10{raised}"
+    return f"{digits}\N{MULTIPLICATION SIGN}10{raised}"
 
 
 def byte_count(count: int) -> str:

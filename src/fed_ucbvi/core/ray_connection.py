@@ -54,7 +54,11 @@ def connected_to_ray(address: str | None, processes: int) -> Iterator[Any]:
             raise InputError("this process is connected to Ray already; leave the address out, or disconnect first.")
         yield ray
         return
-    settings: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "error"}
+    settings: dict[str, Any] = {
+        "address": address or "local",
+        "log_to_driver": False,
+        "logging_level": "error",
+    }
     if address is None:
         settings |= {"num_cpus": processes, "include_dashboard": False}
     with _own_signals():
@@ -87,7 +91,9 @@ def run_on_every_node(ray: Any, function: Callable[..., None], *arguments: Any) 
 @contextmanager
 def _own_signals() -> Iterator[None]:
     """Keep this program's handlers, which Ray would replace."""
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    numbers: list[signal.Signals] = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = [signal.SIGINT, signal.SIGTERM]
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         yield

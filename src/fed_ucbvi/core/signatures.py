@@ -33,7 +33,13 @@ def sign(text: str, private_key: bytes) -> str:
     return base64.b64encode(key.sign(text.encode(), _ALGORITHM)).decode()
 
 
-def check_signature(text: str, signature: str, certificate: str, authority: bytes, host: str | None = None) -> None:
+def check_signature(
+    text: str,
+    signature: str,
+    certificate: str,
+    authority: bytes,
+    host: str | None = None,
+) -> None:
     """Raise unless a server of this authority (for ``host``, if that is said) has signed the text."""
     key = check_server_certificate(certificate.encode(), authority, host).public_key()
     try:
@@ -51,11 +57,17 @@ def check_usage(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> 
     except (x509.ExtensionNotFound, ValueError):
         allowed = []
     if usage not in allowed:
-        kind, named = ("servers", "serverAuth") if usage == FOR_SERVERS else ("nodes", "clientAuth")
+        if usage == FOR_SERVERS:
+            kind, named = ("servers", "serverAuth")
+        else:
+            kind, named = ("nodes", "clientAuth")
         raise InputError(f"the certificate is not one for {kind} (its extended key usage lacks {named}).")
 
 
-def check_strength(signed: x509.Certificate | x509.CertificateSigningRequest, what: str = "the certificate") -> None:
+def check_strength(
+    signed: x509.Certificate | x509.CertificateSigningRequest,
+    what: str = "the certificate",
+) -> None:
     """Raise if ``what`` has a key or a signature that can be forged.
 
     Accepted are RSA keys of :data:`MIN_RSA_BITS` and more, elliptic keys on :data:`CURVES`, Ed25519 and Ed448, and

@@ -33,7 +33,11 @@ def answer(request: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any], 
         raise ValueError(f"the column {nested[0]} holds {schema[nested[0]]}, expected numbers or text")
     frame = pl.read_parquet(file, columns=columns)
     missing = [name for name in request["columns"] if name not in columns]
-    known = {"metadata": metadata, "rows": rows, "columns": list(schema) if missing else columns}
+    known = {
+        "metadata": metadata,
+        "rows": rows,
+        "columns": list(schema) if missing else columns,
+    }
     return known, _arrow(frame, columns)
 
 

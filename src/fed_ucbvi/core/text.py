@@ -45,7 +45,10 @@ def with_printable_texts(content: Content) -> Content:
         made = {with_printable_texts(key): with_printable_texts(value) for key, value in content.items()}
     elif is_dataclass(content) and not isinstance(content, type):
         parts = [part.name for part in fields(content)]
-        made = replace(content, **{name: with_printable_texts(getattr(content, name)) for name in parts})
+        made = replace(
+            content,
+            **{name: with_printable_texts(getattr(content, name)) for name in parts},
+        )
     return made  # type: ignore[no-any-return]
 
 
@@ -69,7 +72,10 @@ class Tabled:
 
     def _repr_html_(self) -> str:
         numbers = ((name, value) for name, value in self.summary().items() if isinstance(value, int | float))
-        return html_table(repr(self).strip("<>"), [(name.replace("_", " "), number_text(x)) for name, x in numbers])
+        return html_table(
+            repr(self).strip("<>"),
+            [(name.replace("_", " "), number_text(x)) for name, x in numbers],
+        )
 
 
 def _cells(texts: Sequence[str], tag: str) -> str:

@@ -83,7 +83,9 @@ class Environment:
 
     @cached_property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
-        return {} if isinstance(self.made, Federation) else inspect.signature(self.made).parameters
+        if isinstance(self.made, Federation):
+            return {}
+        return inspect.signature(self.made).parameters
 
     def accepts(self, key: str) -> bool:
         """Whether it has the parameter ``key``; every environment has ``bernoulli_rewards`` (:meth:`build`)."""
@@ -110,7 +112,10 @@ class Environment:
 
     def recorded(self, description: Mapping[str, object]) -> dict[str, object]:
         """The entries of a description that are its parameters."""
-        known = {BERNOULLI_REWARDS, *({DIGEST} if isinstance(self.made, Federation) else self._parameters)}
+        known = {
+            BERNOULLI_REWARDS,
+            *({DIGEST} if isinstance(self.made, Federation) else self._parameters),
+        }
         return {key: value for key, value in description.items() if key in known}
 
     def given(self, **parameters: object) -> dict[str, Any]:
@@ -153,13 +158,25 @@ class Environment:
         (:meth:`~fed_ucbvi.problem.federation.Federation.with_bernoulli_rewards`).
         """
         accepted = self.given(**parameters)
-        random = False if BERNOULLI_REWARDS in self._parameters else accepted.pop(BERNOULLI_REWARDS, False)
-        federation = self.made if isinstance(self.made, Federation) else self._call(accepted)
+        if BERNOULLI_REWARDS in self._parameters:
+            random = False
+        else:
+            random = accepted.pop(BERNOULLI_REWARDS, False)
+        if isinstance(self.made, Federation):
+            federation = self.made
+        else:
+            federation = self._call(accepted)
         federation = federation.with_bernoulli_rewards(random)
         if self._ours:
             return federation
         rest = {key: value for key, value in federation.description.items() if key not in COMMON}
-        about = {**rest, **self.defaults(), **accepted, "name": self.name, "agents": federation.agents}
+        about = {
+            **rest,
+            **self.defaults(),
+            **accepted,
+            "name": self.name,
+            "agents": federation.agents,
+        }
         return replace(federation, description=about)
 
     @property
@@ -205,14 +222,23 @@ def as_federation(given: FederationLike) -> Federation:
         return make_environment(given)
     built: object = given
     hint = f"; call it: {built.__name__}()" if inspect.isfunction(built) else ""
-    return _federation("pass a Federation, the name of an environment, an MDP or a list of MDPs", built, hint)
+    return _federation(
+        "pass a Federation, the name of an environment, an MDP or a list of MDPs",
+        built,
+        hint,
+    )
 
 
 def _federation(expected: str, built: object, hint: str = "") -> Federation:
     """An object as a federation; for a list of MDPs the common MDP has the mean kernel."""
     if isinstance(built, Federation):
         return built
-    mdps = [built] if isinstance(built, MDP) else list(built) if isinstance(built, Sequence) else []
+    if isinstance(built, MDP):
+        mdps = [built]
+    elif isinstance(built, Sequence):
+        mdps = list(built)
+    else:
+        mdps = []
     if not mdps or not all(isinstance(mdp, MDP) for mdp in mdps):
         raise InputError(f"{expected}, got {type(built).__name__}{hint}.")
     return Federation.from_mdps(mdps, reference="mean")

@@ -85,7 +85,10 @@ def _matched(
     if missing := [name for name in continuous if name not in given]:
         raise InputError(f"{what} for {listed(missing)} are missing.")
     if extra := [name for name in given if name not in continuous]:
-        known = f"those of this space are {listed(continuous)}" if continuous else "this space has none"
+        if continuous:
+            known = f"those of this space are {listed(continuous)}"
+        else:
+            known = "this space has none"
         raise InputError(f"{what} are given for {listed(extra)}, no continuous dimension; {known}.")
     return [(one, given.get(one.name, 0)) for one in dimensions]
 
@@ -104,7 +107,10 @@ def _spaced(one: Interval, points: int) -> list[float]:
     """Equally spaced points from one bound to the other; the middle, if it is one point."""
     if not (math.isfinite(one.low) and math.isfinite(one.high)):
         raise InputError(f"'{one.name}' has no bounds, so its bins or values must be given one by one.")
-    ends = (one.low, one.high) if points > 1 else ((one.low + one.high) / 2,) * 2
+    if points > 1:
+        ends = (one.low, one.high)
+    else:
+        ends = ((one.low + one.high) / 2,) * 2
     return [float(x) for x in np.linspace(*ends, points)]
 
 
@@ -124,7 +130,12 @@ def random_episodes(env: gymnasium.Env[Any, Any], episodes: int, horizon: int, s
     for number in range(episodes):
         terminated = truncated = False
         with BlamedOn(0, "a random episode"):
-            episode = Episode([env.reset(seed=seed if number == 0 else None)[0]], [], [], terminated=False)
+            episode = Episode(
+                [env.reset(seed=seed if number == 0 else None)[0]],
+                [],
+                [],
+                terminated=False,
+            )
             while not (terminated or truncated) and len(episode.actions) < horizon:
                 action = env.action_space.sample()
                 observation, reward, terminated, truncated, _ = env.step(action)

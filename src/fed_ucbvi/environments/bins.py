@@ -139,7 +139,10 @@ class Bins:
 
     def __post_init__(self) -> None:
         check_positive_integer("horizon", self.horizon)
-        for what, dimensions in (("observations", self.observations), ("actions", self.actions)):
+        for what, dimensions in (
+            ("observations", self.observations),
+            ("actions", self.actions),
+        ):
             if not dimensions:
                 raise InputError(f"the {what} have no dimension.")
             if len({dimension.name for dimension in dimensions}) < len(dimensions):
@@ -216,7 +219,14 @@ class Bins:
             )
         except InputError as error:
             raise InputError(f"{name}: {error}") from error
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             raise InputError(f"{name} is damaged: {type(error).__name__}: {printable(str(error)[:200])}.") from error
 
     def save(self, path: str | Path) -> None:
@@ -254,7 +264,11 @@ def _read(content: dict[str, Any]) -> Whole | Edges | Levels:
     name = str(content["name"])
     if kind == "whole":
         start, count = numbers
-        return Whole(name, check_integer("start", start, at_least=-MAX_START), check_positive_integer("count", count))
+        return Whole(
+            name,
+            check_integer("start", start, at_least=-MAX_START),
+            check_positive_integer("count", count),
+        )
     if kind not in ("edges", "grid"):
         raise InputError(f"'{printable(kind)}' is no kind of dimension; known are whole, edges, grid.")
     return (Edges if kind == "edges" else Levels)(name, tuple(float(x) for x in numbers))

@@ -29,8 +29,16 @@ from fed_ucbvi.problem.kernel import Kernel
 from fed_ucbvi.problem.units import Units
 
 SWIM: dict[str, dict[str, tuple[float, float, float]]] = {
-    "tabularl": {"first": (0.6, 0.4, 0.0), "between": (0.35, 0.6, 0.05), "last": (0.0, 0.6, 0.4)},
-    "strehl-littman": {"first": (0.3, 0.7, 0.0), "between": (0.3, 0.6, 0.1), "last": (0.0, 0.3, 0.7)},
+    "tabularl": {
+        "first": (0.6, 0.4, 0.0),
+        "between": (0.35, 0.6, 0.05),
+        "last": (0.0, 0.6, 0.4),
+    },
+    "strehl-littman": {
+        "first": (0.3, 0.7, 0.0),
+        "between": (0.3, 0.6, 0.1),
+        "last": (0.0, 0.3, 0.7),
+    },
 }
 """Probabilities that swimming right moves one state up, stays, or drifts one state down."""
 ARMS = 6
@@ -52,14 +60,22 @@ def _tree_size(given: Mapping[str, Any]) -> ProblemSize:
 
 def _line(states: int) -> dict[str, object]:
     """States in a row from the first, where episodes start, to the last, the goal; actions are left and right."""
-    return grid_layout(1, states, ((0, s) for s in range(states)), (0, 0), [(0, states - 1)], [(0, -1), (0, 1)])
+    return grid_layout(
+        1,
+        states,
+        ((0, s) for s in range(states)),
+        (0, 0),
+        [(0, states - 1)],
+        [(0, -1), (0, 1)],
+    )
 
 
 @environment("RiverSwim", lambda given: ProblemSize(given["states"], 2, 3))
 def riverswim(
     agents: Agents = 20,
     eps_p: Annotated[
-        EpsP, Help("weight of the individual kernels (Assumption 1), which move to neighbouring states or stay.")
+        EpsP,
+        Help("weight of the individual kernels (Assumption 1), which move to neighbouring states or stay."),
     ] = 0.0,
     seed: Seed = 0,
     *,
@@ -95,8 +111,18 @@ def riverswim(
         chances = [SWIM[variant][one] for one in ("first", *["between"] * (S - 2), "last")]
         return kernel_of([[{max(s - 1, 0): 1.0}, _swim(s, *one, x)] for s, one in enumerate(chances)])
 
-    layout, units = (None, Units(scale=10000.0)) if original else (_line(S), Units())
-    return Family(kernel, rewards, start, varies="the chance of moving", layout=layout, units=units)
+    if original:
+        layout, units = (None, Units(scale=10000.0))
+    else:
+        layout, units = (_line(S), Units())
+    return Family(
+        kernel,
+        rewards,
+        start,
+        varies="the chance of moving",
+        layout=layout,
+        units=units,
+    )
 
 
 def _swim(s: int, up: float, stay: float, down: float, x: FloatArray) -> dict[int, float]:
@@ -109,7 +135,10 @@ def _swim(s: int, up: float, stay: float, down: float, x: FloatArray) -> dict[in
 @environment("chain", lambda given: ProblemSize(given["length"], 2, 2))
 def chain(
     agents: Agents = 20,
-    eps_p: Annotated[EpsP, Help("weight of the individual kernels (Assumption 1), which move to either side.")] = 0.0,
+    eps_p: Annotated[
+        EpsP,
+        Help("weight of the individual kernels (Assumption 1), which move to either side."),
+    ] = 0.0,
     seed: Seed = 0,
     *,
     spread: Annotated[
@@ -118,10 +147,12 @@ def chain(
     ] = 0.0,
     length: Annotated[int, Bounds(2), Help("number of states, at least 2.")] = 5,
     fail: Annotated[
-        Share | None, Help("probability that a move fails; by default 0.1, and 1/length in TabulaRL's variant.")
+        Share | None,
+        Help("probability that a move fails; by default 0.1, and 1/length in TabulaRL's variant."),
     ] = None,
     horizon: Annotated[
-        Size | None, Help("H; by default twice the length, and the length in TabulaRL's variant.")
+        Size | None,
+        Help("H; by default twice the length, and the length in TabulaRL's variant."),
     ] = None,
     variant: Annotated[Literal["rlberry", "tabularl"], Help("rlberry or tabularl.")] = "rlberry",
     bernoulli_rewards: BernoulliRewards = False,
@@ -153,7 +184,13 @@ def chain(
         return kernel_of([[{left: 1.0 - wrong, right: wrong}, {left: p, right: 1.0 - p}] for left, right in ends])
 
     known = {"fail": q, "horizon": H}
-    return Family(kernel, rewards, varies="the probability of failing", layout=_line(L), resolved=known)
+    return Family(
+        kernel,
+        rewards,
+        varies="the probability of failing",
+        layout=_line(L),
+        resolved=known,
+    )
 
 
 @environment("SixArms", lambda _: ProblemSize(ARMS + 1, ARMS, ARMS + 1))
@@ -184,7 +221,10 @@ def six_arms(
     or 0.01; otherwise the agent stays in the hall. In room 1 every action but 4 stays and pays 50; in room i >= 2
     only action i - 1 stays, and pays 133, 300, 800, 1660 or 6000. All other actions lead back to the hall.
     """
-    staying = [[a for a in range(ARMS) if a != WAY_OUT], *([room - 1] for room in range(2, ARMS + 1))]
+    staying = [
+        [a for a in range(ARMS) if a != WAY_OUT],
+        *([room - 1] for room in range(2, ARMS + 1)),
+    ]
     rewards = np.zeros((ARMS + 1, ARMS))
     for room, actions in enumerate(staying, start=1):
         rewards[room, actions] = PAYS[room - 1] / PAYS[-1]
@@ -199,7 +239,13 @@ def six_arms(
         return kernel_of([hall, *rooms])
 
     units = Units(scale=PAYS[-1])
-    return Family(kernel, rewards, varies="the probability that a door opens", shape=(ARMS,), units=units)
+    return Family(
+        kernel,
+        rewards,
+        varies="the probability that a door opens",
+        shape=(ARMS,),
+        units=units,
+    )
 
 
 @environment("two-state chain", lambda _: ProblemSize(2, 1, 2))
@@ -207,10 +253,14 @@ def two_state_chain(
     agents: Agents = 2,
     eps_p: EpsP = 0.0,
     seed: Annotated[
-        Count, Help("of the agents' p where spread is above zero; agent i's depends on (seed, i) alone.")
+        Count,
+        Help("of the agents' p where spread is above zero; agent i's depends on (seed, i) alone."),
     ] = 0,
     *,
-    spread: Annotated[Spread, Help("how far p differs between agents: its odds are e^x times those of leave.")] = 0.0,
+    spread: Annotated[
+        Spread,
+        Help("how far p differs between agents: its odds are e^x times those of leave."),
+    ] = 0.0,
     leave: Annotated[Share, Help("p of the common kernel.")] = 0.0,
     horizon: Horizon = 10,
     bernoulli_rewards: BernoulliRewards = False,
@@ -247,7 +297,8 @@ def hard_instance(
         Help("weight of the individual kernels (Assumption 1), which move to any state that some action reaches."),
     ] = 0.0,
     seed: Annotated[
-        Count, Help("of best and of the differences between agents; those of agent i depend only on (seed, i).")
+        Count,
+        Help("of best and of the differences between agents; those of agent i depend only on (seed, i)."),
     ] = 0,
     *,
     spread: Annotated[
@@ -322,4 +373,9 @@ def hard_instance(
         edge = shifted(2.0 * gap, x) / 2.0
         return kernel_of(*(table(h, edge) for h in range(H)))
 
-    return Family(kernel, rewards, varies="twice the gap", resolved={"waiting": last, "best": [step, leaf, action]})
+    return Family(
+        kernel,
+        rewards,
+        varies="twice the gap",
+        resolved={"waiting": last, "best": [step, leaf, action]},
+    )

@@ -39,7 +39,10 @@ EpsP = Annotated[
     Bounds(at_least=0, below=1, why="Assumption 1"),
     Help("weight of the individual kernels (Assumption 1)."),
 ]
-Seed = Annotated[Count, Help("of the differences between agents; those of agent i depend only on (seed, i).")]
+Seed = Annotated[
+    Count,
+    Help("of the differences between agents; those of agent i depend only on (seed, i)."),
+]
 States = Annotated[Size, Help("number of states, S.")]
 Actions = Annotated[Size, Help("number of actions, A.")]
 Horizon = Annotated[Size, Help("steps of an episode, H.")]
@@ -153,7 +156,10 @@ def environment(
             if isinstance(made, Family):
                 description |= made.resolved
                 if "spread" in given:
-                    description |= {"reward_scale": made.units.scale, "reward_offset": made.units.offset}
+                    description |= {
+                        "reward_scale": made.units.scale,
+                        "reward_offset": made.units.offset,
+                    }
                 made = _federation(made, description)
             return replace(made, description=description).with_bernoulli_rewards(bernoulli)
 
@@ -185,11 +191,18 @@ def _federation(made: Family, given: Mapping[str, Any]) -> Federation:
         return Federation.from_mdps(mdps, layout=made.layout)
     rngs = [generator(seed, RandomPart.INDIVIDUAL, i) for i in range(agents if eps_p > 0 else 1)]
     own = [made.individual(published, i, rng) for i, rng in enumerate(rngs)]
-    tables: dict[str, Any] = {"rewards": made.rewards, "initial": made.initial, "horizon": H}
+    tables: dict[str, Any] = {
+        "rewards": made.rewards,
+        "initial": made.initial,
+        "horizon": H,
+    }
     federation = Federation.mixture(published, own, eps_p, **tables, layout=made.layout)
     if eps_p > 0:
         return federation
-    one = (federation.probabilities, federation.initial)  # all agents have the same tables in memory
+    one = (
+        federation.probabilities,
+        federation.initial,
+    )  # all agents have the same tables in memory
     probabilities, initial = (np.broadcast_to(table, (agents, *table.shape[1:])) for table in one)
     return replace(federation, probabilities=probabilities, initial=initial)
 
@@ -227,7 +240,11 @@ def kernel_of(*steps: Rows, common_support: bool = True) -> Kernel:
     return Kernel(successors, probabilities)
 
 
-def random_kernel(kernel: Kernel, rng: np.random.Generator, allowed: npt.NDArray[np.bool_] | None = None) -> Kernel:
+def random_kernel(
+    kernel: Kernel,
+    rng: np.random.Generator,
+    allowed: npt.NDArray[np.bool_] | None = None,
+) -> Kernel:
     """Weights uniform on (0,1), normalised, on the successors that ``kernel`` lists (and that are ``allowed``)."""
     support = kernel.successors
     usable = distinct(support) if allowed is None else allowed
@@ -243,7 +260,12 @@ def distinct(successors: IndexArray) -> npt.NDArray[np.bool_]:
 
 
 def grid_layout(
-    rows: int, columns: int, cells: Iterable[Cell], start: Cell, goals: Iterable[Cell], moves: Iterable[Cell]
+    rows: int,
+    columns: int,
+    cells: Iterable[Cell],
+    start: Cell,
+    goals: Iterable[Cell],
+    moves: Iterable[Cell],
 ) -> dict[str, object]:
     """How to draw states that are squares of a grid, and actions that are moves."""
     return {

@@ -54,7 +54,12 @@ def dimensions_of(space: spaces.Space[Any], name: str = "") -> list[Whole | Inte
         case spaces.MultiDiscrete():
             return _named(name, Whole, space.start, space.nvec)
         case spaces.MultiBinary():
-            return _named(name, Whole, np.zeros(space.shape, dtype=np.int64), np.full(space.shape, 2))
+            return _named(
+                name,
+                Whole,
+                np.zeros(space.shape, dtype=np.int64),
+                np.full(space.shape, 2),
+            )
         case spaces.Box():
             return _named(name, Interval, space.low, space.high)
         case _:
@@ -67,7 +72,10 @@ def dimensions_of(space: spaces.Space[Any], name: str = "") -> list[Whole | Inte
 
 def _named(name: str, kind: Callable[..., Whole | Interval], *ends: Any) -> list[Whole | Interval]:
     each = np.column_stack([np.ravel(end) for end in ends]).tolist()
-    names = [f"{name}.{i}" if name else str(i) for i in range(len(each))] if len(each) > 1 else [name or "0"]
+    if len(each) > 1:
+        names = [f"{name}.{i}" if name else str(i) for i in range(len(each))]
+    else:
+        names = [name or "0"]
     return [kind(own, *one) for own, one in zip(names, each, strict=True)]
 
 
@@ -119,7 +127,13 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         """One step with the action of that number."""
         chosen = _value(self._taken, iter(self.bins.action(int(action))))
         observation, reward, terminated, truncated, info = self.env.step(chosen)
-        return self._state(observation), self._clip(float(reward)), terminated, truncated, info
+        return (
+            self._state(observation),
+            self._clip(float(reward)),
+            terminated,
+            truncated,
+            info,
+        )
 
     def _state(self, observation: Any) -> int:
         return self.bins.state(numbers_in(self._seen, observation))

@@ -64,7 +64,10 @@ def _moving_kernel(neighbours: list[list[int | None]], success: float) -> Kernel
             others = [n for n in near if n != aim]
             moves = {s if aim is None else aim: 1.0}
             if aim is not None and others:
-                moves = {aim: success, **dict.fromkeys(others, (1.0 - success) / len(others))}
+                moves = {
+                    aim: success,
+                    **dict.fromkeys(others, (1.0 - success) / len(others)),
+                }
             rows.append({**dict.fromkeys((s, *near), 0.0), **moves})
         table.append(rows)
     return kernel_of(table)
@@ -75,10 +78,17 @@ def _random_moving_kernel(common: Kernel, neighbours: list[list[int | None]], rn
     near = ([n for n in aims if n is not None] or [s] for s, aims in enumerate(neighbours))
     listed = zip(common.successors[0, :, 0].tolist(), near, strict=True)
     free = [[successor in states for successor in row] for row, states in listed]
-    return family.random_kernel(common, rng, family.distinct(common.successors) & np.array(free)[None, :, None, :])
+    return family.random_kernel(
+        common,
+        rng,
+        family.distinct(common.successors) & np.array(free)[None, :, None, :],
+    )
 
 
-@environment("GridWorld", lambda given: ProblemSize(given["rows"] * given["columns"], len(MOVES), len(MOVES) + 1))
+@environment(
+    "GridWorld",
+    lambda given: ProblemSize(given["rows"] * given["columns"], len(MOVES), len(MOVES) + 1),
+)
 def gridworld(
     agents: Agents = 20,
     eps_p: EpsP = 0.0,
@@ -98,7 +108,8 @@ def gridworld(
     ] = None,
     start: Annotated[Cell, Help("where every episode begins.")] = (0, 0),
     goals: Annotated[
-        Iterable[Cell] | None, Help("squares that pay; by default the last one, (rows-1, columns-1).")
+        Iterable[Cell] | None,
+        Help("squares that pay; by default the last one, (rows-1, columns-1)."),
     ] = None,
     success: Annotated[Share, Help("probability of moving as intended.")] = 0.8,
     horizon: Horizon = 10,
@@ -132,7 +143,11 @@ def gridworld(
         initial=number[first],
         individual=lambda common, i, _: _random_moving_kernel(common, neighbours, generator(seed, i)),
         layout=grid_layout(R, C, free, first, paying, MOVES),
-        resolved={"walls": [list(cell) for cell in blocked], "start": list(first), "goals": list(map(list, paying))},
+        resolved={
+            "walls": [list(cell) for cell in blocked],
+            "start": list(first),
+            "goals": list(map(list, paying)),
+        },
     )
 
 
@@ -154,12 +169,14 @@ def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> list[Ce
 
 
 @environment(
-    "NRoom", lambda given: ProblemSize(given["rooms"] * (given["room_size"] ** 2 + 1), len(MOVES), len(MOVES) + 1)
+    "NRoom",
+    lambda given: ProblemSize(given["rooms"] * (given["room_size"] ** 2 + 1), len(MOVES), len(MOVES) + 1),
 )
 def n_room(
     agents: Agents = 20,
     eps_p: Annotated[
-        EpsP, Help("weight of the individual kernels (Assumption 1), which are those of GridWorld.")
+        EpsP,
+        Help("weight of the individual kernels (Assumption 1), which are those of GridWorld."),
     ] = 0.0,
     seed: Seed = 0,
     *,
@@ -216,7 +233,12 @@ def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:
     corners = []
     for k in range(rooms):
         row, column = divmod(k, ROOMS_IN_A_ROW)
-        corners.append((row * pitch, (column if row % 2 == 0 else ROOMS_IN_A_ROW - 1 - column) * pitch))
+        corners.append(
+            (
+                row * pitch,
+                (column if row % 2 == 0 else ROOMS_IN_A_ROW - 1 - column) * pitch,
+            )
+        )
     squares = {(top + r, left + c) for top, left in corners for r in range(size) for c in range(size)}
     middles = [(top + half, left + half) for top, left in corners]
     for (top, left), (below, beside) in pairwise(corners):
@@ -224,7 +246,10 @@ def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:
     return sorted(squares), middles
 
 
-@environment("WindyCliff", lambda given: ProblemSize(given["rows"] * given["columns"], len(MOVES), len(MOVES)))
+@environment(
+    "WindyCliff",
+    lambda given: ProblemSize(given["rows"] * given["columns"], len(MOVES), len(MOVES)),
+)
 def windy_cliff(
     agents: Agents = 20,
     eps_p: Annotated[
@@ -319,7 +344,8 @@ def deep_sea(
     size: Annotated[int, Bounds(2), Help("N, at least 2.")] = 10,
     stochastic: Annotated[bool, Help("whether moves to the right slip.")] = False,
     action_map: Annotated[
-        bool, Help("whether the actions' meaning is drawn for each square; otherwise 0 is left and 1 right.")
+        bool,
+        Help("whether the actions' meaning is drawn for each square; otherwise 0 is left and 1 right."),
     ] = True,
     bernoulli_rewards: BernoulliRewards = False,
 ) -> Family:
@@ -357,9 +383,21 @@ def deep_sea(
         if row == N - 1:  # the episode ends here
             return [{s: 1.0}, {s: 1.0}]
         left, below, right = (s + N + min(max(c, 0), N - 1) - column for c in (column - 1, column, column + 1))
-        rightward = {right: 1.0} if p == 0 or right == below else {right: 1.0 - p, below: p}
-        return [{left: 1.0}, rightward] if right_action[row, column] == 1 else [rightward, {left: 1.0}]
+        if p == 0 or right == below:
+            rightward = {right: 1.0}
+        else:
+            rightward = {right: 1.0 - p, below: p}
+        if right_action[row, column] == 1:
+            return [{left: 1.0}, rightward]
+        return [rightward, {left: 1.0}]
 
     layout = grid_layout(N, N, cells, (0, 0), [(N - 1, N - 1)], [(1, -1), (1, 1)]) | {"moves_by_state": moves}
     units = Units(offset=-MOVE_COST / N)
-    return Family(kernel, rewards, varies="the probability of slipping", horizon=N, layout=layout, units=units)
+    return Family(
+        kernel,
+        rewards,
+        varies="the probability of slipping",
+        horizon=N,
+        layout=layout,
+        units=units,
+    )

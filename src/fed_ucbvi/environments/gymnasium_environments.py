@@ -65,10 +65,17 @@ class TabularEnv(gymnasium.Env[Any, Any]):
     }
 
     def __init__(
-        self, environment: str, agent: int | None = 0, render_mode: str | None = None, **options: Any
+        self,
+        environment: str,
+        agent: int | None = 0,
+        render_mode: str | None = None,
+        **options: Any,
     ) -> None:
         federation = make_environment(environment, **options)
-        i = None if agent is None else check_integer("agent", agent, at_most=federation.agents - 1)
+        if agent is None:
+            i = None
+        else:
+            i = check_integer("agent", agent, at_most=federation.agents - 1)
         self.mdp = federation.common if i is None else federation.agent(i)
         self.units = Units.of(federation.description)
         if render_mode is not None:
@@ -79,7 +86,10 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         self.initial_state_distrib = self.mdp.initial
         self.layout = layout_of(federation.layout, self.mdp.states)
         variances = self.mdp.reward_variances
-        self._payments = None if variances is None else payments(self.mdp.rewards, variances)
+        if variances is None:
+            self._payments = None
+        else:
+            self._payments = payments(self.mdp.rewards, variances)
         if self.mdp.kernel.steps == 1 and len(self.mdp.rewards) == 1:
             self.P = self.table(0)
         self._distribution = np.cumsum(self.mdp.kernel.probabilities, axis=-1)
@@ -98,7 +108,11 @@ class TabularEnv(gymnasium.Env[Any, Any]):
             s: {
                 a: [
                     (float(p) * chance, int(y), paid, False)
-                    for p, y in zip(kernel.probabilities[hk, s, a], kernel.successors[hk, s, a], strict=True)
+                    for p, y in zip(
+                        kernel.probabilities[hk, s, a],
+                        kernel.successors[hk, s, a],
+                        strict=True,
+                    )
                     if p > 0
                     for paid, chance in self._outcomes(hr, s, a)
                 ]
@@ -150,7 +164,9 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         if self.render_mode == "ansi":
             where = draw_text(self.layout, self._state)
             return f"step {self._steps} of {self.mdp.horizon}, paid {self._paid:g}\n{where}"
-        return draw_picture(self.layout, self._state) if self.render_mode == "rgb_array" else None
+        if self.render_mode == "rgb_array":
+            return draw_picture(self.layout, self._state)
+        return None
 
 
 def register() -> list[str]:
@@ -210,7 +226,11 @@ def _signs(layout: Mapping[str, Any]) -> npt.NDArray[np.str_]:
     """A sign for each square, one of :data:`FILLS`."""
     signs = np.full((layout["rows"], layout["columns"]), WALL)
     start = layout.get("start")
-    for sign, cells in ((".", layout["cells"]), ("G", layout.get("goals", [])), ("S", [start] if start else [])):
+    for sign, cells in (
+        (".", layout["cells"]),
+        ("G", layout.get("goals", [])),
+        ("S", [start] if start else []),
+    ):
         for cell in cells:
             signs[tuple(cell)] = sign
     return signs

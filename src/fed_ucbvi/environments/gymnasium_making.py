@@ -50,7 +50,10 @@ def limited_maker(
     id: str, kwargs_of: Callable[[int], Kwargs], horizon: int | None
 ) -> Callable[[int], gymnasium.Env[Any, Any]]:
     """``make(agent)`` of live environments, which cut episodes off at the horizon if there is one."""
-    limit = {} if horizon is None else {"max_episode_steps": check_positive_integer("horizon", horizon)}
+    if horizon is None:
+        limit = {}
+    else:
+        limit = {"max_episode_steps": check_positive_integer("horizon", horizon)}
     return lambda agent: make_gymnasium(id, kwargs_of(agent), **limit)
 
 
@@ -62,7 +65,10 @@ def discrete_sizes(env: gymnasium.Env[Any, Any], name: str) -> tuple[int, int]:
     if not isinstance(env, package.Env):
         raise InputError(f"{name} is not a Gymnasium environment but {type(env).__name__}.")
     sizes = []
-    for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
+    for what, space in (
+        ("observations", env.observation_space),
+        ("actions", env.action_space),
+    ):
         if not isinstance(space, package.spaces.Discrete):
             raise NotDiscreteError(
                 f"the {what} of {name} are {space}; only Discrete spaces can be tabulated. Make them "
@@ -77,7 +83,10 @@ def discrete_sizes(env: gymnasium.Env[Any, Any], name: str) -> tuple[int, int]:
 
 
 def kwargs_of_agents(
-    agents: int, kwargs: Kwargs | Sequence[Kwargs] | None, vary: Mapping[str, Sequence[float]] | None, seed: int
+    agents: int,
+    kwargs: Kwargs | Sequence[Kwargs] | None,
+    vary: Mapping[str, Sequence[float]] | None,
+    seed: int,
 ) -> list[dict[str, Any]]:
     """Each agent's keyword arguments: those in ``kwargs``, and those of ``vary``, drawn for each agent.
 
@@ -88,7 +97,10 @@ def kwargs_of_agents(
     """
     M = check_positive_integer("agents", agents)
     root = check_integer("seed", seed)
-    given = [kwargs or {}] * M if kwargs is None or isinstance(kwargs, Mapping) else list(kwargs)
+    if kwargs is None or isinstance(kwargs, Mapping):
+        given = [kwargs or {}] * M
+    else:
+        given = list(kwargs)
     if len(given) != M:
         raise InputError(f"kwargs are given for {len(given)} agents, but there are {M}.")
     if not all(isinstance(one, Mapping) for one in given):
@@ -99,7 +111,12 @@ def kwargs_of_agents(
     each = []
     for i, one in enumerate(given):
         rng = generator(root, i)
-        each.append({**one, **{name: float(rng.uniform(low, high)) for name, (low, high) in ranges.items()}})
+        each.append(
+            {
+                **one,
+                **{name: float(rng.uniform(low, high)) for name, (low, high) in ranges.items()},
+            }
+        )
     try:
         json.dumps(each, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -117,7 +134,9 @@ def check_range(name: str, values: object) -> tuple[float, float]:
 
 def reward_bounds(reward_range: Sequence[float] | None) -> tuple[float, float] | None:
     """``(low, high)`` of rewards as given, checked; None if not given."""
-    return None if reward_range is None else check_range("reward_range", reward_range)
+    if reward_range is None:
+        return None
+    return check_range("reward_range", reward_range)
 
 
 def live_units(reward_range: Sequence[float] | None) -> Units:

@@ -52,7 +52,10 @@ def from_gymnasium(
     eps_p: Annotated[float, Help("must be 0: a table has no individual kernels to mix in; see vary.")] = 0.0,
     seed: Annotated[int, Help("of what vary draws.")] = 0,
     *,
-    horizon: Annotated[int | None, Help("H; by default the environment's max_episode_steps, if it has one.")] = None,
+    horizon: Annotated[
+        int | None,
+        Help("H; by default the environment's max_episode_steps, if it has one."),
+    ] = None,
     kwargs: Annotated[
         making.Kwargs | Sequence[making.Kwargs] | None,
         Help("keyword arguments of the environment, the same for all agents or a list, one for each."),
@@ -109,7 +112,12 @@ def from_gymnasium(
     low, high = bounds or (low, high)
     units = Units.spanning(low, high)
     mdps = {
-        key: MDP(table.kernel, np.clip((table.rewards - low) / units.scale, 0.0, 1.0), table.initial, H)
+        key: MDP(
+            table.kernel,
+            np.clip((table.rewards - low) / units.scale, 0.0, 1.0),
+            table.initial,
+            H,
+        )
         for key, table in tables.items()
     }
     description = {

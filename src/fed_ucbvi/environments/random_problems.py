@@ -41,7 +41,11 @@ AT_ONCE = 10**7
 
 
 def _array_size(
-    given: Mapping[str, Any], next_states: int, steps: int = 1, *, own_tables: bool = False
+    given: Mapping[str, Any],
+    next_states: int,
+    steps: int = 1,
+    *,
+    own_tables: bool = False,
 ) -> ProblemSize:
     """Sizes of an environment that is drawn as arrays."""
     sizes = (given["states"], given["actions"], next_states, steps)
@@ -54,12 +58,16 @@ def _garnet_size(given: Mapping[str, Any]) -> ProblemSize:
     return replace(_array_size(given, given["branching"]), scratch=RANK_BYTES * block)
 
 
-@environment("synthetic MDP", lambda given: _array_size(given, given["states"], given["horizon"], own_tables=True))
+@environment(
+    "synthetic MDP",
+    lambda given: _array_size(given, given["states"], given["horizon"], own_tables=True),
+)
 def synthetic(
     agents: Agents = 20,
     eps_p: EpsP = 0.0,
     seed: Annotated[
-        Count, Help("of rewards and kernels; agent i's kernel depends on (seed, i) alone, neither on M nor eps_p.")
+        Count,
+        Help("of rewards and kernels; agent i's kernel depends on (seed, i) alone, neither on M nor eps_p."),
     ] = 0,
     *,
     states: States = 5,
@@ -101,7 +109,8 @@ def _simplex_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArra
 def garnet(
     agents: Agents = 20,
     eps_p: Annotated[
-        EpsP, Help("weight of the individual kernels (Assumption 1): other weights on the same next states.")
+        EpsP,
+        Help("weight of the individual kernels (Assumption 1): other weights on the same next states."),
     ] = 0.0,
     seed: Annotated[Count, Help("of everything; agent i's part depends on (seed, i) alone.")] = 0,
     *,
@@ -144,7 +153,13 @@ def _weighted(successors: IndexArray, rows: FloatArray, seed: int) -> Family:
         return Kernel(successors, weights / weights.sum(axis=-1, keepdims=True))
 
     rewards = generator(seed, RandomPart.REWARDS).random((S, A))
-    return Family(kernel, rewards, np.full(S, 1.0 / S), varies="every probability", shape=rows.shape)
+    return Family(
+        kernel,
+        rewards,
+        np.full(S, 1.0 / S),
+        varies="every probability",
+        shape=rows.shape,
+    )
 
 
 def _subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:
@@ -175,7 +190,10 @@ def _drawn_subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> Index
 @environment("RandomMDPs", lambda given: _array_size(given, given["states"]))
 def random_mdps(
     agents: Agents = 20,
-    eps_p: Annotated[EpsP, Help("weight of the individual kernels (Assumption 1), the paper's kappa.")] = 0.0,
+    eps_p: Annotated[
+        EpsP,
+        Help("weight of the individual kernels (Assumption 1), the paper's kappa."),
+    ] = 0.0,
     seed: Annotated[Count, Help("of everything; agent i's part depends on (seed, i) alone.")] = 0,
     *,
     spread: Annotated[
@@ -206,7 +224,10 @@ def random_mdps(
     A = actions
     rng = generator(seed, RandomPart.STRUCTURE)
     disjoint = variant == "disjoint"
-    common = _halves(rng, S, A) if disjoint else np.ones((1, S, A, S), dtype=np.bool_)
+    if disjoint:
+        common = _halves(rng, S, A)
+    else:
+        common = np.ones((1, S, A, S), dtype=np.bool_)
     everywhere = np.broadcast_to(np.arange(S, dtype=np.int32), common.shape)
     rows = random_kernel(Kernel(everywhere, common / common.sum(axis=-1, keepdims=True)), rng, common).probabilities
     return _weighted(everywhere, rows, seed)._replace(

@@ -55,7 +55,10 @@ def sepsis_tables() -> SepsisTables:
 
 def _tables_file() -> Path:
     spec = find_spec(PACKAGE)  # finds the package without importing it
-    places = [] if spec is None else [Path(place) / TABLES for place in spec.submodule_search_locations or ()]
+    if spec is None:
+        places = []
+    else:
+        places = [Path(place) / TABLES for place in spec.submodule_search_locations or ()]
     for path in places:
         if path.is_file():
             return path
@@ -71,7 +74,8 @@ def _size() -> ProblemSize:
 def icu_sepsis(
     agents: Annotated[Size, Help("number of hospitals, M.")] = 10,
     eps_p: Annotated[
-        EpsP, Help("weight of the individual kernels (Assumption 1): other weights on the same next states.")
+        EpsP,
+        Help("weight of the individual kernels (Assumption 1): other weights on the same next states."),
     ] = 0.0,
     seed: Seed = 0,
     *,

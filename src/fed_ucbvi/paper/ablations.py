@@ -55,10 +55,25 @@ def analyse(table: Traces, scale: RunScale) -> Section:
         f"Regret above, communication rounds below. {draw.band_text(table)}",
         panels,
     )
-    shown = ("environment", "εₚ", ("variant", "label"), "runs", "regret", "median", "failing", "rounds")
+    shown = (
+        "environment",
+        "εₚ",
+        ("variant", "label"),
+        "runs",
+        "regret",
+        "median",
+        "failing",
+        "rounds",
+    )
     cells = draw.table_of_groups("ablations", "Every variant", table, shown)
     text = (TEXT[0].format(scale.base_agents), TEXT[1])
-    return Section("ablations", "One part changed at a time", text, figures=[figure], tables=[cells])
+    return Section(
+        "ablations",
+        "One part changed at a time",
+        text,
+        figures=[figure],
+        tables=[cells],
+    )
 
 
 GLOBAL_RULE = Claim(
@@ -99,7 +114,9 @@ def _global_rule(table: Traces) -> Finding | None:
         texts.append(text)
         lines.append(f"{both:,.0f} rounds against {local:,.0f} with the local rule alone at {where}")
     asked = ratios_at_most(1.0, cells, strictly=True)
-    return Finding(asked, "; ".join(texts), lines[0], partly=ANY) if asked else None
+    if asked:
+        return Finding(asked, "; ".join(texts), lines[0], partly=ANY)
+    return None
 
 
 def _points(measure: Measure, table: Traces) -> Iterator[Series]:

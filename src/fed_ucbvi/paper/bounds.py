@@ -113,7 +113,13 @@ class RegretBound(NamedTuple):
 
 def check_sizes(S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, delta: float) -> None:
     """Raise unless these can be the sizes, the heterogeneity and the failure probability of a run."""
-    for name, size in (("states", S), ("actions", A), ("horizon", H), ("agents", M), ("episodes", T)):
+    for name, size in (
+        ("states", S),
+        ("actions", A),
+        ("horizon", H),
+        ("agents", M),
+        ("episodes", T),
+    ):
         check_positive_integer(name, size)
     check_number("eps_p", eps_p, at_least=0, at_most=1, why="Assumption 1")
     check_number("eps_r", eps_r, at_least=0, at_most=1, why="Assumption 2")
@@ -349,9 +355,14 @@ def rounds_bound(
         k = 8 * (H if stationary else 1) * math.log(2 * cells * M * T / delta)
         most = M + (M + 0.5) * math.log(longest)
         if eps_p == 0:
-            most = min(most, M + 1 + (M + 0.5) * math.log(k) + max(0.0, math.log(longest / k)) / math.log(1.25))
+            most = min(
+                most,
+                M + 1 + (M + 0.5) * math.log(k) + max(0.0, math.log(longest / k)) / math.log(1.25),
+            )
         rounds = min(float(T), 1 + cells * most)
-        return min(rounds, 2 + math.log(T) / math.log1p(min_round_growth)) if min_round_growth > 0 else rounds
+        if min_round_growth > 0:
+            return min(rounds, 2 + math.log(T) / math.log1p(min_round_growth))
+        return rounds
     if stationary or min_round_growth:
         raise InputError('stationary counts and min_round_growth go with rule="global" only.')
     nu = threshold_nu(S, A, H, M, T, eps_p, delta)
@@ -385,7 +396,15 @@ def first_episode(holds: Callable[[int], bool], start: int = 1) -> int | None:
 
 
 def nontrivial_from(
-    S: int, A: int, H: int, M: int, eps_p: float, eps_r: float, delta: float, *, proof: str = "mended"
+    S: int,
+    A: int,
+    H: int,
+    M: int,
+    eps_p: float,
+    eps_r: float,
+    delta: float,
+    *,
+    proof: str = "mended",
 ) -> int | None:
     """The smallest T at which the bound is below ``H T``; None if heterogeneity keeps it above for every T.
 

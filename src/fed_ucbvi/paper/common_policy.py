@@ -79,7 +79,9 @@ class CommonOptimum:
 
 def honest_tables(federation: Federation) -> AgentTables:
     """The tables of all honest agents, or of one where all are alike."""
-    return federation.kind_tables if federation.alike else federation.tables_of(federation.honest)
+    if federation.alike:
+        return federation.kind_tables
+    return federation.tables_of(federation.honest)
 
 
 def search_common_policy(federation: Federation, work: int = WORK) -> CommonOptimum:
@@ -93,7 +95,12 @@ def search_common_policy(federation: Federation, work: int = WORK) -> CommonOpti
     common = federation.common.solve().policy
     if tables.initial.shape[1] == 1:
         policy = own_policy(tables, 0, len(common))
-        V = policy_values(tables.successors, tables.probabilities[..., 0], tables.rewards[..., 0], policy)
+        V = policy_values(
+            tables.successors,
+            tables.probabilities[..., 0],
+            tables.rewards[..., 0],
+            policy,
+        )
         value = float((tables.initial[:, 0] * V[0]).cumsum()[-1])  # as evaluate() adds, which would be compiled
         return CommonOptimum(Bracket(value, value), policy, history_upper=value, own=value, nodes=1)
     search = _Search(tables, work)
@@ -158,7 +165,10 @@ class _Search:
         self.spent += 1
         self.own, self.history_upper = own / self.agents, (own - overlap) / self.agents
         self._bound(everything, self.history_upper)
-        self.upper = max(self.lower, -self.open[0][0]) if self.open else self.lower
+        if self.open:
+            self.upper = max(self.lower, -self.open[0][0])
+        else:
+            self.upper = self.lower
 
     def _bound(self, allowed: AllowedArray, above: float) -> None:
         """Bound a set of policies worth at most ``above``; keep it if it may contain a better policy."""
@@ -233,7 +243,11 @@ def ascend(tables: AgentTables, policy: IndexArray, most: int) -> tuple[float, i
     value = 0.0
     for sweeps in range(1, most + 1):
         before = value
-        value = sweep(tables, occupancies(tables.successors, tables.probabilities, tables.initial, policy), policy)
+        value = sweep(
+            tables,
+            occupancies(tables.successors, tables.probabilities, tables.initial, policy),
+            policy,
+        )
         if sweeps > 1 and value <= before + ROUNDING * H * m:
             return value / m, sweeps
     return value / m, most

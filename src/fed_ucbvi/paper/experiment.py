@@ -103,4 +103,6 @@ class Experiment:
         """What to run at a stage; ``table`` has the runs of earlier stages."""
         if stage == 0:
             return self.grids(scale)
-        return self.further[stage - 1](table, scale) if stage <= len(self.further) else []
+        if stage <= len(self.further):
+            return self.further[stage - 1](table, scale)
+        return []

@@ -131,7 +131,9 @@ class Forecast(Tabled):
 
 
 def _by_term(bound: RegretBound | None) -> dict[str, float] | None:
-    return None if bound is None else {**bound._asdict(), "common": bound.common, "federated": bound.federated}
+    if bound is None:
+        return None
+    return {**bound._asdict(), "common": bound.common, "federated": bound.federated}
 
 
 def plan(
@@ -186,7 +188,10 @@ def plan(
 
     def promise(*, stationary: bool) -> Promise:
         most = bounds.rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=stationary)
-        regret = None if apart else bounds.kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
+        if apart:
+            regret = None
+        else:
+            regret = bounds.kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
         return Promise(math.floor(most), None if regret is None else _in_units(regret, units))
 
     def alone_wins(t: int) -> bool:

@@ -87,15 +87,23 @@ class Inspection(Tabled):
             "tv_between_agents": {"worst": worst / 2, "largest_mean": mean / 2},
             "l1_to_common": float(gaps.to_common.max()),
             "tv_to_common": float(gaps.to_common.max()) / 2,
-            "own_optimum": {"mean": float(self.own.mean()), "by_agent": self.own.tolist()},
-            "shared_policy": {"mean": float(self.shared.mean()), "by_agent": self.shared.tolist()},
+            "own_optimum": {
+                "mean": float(self.own.mean()),
+                "by_agent": self.own.tolist(),
+            },
+            "shared_policy": {
+                "mean": float(self.shared.mean()),
+                "by_agent": self.shared.tolist(),
+            },
             "common_optimum": self.common_value,
             "price_of_sharing": self.price.summary(),
         }
 
 
 def inspect_federation(
-    federation: FederationLike, *, report: Callable[[int, int], None] = lambda done, total: None
+    federation: FederationLike,
+    *,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Inspection:
     """Distances, heterogeneity and values of a federation; each agent's MDP is solved exactly.
 
@@ -139,7 +147,10 @@ def plot_inspection(found: Inspection, path: str | Path | None = None) -> Pictur
         path: where to write the picture, ``.png``, ``.svg``, ``.pdf`` or ``.html``; nowhere if None.
     """
     federation = found.federation
-    where = _table(found.missing) if federation.layout is None else _grid(found.missing, federation.layout)
+    if federation.layout is None:
+        where = _table(found.missing)
+    else:
+        where = _grid(found.missing, federation.layout)
     name = label_of(str(federation.description.get("name", "custom")))
     title = (
         f"{name}: M = {federation.agents:,}, H = {federation.horizon:,}, \u03b5\u209a = {found.eps_p:.3g} "
@@ -154,7 +165,14 @@ def _some(count: int) -> list[int]:
 
 
 def _board(
-    title: str, x_label: str, y_label: str, table: FloatArray, shade: str, group: int = 1, *, even: bool = True
+    title: str,
+    x_label: str,
+    y_label: str,
+    table: FloatArray,
+    shade: str,
+    group: int = 1,
+    *,
+    even: bool = True,
 ) -> Board:
     """A board of a table; where there are too many entries, neighbours are merged and show their largest.
 
@@ -166,7 +184,10 @@ def _board(
     padded[:rows, :columns] = np.where(np.isnan(table), -np.inf, table)
     pooled = padded.reshape(-1, down, padded.shape[1] // along, along).max(axis=(1, 3))
     shades = np.where(np.isinf(pooled), np.nan, pooled)
-    note = [] if down == along == 1 else [f"Squares: the largest of {down} \u00d7 {along}"]
+    if down == along == 1:
+        note = []
+    else:
+        note = [f"Squares: the largest of {down} \u00d7 {along}"]
     return Board(
         title,
         [x_label, shade, *note],
@@ -186,9 +207,24 @@ def _table(missing: FloatArray) -> Board:
     steps, S, A = missing.shape
     title = "Where kernels differ"
     if steps == 1:
-        return _board(title, "State (from 0)", "Action (from 0)", missing[0].T, UNSHARED, even=False)
+        return _board(
+            title,
+            "State (from 0)",
+            "Action (from 0)",
+            missing[0].T,
+            UNSHARED,
+            even=False,
+        )
     x_label = f"State (from 0), with its {A} actions side by side"
-    return _board(title, x_label, "Step (from 0)", missing.reshape(steps, S * A), UNSHARED, A, even=False)
+    return _board(
+        title,
+        x_label,
+        "Step (from 0)",
+        missing.reshape(steps, S * A),
+        UNSHARED,
+        A,
+        even=False,
+    )
 
 
 def _grid(missing: FloatArray, layout: Mapping[str, Any]) -> Board:
@@ -197,7 +233,13 @@ def _grid(missing: FloatArray, layout: Mapping[str, Any]) -> Board:
     for (row, column), value in zip(layout["cells"], missing.max(axis=(0, 2)), strict=False):  # others have no square
         table[row, column] = value
     caption = ["The largest over steps and actions", UNSHARED]
-    return grid_board(layout, "Where kernels differ", caption, grid_squares(layout, fill=False), table.tolist())
+    return grid_board(
+        layout,
+        "Where kernels differ",
+        caption,
+        grid_squares(layout, fill=False),
+        table.tolist(),
+    )
 
 
 def _pairs(found: Inspection) -> Board:
@@ -205,7 +247,13 @@ def _pairs(found: Inspection) -> Board:
     table = found.distances.worst / 2
     np.fill_diagonal(table, np.nan)
     agents = "Agent (from 0)"
-    return _board("Which agents differ", agents, agents, table, "Shade: largest total variation over (h, s, a)")
+    return _board(
+        "Which agents differ",
+        agents,
+        agents,
+        table,
+        "Shade: largest total variation over (h, s, a)",
+    )
 
 
 def _values(found: Inspection) -> Panel:
@@ -214,12 +262,34 @@ def _values(found: Inspection) -> Panel:
     own = found.own[order]
     shared = found.shared[order]
     rank = list(range(len(order)))
-    axis = Scale(-0.7, len(order) - 0.3, log=False, ticks=tuple((float(n), f"{order[n]}") for n in _some(len(order))))
+    axis = Scale(
+        -0.7,
+        len(order) - 0.3,
+        log=False,
+        ticks=tuple((float(n), f"{order[n]}") for n in _some(len(order))),
+    )
     low = np.minimum(own, shared).tolist()
     high = np.maximum(own, shared).tolist()
     series = [
-        Series("its own optimal policy", BLUE, rank, own.tolist(), low, high, "solid", "circle", line=False),
-        Series("the common MDP's optimal policy", VERMILLION, rank, shared.tolist(), marker="triangle", line=False),
+        Series(
+            "its own optimal policy",
+            BLUE,
+            rank,
+            own.tolist(),
+            low,
+            high,
+            "solid",
+            "circle",
+            line=False,
+        ),
+        Series(
+            "the common MDP's optimal policy",
+            VERMILLION,
+            rank,
+            shared.tolist(),
+            marker="triangle",
+            line=False,
+        ),
     ]
     x_label = "Agent (from 0), by what it loses"
     y_label = "Value in the agent's own MDP (units of reward)"

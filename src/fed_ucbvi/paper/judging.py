@@ -109,7 +109,11 @@ class Condition(NamedTuple):
     def met(self, seeds: Seeds, *, missing: bool) -> bool:
         """The answer of a seed; ``missing`` if it has no run."""
         figure = self.figures.get(seeds)
-        return missing if figure is None else figure < self.limit if self.strictly else figure <= self.limit
+        if figure is None:
+            return missing
+        if self.strictly:
+            return figure < self.limit
+        return figure <= self.limit
 
     @property
     def yes(self) -> int:
@@ -195,7 +199,10 @@ class Finding(NamedTuple):
     def wanted(self, unknown: Sequence[Seeds]) -> list[tuple[Settings, tuple[int, ...]]]:
         """Where further runs would decide: all cells of the seeds that are unknown, or else those in dispute."""
         divided = [one for one in self.asked if one.divided] or self.asked
-        asked, seeds = (self.asked, tuple(dict(one)["run"] for one in unknown)) if unknown else (divided, ())
+        if unknown:
+            asked, seeds = (self.asked, tuple(dict(one)["run"] for one in unknown))
+        else:
+            asked, seeds = (divided, ())
         return [(group.settings, seeds) for one in asked for group in one.groups]
 
 
@@ -211,7 +218,9 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
     if "undecided" not in decided:
         return decided.pop() if len(decided) == 1 else "holds partly"
     decided.remove("undecided")
-    return "holds partly" if len(decided) > 1 or decided == {"holds partly"} else "undecided"
+    if len(decided) > 1 or decided == {"holds partly"}:
+        return "holds partly"
+    return "undecided"
 
 
 def judge(claim: Claim, table: Traces, find: Find, detail: str = "") -> Verdict | None:
@@ -240,8 +249,22 @@ def verdict_of(claim: Claim, findings: Mapping[str, Finding | None], detail: str
     measured = " ".join(f"{name}: {finding.text} ({_count(judged[name])})." for name, finding in known.items())
     first = min(open_, key=lambda name: judged[name].majority.needed or math.inf, default=None)
     wanted = () if first is None else known[first].wanted(judged[first].unknown)
-    said = (f"{claim.rule} {ERROR_TERM}", outcome, summary, seeds, " ".join([*([detail] if detail else []), *notes]))
-    return Verdict(claim.text, claim.place, measured, *said, claim.name, OURS in claim.place.lower(), wanted)
+    said = (
+        f"{claim.rule} {ERROR_TERM}",
+        outcome,
+        summary,
+        seeds,
+        " ".join([*([detail] if detail else []), *notes]),
+    )
+    return Verdict(
+        claim.text,
+        claim.place,
+        measured,
+        *said,
+        claim.name,
+        OURS in claim.place.lower(),
+        wanted,
+    )
 
 
 def fact(claim: Claim, found: Mapping[str, tuple[bool, str]], runs: str, detail: str = "") -> Verdict | None:
@@ -251,7 +274,14 @@ def fact(claim: Claim, found: Mapping[str, tuple[bool, str]], runs: str, detail:
     line = in_a_line({name: text for name, (_, text) in found.items()})
     outcome = combine("holds" if holds else "does not hold" for holds, _ in found.values())
     said = (claim.rule, outcome, line, runs, detail)
-    return Verdict(claim.text, claim.place, f"{line}.", *said, claim.name, OURS in claim.place.lower())
+    return Verdict(
+        claim.text,
+        claim.place,
+        f"{line}.",
+        *said,
+        claim.name,
+        OURS in claim.place.lower(),
+    )
 
 
 def _count(found: Judged) -> str:

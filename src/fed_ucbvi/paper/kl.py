@@ -30,7 +30,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     FAST: {"name": "fed-kl-ucbvi-fast"},
 }
 COLOURS = {PUBLISHED: BLUE, KL: VERMILLION, STATIONARY: GREEN, FAST: ORANGE}
-MARKERS: dict[str, Marker] = {PUBLISHED: "cross", KL: "circle", STATIONARY: "diamond", FAST: "triangle"}
+MARKERS: dict[str, Marker] = {
+    PUBLISHED: "cross",
+    KL: "circle",
+    STATIONARY: "diamond",
+    FAST: "triangle",
+}
 BY_STEP = ("synthetic", "hard_instance")
 """Environments whose kernel or rewards depend on the step; stationary counts are not possible there."""
 OTHER_ENVIRONMENTS = ("riverswim", "garnet", "deep_sea", "six_arms", "chain")
@@ -73,14 +78,24 @@ def grids(scale: RunScale) -> Grids:
     """
     several = QUICK_AGENTS if scale.quick else MANY_AGENTS
     full = scale.size == "full"
-    others, T = (OTHER_ENVIRONMENTS[:1], 300) if scale.quick else (OTHER_ENVIRONMENTS, OTHERS_EPISODES)
+    others: Sequence[str] = OTHER_ENVIRONMENTS
+    T = OTHERS_EPISODES
+    if scale.quick:
+        others = OTHER_ENVIRONMENTS[:1]
+        T = 300
     found = []
     for environment, episodes in {**scale.episodes, **dict.fromkeys(others, T)}.items():
-        here: dict[str, Any] = {"environments": [environment], "episodes": {environment: episodes}}
+        here: dict[str, Any] = {
+            "environments": [environment],
+            "episodes": {environment: episodes},
+        }
         the_papers = environment in scale.episodes
         variants = _for(environment, () if the_papers or full else (FAST,))
         most = variants if full else _for(environment, (FAST,))
-        found += [scale.grid(variants, agents=several[:-1], **here), scale.grid(most, agents=several[-1:], **here)]
+        found += [
+            scale.grid(variants, agents=several[:-1], **here),
+            scale.grid(most, agents=several[-1:], **here),
+        ]
         if the_papers:
             found.append(scale.grid(variants, eps_p=EPS_P, **here))
     hard = [] if scale.quick else ["hard_instance"]  # only to look for its worst seed
@@ -120,7 +135,9 @@ def verdicts(table: Traces) -> Iterator[Verdict | None]:
         "if it is at every εₚ > 0 that was run; partly at half of them.",
     )
     yield judging.judge(
-        different, apart, lambda part: _lower(_beside_published(part, regret), "eps_p", "εₚ = {:.2g}")
+        different,
+        apart,
+        lambda part: _lower(_beside_published(part, regret), "eps_p", "εₚ = {:.2g}"),
     )
     yield _no_failing_seed(table.where(lambda group: group["label"].endswith(MANY_SEEDS)))
 
@@ -131,7 +148,10 @@ def analyse(table: Traces, scale: RunScale) -> Section:
     worst = table.where(lambda group: group["label"].endswith(MANY_SEEDS))
     the_papers = alike.where(lambda group: group["environment"] in scale.episodes)
     others = alike.where(lambda group: group["environment"] not in scale.episodes)
-    variant: draw.Column = ("variant", lambda group: str(group["label"]).removesuffix(f", {MANY_SEEDS}"))
+    variant: draw.Column = (
+        "variant",
+        lambda group: str(group["label"]).removesuffix(f", {MANY_SEEDS}"),
+    )
     most: draw.Column = ("worst", lambda group: group.summary(regret).worst)
     costs = ("runs", "regret", "median", "failing")
     shown = ("environment", variant, "M", "εₚ", "T", *costs, "rounds")
@@ -147,7 +167,10 @@ def analyse(table: Traces, scale: RunScale) -> Section:
             _against_agents("kl_regret", the_papers, regret, draw.REGRET_LABEL, alike),
             _against_agents("kl_rounds", the_papers, rounds, draw.ROUNDS_LABEL, alike),
             _against_agents("kl_others", others, regret, draw.REGRET_LABEL, alike),
-            _eps_figure(main.where(lambda group: group["environment"] in scale.episodes), scale.base_agents),
+            _eps_figure(
+                main.where(lambda group: group["environment"] in scale.episodes),
+                scale.base_agents,
+            ),
         ],
         tables=[cells, replace(worst_cells, caption="Regret of one instance each.")],
     )
@@ -175,7 +198,9 @@ def _fraction(table: Traces, label: str, factor: float, words: str) -> Verdict |
 
 def _speed_up(table: Traces) -> Finding | None:
     *_, fewer, most = (None, *table.ordered("agents"))
-    return _lower([most.paired(fewer, regret)], "agents", "M = {}") if most and fewer else None
+    if most and fewer:
+        return _lower([most.paired(fewer, regret)], "agents", "M = {}")
+    return None
 
 
 def _no_more_rounds(table: Traces) -> Finding | None:
@@ -194,7 +219,9 @@ def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool =
     named = {words.format(pairs.group[setting]): pairs for pairs in order}
     asked = ratios_at_most(1.0, named, strictly=strictly)
     lines = [f"{np.median(one.x):,.0f} against {np.median(one.y):,.0f} at {name}" for name, one in named.items()]
-    return Finding(asked, f"{'; '.join(lines)} (medians)", lines[-1]) if asked else None
+    if asked:
+        return Finding(asked, f"{'; '.join(lines)} (medians)", lines[-1])
+    return None
 
 
 def _no_failing_seed(table: Traces) -> Verdict | None:
@@ -206,7 +233,10 @@ def _no_failing_seed(table: Traces) -> Verdict | None:
         worst = [one.worst / one.median for one in summaries]
         failing = sum(one.failing for one in summaries)
         seeds = max(seeds, *(one.runs for one in summaries))
-        found[label_of(environment)] = (not failing, f"worst {range_text(worst)} times the median")
+        found[label_of(environment)] = (
+            not failing,
+            f"worst {range_text(worst)} times the median",
+        )
     if not found:
         return None
     most = share_interval(0, seeds)[1]
@@ -239,7 +269,12 @@ def _eps_figure(table: Traces, agents: int) -> Figure:
         for label in VARIANTS:
             if order := part.having(label=label).ordered("eps_p"):
                 names = [draw.eps_text(group["eps_p"]) for group in order]
-                yield draw.bars(label, names, [group.estimate(regret) for group in order], **_style(label))
+                yield draw.bars(
+                    label,
+                    names,
+                    [group.estimate(regret) for group in order],
+                    **_style(label),
+                )
 
     panels = draw.panels_of(table.having(agents=agents), curves, "", draw.REGRET_LABEL, y_log=True)
     caption = f"M = {agents}. Regret in the common MDP. {draw.band_text(table)}"

@@ -44,8 +44,26 @@ TABLE = "leaderboard.csv"
 DOCUMENT = "leaderboard.md"
 DETAILS = "leaderboard_environments.md"
 TITLE = "Leaderboard: every algorithm on every environment"
-OVERALL = ("algorithm", "environments", "regret", "median", "failing", "rounds", "bytes", "share of the best")
-HERE = ("algorithm", "M", "regret", "median", "failing", "rounds", "MB", "share of the best")
+OVERALL = (
+    "algorithm",
+    "environments",
+    "regret",
+    "median",
+    "failing",
+    "rounds",
+    "bytes",
+    "share of the best",
+)
+HERE = (
+    "algorithm",
+    "M",
+    "regret",
+    "median",
+    "failing",
+    "rounds",
+    "MB",
+    "share of the best",
+)
 HOW_TO_ADD = """\
 ## Add yours
 
@@ -100,7 +118,16 @@ class Row(NamedTuple):
         regret, value, best = (float(f"{number:.7g}") for number in floats)
         sent = run.bytes_up, run.bytes_down
         sizes = run.about.agents, run.about.episodes, run.about.seed
-        return cls(str(job.environment), job.algorithm, *sizes, regret, run.rounds, *sent, value, best)
+        return cls(
+            str(job.environment),
+            job.algorithm,
+            *sizes,
+            regret,
+            run.rounds,
+            *sent,
+            value,
+            best,
+        )
 
     @property
     def share(self) -> float:
@@ -205,7 +232,10 @@ class LeaderboardPlan:
         """The rows by environment, algorithm and seed; algorithms of this package come first."""
         algorithms = [*dict.fromkeys((*ALGORITHMS, *(row.algorithm for row in rows)))]
         places = {name: place for names in (self.environments, algorithms) for place, name in enumerate(names)}
-        return sorted(rows, key=lambda row: (places[row.environment], places[row.algorithm], row.seed))
+        return sorted(
+            rows,
+            key=lambda row: (places[row.environment], places[row.algorithm], row.seed),
+        )
 
 
 def standing_rows() -> list[Row]:
@@ -255,7 +285,10 @@ def table_of_rows(rows: Rows) -> RunTable[Row]:
 def places(rows: Rows, environment: str) -> list[Place]:
     made = []
     for one in table_of_rows(rows).having(environment=environment):
-        found, (cost, count, sent) = one.summary(regret), (one.estimate(measure) for measure in COSTS)
+        found, (cost, count, sent) = (
+            one.summary(regret),
+            (one.estimate(measure) for measure in COSTS),
+        )
         share = Estimate.of(student_interval(one.samples(SHARE)))
         figures = (cost, found.median, found.failing_text, count, sent, share)
         made.append(Place(one["algorithm"], one["agents"], len(one), *figures))
@@ -279,7 +312,19 @@ def standings(rows: Rows) -> list[Place]:
         shares = np.mean([*zip(*(one.samples(SHARE) for one, _ in both), strict=True)], axis=1)
         share = Estimate.of(student_interval(shares))
         median = math.exp(float(np.median(logs[0])))
-        made.append(Place(name, len(both), logs.shape[1], cost, median, failing, count, sent, share))
+        made.append(
+            Place(
+                name,
+                len(both),
+                logs.shape[1],
+                cost,
+                median,
+                failing,
+                count,
+                sent,
+                share,
+            )
+        )
     return sorted(made, key=lambda place: place.regret.mean)
 
 
@@ -345,17 +390,30 @@ def tables(rows: Rows) -> list[Table]:
 
 
 def documents(board: LeaderboardPlan, rows: Rows) -> dict[str, str]:
-    parts = [f"# {TITLE}", "This page was written by `fed-ucbvi leaderboard --out DIR`."]
+    parts = [
+        f"# {TITLE}",
+        "This page was written by `fed-ucbvi leaderboard --out DIR`.",
+    ]
     parts += [_lines(paragraph) for paragraph in explanation(board, rows)]
     parts += ["Left out:", _items(left_out(board))]
     parts += ["Keep in mind:", _items(board.notes)] if board.notes else []
     overall, *others = tables(rows)
-    parts += [f"## {overall.title}", _lines(overall.caption), table_text(overall, ratio_text)]
+    parts += [
+        f"## {overall.title}",
+        _lines(overall.caption),
+        table_text(overall, ratio_text),
+    ]
     parts += [f"[Each environment by itself]({DETAILS})"]
-    details = ["# Leaderboard: each environment", f"What the columns mean is said [with the whole]({DOCUMENT})."]
+    details = [
+        "# Leaderboard: each environment",
+        f"What the columns mean is said [with the whole]({DOCUMENT}).",
+    ]
     for table in others:
         details += [f"## {table.title}", table_text(table, cell_text)]
-    return {DOCUMENT: "\n\n".join([*parts, HOW_TO_ADD, ""]), DETAILS: "\n\n".join([*details, ""])}
+    return {
+        DOCUMENT: "\n\n".join([*parts, HOW_TO_ADD, ""]),
+        DETAILS: "\n\n".join([*details, ""]),
+    }
 
 
 def _lines(text: str, indent: str = "") -> str:
@@ -369,7 +427,10 @@ def _items(texts: Sequence[str]) -> str:
 
 def table_text(table: Table, text_of: Callable[[Estimate], str]) -> str:
     """A table in Markdown; the last column is a share."""
-    lines = [f"| {' | '.join(table.columns)} |", "|---|" + "---:|" * (len(table.columns) - 1)]
+    lines = [
+        f"| {' | '.join(table.columns)} |",
+        "|---|" + "---:|" * (len(table.columns) - 1),
+    ]
     for *row, share in table.rows:
         assert isinstance(share, Estimate)
         cells = [text_of(cell) if isinstance(cell, Estimate) else cell_text(cell) for cell in row]
@@ -385,7 +446,14 @@ def ratio_text(cell: Estimate) -> str:
     """
     if cell.low == cell.high == 1:
         return "1"
-    digits = 3 if cell.high < 0.1 else 2 if cell.high < 10 else 1 if cell.high < 100 else 0
+    if cell.high < 0.1:
+        digits = 3
+    elif cell.high < 10:
+        digits = 2
+    elif cell.high < 100:
+        digits = 1
+    else:
+        digits = 0
     return f"{cell.mean:.{digits}f} [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
 
 
@@ -403,7 +471,16 @@ def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
     for name in environments_of(rows):
         here = places(rows, name)
         points = [bars(one.algorithm, [one.megabytes.mean], [one.regret], marker="circle") for one in here]
-        panels.append(Panel(label_of(name), BYTES_LABEL, REGRET_LABEL, points, x_log=True, y_log=True))
+        panels.append(
+            Panel(
+                label_of(name),
+                BYTES_LABEL,
+                REGRET_LABEL,
+                points,
+                x_log=True,
+                y_log=True,
+            )
+        )
     figure = Figure(
         "regret_and_bytes",
         "Regret against bytes: the lower and the further left, the better",

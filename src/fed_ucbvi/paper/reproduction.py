@@ -83,8 +83,16 @@ class ReproductionPlan:
     experiments: tuple[str, ...]
 
     def manifest(self) -> dict[str, Any]:
-        content = {"format": FORMAT, "format_version": FORMAT_VERSION, "scale": asdict(self.scale)}
-        return {**content, "experiments": list(self.experiments), "versions": versions()}
+        content = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "scale": asdict(self.scale),
+        }
+        return {
+            **content,
+            "experiments": list(self.experiments),
+            "versions": versions(),
+        }
 
     @classmethod
     def read(cls, folder: Path) -> ReproductionPlan:
@@ -115,7 +123,10 @@ class Runs:
     def table(self, jobs: Iterable[Job]) -> Traces:
         """The jobs whose runs exist; a run may be in the sweep of any stage."""
         asked = list(jobs)
-        for stage in (*STAGES, *(place.format(look) for look in LOOKS for place in FURTHER)):
+        for stage in (
+            *STAGES,
+            *(place.format(look) for look in LOOKS for place in FURTHER),
+        ):
             unread = [job for job in asked if job.id not in self.traces]
             if unread and (self.folder / stage).exists():
                 store = Store.open(self.folder / stage)
@@ -194,7 +205,10 @@ def _grid_of(jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 def run_experiments(
-    runs: Runs, plan: ReproductionPlan, jobs: int | None, report: Callable[[int, int, int], None]
+    runs: Runs,
+    plan: ReproductionPlan,
+    jobs: int | None,
+    report: Callable[[int, int, int], None],
 ) -> dict[str, str]:
     """Make every run that is missing, stage by stage; returns the errors of failed runs, by id."""
     failed: dict[str, str] = {}
@@ -216,7 +230,10 @@ def in_two_sentences(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     count = sum(map(len, names.values()))
     holds = "; ".join(names.pop("holds", [])) or "none"
     rest = ", and ".join(f"{OTHER_OUTCOMES[outcome]}: {'; '.join(several)}" for outcome, several in names.items())
-    found = (f"Of the paper's {count} claims these hold: {holds}.", f"{rest[:1].upper()}{rest[1:]}.")
+    found = (
+        f"Of the paper's {count} claims these hold: {holds}.",
+        f"{rest[:1].upper()}{rest[1:]}.",
+    )
     return found[: 1 + bool(rest)] if count else ()
 
 
@@ -230,11 +247,20 @@ def report_on(folder: Path, runs: Runs | None = None) -> PageContent:
         table = runs.table(jobs)
         missing += missing_runs(job for job in jobs if job.id not in runs.traces)
         if len(table):
-            verdicts = [] if plan.scale.quick else EXPERIMENTS[name].judge(table)
+            if plan.scale.quick:
+                verdicts = []
+            else:
+                verdicts = EXPERIMENTS[name].judge(table)
             section = without_gaps(EXPERIMENTS[name].analyse(table, plan.scale))
             sections.append(replace(section, verdicts=verdicts))
     judged = [verdict for section in sections for verdict in section.verdicts]
     text = (QUICK_TEXT,) if plan.scale.quick else in_two_sentences(judged)
-    provenance = {**plan.manifest(), "sweeps": sorted(f"sweeps/{one.name}" for one in (folder / "sweeps").glob("*"))}
-    title = "Fed-UCBVI: a smoke test of the evidence" if plan.scale.quick else "Fed-UCBVI: the evidence"
+    provenance = {
+        **plan.manifest(),
+        "sweeps": sorted(f"sweeps/{one.name}" for one in (folder / "sweeps").glob("*")),
+    }
+    if plan.scale.quick:
+        title = "Fed-UCBVI: a smoke test of the evidence"
+    else:
+        title = "Fed-UCBVI: the evidence"
     return with_note(PageContent(title, text, sections, provenance), folder, missing)

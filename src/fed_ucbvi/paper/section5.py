@@ -96,14 +96,15 @@ def analyse(table: Traces, scale: RunScale) -> Section:
     table = several_agents(every)
     base = table.having(agents=scale.base_agents)
     shown = drawn(scale)
-    text = (
-        "A smoke test with short runs and few agents: the figures are drawn, but say nothing about the paper."
-        if scale.quick
-        else "Both environments of the paper, H = 10 and T = 30 000 on GridWorld, S = A = H = 5 and T = 3 000 on the "
-        "synthetic MDP; Fed-UCBVI's practical bonus and the FedQ constants are those of the paper's experiments. "
-        "The MDP and the agents' kernels are drawn from the run's seed and are the same for every M, εₚ and "
-        "algorithm."
-    )
+    if scale.quick:
+        text = "A smoke test with short runs and few agents: the figures are drawn, but say nothing about the paper."
+    else:
+        text = (
+            "Both environments of the paper, H = 10 and T = 30 000 on GridWorld, S = A = H = 5 and T = 3 000 on the "
+            "synthetic MDP; Fed-UCBVI's practical bonus and the FedQ constants are those of the paper's experiments. "
+            "The MDP and the agents' kernels are drawn from the run's seed and are the same for every M, εₚ and "
+            "algorithm."
+        )
     against_agents = [
         Figure(
             f"figure{number}",
@@ -113,12 +114,29 @@ def analyse(table: Traces, scale: RunScale) -> Section:
             _against_agents(table, shown, measure, y_label),
         )
         for number, what, measure, y_label, note in (
-            (2, "regret", regret, draw.REGRET_LABEL, "Dotted grey: in proportion to 1/M."),
-            (3, "rounds", rounds, draw.ROUNDS_LABEL, "Fewer is better; T is the most there can be."),
+            (
+                2,
+                "regret",
+                regret,
+                draw.REGRET_LABEL,
+                "Dotted grey: in proportion to 1/M.",
+            ),
+            (
+                3,
+                "rounds",
+                rounds,
+                draw.ROUNDS_LABEL,
+                "Fewer is better; T is the most there can be.",
+            ),
         )
     ]
     over_bytes = bytes_figure(base.having(eps_p=scale.eps_p[0]), "regret_and_bytes")
-    figures = (_regret_over_episodes(base, shown), _regret_over_eps_p(base), *against_agents, over_bytes)
+    figures = (
+        _regret_over_episodes(base, shown),
+        _regret_over_eps_p(base),
+        *against_agents,
+        over_bytes,
+    )
     tables = [draw.cells_table(every, "figures", "Every cell of the figures, and the runs with one agent")]
     return Section("figures", "The paper's figures", (text,), figures=figures, tables=tables)
 
@@ -135,7 +153,14 @@ def _regret_over_episodes(table: Traces, shown: Sequence[float]) -> Figure:
         "figure1",
         f"Fed-UCBVI ends with {range_text(ratios)} times the regret of FedQ-Bernstein" if ratios else "Regret",
         f"Figure 1 of the paper, M = {agents}. {MARKERS} {draw.band_text(table)}",
-        draw.panels_of(table, curves, draw.EPISODES_LABEL, draw.REGRET_LABEL, x_log=True, y_log=True),
+        draw.panels_of(
+            table,
+            curves,
+            draw.EPISODES_LABEL,
+            draw.REGRET_LABEL,
+            x_log=True,
+            y_log=True,
+        ),
     )
 
 
@@ -181,7 +206,10 @@ def _against_agents(table: Traces, shown: Sequence[float], measure: Measure, y_l
 def in_order(table: Iterable[Group]) -> list[Group]:
     """The groups in the order of the registry; algorithms that are not in it come last."""
     names = list(REGISTRY)
-    return sorted(table, key=lambda one: names.index(one["algorithm"]) if one["algorithm"] in names else len(names))
+    return sorted(
+        table,
+        key=lambda one: names.index(one["algorithm"]) if one["algorithm"] in names else len(names),
+    )
 
 
 def bytes_figure(table: Traces, id_: str) -> Figure:
@@ -267,7 +295,12 @@ def _linear_term(table: Traces) -> Finding | None:
     line = f"{middle} of the additional regret in the first half"
     met = sum(one.yes for one in asked)
     count = sum(len(one.figures) for one in asked)
-    return Finding(asked, f"{line}, over {len(asked)} values of εₚ; {met} of {count} runs meet the limit", line, ANY)
+    return Finding(
+        asked,
+        f"{line}, over {len(asked)} values of εₚ; {met} of {count} runs meet the limit",
+        line,
+        ANY,
+    )
 
 
 def _early_share(run: Trace, alike: Trace) -> float:
@@ -418,13 +451,29 @@ def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Findin
     if not typical:
         return None
     if len(texts) > 2:
-        texts = [texts[0], f"slopes {range_text(typical)} over {len(typical)} values of εₚ", texts[-1]]
-    return Finding(below_good, "; ".join(texts), f"slope {range_text(typical)}", judging.ANY, below_fair)
+        texts = [
+            texts[0],
+            f"slopes {range_text(typical)} over {len(typical)} values of εₚ",
+            texts[-1],
+        ]
+    return Finding(
+        below_good,
+        "; ".join(texts),
+        f"slope {range_text(typical)}",
+        judging.ANY,
+        below_fair,
+    )
 
 
 def _few_rounds(table: Traces) -> Finding:
     asked = [
-        Condition(f"share of T at {cell_text(one)}", one.by_seed(share_of_episodes), FEW, [one]) for one in table
+        Condition(
+            f"share of T at {cell_text(one)}",
+            one.by_seed(share_of_episodes),
+            FEW,
+            [one],
+        )
+        for one in table
     ]
     line = _shares_text([one.middle for one in asked])
     return Finding(asked, f"{line} in {len(asked)} cells", line)
@@ -454,7 +503,13 @@ def _rounds_above(table: Traces, least: float, *, strictly: bool) -> Finding:
         return 1.0 - share_of_episodes(run)
 
     asked = [
-        Condition(f"share without a round at {cell_text(one)}", one.by_seed(remaining), 1.0 - least, [one], strictly)
+        Condition(
+            f"share without a round at {cell_text(one)}",
+            one.by_seed(remaining),
+            1.0 - least,
+            [one],
+            strictly,
+        )
         for one in table
     ]
     line = _shares_text([1.0 - one.middle for one in asked])

@@ -108,7 +108,10 @@ def federated_regret(run: RunData, federation: FederationLike) -> Bracket:
     weights = run.records["agent_episodes"] / np.maximum(agents, 1)
     lower = float(values.max(initial=best.lower))
     upper = max(lower, best.upper)
-    return Bracket(float((weights * (lower - values)).sum()), float((weights * (upper - values)).sum()))
+    return Bracket(
+        float((weights * (lower - values)).sum()),
+        float((weights * (upper - values)).sum()),
+    )
 
 
 def federated_simple_regret(run: RunData, federation: FederationLike) -> Bracket:
@@ -149,4 +152,7 @@ def _best_value_for(run: RunData, federation: FederationLike) -> Bracket:
     best = best_common_policy(known).value
     if run.units == OWN_UNITS:
         return best
-    return Bracket(units.rescaled_return(best.lower, known.horizon), units.rescaled_return(best.upper, known.horizon))
+    return Bracket(
+        units.rescaled_return(best.lower, known.horizon),
+        units.rescaled_return(best.upper, known.horizon),
+    )

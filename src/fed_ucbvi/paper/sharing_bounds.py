@@ -45,7 +45,11 @@ AllowedArray = npt.NDArray[np.bool_]
 
 @compiled
 def own_optima(
-    tables: AgentTables, shared: FloatArray, allowed: AllowedArray, V: FloatArray, W: FloatArray
+    tables: AgentTables,
+    shared: FloatArray,
+    allowed: AllowedArray,
+    V: FloatArray,
+    W: FloatArray,
 ) -> tuple[float, float]:
     """Every agent's own optimum and the overlap floor among the allowed actions, with ``min_i P^i`` as ``shared``.
 
@@ -213,7 +217,11 @@ def flow_floor(
 
 @compiled
 def tighten(
-    tables: AgentTables, shared: FloatArray, allowed: AllowedArray, known: float, most: int
+    tables: AgentTables,
+    shared: FloatArray,
+    allowed: AllowedArray,
+    known: float,
+    most: int,
 ) -> tuple[float, IndexArray, int, int, int]:
     """Rule out, in place, the actions of policies that are worse than ``known``, until no more can be ruled out.
 

@@ -37,11 +37,25 @@ class Ordering(NamedTuple):
 
 
 ORDERINGS = (
-    Ordering("Fed-UCBVI's regret is below FedQ-Bernstein's", "regret", ("fed-ucbvi", "fedq-bernstein")),
-    Ordering("Fed-UCBVI takes fewer rounds than FedQ-Advantage", "rounds", ("fed-ucbvi", "fedq-advantage")),
-    Ordering("FedQ-Advantage takes fewer rounds than FedQ-Bernstein", "rounds", ("fedq-advantage", "fedq-bernstein")),
     Ordering(
-        "FedQ-Bernstein takes fewer rounds than the concurrent", "rounds", ("fedq-bernstein", "concurrent-ucbvi")
+        "Fed-UCBVI's regret is below FedQ-Bernstein's",
+        "regret",
+        ("fed-ucbvi", "fedq-bernstein"),
+    ),
+    Ordering(
+        "Fed-UCBVI takes fewer rounds than FedQ-Advantage",
+        "rounds",
+        ("fed-ucbvi", "fedq-advantage"),
+    ),
+    Ordering(
+        "FedQ-Advantage takes fewer rounds than FedQ-Bernstein",
+        "rounds",
+        ("fedq-advantage", "fedq-bernstein"),
+    ),
+    Ordering(
+        "FedQ-Bernstein takes fewer rounds than the concurrent",
+        "rounds",
+        ("fedq-bernstein", "concurrent-ucbvi"),
     ),
 )
 UNSTATED = TableRow("\u2013", None, "\u2013", "\u2013")
@@ -59,7 +73,10 @@ def grids(scale: RunScale, names: Sequence[str] | None = None) -> Grids:
     """Every algorithm with its defaults, identical agents; single-agent ones with one agent."""
     chosen = list(ALGORITHMS) if names is None else names
     alone, together = ([name for name in chosen if class_of(name).single_agent is one] for one in (True, False))
-    return [*([scale.grid(together)] if together else []), *([scale.grid(alone, agents=[1])] if alone else [])]
+    return [
+        *([scale.grid(together)] if together else []),
+        *([scale.grid(alone, agents=[1])] if alone else []),
+    ]
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
@@ -70,7 +87,13 @@ def analyse(table: Traces, scale: RunScale) -> Section:
     )
     tables = [_table(part) for part in table.parts("environment").values()]
     figures = [bytes_figure(table, "table1_bytes")]
-    return Section("table1", "Table 1 of the paper, measured", (text, FROM_MEMORY), figures=figures, tables=tables)
+    return Section(
+        "table1",
+        "Table 1 of the paper, measured",
+        (text, FROM_MEMORY),
+        figures=figures,
+        tables=tables,
+    )
 
 
 def ordered(ordering: Ordering, table: Traces) -> Verdict | None:
@@ -132,7 +155,12 @@ def tabulate(table: Traces) -> dict[str, Any]:
     tables = {environment: [_plain(group) for group in in_order(part)] for environment, part in parts}
     claims = [{name: getattr(verdict, name) for name in told} for verdict in EXPERIMENT.judge(table)]
     levels = sorted({run.about.eps_p for run in table.runs})
-    return {"tables": tables, "claims": claims, "spread": band_text(table), "eps_p": levels}
+    return {
+        "tables": tables,
+        "claims": claims,
+        "spread": band_text(table),
+        "eps_p": levels,
+    }
 
 
 def _plain(group: Group) -> dict[str, Any]:
@@ -178,7 +206,12 @@ agents that are all alike: S states, A actions, H steps per episode, M agents, T
         text += f"| {header} |\n|---|---|---|---:|---:|---:|---:|---:|---:|---|---|\n"
         for row in rows:
             regret, rounds = (cell_text(Estimate(**row[name])) for name in ("regret", "rounds"))
-            cells = [row["algorithm"], row["kind"], HETEROGENEITY[row["heterogeneity"]], regret]
+            cells = [
+                row["algorithm"],
+                row["kind"],
+                HETEROGENEITY[row["heterogeneity"]],
+                regret,
+            ]
             cells += [cell_text(row["median"]), row["failing"], rounds]
             cells += [f"{row[name]:,.1f}" for name in ("megabytes_up", "megabytes_down")]
             text += f"| {' | '.join([*cells, row['communication_order'], row['regret_order']])} |\n"

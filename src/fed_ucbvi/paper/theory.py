@@ -8,7 +8,7 @@ bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -36,7 +36,11 @@ FIRST_EPISODES = 1000
 def grids(scale: RunScale) -> Grids:
     """Both bonuses of the theory on GridWorld, identical agents, for a billion episodes."""
     variants = [{"name": OWN, "label": label, "bonus": bonus} for label, bonus in BONUSES.items()]
-    T, agents = (QUICK_EPISODES, QUICK_AGENTS) if scale.quick else (EPISODES, AGENTS)
+    agents: Sequence[int] = AGENTS
+    T = EPISODES
+    if scale.quick:
+        agents = QUICK_AGENTS
+        T = QUICK_EPISODES
     return [scale.grid(variants, environments=[ENVIRONMENT], episodes=[T], agents=agents)]
 
 
@@ -210,7 +214,13 @@ def _table(table: Traces) -> Table:
         return lambda group: group.estimate(lambda run: float(run.regret_at(10**power)))
 
     linear: draw.Column = ("linear until T", lambda group: group.estimate(linear_until))
-    shown = (("bonus", "label"), "M", linear, *((f"regret at 10^{power}", at(power)) for power in powers), "rounds")
+    shown = (
+        ("bonus", "label"),
+        "M",
+        linear,
+        *((f"regret at 10^{power}", at(power)) for power in powers),
+        "rounds",
+    )
     caption = (
         "Linear until: where the mean regret per episode has fallen to half of what it was over the first "
         f"{FIRST_EPISODES:,} episodes."

@@ -79,7 +79,11 @@ def wider_grids(table: Traces, scale: RunScale) -> Grids:
     """More factors beyond the edge of the grid, for algorithms whose best is at the edge; none if ``quick``."""
     steps = {"least": 0.5, "largest": 2.0}
     return [
-        _tuning_grid(scale, [environment], {name: [factor * steps[edge] ** k for k in range(1, FURTHER + 1)]})
+        _tuning_grid(
+            scale,
+            [environment],
+            {name: [factor * steps[edge] ** k for k in range(1, FURTHER + 1)]},
+        )
         for (environment, name), (factor, edge) in best_factors(table).items()
         if edge is not None and not scale.quick
     ]
@@ -127,7 +131,12 @@ def best_factors(table: Traces) -> dict[tuple[str, str], Best]:
             worst = {factor_of(one): float(one.samples(regret).max()) for one in tried}
             if worst:
                 factor = min(worst, key=lambda factor: (worst[factor], -factor))
-                edge = "least" if factor == min(worst) else "largest" if factor == max(worst) else None
+                if factor == min(worst):
+                    edge = "least"
+                elif factor == max(worst):
+                    edge = "largest"
+                else:
+                    edge = None
                 best[environment, name] = Best(factor, edge if len(worst) > 1 else None)
     return best
 
@@ -203,7 +212,11 @@ KL_IS_LOWEST = Claim(
 def verdicts(table: Traces) -> Iterator[Verdict | None]:
     tuned = table.having(label=BEST)
     everybody = tuning_text(table, tuple(TUNED))
-    places = {RIVAL: "Section 5, Impact of Heterogeneity", "fedq-hoeffding": "Table 1", "fedq-advantage": "Table 1"}
+    places = {
+        RIVAL: "Section 5, Impact of Heterogeneity",
+        "fedq-hoeffding": "Table 1",
+        "fedq-advantage": "Table 1",
+    }
     for other, place in places.items():
         claim = BELOW._replace(
             name=f"far less regret than {label_of(other)}, both tuned",
@@ -222,7 +235,12 @@ def fewest_rounds(table: Traces) -> Finding | None:
 
 
 def _kl_is_lowest(table: Traces) -> Finding | None:
-    return _lowest(table.having(label=UNTUNED), table.having(label=BEST), regret, "{:,.1f}, next {} with {:,.1f}")
+    return _lowest(
+        table.having(label=UNTUNED),
+        table.having(label=BEST),
+        regret,
+        "{:,.1f}, next {} with {:,.1f}",
+    )
 
 
 def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Finding | None:
@@ -237,7 +255,13 @@ def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Findin
     where, closest = max(cells.items(), key=lambda cell: cell[1].typical)
     line = words.format(np.median(closest.x), label_of(closest.other["algorithm"]), np.median(closest.y))
     text = f"{line} in the median (at {where}), closest of {len(cells)} comparisons"
-    return Finding(ratios_at_most(1.0, cells, strictly=True), text, line, NEVER, notes=carried(cells))
+    return Finding(
+        ratios_at_most(1.0, cells, strictly=True),
+        text,
+        line,
+        NEVER,
+        notes=carried(cells),
+    )
 
 
 def _tuning_figure(table: Traces) -> Figure:
@@ -253,13 +277,23 @@ def _tuning_figure(table: Traces) -> Figure:
         "How the size of the bonus decides the regret: too large costs much, too small fails now and then",
         "Tuning instances, εₚ = 0; k = 1 is the constant of the paper's experiments (FedQ-Bernstein: with "
         "the variance used from 10 samples on). Median over the tuning instances, band: from least to largest.",
-        draw.panels_of(table, curves, "Factor k on the bonus", draw.REGRET_LABEL, x_log=True, y_log=True),
+        draw.panels_of(
+            table,
+            curves,
+            "Factor k on the bonus",
+            draw.REGRET_LABEL,
+            x_log=True,
+            y_log=True,
+        ),
     )
 
 
 def _comparison_figures(table: Traces) -> list[Figure]:
     figures = []
-    for measure, y_label, what in ((regret, draw.REGRET_LABEL, "regret"), (rounds, draw.ROUNDS_LABEL, "rounds")):
+    for measure, y_label, what in (
+        (regret, draw.REGRET_LABEL, "regret"),
+        (rounds, draw.ROUNDS_LABEL, "rounds"),
+    ):
         title = f"The {what} of all, as in the paper and tuned"
         gaps = [ratios_to(table.having(label=label), RIVAL, measure) for label in (PAPER, BEST)]
         if all(gaps):
@@ -313,7 +347,10 @@ def _table(table: Traces) -> Table:
         "algorithm",
         ("tuned", lambda group: TUNED[group["algorithm"]].text),
         ("best k", of_best(lambda found: f"{found.factor:g}")),
-        ("at the edge", of_best(lambda found: f"the {found.edge} tried" if found.edge else "no")),
+        (
+            "at the edge",
+            of_best(lambda found: f"the {found.edge} tried" if found.edge else "no"),
+        ),
         "εₚ",
         ("regret, paper", "regret"),
         *((f"{name}, tuned", of_tuned(draw.COLUMNS[name])) for name in ("regret", "median", "failing")),

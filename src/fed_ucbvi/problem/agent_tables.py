@@ -237,7 +237,10 @@ def evaluate(tables: AgentTables, policy: IndexArray) -> float:
 
 @compiled
 def occupancies(
-    successors: IndexArray, probabilities: FloatArray, initial: FloatArray, policy: PolicyArray
+    successors: IndexArray,
+    probabilities: FloatArray,
+    initial: FloatArray,
+    policy: PolicyArray,
 ) -> FloatArray:
     """``d^i_h(s)``, the probability that agent i is in ``s`` at step ``h`` under ``policy``; shape ``(H, S, m)``."""
     steps, S, A, K, m = probabilities.shape

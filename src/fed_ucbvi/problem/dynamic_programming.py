@@ -33,7 +33,10 @@ def optimal_values(
 
 
 def policy_values(
-    successors: IndexArray, probabilities: FloatArray, rewards: FloatArray, policy: PolicyArray
+    successors: IndexArray,
+    probabilities: FloatArray,
+    rewards: FloatArray,
+    policy: PolicyArray,
 ) -> FloatArray:
     """``V^pi`` of shape ``(H+1, S)`` by ``eq:bellman_equations``; for several actions, the mean of their values."""
     _, S, A, K = successors.shape

@@ -88,12 +88,19 @@ class Federation:
     @cached_property
     def honest(self) -> CountArray:
         """The agents that do not lie: regret is an average over these."""
-        return np.delete(np.arange(self.agents), [] if self.liars is None else list(self.liars.agents))
+        return np.delete(
+            np.arange(self.agents),
+            [] if self.liars is None else list(self.liars.agents),
+        )
 
     @cached_property
     def kinds(self) -> tuple[CountArray, CountArray]:
         """The first honest agent of every kind of MDP, and the kind of each honest agent."""
-        own = [self.probabilities, self.initial, *([self.rewards] if len(self.rewards) > 1 else [])]
+        own = [
+            self.probabilities,
+            self.initial,
+            *([self.rewards] if len(self.rewards) > 1 else []),
+        ]
         if all(table.strides[0] == 0 for table in own):
             return self.honest[:1], np.zeros(len(self.honest), dtype=np.int64)
         number: dict[bytes, int] = {}
@@ -120,7 +127,12 @@ class Federation:
         rewards = np.broadcast_to(self.rewards, (self.agents, *self.rewards.shape[1:]))
         own = (np.moveaxis(table[chosen], 0, -1) for table in (self.probabilities, rewards, self.initial))
         P, r, mu = map(frozen_floats, own)
-        reachable = reachable_states(self.successors, np.any(P > 0, axis=-1), np.any(mu > 0, axis=-1), self.horizon)
+        reachable = reachable_states(
+            self.successors,
+            np.any(P > 0, axis=-1),
+            np.any(mu > 0, axis=-1),
+            self.horizon,
+        )
         return AgentTables.of(self.successors, P, r, mu, reachable)
 
     @cached_property
@@ -132,13 +144,24 @@ class Federation:
         """The MDP of agent ``i`` (from 0)."""
         reward = self.rewards[i if self.rewards.shape[0] > 1 else 0]
         variances = self.reward_variances
-        spread = None if variances is None else variances[i if variances.shape[0] > 1 else 0]
-        return MDP(Kernel(self.successors, self.probabilities[i]), reward, self.initial[i], self.horizon, spread)
+        if variances is None:
+            spread = None
+        else:
+            spread = variances[i if variances.shape[0] > 1 else 0]
+        return MDP(
+            Kernel(self.successors, self.probabilities[i]),
+            reward,
+            self.initial[i],
+            self.horizon,
+            spread,
+        )
 
     @cached_property
     def payments(self) -> Payments | None:
         """The amounts that agents are paid and their probabilities, ``(M or 1, steps, S, A)``; None if not random."""
-        return None if self.reward_variances is None else payments(self.rewards, self.reward_variances)
+        if self.reward_variances is None:
+            return None
+        return payments(self.rewards, self.reward_variances)
 
     @property
     def pay_alike(self) -> bool:
@@ -158,12 +181,19 @@ class Federation:
         if not check_flag(BERNOULLI_REWARDS, wanted):
             return self
         variances = none_if_zero(self.rewards * (1.0 - self.rewards))
-        return replace(self, reward_variances=variances, description={**self.description, BERNOULLI_REWARDS: True})
+        return replace(
+            self,
+            reward_variances=variances,
+            description={**self.description, BERNOULLI_REWARDS: True},
+        )
 
     def __repr__(self) -> str:
         name = self.description.get("name", "custom")
         sizes = f"S = {self.states:,}, A = {self.actions:,}"
-        lying = "" if self.liars is None else f", {len(self.liars.agents):,} of them lie"
+        if self.liars is None:
+            lying = ""
+        else:
+            lying = f", {len(self.liars.agents):,} of them lie"
         return (
             f"<Federation {name}: {self.agents:,} agents{lying}, {sizes}, H = {self.horizon:,}, "
             f"eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}"
@@ -187,7 +217,11 @@ class Federation:
         """
         liars = choose_liars(self.agents, fraction, attack, seed)
         about = {"liars": list(liars.agents), "attack": attack, "liars_seed": seed}
-        return replace(self, liars=liars if liars.agents else None, description={**self.description, **about})
+        return replace(
+            self,
+            liars=liars if liars.agents else None,
+            description={**self.description, **about},
+        )
 
     @property
     def digest(self) -> str:
@@ -230,7 +264,11 @@ class Federation:
         """Read back what :meth:`save` wrote, to the last bit; a damaged or foreign file is refused."""
         tables, about, common = read_tables(Path(path))
         with reading(Path(path)):
-            for name, types in (("description", dict), ("layout", dict | None), ("liars", dict | None)):
+            for name, types in (
+                ("description", dict),
+                ("layout", dict | None),
+                ("liars", dict | None),
+            ):
                 if not isinstance(about[name], types):
                     raise InputError(f"{path} is damaged: its {name} is not a table of options.")
             return cls(
@@ -281,7 +319,14 @@ class Federation:
         probabilities = (1.0 - eps) * stacked[0] + eps * stacked[1:]
         probabilities /= probabilities.sum(axis=-1, keepdims=True)
         given = rewards, initial, horizon, reward_variances
-        return cls._assemble(probabilities, Kernel(successors, stacked[0]), eps, *given, description, layout)
+        return cls._assemble(
+            probabilities,
+            Kernel(successors, stacked[0]),
+            eps,
+            *given,
+            description,
+            layout,
+        )
 
     @classmethod
     def from_mdps(
@@ -319,7 +364,12 @@ class Federation:
         rewards = _stacked([mdp.rewards for mdp in mdps])
         spreads = [mdp.reward_variances for mdp in mdps]
         variances = _stacked([np.zeros((1, *rewards.shape[2:])) if one is None else one for one in spreads])
-        given = rewards, np.stack([mdp.initial for mdp in mdps]), horizons.pop(), variances
+        given = (
+            rewards,
+            np.stack([mdp.initial for mdp in mdps]),
+            horizons.pop(),
+            variances,
+        )
         return cls._assemble(probabilities, common, shared.eps_p, *given, description, layout)
 
     @classmethod
@@ -338,7 +388,10 @@ class Federation:
         """Agents with the successors of the common kernel; their rewards and first states are checked."""
         agents, steps, states, actions, _ = probabilities.shape
         checked = np.stack([check_rewards(one, states, actions) for one in _by_agent("rewards", rewards, agents)])
-        variances = None if reward_variances is None else _variances(reward_variances, checked, agents)
+        if reward_variances is None:
+            variances = None
+        else:
+            variances = _variances(reward_variances, checked, agents)
         if variances is not None:
             checked = np.broadcast_to(checked, (len(checked), *variances.shape[1:]))
         starts = np.asarray(initial)
@@ -373,7 +426,10 @@ def _by_agent(name: str, table: npt.ArrayLike, agents: int) -> FloatArray:
 def _variances(given: npt.ArrayLike | str, rewards: FloatArray, agents: int) -> FloatArray | None:
     """Variances of rewards with means ``rewards[M or 1,steps,S,A]``, checked agent by agent; None if all are 0."""
     tables: list[FloatArray] | list[str]
-    tables = [given] if isinstance(given, str) else list(_by_agent("reward_variances", given, agents))
+    if isinstance(given, str):
+        tables = [given]
+    else:
+        tables = list(_by_agent("reward_variances", given, agents))
     rows = max(len(tables), len(rewards))
     checked = [check_variances(tables[i % len(tables)], rewards[i % len(rewards)]) for i in range(rows)]
     return none_if_zero(_stacked(checked))

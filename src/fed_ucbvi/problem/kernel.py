@@ -131,7 +131,12 @@ class Kernel:
         table = np.zeros((self.steps, self.states, self.actions, self.states))
         for k in range(self.width):
             slot = self.successors[..., k : k + 1].astype(np.int64)
-            np.put_along_axis(table, slot, np.take_along_axis(table, slot, 3) + self.probabilities[..., k : k + 1], 3)
+            np.put_along_axis(
+                table,
+                slot,
+                np.take_along_axis(table, slot, 3) + self.probabilities[..., k : k + 1],
+                3,
+            )
         return table
 
 
@@ -170,7 +175,10 @@ def _checked_rows(rows: npt.NDArray[np.generic]) -> FloatArray:
     for bad, what in (
         (~np.isfinite(probabilities), "holds a value that is not a finite number"),
         (probabilities < 0, "holds a negative probability"),
-        (np.abs(totals - 1.0) > TOLERANCE, "sums to {:.12g}, not to 1; divide each row P[h,s,a,:] by its sum"),
+        (
+            np.abs(totals - 1.0) > TOLERANCE,
+            "sums to {:.12g}, not to 1; divide each row P[h,s,a,:] by its sum",
+        ),
     ):
         if bad.any():
             h, s, a = (int(i) for i in np.argwhere(bad)[0][:3])

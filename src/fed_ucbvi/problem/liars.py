@@ -64,7 +64,11 @@ class Liars:
                     budgets[i] = 1
 
     def tamper_report(
-        self, round_number: int, horizon: int, report: tuple[npt.NDArray[Any], ...], exchange: int
+        self,
+        round_number: int,
+        horizon: int,
+        report: tuple[npt.NDArray[Any], ...],
+        exchange: int,
     ) -> None:
         """Replace the liars' rows of a report, in place; arrays have a leading agent axis."""
         rows = list(self.agents)

@@ -58,19 +58,34 @@ class MDP:
         horizon: int | None = None,
         reward_variances: npt.ArrayLike | str | None = None,
     ) -> None:
-        stored = kernel if isinstance(kernel, Kernel) else Kernel.from_dense(kernel)
+        if isinstance(kernel, Kernel):
+            stored = kernel
+        else:
+            stored = Kernel.from_dense(kernel)
         table = check_rewards(rewards, stored.states, stored.actions)
-        variances = None if reward_variances is None else none_if_zero(check_variances(reward_variances, table))
+        if reward_variances is None:
+            variances = None
+        else:
+            variances = none_if_zero(check_variances(reward_variances, table))
         if variances is not None:
             table = frozen_floats(np.broadcast_to(table, variances.shape))
         steps = horizon_of(stored.steps, table.shape[0], horizon)
         first = check_initial(initial, stored.states)
-        vars(self).update(kernel=stored, rewards=table, initial=first, horizon=steps, reward_variances=variances)
+        vars(self).update(
+            kernel=stored,
+            rewards=table,
+            initial=first,
+            horizon=steps,
+            reward_variances=variances,
+        )
 
     @classmethod
     def unknown(cls, states: int, actions: int, horizon: int) -> MDP:
         """An MDP of which only the sizes are known: its rewards, and so all its values, are NaN."""
-        stay = np.broadcast_to(np.arange(states, dtype=np.int32)[None, :, None, None], (1, states, actions, 1))
+        stay = np.broadcast_to(
+            np.arange(states, dtype=np.int32)[None, :, None, None],
+            (1, states, actions, 1),
+        )
         mdp = cls(Kernel(stay, np.ones(stay.shape)), np.zeros((states, actions)), 0, horizon)
         vars(mdp).update(rewards=frozen_floats(np.full(mdp.rewards.shape, np.nan)))
         return mdp
@@ -81,7 +96,10 @@ class MDP:
         successors = np.pad(self.kernel.successors, (*state, (0, 0)), constant_values=self.states)
         probabilities = np.pad(self.kernel.probabilities, (*state, (0, 0)))
         probabilities[:, -1, :, 0] = 1.0
-        variances = None if self.reward_variances is None else np.pad(self.reward_variances, state)
+        if self.reward_variances is None:
+            variances = None
+        else:
+            variances = np.pad(self.reward_variances, state)
         longer = Kernel(successors, probabilities)
         initial = np.append(self.initial, 0.0)
         return MDP(longer, np.pad(self.rewards, state), initial, self.horizon, variances)
@@ -112,7 +130,12 @@ class MDP:
         probabilities of actions, or truth values for a set of actions of which one is drawn uniformly at every visit.
         """
         kernel = self.kernel
-        return policy_values(kernel.successors, kernel.probabilities, self.rewards, self._checked_policy(policy))
+        return policy_values(
+            kernel.successors,
+            kernel.probabilities,
+            self.rewards,
+            self._checked_policy(policy),
+        )
 
     def occupancy(self, policy: npt.ArrayLike) -> FloatArray:
         """``d_h(s)``, the probability of state ``s`` at step ``h`` under ``policy``; shape ``(H, S)``."""
@@ -132,7 +155,10 @@ class MDP:
             ("states", f"{self.states:,}"),
             ("actions", f"{self.actions:,}"),
             ("horizon", f"{self.horizon:,}"),
-            ("kernel", "stationary" if self.kernel.steps == 1 else "depends on the step"),
+            (
+                "kernel",
+                "stationary" if self.kernel.steps == 1 else "depends on the step",
+            ),
             ("next states", f"at most {self.kernel.successors.shape[3]:,}"),
             ("rewards", steps if self.reward_variances is None else f"random, {steps}"),
             ("first states", f"{np.count_nonzero(self.initial):,} possible"),

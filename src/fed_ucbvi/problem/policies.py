@@ -31,8 +31,16 @@ ROUNDING = 1e-14
 """Rows whose sum is farther from 1 than this are divided by their sum."""
 
 _IN_WORDS = {
-    ACTIONS: ("integers", "actions", "Give probabilities as floats, and sets of actions as truth values."),
-    SETS: ("truth values", "sets of actions", "Give actions as integers, and probabilities as floats."),
+    ACTIONS: (
+        "integers",
+        "actions",
+        "Give probabilities as floats, and sets of actions as truth values.",
+    ),
+    SETS: (
+        "truth values",
+        "sets of actions",
+        "Give actions as integers, and probabilities as floats.",
+    ),
     PROBABILITIES: ("floats", "probabilities of actions", "Give actions as integers."),
 }
 """What numbers of each form are, what they mean, and what else may be meant."""
@@ -55,7 +63,9 @@ def shape_of(form: str, horizon: int, states: int, actions: int) -> tuple[int, .
 
 def by_action(policy: PolicyArray, actions: int) -> PolicyArray:
     """A policy with an axis for actions, ``(H, S, A)``: one action becomes a set of one."""
-    return policy if policy.ndim == 3 else np.asarray(policy[..., None] == np.arange(actions))
+    if policy.ndim == 3:
+        return policy
+    return np.asarray(policy[..., None] == np.arange(actions))
 
 
 def possible_actions(policy: PolicyArray, actions: int) -> MaskArray:

@@ -43,7 +43,10 @@ def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mappi
     if path.suffix != SUFFIX:
         raise InputError(f"a federation is saved as one {SUFFIX} file; {path} does not end in {SUFFIX}.")
     try:
-        about = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION, **text}, allow_nan=False)
+        about = json.dumps(
+            {"format": FORMAT, "format_version": FORMAT_VERSION, **text},
+            allow_nan=False,
+        )
     except (TypeError, ValueError) as error:
         raise InputError(f"the federation cannot be saved: {error}; use plain, finite values.") from error
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +59,10 @@ def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]
     what = f"a federation that fed-ucbvi saved as one {SUFFIX} file (Federation.save)"
     with reading_npz(path, FORMAT, what) as (about, data):
         check_version(path, about, FORMAT_VERSION)
-        kinds = {**TABLES, VARIANCES: TABLES["rewards"]} if VARIANCES in data else TABLES
+        if VARIANCES in data:
+            kinds = {**TABLES, VARIANCES: TABLES["rewards"]}
+        else:
+            kinds = TABLES
         _check_shapes(path, data.forms, kinds, int(about["horizon"]))
         check_memory(f"The federation in {path}", _bytes_to_check(data.forms), SMALLER)
         tables = {name: data[name] for name in kinds}
@@ -84,7 +90,10 @@ def _check_shapes(path: Path, tables: Mapping[str, TableForm], kinds: Mapping[st
             choices = axis.split("|")
             if choices == ["steps"]:
                 fits &= length in (1, H)
-            fits &= length in [sizes.setdefault(choices[0], length), *(sizes[choice] for choice in choices[1:])]
+            fits &= length in [
+                sizes.setdefault(choices[0], length),
+                *(sizes[choice] for choice in choices[1:]),
+            ]
         if not fits:
             raise InputError(
                 f"{path} is damaged: {name} is a {table.dtype} table of shape {table.shape}, not one of "

@@ -47,11 +47,16 @@ class Units:
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> Units:
         """Units in the description of an environment; most environments pay rewards in [0, 1] as they are."""
-        return cls(float(description.get("reward_offset", 0.0)), float(description.get("reward_scale", 1.0)))
+        return cls(
+            float(description.get("reward_offset", 0.0)),
+            float(description.get("reward_scale", 1.0)),
+        )
 
     def description(self) -> dict[str, float]:
         """The inverse of :meth:`of`; empty where rewards are in [0, 1] as they are."""
-        return {} if self == Units() else {"reward_offset": self.offset, "reward_scale": self.scale}
+        if self == Units():
+            return {}
+        return {"reward_offset": self.offset, "reward_scale": self.scale}
 
     def __str__(self) -> str:
         """Range of a step's reward."""

@@ -79,7 +79,11 @@ class About:
 
     @classmethod
     def of(
-        cls, algorithm: Algorithm[Any, Any], setting: Setting, federation: Federation | None, driver: str
+        cls,
+        algorithm: Algorithm[Any, Any],
+        setting: Setting,
+        federation: Federation | None,
+        driver: str,
     ) -> About:
         """The description of a run on ``federation``; if that is None, only the setting is known."""
         known = asdict(setting)
@@ -105,7 +109,10 @@ class About:
             rules=algorithm.rules,
             environment=environment,
             driver=driver,
-            facts={**algorithm.facts(setting), **({"earlier_visits": float(earlier)} if earlier else {})},
+            facts={
+                **algorithm.facts(setting),
+                **({"earlier_visits": float(earlier)} if earlier else {}),
+            },
             cautions=tuple(algorithm.cautions(setting)),
             label=label_of(name),
             colour=own_colour(name),

@@ -45,7 +45,10 @@ def convert_records(records: Columns, units: Units, horizon: int) -> Columns:
 def convert_recommendations(recommendations: Columns, units: Units, horizon: int) -> Columns:
     """The table of recommended policies."""
     values = {name: recommendations[name] for name in ("optimistic", "estimated", "value")}
-    return {**recommendations, **{name: units.original_return(one, horizon) for name, one in values.items()}}
+    return {
+        **recommendations,
+        **{name: units.original_return(one, horizon) for name, one in values.items()},
+    }
 
 
 def convert_values(V: FloatArray, units: Units) -> FloatArray:

@@ -47,7 +47,12 @@ MAX_DESCRIPTION_BYTES = 1 << 24
 """The longest description of a policy in a file."""
 MAX_DIGITS = 26
 """The longest number in JSON with what separates it from the next one: a probability."""
-FROM_RUN: dict[str, type[Any]] = {"run": str, "rounds": int, "episodes": int, "final": bool}
+FROM_RUN: dict[str, type[Any]] = {
+    "run": str,
+    "rounds": int,
+    "episodes": int,
+    "final": bool,
+}
 SEAL = ("signature", "certificate")
 LONGEST_TAIL = 16
 """How many of the last bytes of a file may be line ends and spaces."""
@@ -116,7 +121,12 @@ class LearntPolicy:
         episodes = run.episodes_played
         if len(run.recommendations["round"]):
             rounds, episodes = (int(run.recommendations[name][-1]) for name in ("round", "episodes"))
-        learnt = (run.policy, run.about.actions, dict(run.about.environment), run.in_units(OWN_UNITS).value)
+        learnt = (
+            run.policy,
+            run.about.actions,
+            dict(run.about.environment),
+            run.in_units(OWN_UNITS).value,
+        )
         return cls(*learnt, "", rounds, episodes, run.complete, guarantee=run.certificate)
 
     def act(
@@ -138,9 +148,15 @@ class LearntPolicy:
         _check_exists("state", state, self.states)
         if self.form == ACTIONS:
             return int(self.table[step, state])
-        from fed_ucbvi.core.sampling.philox import MAX_SEED, number_of_action  # compiled
+        from fed_ucbvi.core.sampling.philox import (
+            MAX_SEED,
+            number_of_action,
+        )  # compiled
 
-        drawn_by = secrets.randbits(64) if seed is None else check_integer("seed", seed, at_most=MAX_SEED)
+        if seed is None:
+            drawn_by = secrets.randbits(64)
+        else:
+            drawn_by = check_integer("seed", seed, at_most=MAX_SEED)
         who = check_integer("agent", agent)
         when = check_integer("episode", episode)
         u = number_of_action(np.uint64(drawn_by), np.uint64(who), np.uint64(when), int(step))
@@ -226,7 +242,10 @@ def policy_of_bytes(
             raise InputError(f"{name} is damaged: its environment is not a table of options.")
         known: dict[str, Any] = {name: kind(about[name]) for name, kind in FROM_RUN.items()}
         known |= {name: str(about.get(name, "")) for name in SEAL}
-        known["guarantee"] = Certificate.from_data(about["guarantee"]) if "guarantee" in about else None
+        if "guarantee" in about:
+            known["guarantee"] = Certificate.from_data(about["guarantee"])
+        else:
+            known["guarantee"] = None
         found = LearntPolicy(table, A, about["environment"], nan_for_none(about["value"]), **known)
         _ = found.units, repr(found)  # these are read from the environment
         if found.digest != about["policy_sha256"]:
@@ -263,7 +282,13 @@ PolicyLike = LearntPolicy | npt.ArrayLike | Callable[[int, int], Any]
 
 
 def as_policy(
-    given: PolicyLike, horizon: int, states: int, actions: int, *, name: str = "the policy", ends: bool = False
+    given: PolicyLike,
+    horizon: int,
+    states: int,
+    actions: int,
+    *,
+    name: str = "the policy",
+    ends: bool = False,
 ) -> PolicyArray:
     """A policy in one of the forms of :mod:`fed_ucbvi.problem.policies`, from what a caller gives, or an error.
 

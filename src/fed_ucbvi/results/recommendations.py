@@ -157,7 +157,11 @@ class Certificate:
         return self.compared_with - self.at_least
 
     def __str__(self) -> str:
-        others = {GAP: "the best policy at most", PROMOTION: "the incumbent at most", VALUE: "and at most"}
+        others = {
+            GAP: "the best policy at most",
+            PROMOTION: "the incumbent at most",
+            VALUE: "and at most",
+        }
         return (
             f"worth at least {self.at_least:,.4g} (played {self.episodes:,} times), {others[self.kind]} "
             f"{self.compared_with:,.4g}, with probability {1 - self.delta:g}"
@@ -173,7 +177,13 @@ class Certificate:
             raise InputError("the assumptions of a certificate must be a list of sentences.")
         assumed = tuple(map(str, data["assumed"]))
         numbers = ("at_least", "compared_with", "model_at_least")
-        return cls(**{**data, **{name: nan_for_none(data[name]) for name in numbers}, "assumed": assumed})
+        return cls(
+            **{
+                **data,
+                **{name: nan_for_none(data[name]) for name in numbers},
+                "assumed": assumed,
+            }
+        )
 
 
 def policy_digest(policy: PolicyArray) -> str:
@@ -209,7 +219,14 @@ class AgentsValue(NamedTuple):
             return cls(np.nan, np.nan, np.nan, -1, -1, 0)
         worst = int(np.nanargmin(by_agent))
         best = int(np.nanargmax(by_agent))
-        return cls(mean_of_known(by_agent), float(by_agent[worst]), float(by_agent[best]), worst, best, known)
+        return cls(
+            mean_of_known(by_agent),
+            float(by_agent[worst]),
+            float(by_agent[best]),
+            worst,
+            best,
+            known,
+        )
 
 
 def mean_of_known(by_agent: FloatArray) -> float:
@@ -242,4 +259,6 @@ def initial_value(federation: Federation, V: FloatArray) -> float:
 def mean_over(starts: CountArray | None, V: FloatArray) -> float:
     """The mean of ``V_1`` over episodes of which ``starts[s]`` began in s; NaN if there are none or it is unknown."""
     met = 0 if starts is None else int(starts.sum())
-    return float(starts @ V[0]) / met if starts is not None and met else math.nan
+    if starts is not None and met:
+        return float(starts @ V[0]) / met
+    return math.nan

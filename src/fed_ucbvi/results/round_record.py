@@ -205,7 +205,11 @@ class Totals:
         return math.nan if math.isnan(total) else total / self.agent_episodes
 
     def record(
-        self, rules: Sequence[str], planned_episodes: int, values: tuple[float, float], seconds: float = math.nan
+        self,
+        rules: Sequence[str],
+        planned_episodes: int,
+        values: tuple[float, float],
+        seconds: float = math.nan,
     ) -> RoundRecord:
         """The last round, and where the run stands after it, if every step pays between 0 and 1.
 
@@ -213,7 +217,16 @@ class Totals:
         """
         row = self.last
         assert row is not None, "a round has been added"
-        as_they_are = ("length", "requests", "agent", "step", "state", "action", "reward_sd", "agents")
+        as_they_are = (
+            "length",
+            "requests",
+            "agent",
+            "step",
+            "state",
+            "action",
+            "reward_sd",
+            "agents",
+        )
         return RoundRecord(
             round=self.rounds,
             episodes=int(self.episodes),
@@ -252,7 +265,13 @@ def episodes_per_agent(records: Columns) -> FloatArray:
 
 
 def replay(
-    records: Columns, recommendations: Columns, *, episodes: int, rules: Sequence[str], units: Units, horizon: int
+    records: Columns,
+    recommendations: Columns,
+    *,
+    episodes: int,
+    rules: Sequence[str],
+    units: Units,
+    horizon: int,
 ) -> Iterator[RoundRecord]:
     """What ``on_round`` was called with, from the tables of a run.
 
@@ -260,7 +279,10 @@ def replay(
 
     ``episodes`` is T; a live run whose agents have missed rounds may have more per agent, and then that is given.
     """
-    recommended = zip(*(recommendations[name].tolist() for name in ("round", "optimistic", "estimated")), strict=True)
+    recommended = zip(
+        *(recommendations[name].tolist() for name in ("round", "optimistic", "estimated")),
+        strict=True,
+    )
     by_round = {int(number): (optimistic, estimated) for number, optimistic, estimated in recommended}
     values = (math.nan, math.nan)
     totals = Totals()

@@ -18,15 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError, printable
-from fed_ucbvi.core.files import (
-    MANIFEST,
-    check_version,
-    new_file,
-    new_folder,
-    read_manifest,
-    reading,
-    write_manifest,
-)
+from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.core.foreign_tables import read_table
 from fed_ucbvi.core.memory import JSON_FACTOR, SMALLER, check_memory
 from fed_ucbvi.core.numbers import nan_for_none, none_for_nan
@@ -106,7 +98,12 @@ class Run(RunData):
 
         def plain(run: Run) -> Run:
             undated = tuple(replace(one, date="") for one in run.certificates)
-            return replace(run, wall_seconds=0.0, about=replace(run.about, versions={}), certificates=undated)
+            return replace(
+                run,
+                wall_seconds=0.0,
+                about=replace(run.about, versions={}),
+                certificates=undated,
+            )
 
         return plain(self) == plain(other)
 
@@ -139,7 +136,10 @@ class Run(RunData):
         import polars as pl
 
         buffer = io.BytesIO()
-        metadata = {MANIFEST_KEY: json.dumps(manifest_of(self), allow_nan=False), CHECKSUM_KEY: UNSEALED}
+        metadata = {
+            MANIFEST_KEY: json.dumps(manifest_of(self), allow_nan=False),
+            CHECKSUM_KEY: UNSEALED,
+        }
         pl.DataFrame(dict(self.records)).write_parquet(buffer, metadata=metadata)
         content = buffer.getvalue()
         return content.replace(UNSEALED.encode(), SEAL + hashlib.sha256(content).hexdigest().encode())
@@ -150,11 +150,20 @@ class Run(RunData):
         check_memory(f"The content of {name}", 3 * len(content), SMALLER)
         start = content.rfind(SEAL)
         seal = content[start : start + len(UNSEALED)]
-        digest = hashlib.sha256(content.replace(seal, UNSEALED.encode())).hexdigest() if start >= 0 else ""
+        if start >= 0:
+            digest = hashlib.sha256(content.replace(seal, UNSEALED.encode())).hexdigest()
+        else:
+            digest = ""
         if seal != SEAL + digest.encode():
             raise InputError(f"{name} is damaged, or no run of fed-ucbvi's: its checksum is missing or wrong.")
         with reading(Path(name)):
-            table = read_table(content, "parquet", list(COLUMNS), metadata=[MANIFEST_KEY], most_rows=MAX_ROUNDS)
+            table = read_table(
+                content,
+                "parquet",
+                list(COLUMNS),
+                metadata=[MANIFEST_KEY],
+                most_rows=MAX_ROUNDS,
+            )
             text = table.metadata[MANIFEST_KEY]
             check_memory(f"The manifest of {name}", JSON_FACTOR * len(text), SMALLER)
             manifest = json.loads(text)
@@ -181,7 +190,11 @@ def manifest_of(run: Run) -> dict[str, Any]:
 
 
 def _summary(run: Run) -> dict[str, Any]:
-    return {"format": FORMAT, "format_version": FORMAT_VERSION, "summary": run.summary()}
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "summary": run.summary(),
+    }
 
 
 def _content(run: Run) -> dict[str, Any]:
@@ -219,7 +232,12 @@ def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFra
         V=np.array(manifest["V"], dtype=np.float64),
         by_agent=np.array([nan_for_none(value) for value in manifest["by_agent"]]),
         recommendations={
-            column: _typed(name, column, np.array([nan_for_none(entry) for entry in recommended[column]]), dtype)
+            column: _typed(
+                name,
+                column,
+                np.array([nan_for_none(entry) for entry in recommended[column]]),
+                dtype,
+            )
             for column, dtype in RECOMMENDATIONS.items()
         },
         complete=bool(manifest["complete"]),

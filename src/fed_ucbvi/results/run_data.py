@@ -110,7 +110,10 @@ class RunData(Tabled):
     def certificate(self) -> Certificate | None:
         """The last one that is about the recommended policy; None where nothing is certified."""
         digest = policy_digest(self.policy)
-        return next((one for one in reversed(self.certificates) if one.policy_sha256 == digest), None)
+        return next(
+            (one for one in reversed(self.certificates) if one.policy_sha256 == digest),
+            None,
+        )
 
     @cached_property
     def round_ends(self) -> FloatArray:
@@ -218,7 +221,10 @@ class RunData(Tabled):
         last tenth of the episodes. A policy that is within 1 % of the optimum in the common MDP is good enough in any
         case.
         """
-        least = self.about.horizon * Units.of(self.about.environment).offset if self.units == OWN_UNITS else 0.0
+        if self.units == OWN_UNITS:
+            least = self.about.horizon * Units.of(self.about.environment).offset
+        else:
+            least = 0.0
         worth = self._worth()[0] - least
         optimistic = self.optimistic_value - least
         good = self.value - least >= 0.99 * (self.about.optimal_value - least)
@@ -231,7 +237,10 @@ class RunData(Tabled):
             return None
         (worth, said), given = self._worth(), self.about.parameters
         scales = {name: given[name] for name in ("bonus_scale", "scale") if given.get(name)}
-        tries = ["more episodes", *(f"a smaller {name} ({x / 10:g} instead of {x:g})" for name, x in scales.items())]
+        tries = [
+            "more episodes",
+            *(f"a smaller {name} ({x / 10:g} instead of {x:g})" for name, x in scales.items()),
+        ]
         if given.get("radius", 0.0) > FAST:
             tries.append(f"a smaller radius ({FAST:g} instead of {given['radius']:g}, without proof)")
         if given.get("stationary") is False:
@@ -255,7 +264,10 @@ class RunData(Tabled):
 
     @property
     def wall_time(self) -> str:
-        seconds = "unknown" if math.isnan(self.wall_seconds) else f"{self.wall_seconds:,.2f} s"
+        if math.isnan(self.wall_seconds):
+            seconds = "unknown"
+        else:
+            seconds = f"{self.wall_seconds:,.2f} s"
         return f"{seconds} (driver {self.about.driver})"
 
     @property
@@ -325,9 +337,30 @@ class RunData(Tabled):
         planned = self.recommendations
         sizes = ("agents", "states", "actions", "horizon", "episodes")
         known = ("eps_p", "eps_p_assumed", "eps_r", "seed", "driver", "optimal_value")
-        mine = ("episodes_played", "complete", "policy_kind", "optimistic_value", "estimated_value", "gap", "value")
-        more = ("simple_regret", "advice", "regret", "average_reward", "rewarded_episodes", "recent_reward")
-        communication = ("rounds", "rules_fired", "bytes_up", "bytes_down", "wall_seconds")
+        mine = (
+            "episodes_played",
+            "complete",
+            "policy_kind",
+            "optimistic_value",
+            "estimated_value",
+            "gap",
+            "value",
+        )
+        more = (
+            "simple_regret",
+            "advice",
+            "regret",
+            "average_reward",
+            "rewarded_episodes",
+            "recent_reward",
+        )
+        communication = (
+            "rounds",
+            "rules_fired",
+            "bytes_up",
+            "bytes_down",
+            "wall_seconds",
+        )
         content = {
             "algorithm": about.algorithm,
             "parameters": dict(about.parameters),
@@ -403,7 +436,11 @@ def mean_reward(run: RunData, points: CountArray) -> FloatArray:
     return run.mean_reward_at(points)
 
 
-CURVES: Mapping[str, Curve] = {"regret": RunData.regret_at, "rounds": RunData.rounds_at, "reward": mean_reward}
+CURVES: Mapping[str, Curve] = {
+    "regret": RunData.regret_at,
+    "rounds": RunData.rounds_at,
+    "reward": mean_reward,
+}
 """By name: the common regret so far, communication rounds so far, the mean reward an episode so far."""
 
 

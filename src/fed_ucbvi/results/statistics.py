@@ -121,7 +121,10 @@ def student_interval(samples: npt.ArrayLike) -> Band:
     if n == 0:
         raise InputError("a mean needs at least one run.")
     mean = np.asarray(values.mean(axis=0))
-    margin = student_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else 0.0
+    if n > 1:
+        margin = student_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    else:
+        margin = 0.0
     return mean, np.asarray(mean - margin), np.asarray(mean + margin)
 
 
@@ -139,7 +142,11 @@ def mean_interval(samples: npt.ArrayLike) -> Band:
     mean, low, high = student_interval(samples)
     positive = (np.asarray(samples, dtype=np.float64).min(axis=0) >= 0) & (mean > 0)
     factor = np.exp(np.where(positive, high - mean, 0.0) / np.where(positive, mean, 1.0))
-    return mean, np.where(positive, mean / factor, low), np.where(positive, mean * factor, high)
+    return (
+        mean,
+        np.where(positive, mean / factor, low),
+        np.where(positive, mean * factor, high),
+    )
 
 
 def share_interval(successes: int, trials: int) -> tuple[float, float]:
@@ -151,8 +158,14 @@ def share_interval(successes: int, trials: int) -> tuple[float, float]:
     from scipy.special import betaincinv
 
     tail = (1 - LEVEL) / 2
-    low = float(betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
-    high = float(betaincinv(successes + 1, trials - successes, 1 - tail)) if successes < trials else 1.0
+    if successes:
+        low = float(betaincinv(successes, trials - successes + 1, tail))
+    else:
+        low = 0.0
+    if successes < trials:
+        high = float(betaincinv(successes + 1, trials - successes, 1 - tail))
+    else:
+        high = 1.0
     return low, high
 
 
@@ -180,7 +193,17 @@ def summarise(samples: npt.ArrayLike) -> Summary:
     failing = int((values > FAILING * median).sum()) if median >= 0 else 0  # a cost is not negative
     deviation = float(values.std(ddof=1)) if n > 1 else math.nan
     worst = float(values.max())
-    return Summary(n, mean, low, high, deviation, median, worst, failing, *share_interval(failing, n))
+    return Summary(
+        n,
+        mean,
+        low,
+        high,
+        deviation,
+        median,
+        worst,
+        failing,
+        *share_interval(failing, n),
+    )
 
 
 def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:

@@ -33,7 +33,14 @@ FIGURES = (
     "seconds",
 )
 """The logged figures of a round, by the names of :class:`~fed_ucbvi.results.round_record.RoundRecord`."""
-RESULTS = ("regret", "average_reward", "value", "simple_regret", "estimated_value", "wall_seconds")
+RESULTS = (
+    "regret",
+    "average_reward",
+    "value",
+    "simple_regret",
+    "estimated_value",
+    "wall_seconds",
+)
 """The logged figures of a whole run, under ``final_NAME``, by the names of :class:`~fed_ucbvi.results.run.Run`; in
 the environment's own units, as rounds are."""
 SECONDS_TO_DISK = 2
@@ -114,7 +121,10 @@ class Tracker(Subscriber, ABC):
         record = self._unlogged
         self._unlogged = None
         if record is not None:
-            self.write(record.episodes, _known({name: float(getattr(record, name)) for name in FIGURES}))
+            self.write(
+                record.episodes,
+                _known({name: float(getattr(record, name)) for name in FIGURES}),
+            )
 
     def _try(self, log: Callable[[], None]) -> None:
         """Call ``log``; after the first error warn and call nothing more."""
@@ -189,7 +199,10 @@ class MLflowTracker(Tracker):
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROGRAM)
         self._client = MlflowClient(tracking_uri=place)
         known = self._client.get_experiment_by_name(experiment)
-        number = self._client.create_experiment(experiment) if known is None else known.experiment_id
+        if known is None:
+            number = self._client.create_experiment(experiment)
+        else:
+            number = known.experiment_id
         self.run_id: str = self._client.create_run(number).info.run_id
 
     def write(self, episodes: int, figures: Mapping[str, float]) -> None:

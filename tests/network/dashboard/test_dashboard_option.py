@@ -57,7 +57,10 @@ def test_a_run_is_shown_with_its_own_figures(tmp_path: Path, shown: list[dict[st
     assert content["now"]["regret"] == pytest.approx(made.regret, rel=1e-12)
     assert content["now"]["gap"] == made.gap
     assert content["now"]["synchronisations"] == made.rounds
-    assert (content["now"]["bytes_up"], content["now"]["bytes_down"]) == (made.bytes_up, made.bytes_down)
+    assert (content["now"]["bytes_up"], content["now"]["bytes_down"]) == (
+        made.bytes_up,
+        made.bytes_down,
+    )
     assert content["requests"]["rules"] == {name: n for name, n in made.rules_fired.items() if n}
     assert len(content["points"]) == len(made.records["start"])
 
@@ -71,7 +74,12 @@ def test_a_run_that_is_resumed_has_its_earlier_rounds_on_the_page(
 
     with pytest.raises(KeyboardInterrupt):
         run(
-            FedUCBVI(nu=100), synthetic(agents=2), 60, checkpoint=tmp_path / "kept", checkpoint_every=1, on_round=stop
+            FedUCBVI(nu=100),
+            synthetic(agents=2),
+            60,
+            checkpoint=tmp_path / "kept",
+            checkpoint_every=1,
+            on_round=stop,
         )
     result = call("resume", tmp_path / "kept", *HERE, "--quiet")
     assert result.exit_code == 0
@@ -104,7 +112,11 @@ def test_a_sweep_is_shown_while_it_is_made(
     assert {row["seed"] for row in content["sweep"]["rows"]} == {"0", "1"}
     for row in content["sweep"]["rows"]:
         made = Run.read_file(folder / "runs" / f"{row['id']}.parquet")
-        assert (row["value"], row["regret"], row["rounds"]) == (made.value, made.regret, made.rounds)
+        assert (row["value"], row["regret"], row["rounds"]) == (
+            made.value,
+            made.regret,
+            made.rounds,
+        )
     store = Store.open(folder)
     lost = store.sweep.jobs()[0]
     store.path(lost).unlink()
@@ -112,14 +124,24 @@ def test_a_sweep_is_shown_while_it_is_made(
     page = SweepPage(store.sweep, folder)
     page.look()
     sweep = page.snapshot()["sweep"]
-    assert (sweep["done"], sweep["failed"], sweep["rows"][0]["error"]) == (1, 1, "ValueError: no")
+    assert (sweep["done"], sweep["failed"], sweep["rows"][0]["error"]) == (
+        1,
+        1,
+        "ValueError: no",
+    )
 
 
 def test_rows_of_a_sweep_say_what_sets_their_runs_apart(tmp_path: Path) -> None:
     other = {"name": "fed-ucbvi", "bonus_scale": 0.1}
     theory = {"name": "fed-ucbvi", "bonus": "theory"}
     algorithms = ["fed-ucbvi", other, {**theory, "label": "theory's bonus"}]
-    problem = {"environments": ["synthetic"], "agents": [2], "eps_p": [0.0, 0.1], "episodes": [20], "seeds": 1}
+    problem = {
+        "environments": ["synthetic"],
+        "agents": [2],
+        "eps_p": [0.0, 0.1],
+        "episodes": [20],
+        "seeds": 1,
+    }
     described = Sweep(name="varied", grids=[{"algorithms": algorithms, **problem}])
     folder = made_sweep(tmp_path / "sweep", described)
     page = SweepPage(described, folder)
@@ -143,13 +165,20 @@ def test_rows_of_a_sweep_say_what_sets_their_runs_apart(tmp_path: Path) -> None:
 
 def swept(folder: Path) -> tuple[SweepPage, Store]:
     """The page of a sweep of two algorithms with four seeds each."""
-    problem = {"environments": ["synthetic"], "agents": [2], "episodes": [40], "seeds": 4}
+    problem = {
+        "environments": ["synthetic"],
+        "agents": [2],
+        "episodes": [40],
+        "seeds": 4,
+    }
     described = Sweep(name="groups", grids=[{"algorithms": ["fed-ucbvi", "fed-kl-ucbvi"], **problem}])
     page = SweepPage(described, made_sweep(folder, described))
     return page, Store.open(folder)
 
 
-def test_groups_of_a_sweep_have_the_mean_and_the_median_of_their_seeds(tmp_path: Path) -> None:
+def test_groups_of_a_sweep_have_the_mean_and_the_median_of_their_seeds(
+    tmp_path: Path,
+) -> None:
     page, store = swept(tmp_path / "sweep")
     page.look()
     groups = page.snapshot()["sweep"]["groups"]
@@ -158,7 +187,10 @@ def test_groups_of_a_sweep_have_the_mean_and_the_median_of_their_seeds(tmp_path:
         runs = [store.read(job) for job in store.sweep.jobs() if job.algorithm == algorithm]
         regret = np.array([run.regret for run in runs])
         assert (group["done"], group["runs"], group["failed"]) == (4, 4, 0)
-        assert (group["mean"], group["median"]) == (pytest.approx(regret.mean()), pytest.approx(np.median(regret)))
+        assert (group["mean"], group["median"]) == (
+            pytest.approx(regret.mean()),
+            pytest.approx(np.median(regret)),
+        )
         assert group["curve"][0] == 0
         assert group["curve"][-1] == pytest.approx(regret.mean(), abs=1e-6)
 

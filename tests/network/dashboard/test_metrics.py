@@ -57,7 +57,10 @@ def federated(
     async def story() -> tuple[Metrics, FederationServer, Any]:
         seen: list[RoundRecord] = []
         metrics = Metrics(lambda: served.coordinator.status())
-        told: dict[str, Any] = {"on_round": CallbackList(metrics, seen.append), "on_exchange": metrics.on_exchange}
+        told: dict[str, Any] = {
+            "on_round": CallbackList(metrics, seen.append),
+            "on_exchange": metrics.on_exchange,
+        }
         served = Served(plan, tls_files=tls_files, address=LOOPBACK, **told)
         served.join(*make_nodes(WORLD, split))
         await served.finish()
@@ -103,8 +106,17 @@ def test_metrics_of_a_federation_are_what_its_result_says() -> None:
     assert ("process_cpu_seconds_total", frozenset()) in samples
 
 
-def test_nothing_about_single_nodes_is_told_under_secure_sums(tls_files: TLSByName) -> None:
-    plan = plan_for(FedKLUCBVI(), WORLD, 20, seed=1, nodes=("node-0", "node-1", "node-2"), secure_sums=True)
+def test_nothing_about_single_nodes_is_told_under_secure_sums(
+    tls_files: TLSByName,
+) -> None:
+    plan = plan_for(
+        FedKLUCBVI(),
+        WORLD,
+        20,
+        seed=1,
+        nodes=("node-0", "node-1", "node-2"),
+        secure_sums=True,
+    )
     metrics, service, _ = federated(plan, (1, 1, 2), tls_files)
     text = metrics.render().decode()
     assert "node-" not in text
@@ -124,7 +136,10 @@ def test_nodes_are_counted_by_state() -> None:
     samples = read(Metrics(lambda: status).render().decode())
     assert {state: sample(samples, "nodes", state=state) for state in STATES} == told
     assert [sample(samples, "node_connected", node=f"n{number}") for number in range(4)] == [1, 1, 0, 0]
-    assert (sample(samples, "violations_total"), sample(samples, "events_total")) == (3, 1)
+    assert (sample(samples, "violations_total"), sample(samples, "events_total")) == (
+        3,
+        1,
+    )
     assert not any(name == "fed_ucbvi_node_answer_seconds" for name, _ in samples), "none has answered yet"
 
 
@@ -163,7 +178,9 @@ def test_metrics_are_served_on_this_machine_only() -> None:
     assert "the metrics endpoint is served on this machine only" in words
 
 
-def test_without_its_package_metrics_are_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_package_metrics_are_refused_with_advice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delitem(sys.modules, "fed_ucbvi.network.dashboard.metrics")
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     words = refusal("serve", "--insecure", "--sizes", "3,2,3", "--metrics", "127.0.0.1:0")
@@ -173,12 +190,21 @@ def test_without_its_package_metrics_are_refused_with_advice(monkeypatch: pytest
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_a_server_of_its_own_process_serves_metrics_logs_json_and_is_tracked(tmp_path: Path) -> None:
+def test_a_server_of_its_own_process_serves_metrics_logs_json_and_is_tracked(
+    tmp_path: Path,
+) -> None:
     def fetch(url: str) -> Samples:
         with urllib.request.urlopen(url, timeout=300) as answer:
             return read(answer.read().decode())
 
-    rules = ("--metrics", "127.0.0.1:0", "--log-format", "json", "--track", f"tensorboard:{tmp_path / 'events'}")
+    rules = (
+        "--metrics",
+        "127.0.0.1:0",
+        "--log-format",
+        "json",
+        "--track",
+        f"tensorboard:{tmp_path / 'events'}",
+    )
     with Processes(tmp_path, "--episodes", "1000000000", *rules) as parties:  # it does not end by itself
         parties.start(SERVER)
         parties.hear(SERVER, r"metrics at (http://\S+/metrics)")

@@ -20,7 +20,15 @@ from fed_ucbvi.network.dashboard.state import LiveState, Subject
 from federation_processes import SERVER, Processes
 from rounds import made_up_rounds
 
-SUBJECT = Subject("a run", {"name": "fed-ucbvi"}, {"name": "nowhere"}, agents=4, states=8, actions=3, horizon=5)
+SUBJECT = Subject(
+    "a run",
+    {"name": "fed-ucbvi"},
+    {"name": "nowhere"},
+    agents=4,
+    states=8,
+    actions=3,
+    horizon=5,
+)
 LOOPBACK = "127.0.0.1:0"
 
 OVERLAPPING = """[...document.querySelectorAll('#grid text')].flatMap(
@@ -46,7 +54,9 @@ def tile(page: OpenPage, what: str) -> str:
     return str(page(f"{script}?.children[1].textContent", what))
 
 
-def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for_nothing_else(browser: Any) -> None:
+def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for_nothing_else(
+    browser: Any,
+) -> None:
     world = gridworld(agents=5, eps_p=0.1, seed=0)
     state = LiveState(Subject.of_run(FedUCBVI(), world, seed=0))
     result = run(FedUCBVI(), world, 3_000, on_round=state)
@@ -67,10 +77,18 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
         )
         assert page("document.querySelectorAll('#grid .arrow[d^=M]').length") == 8, "one for each free square"
         assert page(OVERLAPPING) == 0
-        assert texts(page, "#configuration dt") == ["Algorithm: fed-ucbvi", "Environment: gridworld", "Run"]
+        assert texts(page, "#configuration dt") == [
+            "Algorithm: fed-ucbvi",
+            "Environment: gridworld",
+            "Run",
+        ]
         assert "nu = " not in texts(page, "#configuration dd")[0], "it is not set"
         first = texts(page, "#rounds tbody tr:nth-child(2) td")
-        asked = result.records["agent"][-2], result.records["step"][-2] + 1, result.records["action"][-2]
+        asked = (
+            result.records["agent"][-2],
+            result.records["step"][-2] + 1,
+            result.records["action"][-2],
+        )
         assert (first[2].split()[1], first[3], first[5]) == tuple(map(str, asked))
         papers = set()
         for width, scheme in itertools.product((1300, 420), ("light", "dark")):
@@ -93,7 +111,9 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
 
 
 @pytest.mark.full
-def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(browser: Any) -> None:
+def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(
+    browser: Any,
+) -> None:
     state = LiveState(SUBJECT)
     stop = threading.Event()
     rounds = made_up_rounds(1)
@@ -123,7 +143,10 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(brow
         assert 2 <= drawn <= most, "as many drawings as events, and one for the click"
         assert page("seen") > drawn, "there are frames in which nothing is drawn"
         total = state.snapshot()["now"]["round"]
-        page.wait("document.querySelector('.tile .figure')?.textContent === arguments[0]", f"{total:,}")
+        page.wait(
+            "document.querySelector('.tile .figure')?.textContent === arguments[0]",
+            f"{total:,}",
+        )
         assert page("state.points") == state.snapshot()["points"]
 
 
@@ -169,7 +192,11 @@ def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp
     rows = "[...document.querySelectorAll('#nodes tbody tr')]"
 
     def wait_for(name: str, state: str) -> None:
-        page.wait(f"{rows}.some(row => row.textContent.startsWith(arguments[0] + arguments[1]))", name, state)
+        page.wait(
+            f"{rows}.some(row => row.textContent.startsWith(arguments[0] + arguments[1]))",
+            name,
+            state,
+        )
 
     with Processes(tmp_path, "--dashboard", "127.0.0.1:0", "--episodes", "300") as federation:
         federation.start(SERVER)
@@ -191,7 +218,11 @@ def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp
         events = page(
             "[...document.querySelectorAll('#events tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
         )
-        assert [row[3] for row in events if row[2] == "node-1"] == ["connected again", "disconnected", "connected"]
+        assert [row[3] for row in events if row[2] == "node-1"] == [
+            "connected again",
+            "disconnected",
+            "connected",
+        ]
         assert all(re.fullmatch(r"\d\d:\d\d:\d\d", row[0]) for row in events)
         result, _ = federation.finish()
         page.wait("document.documentElement.dataset.link === 'ended'")

@@ -19,7 +19,15 @@ from page_reader import connect, follow
 from rounds import made_up_rounds
 
 HERE = "127.0.0.1:0"
-SUBJECT = Subject("a run", {"name": "fed-ucbvi"}, {"name": "nowhere"}, agents=4, states=8, actions=3, horizon=5)
+SUBJECT = Subject(
+    "a run",
+    {"name": "fed-ucbvi"},
+    {"name": "nowhere"},
+    agents=4,
+    states=8,
+    actions=3,
+    horizon=5,
+)
 Answer = tuple[int, Mapping[str, str], str]
 
 
@@ -35,7 +43,11 @@ def server() -> Iterator[PageServer]:
 def ask(server: PageServer, path: str, method: str = "GET", **headers: str) -> Answer:
     connection = connect(server.url)
     try:
-        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        connection.request(
+            method,
+            path,
+            headers={name.replace("_", "-"): value for name, value in headers.items()},
+        )
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read().decode()
     finally:
@@ -49,7 +61,10 @@ def test_the_page_is_one_document_that_may_load_nothing(server: PageServer) -> N
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
     assert "*" not in policy
-    assert set(re.findall(r"(\S+-src) ([^;]*)", policy)) >= {("connect-src", "'self'"), ("img-src", "data:")}
+    assert set(re.findall(r"(\S+-src) ([^;]*)", policy)) >= {
+        ("connect-src", "'self'"),
+        ("img-src", "data:"),
+    }
     assert re.findall(r"(?:src|href)=\"([^\"]*)\"", html) == ["data:,", "vega.js"], "nothing from elsewhere"
     assert ask(server, "/vega.js")[0] == 200
     outside = re.findall(r"https?://[^\"'\s)]+", html)
@@ -82,13 +97,22 @@ def test_head_has_no_body_and_other_addresses_are_unknown(server: PageServer) ->
 
 
 @pytest.mark.parametrize("path", ["/", "/state.json", "/events", "/metrics", "/vega.js", "/elsewhere"])
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:8080", "192.0.2.7", ""])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:80", "127.0.0.1.evil.example:8080", "192.0.2.7", ""],
+)
 def test_a_request_by_another_host_name_is_refused(server: PageServer, path: str, host: str) -> None:
     status, _, text = ask(server, path, Host=host)
-    assert (status, "A reverse proxy must send its own target as Host" in text) == (421, True)
+    assert (status, "A reverse proxy must send its own target as Host" in text) == (
+        421,
+        True,
+    )
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:80"])
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "localhost:9", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:80"],
+)
 def test_a_request_by_a_loopback_name_is_answered(server: PageServer, host: str) -> None:
     assert ask(server, "/state.json", Host=host)[0] == 200
 
@@ -132,7 +156,10 @@ def test_many_readers_follow_at_once() -> None:
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:8080", "[::]:0", "example.org:80"])
 def test_an_address_that_other_machines_can_reach_is_refused(address: str) -> None:
-    with pytest.raises(InputError, match=r"on this machine only.*ssh -L 8080:127\.0\.0\.1:8080.*reverse proxy"):
+    with pytest.raises(
+        InputError,
+        match=r"on this machine only.*ssh -L 8080:127\.0\.0\.1:8080.*reverse proxy",
+    ):
         PageServer(LiveState(SUBJECT), address)
 
 
@@ -140,7 +167,10 @@ def test_an_address_that_other_machines_can_reach_is_refused(address: str) -> No
 def test_every_name_of_the_loopback_interface_can_be_listened_on(address: str) -> None:
     if ":" in host_of(address) and not has_ipv6_loopback():
         pytest.skip("no IPv6 here")
-    with PageServer(LiveState(SUBJECT), address) as server, urlopen(f"{server.url}state.json", timeout=60) as answer:
+    with (
+        PageServer(LiveState(SUBJECT), address) as server,
+        urlopen(f"{server.url}state.json", timeout=60) as answer,
+    ):
         assert json.load(answer)["subject"]["title"] == "a run"
 
 
@@ -159,5 +189,8 @@ def test_an_address_is_a_host_and_a_port(address: str) -> None:
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="cannot be served"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(InputError, match="cannot be served"),
+    ):
         PageServer(LiveState(SUBJECT), f"127.0.0.1:{taken.getsockname()[1]}")

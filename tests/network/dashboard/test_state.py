@@ -23,7 +23,16 @@ from fed_ucbvi.results.grid import policy_arrows
 from page_reader import apply, new_mirror
 from rounds import made_up_node, made_up_rounds
 
-SUBJECT = Subject("a run", {"name": "fed-ucbvi"}, {"name": "nowhere"}, 4, 8, 3, 5, nodes=("a", "b", "c"))
+SUBJECT = Subject(
+    "a run",
+    {"name": "fed-ucbvi"},
+    {"name": "nowhere"},
+    4,
+    8,
+    3,
+    5,
+    nodes=("a", "b", "c"),
+)
 
 
 def by_hand(records: list[RoundRecord], stride: int) -> list[list[float | None]]:
@@ -167,10 +176,19 @@ def test_nodes_are_present_away_excluded_or_expected() -> None:
     states = {"a": "present", "b": "away", "d": "excluded", "c": "expected"}
     assert {node["name"]: node["state"] for node in content["nodes"]} == states
     assert content["nodes"][0] == {
-        **{"name": "a", "state": "present", "first_agent": 0, "agents": 1, "episodes": 17},
+        **{
+            "name": "a",
+            "state": "present",
+            "first_agent": 0,
+            "agents": 1,
+            "episodes": 17,
+        },
         **{"latency": 0.25, "bytes_up": 3, "bytes_down": 4},
     }
-    assert content["network"]["nodes"] == {**dict.fromkeys(states.values(), 1), "finished": 0}
+    assert content["network"]["nodes"] == {
+        **dict.fromkeys(states.values(), 1),
+        "finished": 0,
+    }
     assert content["network"]["latency"] == 0.25
     assert content["network"]["violations"] == 2
 
@@ -211,7 +229,11 @@ def test_of_many_nodes_those_that_are_missing_are_listed() -> None:
     state = LiveState(SUBJECT._replace(nodes=()))
     state.take_status(FederationStatus("r", False, nodes, WireCount(), 0, ()))
     content = state.snapshot()
-    assert content["nodes"][0] == {**content["nodes"][0], "name": "n777", "state": "away"}
+    assert content["nodes"][0] == {
+        **content["nodes"][0],
+        "name": "n777",
+        "state": "away",
+    }
     assert len(content["nodes"]) == 200
     assert content["network"]["nodes"]["present"] == 998
 

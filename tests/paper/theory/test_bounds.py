@@ -50,13 +50,25 @@ pytestmark = without_cautions
 @pytest.mark.parametrize(
     ("value", "by_hand"),
     [
-        (threshold_nu(S=8, A=4, H=10, M=20, T=30_000, eps_p=0.1, delta=0.05), 8488632.866924552),
-        (threshold_nu(S=5, A=5, H=5, M=20, T=3_000, eps_p=0.1, delta=0.05), 496830.376715099),
+        (
+            threshold_nu(S=8, A=4, H=10, M=20, T=30_000, eps_p=0.1, delta=0.05),
+            8488632.866924552,
+        ),
+        (
+            threshold_nu(S=5, A=5, H=5, M=20, T=3_000, eps_p=0.1, delta=0.05),
+            496830.376715099,
+        ),
         (beta_star(S=8, A=4, H=10, delta=0.05), 11.248959919135763),
         (beta_common(S=8, A=4, H=10, delta=0.05, n=30_000), 24.349688715535890),
         (beta_common(S=5, A=5, H=5, delta=0.05, n=0), 12.407564949312402),
-        (most_rounds(S=8, A=4, H=10, M=20, T=10**9, eps_p=0.0, delta=0.05), 137162.17589177925),
-        (most_rounds(S=8, A=4, H=10, M=20, T=30_000, eps_p=0.1, delta=0.05), 147309.44505080762),
+        (
+            most_rounds(S=8, A=4, H=10, M=20, T=10**9, eps_p=0.0, delta=0.05),
+            137162.17589177925,
+        ),
+        (
+            most_rounds(S=8, A=4, H=10, M=20, T=30_000, eps_p=0.1, delta=0.05),
+            147309.44505080762,
+        ),
     ],
 )
 def test_constants_of_the_papers_problems_are_those_by_hand_with_40_digits(value: float, by_hand: float) -> None:
@@ -89,7 +101,11 @@ def test_the_concentration_functions_by_hand() -> None:
     assert beta_kl(2, 3, 4, 0.1, 9) == pytest.approx(math.log(1440) + 1 + math.log(10), rel=1e-14)
     assert beta_variance(5, 0.1, 10) == pytest.approx(math.log(240 * 101) + 1, rel=1e-14)
     assert beta_martingale(4, 0.1) == pytest.approx(math.log(1920), rel=1e-14)
-    others = (beta_kl(2, 3, 4, 0.1, 50), beta_common(2, 3, 4, 0.1, 50), beta_star(2, 3, 4, 0.1))
+    others = (
+        beta_kl(2, 3, 4, 0.1, 50),
+        beta_common(2, 3, 4, 0.1, 50),
+        beta_star(2, 3, 4, 0.1),
+    )
     assert beta_max(2, 3, 4, 5, 10, 0.1) == max(*others, beta_variance(5, 0.1, 10), beta_martingale(4, 0.1))
 
 
@@ -176,7 +192,16 @@ def test_the_first_episode_is_the_first(limit: int, start: int) -> None:
     ],
 )
 def test_bounds_refuse_what_is_no_setting(change: dict[str, object], words: str) -> None:
-    setting: dict[str, object] = {"S": 2, "A": 2, "H": 2, "M": 2, "T": 2, "eps_p": 0, "eps_r": 0, "delta": 0.1}
+    setting: dict[str, object] = {
+        "S": 2,
+        "A": 2,
+        "H": 2,
+        "M": 2,
+        "T": 2,
+        "eps_p": 0,
+        "eps_r": 0,
+        "delta": 0.1,
+    }
     with pytest.raises(InputError, match=words):
         regret_bound(**{**setting, **change})  # type: ignore[arg-type]
 
@@ -211,14 +236,23 @@ RUNS = in_turn(
 @pytest.mark.slow
 @pytest.mark.parametrize(("environment", "agents", "episodes", "eps_p_and_seed"), RUNS)
 def test_runs_are_optimistic_and_have_no_more_rounds_than_the_theory_allows(
-    environment: Callable[..., Federation], agents: int, episodes: int, eps_p_and_seed: tuple[float, int]
+    environment: Callable[..., Federation],
+    agents: int,
+    episodes: int,
+    eps_p_and_seed: tuple[float, int],
 ) -> None:
     """Each may fail with probability delta = 0.05 by the theory; in truth the constants are generous."""
     eps_p, seed = eps_p_and_seed
     federation = environment(agents=agents, eps_p=eps_p, seed=seed)
     simulation = Simulation(FedUCBVI(bonus="corrected"), federation, episodes, seed, "counts")
     assert least_margin(simulation)[0] >= -1e-9
-    sizes = (federation.states, federation.actions, federation.horizon, agents, episodes)
+    sizes = (
+        federation.states,
+        federation.actions,
+        federation.horizon,
+        agents,
+        episodes,
+    )
     assert simulation.rounds <= rounds_bound(*sizes, eps_p, 0.05)
 
 
@@ -247,7 +281,10 @@ def test_regret_and_rounds_stay_below_bounds_that_a_bad_policy_would_break(
     worst = MDP(common.kernel, 1 - common.rewards, common.initial, 2).solve().policy
     if isinstance(algorithm, FedUCBVI):
         regret = regret_bound_terms(*sizes, 0.0, 0.0, delta).common
-        rounds = min(rounds_bound(*sizes, 0.0, delta), most_rounds(*sizes, 0.0, delta) if agents >= 3 else math.inf)
+        rounds = min(
+            rounds_bound(*sizes, 0.0, delta),
+            most_rounds(*sizes, 0.0, delta) if agents >= 3 else math.inf,
+        )
     else:
         regret = kl_regret_bound(*sizes, delta).common
         rounds = rounds_bound(*sizes, 0.0, delta, rule="global")

@@ -104,7 +104,9 @@ def test_the_bound_by_hand() -> None:
 
 
 @pytest.mark.parametrize("stationary", [False, True])
-def test_the_bound_falls_with_agents_and_delta_and_stays_finite(stationary: bool) -> None:
+def test_the_bound_falls_with_agents_and_delta_and_stays_finite(
+    stationary: bool,
+) -> None:
     bounds = [
         kl_regret_bound(8, 4, 10, M, 10**9, DELTA, stationary=stationary).common for M in (1, 2, 20, 500, 10**5)
     ]
@@ -150,7 +152,10 @@ def follow_the_proof(world: Federation, T: int, seed: int, stationary: bool) -> 
     A = world.actions
     P = np.broadcast_to(mdp.kernel.dense(), (H, S, A, S))
     rewards = np.broadcast_to(mdp.rewards, (H, S, A))
-    per, cells, n = (H, S * A, M * T * H) if stationary else (1, S * A * H, M * T)
+    if stationary:
+        per, cells, n = (H, S * A, M * T * H)
+    else:
+        per, cells, n = (1, S * A * H, M * T)
     beta = math.log(2 * S * (H - 1) / DELTA) + math.log(n + 1) / 2
     bernstein = math.log(3 * S * A * (H - 1) * n / DELTA)
     kernel = math.log(3 * (cells if stationary else cells - S * A) / DELTA) + math.log(math.comb(n + S - 1, S - 1))
@@ -203,7 +208,9 @@ def follow_the_proof(world: Federation, T: int, seed: int, stationary: bool) -> 
 
 
 @pytest.mark.parametrize("M", [1, 2, 3, 10, 100])
-def test_requests_that_grow_n_as_little_as_they_can_are_no_more_than_the_bound(M: int) -> None:
+def test_requests_that_grow_n_as_little_as_they_can_are_no_more_than_the_bound(
+    M: int,
+) -> None:
     """One cell; every request adds the least that is sure, or from ``k M`` visits on the least that is likely."""
     for T in (10, 1_000, 10**5, 10**8):
         k = 8 * math.log(2 * M * T / DELTA)
@@ -225,7 +232,9 @@ def test_a_request_above_k_m_visits_adds_a_quarter() -> None:
 
 
 @pytest.mark.parametrize("growth", [0.001, 0.01, 0.1, 0.5, 3.0])
-def test_rounds_that_last_a_share_of_what_was_played_are_few_whatever_the_number_of_agents(growth: float) -> None:
+def test_rounds_that_last_a_share_of_what_was_played_are_few_whatever_the_number_of_agents(
+    growth: float,
+) -> None:
     """Every round ends as soon as it may."""
     for T in (1, 2, 7, 1_000, 10**6):
         t = 0

@@ -41,7 +41,9 @@ def log_ratio(k: int, n: int) -> float:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 30, 200, 2_000])
-def test_the_best_bet_on_a_binary_sequence_gains_at_most_twice_the_root_of_n_plus_1(n: int) -> None:
+def test_the_best_bet_on_a_binary_sequence_gains_at_most_twice_the_root_of_n_plus_1(
+    n: int,
+) -> None:
     """``<= sqrt(pi) n! / Gamma(n + 1/2) <= sqrt(pi (n + 1/2)) <= 2 sqrt(n + 1)``, with equality first at k = 0."""
     ratios = [log_ratio(k, n) for k in range(n + 1)]
     ends = 0.5 * math.log(math.pi) + math.lgamma(n + 1) - math.lgamma(n + 0.5)
@@ -76,7 +78,9 @@ VALUES = np.array([0.0, 1.0, 2.5])
 
 
 @pytest.mark.parametrize("chooser", ["one law", "two laws, chosen by what came before"])
-def test_the_mixture_has_mean_one_or_less_by_adding_up_all_sequences(chooser: str) -> None:
+def test_the_mixture_has_mean_one_or_less_by_adding_up_all_sequences(
+    chooser: str,
+) -> None:
     """Six visits. In the second case the mean is that of the law with the smaller one, and the sum stays below 1."""
     top = VALUES.max()
     mu = float((KERNELS @ VALUES).min())
@@ -158,7 +162,10 @@ def test_values_of_four_states_are_covered_for_all_n_at_once(differ: bool) -> No
     eps_p = 0.1
     V = np.array([0.0, 1.0, 2.0, 3.0])
     common = np.array([0.4, 0.3, 0.2, 0.1])
-    own = np.array([[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]) if differ else np.tile(common, (2, 1))
+    if differ:
+        own = np.array([[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]])
+    else:
+        own = np.tile(common, (2, 1))
     laws = (1 - eps_p) * common + eps_p * own
     steps = np.cumsum(laws, axis=1)[:, :-1]
     u = float(common @ V) * ((1 - eps_p) if differ else 1.0)

@@ -77,7 +77,10 @@ def test_3_the_condition_of_the_algorithm_box_would_synchronise_after_every_visi
     assert min(v for v in range(1, N) if N + M * v > N) == 1
     setting = Setting(1, 1, 1, M, 10**6, 0.0, 0)
     algorithm = FedUCBVI(nu=0.0, strict=True)
-    agents = algorithm.new_agents(setting, FleetTables(M, np.zeros((1, 1, 1, 1), np.int32), np.zeros((1, 1, 1, 1))))
+    agents = algorithm.new_agents(
+        setting,
+        FleetTables(M, np.zeros((1, 1, 1, 1), np.int32), np.zeros((1, 1, 1, 1))),
+    )
     server = algorithm.new_server(setting)
     server.estimates.N[:] = N
     budget = int(algorithm.budgets(agents, algorithm.broadcast(server)).limits[0, 0, 0])
@@ -303,7 +306,9 @@ def bound_on_a(factor: float, T: float, S: int, A: int, H: int, M: int, b: float
 
 
 @pytest.mark.parametrize("T", [10.0**k for k in range(0, 16, 3)])
-def test_19_the_bound_on_a_drops_six_of_its_leading_terms_and_is_saved_by_sixteen_for_four(T: float) -> None:
+def test_19_the_bound_on_a_drops_six_of_its_leading_terms_and_is_saved_by_sixteen_for_four(
+    T: float,
+) -> None:
     """``16 (sqrt(2) + 6)`` is not 23. But the factor is ``sqrt(4 * 4) = 4``, not 16, and with that it stands."""
     S = 8
     A = 4
@@ -342,7 +347,10 @@ def test_21_the_last_steps_of_the_proof_lose_factors_of_e_and_two_and_the_result
     root = 69 * e * b * math.sqrt(H**3 * S * A / M)
     lower = (292 * e + 280 * e) * H**3 * S**2 * A * b**2
     for eps_p in (0.0, 0.01):
-        exact = largest_u(root, (69 + math.sqrt(8)) * e * b * lead + lower + 295 * e * b * T * H**2 * eps_p)
+        exact = largest_u(
+            root,
+            (69 + math.sqrt(8)) * e * b * lead + lower + 295 * e * b * T * H**2 * eps_p,
+        )
         terms = regret_bound_terms(S, A, H, M, int(T), eps_p, 0.0, 0.05, proof="printed")
         printed = terms.exploration + terms.burn_in + 590 * e * b * T * H**2 * eps_p
         assert exact <= printed <= terms.federated
@@ -372,7 +380,9 @@ def starting(places: list[int]) -> Federation:
 
 
 @pytest.mark.parametrize("T", [10**9, 10**15])
-def test_23_the_event_of_counts_fails_for_sure_where_agents_start_in_different_places(T: int) -> None:
+def test_23_the_event_of_counts_fails_for_sure_where_agents_start_in_different_places(
+    T: int,
+) -> None:
     """``lem:diff_stat_dist`` bounds ``|d^i - d^j|`` by ``eps_p H``, which takes equal initial distributions.
 
     One of M agents starts in a state where no other ever is, and kernels are alike. When that agent asks, N has grown
@@ -435,7 +445,9 @@ def test_24_given_how_often_a_pair_was_visited_its_next_states_are_not_drawn_ind
 
 
 @pytest.mark.parametrize("eps_p", [0.0, 0.5])
-def test_25_by_the_rule_itself_n_at_most_doubles_in_a_round_whatever_agents_do(eps_p: float) -> None:
+def test_25_by_the_rule_itself_n_at_most_doubles_in_a_round_whatever_agents_do(
+    eps_p: float,
+) -> None:
     """Case 2 of ``lem:pigeon_hole_principle`` takes ``N_tilde <= 4 N`` from ``E^count``.
 
     While nobody asks, every agent has ``M v^i <= N``; summed over agents, ``N_tilde = N + sum v^i <= 2 N``. Rounding

@@ -226,6 +226,9 @@ def split(stream: WordArray, counts: CountArray, sample: int, out: CountArray) -
     for k in range(counts.shape[0]):
         here = counts[k]
         total -= here
-        drawn = hypergeometric(stream, here, total, sample) if sample > 0 and here > 0 else 0
+        if sample > 0 and here > 0:
+            drawn = hypergeometric(stream, here, total, sample)
+        else:
+            drawn = 0
         out[k] = drawn
         sample -= drawn

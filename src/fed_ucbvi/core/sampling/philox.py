@@ -48,7 +48,12 @@ def product(typing_context: Any, a: Any, b: Any) -> Any:
 
 @compiled
 def philox(
-    c0: np.uint64, c1: np.uint64, c2: np.uint64, c3: np.uint64, k0: np.uint64, k1: np.uint64
+    c0: np.uint64,
+    c1: np.uint64,
+    c2: np.uint64,
+    c3: np.uint64,
+    k0: np.uint64,
+    k1: np.uint64,
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """Four 64-bit words for the counter ``(c0,c1,c2,c3)`` and the key ``(k0,k1)``."""
     for _ in range(10):
@@ -73,7 +78,13 @@ def unit_interval(word: np.uint64) -> float:
 def word_at(position: int, w0: np.uint64, w1: np.uint64, w2: np.uint64, w3: np.uint64) -> np.uint64:
     """Word ``position mod 4`` of a block."""
     position &= 3
-    return w0 if position == 0 else (w1 if position == 1 else (w2 if position == 2 else w3))
+    if position == 0:
+        return w0
+    if position == 1:
+        return w1
+    if position == 2:
+        return w2
+    return w3
 
 
 @compiled

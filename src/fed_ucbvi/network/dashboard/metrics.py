@@ -27,20 +27,64 @@ except ImportError as error:
 NAME = "fed_ucbvi"
 METRICS = "the metrics endpoint"
 """The name of what is served, in errors."""
-SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+SECONDS = (
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+)
 """Upper ends of the histogram's buckets."""
 
 OF_ROUND = {
     "round": (Counter, "rounds", "Rounds that have been played."),
-    "synchronisations": (Counter, "synchronisations", "Rounds that ended with a synchronisation."),
+    "synchronisations": (
+        Counter,
+        "synchronisations",
+        "Rounds that ended with a synchronisation.",
+    ),
     "episodes": (Counter, "episodes", "Episodes per agent."),
-    "planned_episodes": (Gauge, "planned_episodes", "Episodes per agent that the run will have at its end."),
+    "planned_episodes": (
+        Gauge,
+        "planned_episodes",
+        "Episodes per agent that the run will have at its end.",
+    ),
     "length": (Gauge, "round_length_episodes", "Episodes of the last round."),
-    "seconds": (Gauge, "run_seconds", "Since the run began, without the time between two servers."),
-    "regret": (Gauge, "regret", "So far, averaged over agents, in the environment's own units; absent if unknown."),
-    "reward": (Gauge, "reward", "Of an episode of the last round, averaged over agents, likewise."),
-    "optimistic_value": (Gauge, "optimistic_value", "The server's optimistic value of the initial states, likewise."),
-    "recommended_value": (Gauge, "recommended_value", "The estimated value of the recommended policy, likewise."),
+    "seconds": (
+        Gauge,
+        "run_seconds",
+        "Since the run began, without the time between two servers.",
+    ),
+    "regret": (
+        Gauge,
+        "regret",
+        "So far, averaged over agents, in the environment's own units; absent if unknown.",
+    ),
+    "reward": (
+        Gauge,
+        "reward",
+        "Of an episode of the last round, averaged over agents, likewise.",
+    ),
+    "optimistic_value": (
+        Gauge,
+        "optimistic_value",
+        "The server's optimistic value of the initial states, likewise.",
+    ),
+    "recommended_value": (
+        Gauge,
+        "recommended_value",
+        "The estimated value of the recommended policy, likewise.",
+    ),
     "gap": (Gauge, "gap", "The optimistic value minus the recommended one, likewise."),
 }
 """By field of a round's record: kind, name and help of the metric."""
@@ -117,20 +161,47 @@ def _of_federation(status: FederationStatus) -> Iterator[Metric]:
     yield InfoMetricFamily(f"{NAME}_run", "The run.", about)
     text = "Nodes that are present, have received the end of the run, are away (for a moment or longer), or excluded."
     states = [node.state for node in status.nodes]
-    yield _metric(Gauge, "nodes", text, [((state,), states.count(state)) for state in STATES], "state")
+    yield _metric(
+        Gauge,
+        "nodes",
+        text,
+        [((state,), states.count(state)) for state in STATES],
+        "state",
+    )
     text = "How often a node has broken the rules since this server began."
     yield _metric(Counter, "violations", text, [((), status.violations)])
-    yield _metric(Counter, "events", "Events of the run that were not planned.", [((), len(status.events))])
+    yield _metric(
+        Counter,
+        "events",
+        "Events of the run that were not planned.",
+        [((), len(status.events))],
+    )
     yield from _of_wire("", [((), status.wire)])
 
 
 def _of_nodes(nodes: tuple[Member, ...]) -> Iterator[Metric]:
     for kind, figure, name, text in (
         (Gauge, "connected", "node_connected", "Whether a node has a stream."),
-        (Counter, "episodes", "node_episodes", "Episodes of each of a node's agents in rounds that count."),
-        (Gauge, "latency", "node_answer_seconds", "From the last question to a node's answer."),
+        (
+            Counter,
+            "episodes",
+            "node_episodes",
+            "Episodes of each of a node's agents in rounds that count.",
+        ),
+        (
+            Gauge,
+            "latency",
+            "node_answer_seconds",
+            "From the last question to a node's answer.",
+        ),
     ):
-        yield _metric(kind, name, text, [((node.name,), getattr(node, figure)) for node in nodes], "node")
+        yield _metric(
+            kind,
+            name,
+            text,
+            [((node.name,), getattr(node, figure)) for node in nodes],
+            "node",
+        )
     yield from _of_wire("node_", [((node.name,), node.wire) for node in nodes], "node")
 
 

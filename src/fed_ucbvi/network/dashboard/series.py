@@ -73,7 +73,14 @@ class RoundSeries:
         own = np.diff(self._rows[:, SUMS], axis=0, prepend=0.0)[start:]
         rewards, known, _, _, lengths, rounds = own.T
         paid, played = rows[:, SUMS][:, 2:4].T
-        table = np.column_stack([rows[:, LAST], _ratio(rewards, known), lengths / rounds, _ratio(paid, played)])
+        table = np.column_stack(
+            [
+                rows[:, LAST],
+                _ratio(rewards, known),
+                lengths / rounds,
+                _ratio(paid, played),
+            ]
+        )
         content = table.astype(object)
         content[np.isnan(table)] = None
         points: list[list[float | None]] = content.tolist()
@@ -89,7 +96,14 @@ def _rows_of(records: Sequence[RoundRecord]) -> FloatArray:
     rewards = np.where(known, reward * lengths, 0.0)
     episodes = np.where(known, lengths, 0.0)
     stood = np.array(columns["playing"]) == PLAYING[INCUMBENT]
-    sums = (rewards, episodes, rewards * stood, episodes * stood, lengths, np.ones(len(lengths)))
+    sums = (
+        rewards,
+        episodes,
+        rewards * stood,
+        episodes * stood,
+        lengths,
+        np.ones(len(lengths)),
+    )
     return np.column_stack([*(np.array(columns[name], dtype=np.float64) for name in OF_LAST), *sums])
 
 

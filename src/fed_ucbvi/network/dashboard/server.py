@@ -51,7 +51,13 @@ START_SECONDS = 20.0
 END_SECONDS = 3
 """Seconds for readers to receive the end."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-COLOURS = {"blue": BLUE, "vermillion": VERMILLION, "green": GREEN, "orange": ORANGE, "purple": PURPLE}
+COLOURS = {
+    "blue": BLUE,
+    "vermillion": VERMILLION,
+    "green": GREEN,
+    "orange": ORANGE,
+    "purple": PURPLE,
+}
 HEADERS = [
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
@@ -197,7 +203,12 @@ class PageServer:
     (50, 'over')
     """
 
-    def __init__(self, state: LiveState | None, address: str, metrics: Callable[[], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        state: LiveState | None,
+        address: str,
+        metrics: Callable[[], bytes] | None = None,
+    ) -> None:
         check_local(address)
         self.state = state
         self.closing = False
@@ -230,7 +241,10 @@ class PageServer:
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name="live page", daemon=True
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
+            name="live page",
+            daemon=True,
         )
         self._thread.start()
         end = time.monotonic() + START_SECONDS
@@ -239,7 +253,10 @@ class PageServer:
 
     def _routes(self, state: LiveState | None, metrics: Callable[[], bytes] | None) -> Iterator[Route]:
         def fixed(path: str, content: Callable[[], str | bytes], kind: str, **headers: str) -> Route:
-            return Route(path, lambda request: Response(content(), media_type=kind, headers=headers))
+            return Route(
+                path,
+                lambda request: Response(content(), media_type=kind, headers=headers),
+            )
 
         if metrics is not None:
             yield fixed("/metrics", metrics, METRICS_TYPE)
@@ -269,6 +286,9 @@ class PageServer:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.state is not None and self.state.phase not in (OVER, STOPPED):
-            why = str(error) if isinstance(error, InputError) else "The program ended before the run."
+            if isinstance(error, InputError):
+                why = str(error)
+            else:
+                why = "The program ended before the run."
             self.state.end(why, complete=False)
         self.close()

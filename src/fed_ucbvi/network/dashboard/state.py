@@ -59,7 +59,11 @@ PRESENT, FINISHED, *_ = STATES = ("present", "finished", "away", "excluded")
 """The states of a node in a :class:`~fed_ucbvi.network.members.FederationStatus`."""
 EXPECTED = "expected"
 """The state of a node that has not connected yet."""
-CHANGES = {PRESENT: "connected", FINISHED: "has received the policy", "away": "disconnected"}
+CHANGES = {
+    PRESENT: "connected",
+    FINISHED: "has received the policy",
+    "away": "disconnected",
+}
 """The page's names of changes of a node's state; the server itself records exclusions."""
 OF_NODE = ("first_agent", "agents", "episodes", "latency")
 MAX_NODES = 200
@@ -109,7 +113,10 @@ class Subject(NamedTuple):
         sizes = sizes or problem
         name = algorithm_name(algorithm)
         described = {} if problem is None else problem.description
-        place = "over the network" if problem is None else f"on {described.get('name', 'custom')}"
+        if problem is None:
+            place = "over the network"
+        else:
+            place = f"on {described.get('name', 'custom')}"
         layout: Any = problem.layout if isinstance(problem, Federation) else None
         too_fine = layout is not None and layout["rows"] * layout["columns"] > MAX_SQUARES
         return cls(
@@ -128,14 +135,27 @@ class Subject(NamedTuple):
 
     @classmethod
     def of_plan(cls, plan: RunPlan) -> Subject:
-        settings = {"seed": plan.setting.seed, "collection": plan.collection, "secure sums": plan.secure_sums}
-        return cls.of_run(plan.algorithm, plan.federation, plan.setting, tuple(plan.nodes or ()), **settings)
+        settings = {
+            "seed": plan.setting.seed,
+            "collection": plan.collection,
+            "secure sums": plan.secure_sums,
+        }
+        return cls.of_run(
+            plan.algorithm,
+            plan.federation,
+            plan.setting,
+            tuple(plan.nodes or ()),
+            **settings,
+        )
 
     def content(self) -> dict[str, Any]:
         """Ready for JSON."""
         content = self._asdict()
         layout = content.pop("layout")
-        content["grid"] = None if layout is None else _integers({name: layout[name] for name in GRID})
+        if layout is None:
+            content["grid"] = None
+        else:
+            content["grid"] = _integers({name: layout[name] for name in GRID})
         for name in ("algorithm", "environment", "settings"):
             content[name] = {key: shortened(str(value)) for key, value in content[name].items() if value is not None}
         content["nodes"] = list(self.nodes)
@@ -252,7 +272,10 @@ class LiveState(Subscriber):
             dated = [[one.rounds, one.played, f"{one.kind}: {one} ({one.date})"] for one in run.certificates]
             self._put(certificates=dated)
         complete = run.complete if ended is None else ended
-        self.end("" if complete else f"Stopped after {run.episodes_played:,} episodes per agent.", complete=complete)
+        self.end(
+            "" if complete else f"Stopped after {run.episodes_played:,} episodes per agent.",
+            complete=complete,
+        )
 
     # --------------------------------------------------------------------------------------------------- the readers'
 
@@ -266,11 +289,18 @@ class LiveState(Subscriber):
             self._absorb()
             content = {name: part for name, (version, part) in self._parts.items() if version > position.version}
             series = self._series
-            read = position.points if position.stride == self._series.stride else 0
+            if position.stride == self._series.stride:
+                read = position.points
+            else:
+                read = 0
             after = Position(self._version, series.stride, series.size)
             if after != position:
                 first = max(0, read - 1)  # more rounds may have gone into the last point
-                content |= {"stride": series.stride, "first": first, "points": series.points(first)}
+                content |= {
+                    "stride": series.stride,
+                    "first": first,
+                    "points": series.points(first),
+                }
             return content, after
 
     def snapshot(self) -> dict[str, Any]:
@@ -299,7 +329,12 @@ class LiveState(Subscriber):
         }
         self._certificates += [[one.round, one.episodes, one.certificate] for one in records if one.certificate]
         recent = [none_for_nan({**record._asdict(), "gap": record.gap}) for record in reversed(self._recent)]
-        self._put(status={"phase": RUNNING, "text": ""}, now=recent[0], recent=recent, requests=requests)
+        self._put(
+            status={"phase": RUNNING, "text": ""},
+            now=recent[0],
+            recent=recent,
+            requests=requests,
+        )
         if self._certificates:
             self._put(certificates=list(self._certificates))
 
@@ -307,14 +342,28 @@ class LiveState(Subscriber):
         """Add new events: changes of nodes, and the server's own; those of an earlier server have no time."""
         last = self._last_status
         now = time.time()
-        before = {} if last is None else {node.name: node.state for node in last.nodes}
+        if last is None:
+            before = {}
+        else:
+            before = {node.name: node.state for node in last.nodes}
         played = self._recent[-1].round if self._recent else 0
         for node in status.nodes:
             begun = last is not None or node.state == PRESENT  # others were absent before this server began
             if begun and node.state != before.get(node.name) and node.state in CHANGES:
-                again = " again" if node.state == PRESENT and node.name in before else ""
+                if node.state == PRESENT and node.name in before:
+                    again = " again"
+                else:
+                    again = ""
                 what = CHANGES[node.state] + again
-                self._events.append({"time": now, "round": played, "node": node.name, "what": what, "done": ""})
+                self._events.append(
+                    {
+                        "time": now,
+                        "round": played,
+                        "node": node.name,
+                        "what": what,
+                        "done": "",
+                    }
+                )
         old = 0 if last is None else len(last.events)
         self._events.extend({"time": None if last is None else now, **event} for event in status.events[old:])
 

@@ -36,7 +36,11 @@ class SweepPage(LiveState):
         common = {name: value for name, value in shared([*settings.values()]).items() if "." not in name}
         self._shared = label(common)
         self._about = {
-            job.id: {"id": job.id, "seed": _seeds(job.seed, job.env_seed), "group": names[key_of(settings[job.id])]}
+            job.id: {
+                "id": job.id,
+                "seed": _seeds(job.seed, job.env_seed),
+                "group": names[key_of(settings[job.id])],
+            }
             for job in sweep.jobs()
         }
         self._jobs = {job.id: job for job in sweep.jobs()}
@@ -47,10 +51,17 @@ class SweepPage(LiveState):
 
     def look(self) -> None:
         store = self._store
-        for file in sorted((store.folder / RUNS).glob("*.parquet"), key=lambda path: path.stat().st_mtime):
+        for file in sorted(
+            (store.folder / RUNS).glob("*.parquet"),
+            key=lambda path: path.stat().st_mtime,
+        ):
             if file.stem in self._jobs and file.stem not in self._done:
                 run = store.read(self._jobs[file.stem])
-                figures = {"value": none_for_nan(run.value), "regret": none_for_nan(run.regret), "rounds": run.rounds}
+                figures = {
+                    "value": none_for_nan(run.value),
+                    "regret": none_for_nan(run.regret),
+                    "rounds": run.rounds,
+                }
                 self._done[file.stem] = self._about[file.stem] | figures
                 self._curves[file.stem] = _curve_of(run)
         failed = [
@@ -59,10 +70,19 @@ class SweepPage(LiveState):
             if file.stem in self._jobs
         ]
         left = len(self._jobs) - len(self._done) - len(failed)
-        counts = {"runs": len(self._jobs), "done": len(self._done), "failed": len(failed)}
+        counts = {
+            "runs": len(self._jobs),
+            "done": len(self._done),
+            "failed": len(failed),
+        }
         seconds = store.seconds()
         done = [row | {"seconds": seconds.get(row["id"])} for row in islice(reversed(self._done.values()), MAX_ROWS)]
-        sweep = {**counts, "left": self._time_left(left), "shared": self._shared, "rows": [*failed, *done][:MAX_ROWS]}
+        sweep = {
+            **counts,
+            "left": self._time_left(left),
+            "shared": self._shared,
+            "rows": [*failed, *done][:MAX_ROWS],
+        }
         sweep["groups"] = self._groups(failed)
         self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
 
@@ -86,11 +106,20 @@ class SweepPage(LiveState):
             median = float(np.median(regret)) if len(regret) else None
             row["mean"] = float(regret.mean()) if len(regret) else None
             row["median"] = median
-            row["outliers"] = 0 if median is None or median < 0 else int((regret > FAILING * median).sum())
+            if median is None or median < 0:
+                row["outliers"] = 0
+            else:
+                row["outliers"] = int((regret > FAILING * median).sum())
             row["value"] = float(value.mean()) if len(value) else None
-            row["rounds"] = float(np.mean([self._done[id_]["rounds"] for id_ in done])) if done else None
+            if done:
+                row["rounds"] = float(np.mean([self._done[id_]["rounds"] for id_ in done]))
+            else:
+                row["rounds"] = None
             curves = [self._curves[id_] for id_ in done if np.isfinite(self._curves[id_]).all()]
-            row["curve"] = np.mean(curves, axis=0).round(6).tolist() if curves else []
+            if curves:
+                row["curve"] = np.mean(curves, axis=0).round(6).tolist()
+            else:
+                row["curve"] = []
             groups.append(row)
         return groups
 
@@ -108,9 +137,14 @@ def _known(figures: list[float | None]) -> FloatArray:
 
 def _curve_of(run: Run) -> FloatArray:
     """The regret at even shares of the episodes that were played."""
-    return np.asarray(run.regret_at(np.linspace(0.0, run.episodes_played, CURVE_POINTS)), dtype=np.float64)
+    return np.asarray(
+        run.regret_at(np.linspace(0.0, run.episodes_played, CURVE_POINTS)),
+        dtype=np.float64,
+    )
 
 
 def _seeds(seed: int, env_seed: int) -> str:
     """The seed, with that of the environment if it is neither the default nor the run's."""
-    return str(seed) if env_seed in (0, seed) else f"{seed}, environment {env_seed}"
+    if env_seed in (0, seed):
+        return str(seed)
+    return f"{seed}, environment {env_seed}"
