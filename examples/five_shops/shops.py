@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from fed_ucbvi import MDP, Federation
-from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi import MDP, Dynamics, Federation
+from fed_ucbvi.core.types import FloatArray, IndexArray
 
 DEMANDS = (1.5, 2.0, 2.5, 3.0, 3.5)
 """Mean demand a day, shop by shop."""
@@ -74,6 +75,35 @@ def shops(members: Sequence[int] = range(len(DEMANDS)), *, random: bool = False)
         mdps.append(MDP(P, (r - LOW) / (HIGH - LOW), FIRST, DAYS, spread))
     about = {"name": "shops", "reward_offset": LOW, "reward_scale": HIGH - LOW}
     return Federation.from_mdps(mdps, description=about)
+
+
+def known_day() -> Dynamics:
+    """Everything that the shops know: an outcome is the day's demand, which has one law."""
+
+    def left_and_money(day_: IndexArray, stock: IndexArray, order: IndexArray, demand: IndexArray) -> tuple[Any, Any]:
+        there = np.minimum(stock + order, MOST)
+        sold = np.minimum(there, demand)
+        left = there - sold
+        money = 4.0 * sold - 2.0 * order - 1.0 * (order > 0) - 0.15 * left - 1.0 * (demand - sold)
+        return left, money
+
+    return Dynamics(
+        laws=1,
+        outcomes=len(demand_law(1.0)),
+        law_of=0,
+        next_state=lambda *place: left_and_money(*place)[0],
+        reward=lambda *place: left_and_money(*place)[1],
+        reward_range=(LOW, HIGH),
+        horizon=DAYS,
+        states=MOST + 1,
+        actions=ORDERS + 1,
+    )
+
+
+def known_shops(members: Sequence[int] = range(len(DEMANDS))) -> Federation:
+    """The five shops, or some of them, with known dynamics; the common MDP has the mean law of demand."""
+    laws = np.stack([demand_law(DEMANDS[number])[None] for number in members])
+    return Federation.from_laws(known_day(), laws, FIRST, reference="mean", description={"name": "shops"})
 
 
 def usual(step: int, stock: int) -> int:

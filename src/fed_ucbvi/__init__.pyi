@@ -92,6 +92,8 @@ from fed_ucbvi.paper.sharing import best_common_policy as best_common_policy
 from fed_ucbvi.paper.sharing import federated_regret as federated_regret
 from fed_ucbvi.paper.sharing import federated_simple_regret as federated_simple_regret
 from fed_ucbvi.paper.sharing import price_of_sharing as price_of_sharing
+from fed_ucbvi.problem.dynamics import ActionDependence as ActionDependence
+from fed_ucbvi.problem.dynamics import Dynamics as Dynamics
 from fed_ucbvi.problem.federation import Federation as Federation
 from fed_ucbvi.problem.heterogeneity import EpsEstimate as EpsEstimate
 from fed_ucbvi.problem.heterogeneity import estimate_eps_p as estimate_eps_p

@@ -584,6 +584,7 @@ def part_of(federation: Federation, first_agent: int, agents: int) -> Federation
         rewards=rewards if len(rewards) == 1 else rewards[part],
         initial=federation.initial[part],
         reward_variances=variances if variances is None or len(variances) == 1 else variances[part],
+        laws=None if federation.laws is None else federation.laws[part],
     )
 
 

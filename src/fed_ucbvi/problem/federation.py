@@ -17,16 +17,27 @@ from fed_ucbvi.core.files import reading
 from fed_ucbvi.core.numbers import number_text
 from fed_ucbvi.core.text import html_table, shortened
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.problem.derived_tables import (
+    check_laws,
+    common_laws_of,
+    kernel_of,
+    rewards_of,
+    rewards_of_agents,
+    transitions_of,
+)
+from fed_ucbvi.problem.dynamics import Dynamics
 from fed_ucbvi.problem.heterogeneity import overlap
 from fed_ucbvi.problem.kernel import Kernel, align, frozen_floats, real_numbers
 from fed_ucbvi.problem.liars import ATTACKS, Liars, choose_liars
 from fed_ucbvi.problem.mdp import MDP, check_initial, check_rewards, horizon_of
 from fed_ucbvi.problem.reward_law import Payments, check_variances, none_if_zero, payments
-from fed_ucbvi.problem.saving import VARIANCES, read_tables, write_tables
+from fed_ucbvi.problem.saving import DYNAMICS, LAWS, VARIANCES, read_tables, write_tables
 
 if TYPE_CHECKING:
     from fed_ucbvi.problem.agent_tables import AgentTables
 
+SAVED_TOLERANCE = 1e-9
+"""Largest difference between the tables in a file and those derived from its dynamics."""
 OWN_TABLES = ("successors", "probabilities", "rewards", "initial")
 BERNOULLI_REWARDS = "bernoulli_rewards"
 """The key in a description that records :meth:`Federation.with_bernoulli_rewards`."""
@@ -51,6 +62,8 @@ class Federation:
         liars: agents that lie, if any.
         reward_variances: ``(M, steps, S, A)`` or ``(1, steps, S, A)``, with the steps of ``rewards``, which are means
             then; None where rewards are not random. See :mod:`fed_ucbvi.problem.reward_law`.
+        dynamics: the known dynamics that the tables follow from (:meth:`from_laws`); None otherwise.
+        laws: the laws of outcomes under ``dynamics``, ``(M, G, W)``; None otherwise.
     """
 
     successors: IndexArray
@@ -64,6 +77,8 @@ class Federation:
     layout: Mapping[str, object] | None = None
     liars: Liars | None = None
     reward_variances: FloatArray | None = None
+    dynamics: Dynamics | None = None
+    laws: FloatArray | None = None
 
     @property
     def agents(self) -> int:
@@ -180,6 +195,10 @@ class Federation:
         """
         if not check_flag(BERNOULLI_REWARDS, wanted):
             return self
+        if self.dynamics is not None and self.dynamics.rewards is not None:
+            raise InputError(
+                "rewards follow from the known dynamics of this federation, so they cannot be drawn anew."
+            )
         variances = none_if_zero(self.rewards * (1.0 - self.rewards))
         return replace(
             self,
@@ -236,6 +255,9 @@ class Federation:
             table = getattr(self, name)
             sha.update(f"{table.dtype.str} {table.shape}".encode())
             sha.update(np.ascontiguousarray(table).tobytes())
+        if self.dynamics is not None and self.laws is not None:
+            sha.update(self.dynamics.digest.encode())
+            sha.update(self.laws.tobytes())
         return sha.hexdigest()
 
     def save(self, path: str | Path) -> None:
@@ -249,6 +271,11 @@ class Federation:
             "common_initial": common.initial,
             **({} if self.reward_variances is None else {VARIANCES: self.reward_variances}),
         }
+        dynamics_text = None
+        if self.dynamics is not None and self.laws is not None:
+            dynamics_text, dynamics_tables = self.dynamics.to_tables()
+            tables |= {f"{DYNAMICS}{name}": table for name, table in dynamics_tables.items()}
+            tables[LAWS] = self.laws
         text = {
             "horizon": self.horizon,
             "eps_p": self.eps_p,
@@ -256,6 +283,7 @@ class Federation:
             "description": dict(self.description),
             "layout": None if self.layout is None else dict(self.layout),
             "liars": None if self.liars is None else asdict(self.liars),
+            **({} if dynamics_text is None else {"dynamics": dynamics_text}),
         }
         write_tables(Path(path), tables, text)
 
@@ -271,8 +299,11 @@ class Federation:
             ):
                 if not isinstance(about[name], types):
                     raise InputError(f"{path} is damaged: its {name} is not a table of options.")
-            return cls(
-                **{name: tables[name] for name in OWN_TABLES},
+            federation = cls(
+                successors=tables["successors"],
+                probabilities=tables["probabilities"],
+                rewards=tables["rewards"],
+                initial=tables["initial"],
                 common=common,
                 eps_p=float(about["eps_p"]),
                 eps_r=float(about["eps_r"]),
@@ -281,6 +312,21 @@ class Federation:
                 liars=_saved_liars(about["liars"], len(tables["probabilities"])),
                 reward_variances=tables.get(VARIANCES),
             )
+            return federation._with_saved_dynamics(about, tables) if LAWS in tables else federation
+
+    def _with_saved_dynamics(self, about: Mapping[str, Any], tables: Mapping[str, npt.NDArray[Any]]) -> Federation:
+        """The federation with the dynamics and laws of a file, if its tables follow from them."""
+        own = {name.removeprefix(DYNAMICS): table for name, table in tables.items() if name.startswith(DYNAMICS)}
+        dynamics = Dynamics.from_tables(about["dynamics"], own)
+        laws = check_laws(tables[LAWS], dynamics)
+        transitions = transitions_of(dynamics)
+        fits = len(laws) == self.agents and transitions.successors.shape == self.successors.shape
+        for agent, probabilities in enumerate(self.probabilities if fits else ()):
+            derived = kernel_of(dynamics, laws[agent], transitions)
+            fits &= bool(np.allclose(derived, probabilities, rtol=0, atol=SAVED_TOLERANCE))
+        if not fits:
+            raise InputError("the tables of the agents do not follow from the saved dynamics and laws.")
+        return replace(self, dynamics=dynamics, laws=laws)
 
     @classmethod
     def mixture(
@@ -371,6 +417,78 @@ class Federation:
             variances,
         )
         return cls._assemble(probabilities, common, shared.eps_p, *given, description, layout)
+
+    @classmethod
+    def from_laws(
+        cls,
+        dynamics: Dynamics,
+        laws: npt.ArrayLike,
+        initial: npt.ArrayLike | int,
+        *,
+        rewards: npt.ArrayLike | None = None,
+        reward_variances: npt.ArrayLike | str | None = None,
+        reference: str = "overlap",
+        description: Mapping[str, object] | None = None,
+        layout: Mapping[str, object] | None = None,
+    ) -> Federation:
+        """Agents with known dynamics and laws ``laws[M,G,W]`` of their own; all tables are derived.
+
+        eps_p is the smallest for which the laws satisfy Assumption 1. The common MDP follows from the common laws and
+        the mean of the agents' rewards.
+
+        Args:
+            dynamics: see :class:`~fed_ucbvi.problem.dynamics.Dynamics`.
+            laws: of each agent, the probability of each outcome under each law.
+            initial: as in :meth:`mixture`.
+            rewards: mean rewards as in :meth:`mixture`, where ``dynamics`` leave them to be learnt; otherwise None.
+            reward_variances: their variances, as in :meth:`mixture`.
+            reference: the common laws: ``"overlap"`` or ``"mean"``, as in :meth:`from_mdps`.
+            description: name and parameters, for the record.
+            layout: how to draw the states.
+
+        >>> from fed_ucbvi import Dynamics
+        >>> walk = Dynamics(  # a walk on a line of 5 places; only whether a step slips is unknown, by one law
+        ...     laws=1,
+        ...     outcomes=2,
+        ...     law_of=0,
+        ...     next_state=lambda h, s, a, slips: np.where(slips, s, np.clip(s + 2 * a - 1, 0, 4)),
+        ...     reward=lambda h, s, a, slips: s == 4,
+        ...     horizon=6,
+        ...     states=5,
+        ...     actions=2,
+        ... )
+        >>> federation = Federation.from_laws(walk, laws=[[[0.8, 0.2]], [[0.9, 0.1]]], initial=0)
+        >>> federation
+        <Federation custom: 2 agents, S = 5, A = 2, H = 6, eps_p = 0.1, eps_r = 0>
+        >>> federation.agent(1).kernel.dense()[0, 2, 1].tolist()
+        [0.0, 0.0, 0.1, 0.9, 0.0]
+        """
+        own = check_laws(laws, dynamics)
+        shared = common_laws_of(own, reference)
+        transitions = transitions_of(dynamics)
+        probabilities = np.stack([kernel_of(dynamics, one, transitions) for one in own])
+        common = Kernel(transitions.successors, kernel_of(dynamics, shared.laws, transitions))
+        about = {"name": "custom", **(description or {}), **dynamics.units.description()}
+        given = initial, dynamics.horizon
+        if dynamics.rewards is None:
+            if rewards is None:
+                raise InputError("these dynamics leave rewards to be learnt; pass their means as rewards.")
+            spread = reward_variances
+            federation = cls._assemble(probabilities, common, shared.eps_p, rewards, *given, spread, about, layout)
+            return replace(federation, dynamics=dynamics, laws=own)
+        if rewards is not None or reward_variances is not None:
+            raise InputError("rewards follow from these dynamics; leave out rewards and reward_variances.")
+        each = rewards_of_agents(dynamics, own)
+        means = _stacked([one.means for one in each])
+        variances = _stacked([one.variances for one in each])
+        federation = cls._assemble(probabilities, common, shared.eps_p, means, *given, variances, about, layout)
+        in_common = MDP(
+            common,
+            rewards_of(dynamics, shared.laws).means,
+            federation.common.initial,
+            dynamics.horizon,
+        )
+        return replace(federation, common=in_common, dynamics=dynamics, laws=own)
 
     @classmethod
     def _assemble(

@@ -36,6 +36,10 @@ COPIES = 8
 """Tables of the size of one agent's kernel that are made while it is checked."""
 VARIANCES = "reward_variances"
 """A table of the same kind as ``rewards``, where rewards are random."""
+LAWS = "laws"
+"""Laws ``(M, G, W)``, where dynamics are known."""
+DYNAMICS = "dynamics_"
+"""Prefix of the tables of known dynamics."""
 
 
 def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mapping[str, object]) -> None:
@@ -65,7 +69,8 @@ def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]
             kinds = TABLES
         _check_shapes(path, data.forms, kinds, int(about["horizon"]))
         check_memory(f"The federation in {path}", _bytes_to_check(data.forms), SMALLER)
-        tables = {name: data[name] for name in kinds}
+        known = [name for name in data.forms if name == LAWS or name.startswith(DYNAMICS)]
+        tables = {name: data[name] for name in [*kinds, *known]}
         common = _check_values(tables, about)
     for table in tables.values():
         table.setflags(write=False)
