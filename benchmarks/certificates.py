@@ -99,8 +99,9 @@ class PaidOnly(Simulation):
 
     def _score(self, policy: PolicyArray, played: PlayedRound, episodes: int, agents: int, playing: int) -> Score:
         visits = played.visits
-        rewards = self.federation.rewards
+        assert self.known is not None
         assert visits is not None
+        rewards = self.known.rewards
         by_pair = visits if visits.ndim == 4 else visits[..., None] * by_action(policy, self.setting.actions)
         paid = float((by_pair * rewards).sum()) / agents
         return Score(regret=float("nan"), reward=paid, value=float("nan"))

@@ -17,7 +17,7 @@ from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.policies import by_action
 from matrices import first_of
 from problems import dense_agents
-from runs import without_cautions
+from runs import counted_apart, federation_of, without_cautions
 
 pytestmark = without_cautions
 
@@ -49,7 +49,7 @@ def tables_of(federation: Federation) -> Tables:
 def new_transitions(simulation: Simulation, policy: PolicyArray) -> CountArray:
     """The last round's transitions by next state, ``(M, steps, S, A, S)``."""
     driver = simulation.driver
-    federation = simulation.federation
+    federation = federation_of(simulation)
     S = federation.states
     A = federation.actions
     moves = driver.transitions
@@ -96,7 +96,7 @@ def follow(
     algorithm: Algorithm[Any, Any], federation: Federation, episodes: int, planned: reference.Algorithm, within: float
 ) -> tuple[int, float]:
     """Compare at every synchronisation of a run; how many there were, and how far values have come down."""
-    simulation = Simulation(algorithm, federation, episodes, 3, "episodes", apart=True)
+    simulation = Simulation(algorithm, counted_apart(federation), episodes, 3)
     rewards = tables_of(federation).rewards
     n = np.zeros_like(new_transitions(simulation, simulation.server.policy))
     plan = planned(n, np.zeros(n.shape[:4]))

@@ -45,7 +45,6 @@ from fed_ucbvi.engine.live import LiveFederation as LiveFederation
 from fed_ucbvi.engine.party import LiveParty as LiveParty
 from fed_ucbvi.engine.party import Party as Party
 from fed_ucbvi.engine.party import SimulatedParty as SimulatedParty
-from fed_ucbvi.engine.party import Transport as Transport
 from fed_ucbvi.engine.run import evaluate as evaluate
 from fed_ucbvi.engine.run import resume as resume
 from fed_ucbvi.engine.run import run as run

@@ -19,7 +19,7 @@ from fed_ucbvi.environments import make_environment
 from fed_ucbvi.results.recommendations import table_of
 from matrices import first_of, in_turn
 from problems import SMALL_ENVIRONMENTS
-from runs import interrupt_after, without_cautions
+from runs import counted_apart, interrupt_after, without_cautions
 
 EPISODES = 150
 
@@ -137,7 +137,7 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
     """
     algorithm, federation = problem(variant, environment)
     fused = Simulation(algorithm, federation, EPISODES, 4, "episodes")
-    spelt_out = Simulation(algorithm, federation, EPISODES, 4, "episodes", apart=True)
+    spelt_out = Simulation(algorithm, counted_apart(federation), EPISODES, 4)
     weighed = {"up": 0, "down": 0, "messages_up": 0, "messages_down": 0}
     M = federation.agents
     sizes = algorithm.message_sizes(fused.setting)

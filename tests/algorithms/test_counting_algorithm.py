@@ -35,7 +35,7 @@ from fed_ucbvi.results.round_record import INCUMBENT
 from network import TLSByName, assert_same, federate, make_nodes
 from problems import all_policies, brute_force_value
 from repository import ROOT
-from runs import finished, interrupt_after
+from runs import counted_apart, finished, interrupt_after
 
 NAME = "hoeffding:Hoeffding"
 WORLD = synthetic(agents=4, seed=2, states=3, actions=2, horizon=3)
@@ -77,8 +77,8 @@ def test_it_finds_an_optimal_policy() -> None:
 @pytest.mark.parametrize("driver", ["counts", "episodes"])
 def test_agents_counted_together_or_apart_give_the_same_run(driver: str) -> None:
     """To the last bit, but for the rounding of regret, a sum over agents."""
-    together = finished(Simulation(hoeffding(), WORLD, 200, SEED, driver, apart=False)).result()
-    apart = finished(Simulation(hoeffding(), WORLD, 200, SEED, driver, apart=True)).result()
+    together = finished(Simulation(hoeffding(), WORLD, 200, SEED, driver)).result()
+    apart = finished(Simulation(hoeffding(), counted_apart(WORLD, driver), 200, SEED)).result()
     assert np.array_equal(together.V, apart.V)
     assert np.array_equal(together.policy, apart.policy)
     for name in together.records.keys() - {"regret"}:

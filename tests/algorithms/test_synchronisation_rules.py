@@ -16,6 +16,7 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import plan_for
 from network import assert_same, federate
 from repository import ROOT
+from runs import counted_apart
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_a_rule_of_ones_own_is_kept_in_one_table_agent_by_agent_and_over_the_net
 ) -> None:
     algorithm = getattr(own_rule, name)()
     together = Simulation(algorithm, small, 150, 3, "episodes")
-    apart = Simulation(algorithm, small, 150, 3, "episodes", apart=True)
+    apart = Simulation(algorithm, counted_apart(small), 150, 3)
     while not together.done:
         before = apart.agents.experience.visits.copy()
         broadcast = algorithm.broadcast(together.server)

@@ -38,13 +38,14 @@ from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.assumptions import DeltaParts
 from fed_ucbvi.engine.assurance import Assurance, Promises
+from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.progress import waiting_to_explore
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.network.dashboard.state import LiveState, Subject
 from fed_ucbvi.results.recommendations import VALUE
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
-from runs import finished, interrupt_after
+from runs import counted_apart, finished, interrupt_after
 
 AGENTS = 4
 EPISODES = 400
@@ -87,7 +88,12 @@ def costs_too_much(result: Run, worth: float) -> bool:
 
 
 def begun(
-    world: Federation, incumbent: IndexArray, loss: float, algorithm: FedKLUCBVI, *given: Any, **options: Any
+    world: Federation | SimulatedProblem,
+    incumbent: IndexArray,
+    loss: float,
+    algorithm: FedKLUCBVI,
+    *given: Any,
+    **options: Any,
 ) -> tuple[Simulation, Assurance]:
     """A run with an incumbent, before its first round."""
     wanted = Promises.of(incumbent, loss, None, (world.horizon, world.states, world.actions))
@@ -180,8 +186,8 @@ def test_rounds_that_are_cut_leave_budgets_as_they_are_without_shortcuts() -> No
     records = []
     policy = world.common.solve().policy.copy()
     policy[6:] = 0
-    for apart in (False, True):
-        simulation, _ = begun(world, policy, 0.1, FedKLUCBVI(stationary=True), EPISODES, 3, "episodes", apart=apart)
+    for problem in (SimulatedProblem(world, "episodes"), counted_apart(world)):
+        simulation, _ = begun(problem, policy, 0.1, FedKLUCBVI(stationary=True), EPISODES, 3)
         records.append(finished(simulation).records())
     assert all(np.array_equal(column, records[1][name], equal_nan=True) for name, column in records[0].items())
 

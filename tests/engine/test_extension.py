@@ -21,7 +21,7 @@ from live_world import AGENTS, World
 from matrices import in_turn
 from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise, visits_until_ask
 from problems import random_federation
-from runs import finished, interrupt_after, without_cautions
+from runs import federation_of, finished, interrupt_after, without_cautions
 
 pytestmark = without_cautions
 
@@ -102,7 +102,7 @@ def naive_of(simulation: Simulation, *earlier: CountTable) -> list[NaiveAgent]:
     """All that was counted, as one agent, told transition by transition; and the counts of an earlier run."""
     moves = simulation.agents.table.dense()
     told = []
-    rewards = np.broadcast_to(simulation.federation.rewards[0], moves.shape[:3])
+    rewards = np.broadcast_to(federation_of(simulation).rewards[0], moves.shape[:3])
     for n, paid in ((moves, rewards), *((counts.dense(), counts.mean_rewards()) for counts in earlier)):
         told.append(NaiveAgent())
         for h, s, a, to in np.argwhere(n).tolist():

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.engine import party, ray_fleets
 from fed_ucbvi.engine.party import split_agents
+from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.ray_fleets import ATTEMPTS, Actors, Fleets, PastRounds
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.results.recommendations import PLANNED
@@ -119,13 +121,23 @@ def _sent(value: Any) -> Any:
     return value
 
 
+class OnCluster(SimulatedProblem):
+    """A problem whose fleets are actors of a made-up cluster."""
+
+    def __init__(self, federation: Federation, parts: list[tuple[int, int]], cluster: Cluster) -> None:
+        super().__init__(federation, "episodes")
+        self._parts = parts
+        self._cluster = cluster
+
+    def party(self, algorithm: Any, setting: Any) -> Fleets:
+        actors = Actors(self._cluster, algorithm, setting, self.known, self._parts)
+        return Fleets(algorithm, setting, self.known, self._parts, actors.ask_all, ExitStack())
+
+
 def run_in_fleets(
     algorithm: Any, federation: Federation, episodes: int, parts: list[tuple[int, int]], cluster: Cluster
 ) -> Run:
-    def make_party(algorithm: Any, setting: Any) -> Fleets:
-        return Fleets(algorithm, setting, federation, parts, Actors(cluster, algorithm, setting, federation, parts))
-
-    return finished(Simulation(algorithm, federation, episodes, 1, "episodes", make_party=make_party)).result()
+    return finished(Simulation(algorithm, OnCluster(federation, parts, cluster), episodes, 1)).result()
 
 
 def at_home(algorithm: Any, federation: Federation, episodes: int, seed: int = 1) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +20,12 @@ from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.engine.party import AskReport, Party, PartyMessage, SimulatedParty, part_of
+from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.ray_fleets import Fleets
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import any_federation, budgets_of, random_play
-from runs import same_bits, without_cautions
+from runs import counted_apart, federation_of, same_bits, without_cautions
 
 pytestmark = without_cautions
 
@@ -83,18 +85,29 @@ class Shuffled:
         )
 
 
+class InFleets(SimulatedProblem):
+    """A problem whose agents are dealt out to fleets in this process."""
+
+    def __init__(self, federation: Federation, parts: list[tuple[int, int]], order: np.random.Generator) -> None:
+        super().__init__(federation, "episodes")
+        self._parts = parts
+        self._order = order
+
+    def party(self, algorithm: Any, setting: Setting) -> Fleets:
+        fleets = []
+        for first, agents in self._parts:
+            own = part_of(self.known, first, agents)
+            fleets.append(SimulatedParty(algorithm, setting, own, first_agent=first))
+        ask_all = Shuffled(fleets, self._order).ask_all
+        return Fleets(algorithm, setting, self.known, self._parts, ask_all, ExitStack())
+
+
 def in_fleets(
     algorithm: Any, federation: Federation, episodes: int, seed: int, cuts: list[int], order: np.random.Generator
 ) -> Simulation:
     """A run whose agents are dealt out to fleets in this process; each reports one row."""
     parts = [(begin, end - begin) for begin, end in itertools.pairwise(cuts)]
-
-    def make_party(algorithm: Any, setting: Setting) -> Fleets:
-        own = [(part_of(federation, first, agents), first) for first, agents in parts]
-        fleets = [SimulatedParty(algorithm, setting, some, first_agent=first) for some, first in own]
-        return Fleets(algorithm, setting, federation, parts, Shuffled(fleets, order))
-
-    return Simulation(algorithm, federation, episodes, seed, "episodes", make_party=make_party)
+    return Simulation(algorithm, InFleets(federation, parts, order), episodes, seed)
 
 
 @given(st.integers(0, 10**6))
@@ -104,7 +117,7 @@ def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int
     T = int(rng.integers(1, 80))
     algorithm = random_algorithm(rng, federation)
     pooled = Simulation(algorithm, federation, T, seed, "episodes")
-    by_agent = Simulation(algorithm, federation, T, seed, "episodes", apart=True)
+    by_agent = Simulation(algorithm, counted_apart(federation), T, seed)
     inner = rng.choice(np.arange(1, M), size=rng.integers(0, M), replace=False).tolist() if M > 1 else []
     split = in_fleets(algorithm, federation, T, seed, [0, *sorted(inner), M], rng)
     while not pooled.done:
@@ -126,7 +139,8 @@ def test_pooled_and_by_agent_agree_whatever_the_driver(driver: str) -> None:
     for seed in range(24):
         federation, rng = random_world(1000 + seed)
         algorithm = random_algorithm(rng, federation)
-        pooled, by_agent = (Simulation(algorithm, federation, 3000, seed, driver, apart=x) for x in (False, True))
+        pooled = Simulation(algorithm, federation, 3000, seed, driver)
+        by_agent = Simulation(algorithm, counted_apart(federation, driver), 3000, seed)
         while not pooled.done:
             pooled.advance()
             by_agent.advance()
@@ -200,7 +214,7 @@ def test_counters_have_room_for_the_budgets_that_a_warm_start_brings() -> None:
 def test_agents_alike_are_evaluated_once_and_the_value_is_the_same_to_the_last_bit() -> None:
     alike = gridworld(agents=6, eps_p=0.0)
     simulation = Simulation(FedUCBVI(), alike, 50, 1, "episodes")
-    assert simulation.federation.kind_tables.initial.shape[1] == 1
+    assert federation_of(simulation).kind_tables.initial.shape[1] == 1
     while not simulation.done:
         policy = simulation.server.policy.copy()
         simulation.advance()

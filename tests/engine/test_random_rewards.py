@@ -53,7 +53,7 @@ from gymnasium_problems import Corridors
 from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise
 from network import assert_same, federate, make_nodes
 from problems import random_federation
-from runs import finished, interrupt_after, same_bits, without_cautions
+from runs import counted_apart, federation_of, finished, interrupt_after, same_bits, without_cautions
 from saved_states import saved_in
 
 pytestmark = without_cautions
@@ -243,7 +243,7 @@ class Observed:
 
     def advance(self) -> None:
         simulation = self.simulation
-        world = self.simulation.federation
+        world = federation_of(simulation)
         policy = simulation.server.policy.copy()
         K = world.successors.shape[-1]
         simulation.advance()
@@ -401,7 +401,7 @@ def test_pooled_by_agent_and_over_the_network_give_the_same_bits(case: str) -> N
     algorithm = ALIKE[case]
     world = random_world(9, 4, stationary=case == "stationary", eps_p=0.2).with_bernoulli_rewards()
     pooled = Simulation(algorithm, world, 150, 4, "episodes")
-    apart = Simulation(algorithm, world, 150, 4, "episodes", apart=True)
+    apart = Simulation(algorithm, counted_apart(world), 150, 4)
     assert len(pooled.driver.transitions) == 1 < len(apart.driver.transitions)
     while not pooled.done:
         pooled.advance()

@@ -31,6 +31,7 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.command_line.outputs import summary_rows
+from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.simulation import Interrupted, Simulation
 from fed_ucbvi.network.messages import End, Query, Start, Stop
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
@@ -40,7 +41,7 @@ from fed_ucbvi.results.recommendations import GREEDY, PLANNED
 from naive_planner import Model, agents_models, average, best_by_enumeration, evaluate, solve
 from network import federate, make_nodes
 from problems import worth
-from runs import finished, interrupt_after, without_cautions
+from runs import counted_apart, finished, interrupt_after, without_cautions
 
 pytestmark = without_cautions
 
@@ -53,7 +54,8 @@ def small(agents: int = 3, horizon: int = 4) -> Federation:
 
 
 def played(algorithm: Any, federation: Federation, episodes: int, *, apart: bool = True) -> Any:
-    return finished(Simulation(algorithm, federation, episodes, 4, "episodes", apart=apart))
+    problem = SimulatedProblem(federation, "episodes", pooled=not apart)
+    return finished(Simulation(algorithm, problem, episodes, 4))
 
 
 # ---------------------------------------------------------------------------------------------------------- the plan
@@ -325,7 +327,7 @@ def test_a_server_that_knows_only_sizes_weighs_by_the_starts_that_occurred() -> 
     algorithm = FedUCBVI()
     known = plan_for(algorithm, federation, 80, seed=1)
     result = federate(RunPlan(algorithm, known.setting), make_nodes(federation, [1, 3])).run
-    simulated = finished(Simulation(algorithm, federation, 80, 1, "episodes", apart=True))
+    simulated = finished(Simulation(algorithm, counted_apart(federation), 80, 1))
     recommended = simulated.plan()
     starts = np.array(simulated.agents.experience.visits)[:, 0].sum(axis=(0, 2))
     assert starts.sum() == 4 * 80

@@ -18,7 +18,7 @@ from fed_ucbvi.problem.federation import Federation
 from matrices import in_turn
 from network import TLSByName, assert_same, assert_simulated, federate, make_nodes
 from problems import random_federation
-from runs import finished, without_cautions
+from runs import counted_apart, finished, without_cautions
 
 SPLITS = ([8], [4, 4], [1] * 8, [3, 1, 4])
 CASES: dict[str, tuple[str, dict[str, object], int]] = {
@@ -71,7 +71,7 @@ def test_the_network_gives_the_simulations_run_however_agents_are_spread(case: s
     assert outcome.run.about.agents == 8
     assert outcome.events == []
     if algorithm.pools:  # compare every agent's own counts with those of a simulation that keeps them
-        simulation = finished(Simulation(algorithm, world, episodes, seed, "episodes", apart=True))
+        simulation = finished(Simulation(algorithm, counted_apart(world), episodes, seed))
     expected = simulation.agents.arrays()
     for array_name, array in expected.items():
         if "own_visits" in expected and not array_name.startswith("own_"):

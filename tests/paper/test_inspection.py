@@ -23,7 +23,7 @@ from fed_ucbvi.paper.inspection import _table, inspect_federation, plot_inspecti
 from fed_ucbvi.problem.heterogeneity import distances, estimate_eps_p, overlap
 from matrices import first_of
 from problems import all_policies, brute_force_value, random_federation, row_of
-from runs import finished
+from runs import counted_apart, finished
 from sample_report import check_schema
 from svg_texts import overlapping
 
@@ -255,7 +255,7 @@ def test_one_agent_or_one_next_state_leaves_nothing_to_differ() -> None:
 def test_the_counts_of_a_run_bound_its_eps_p() -> None:
     """Counters of Fed-UCBVI's own agents, whose visits are anything but independent of what they saw."""
     federation = synthetic(agents=3, eps_p=0.2, states=3, actions=2, horizon=3)
-    simulation = finished(Simulation(FedUCBVI(nu=100.0), federation, 10**6, 0, "counts", apart=True))
+    simulation = finished(Simulation(FedUCBVI(nu=100.0), counted_apart(federation, "counts"), 10**6, 0))
     found = estimate_eps_p(simulation.agents.arrays()["own_transitions"])
     assert found.lower <= overlap(federation.probabilities).eps_p <= found.upper
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
+from runs import federation_of
 
 
 def setting_of(federation: Federation, episodes: int = 1000) -> Setting:
@@ -53,7 +54,7 @@ class Step(NamedTuple):
 
 def played_steps(simulation: Simulation, policy: npt.NDArray[np.int32]) -> list[list[Step]]:
     """What each agent did in the round just played, from the driver's counts."""
-    return steps_of(simulation.federation, policy, simulation.driver.transitions)
+    return steps_of(federation_of(simulation), policy, simulation.driver.transitions)
 
 
 def steps_of(f: Federation, policy: npt.NDArray[np.int32], transitions: npt.NDArray[np.int64]) -> list[list[Step]]:

@@ -8,7 +8,9 @@ import pytest
 
 from fed_ucbvi import RoundRecord
 from fed_ucbvi.algorithms.base import State
+from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.round_record import OnRound
 
 SimulationT = TypeVar("SimulationT", bound=Simulation)
@@ -21,6 +23,17 @@ def finished(simulation: SimulationT) -> SimulationT:
     while not simulation.done:
         simulation.advance()
     return simulation
+
+
+def counted_apart(federation: Federation, driver: str = "episodes") -> SimulatedProblem:
+    """The problem with the counts of every agent kept apart, also where one table would do."""
+    return SimulatedProblem(federation, driver, pooled=False)
+
+
+def federation_of(simulation: Simulation) -> Federation:
+    """The federation that a simulation is played on."""
+    assert simulation.known is not None
+    return simulation.known
 
 
 def same_bits(one: State, other: State) -> bool:

@@ -121,7 +121,8 @@ def resume(
     check_kept(spec)
     with interruptible() as interruption:
         store, simulation = open_checkpoint(folder, None if episodes is None else field_value("episodes", episodes))
-        page_of_run = _page_of_run(output, simulation.requested, simulation.federation)
+        assert simulation.known is not None, "live runs are continued in Python"
+        page_of_run = _page_of_run(output, simulation.requested, simulation.known)
         with closing(simulation), store, page_of_run as page:
             if page is not None:
                 page.take_earlier(simulation)

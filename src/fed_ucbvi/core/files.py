@@ -298,6 +298,12 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     return dict(content)
 
 
+def file_digest(path: Path) -> str:
+    """SHA-256 of the contents of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def manifest_digest(manifest: Path | Mapping[str, object]) -> str:
     """What identifies a manifest, to the last byte: that in a folder, or one with this content."""
     if isinstance(manifest, Path):

@@ -87,7 +87,7 @@ class Promises:
         until_gap: float | None,
         sizes: tuple[int, int, int],
         *,
-        live: bool = False,
+        terminates: bool = False,
         return_range: Sequence[float] | None = None,
     ) -> Promises | None:
         """From what a caller gives, for ``sizes`` (H, S, A); None if nothing is asked for."""
@@ -97,7 +97,7 @@ class Promises:
             if return_range is not None:
                 raise InputError("return_range is for what is promised; pass incumbent or until_gap too.")
             return None
-        table = None if incumbent is None else as_policy(incumbent, *sizes, name="the incumbent", ends=live)
+        table = None if incumbent is None else as_policy(incumbent, *sizes, name="the incumbent", ends=terminates)
         share = check_number("loss", LOSS if loss is None else loss, at_least=0, below=1)
         if share == 0 and until_gap is not None:
             raise InputError(
@@ -249,7 +249,7 @@ class Assurance:
         were worth."""
 
     @property
-    def within(self) -> tuple[float, float] | None:
+    def return_limits(self) -> tuple[float, float] | None:
         """The range of an episode's return, in our units, where it was stated."""
         stated = self.promises.return_range
         H = self.setting.horizon
@@ -258,7 +258,7 @@ class Assurance:
 
     def range(self) -> tuple[float, float]:
         """The same, or what rewards allow."""
-        return self.within or (0.0, float(self.setting.horizon))
+        return self.return_limits or (0.0, float(self.setting.horizon))
 
     def interval(self, judged: JudgedPolicy) -> Interval:
         """Interval of its value, in our units; if no other policy will be judged, it has all of delta."""
@@ -450,7 +450,7 @@ class Assurance:
         facts = self.circumstances
         units = self._units()
         parts = self.promises.parts
-        sentences = assumptions_of_returns(setting, units, self.within, parts)
+        sentences = assumptions_of_returns(setting, units, self.return_limits, parts)
         if kind == VALUE:
             return tuple(sentences)
         slack = slack_of_agents(setting, facts.eps_r)

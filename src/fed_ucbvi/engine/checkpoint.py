@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,42 +18,26 @@ from fed_ucbvi.core.errors import (
     check_number,
     check_positive_integer,
 )
-from fed_ucbvi.core.files import manifest_digest, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.core.files import file_digest, manifest_digest, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.extension import extended_setting
-from fed_ucbvi.engine.live import LiveFederation
 from fed_ucbvi.engine.party import LiveParty
+from fed_ucbvi.engine.problems import Problem, SimulatedProblem
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.engine.state_store import StateStore, restore
-from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 
 FORMAT = "fed-ucbvi/checkpoint"
 FORMAT_VERSION = 9
-FEDERATION = "federation.npz"
 COUNTS = "counts.npz"
 """The counts of an earlier run from which this one was started, if it was."""
 
 
 def create_checkpoint(folder: Path, simulation: Simulation, every: int) -> StateStore:
-    """A folder with the problem and the state before the first round; the state is kept every so many rounds.
-
-    The environments of a live run cannot be written to a file. The manifest has what identifies them instead.
-    """
-    problem: dict[str, Any] = {}
+    """A folder with the problem and the state before the first round; the state is kept every so many rounds."""
     with new_folder(folder, FORMAT) as draft:
-        if isinstance(simulation.problem, LiveFederation):
-            problem["live"] = simulation.problem.identity(simulation.federation)
-        else:
-            simulation.federation.save(draft / FEDERATION)
-            problem["federation"] = _digest(draft / FEDERATION)
-        if simulation.earlier is not None:
-            simulation.earlier.save(draft / COUNTS)
-            problem["counts"] = _digest(draft / COUNTS)
-        if simulation.assurance is not None:
-            problem["promises"] = simulation.assurance.promises.to_data()
-        about = {
+        manifest: dict[str, Any] = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "version": __version__,
@@ -63,47 +47,50 @@ def create_checkpoint(folder: Path, simulation: Simulation, every: int) -> State
             "driver": simulation.driver_name,
             "every": every,
         }
-        write_manifest(draft, {**about, **problem})
+        manifest.update(simulation.problem.save(draft))
+        if simulation.earlier is not None:
+            simulation.earlier.save(draft / COUNTS)
+            manifest["counts"] = file_digest(draft / COUNTS)
+        if simulation.assurance is not None:
+            manifest["promises"] = simulation.assurance.promises.to_data()
+        write_manifest(draft, manifest)
         StateStore(draft, manifest_digest(draft)).write(simulation.saved())
     return StateStore.open(folder, FORMAT, FORMAT_VERSION)
 
 
 def open_checkpoint(
-    folder: Path,
-    episodes: int | None = None,
-    live: LiveFederation | None = None,
-    score_with: Federation | None = None,
+    folder: Path, episodes: int | None = None, live: Problem | None = None
 ) -> tuple[StateStore, Simulation]:
-    """A simulation as it was saved, with more ``episodes`` if they are given; nobody else can use the folder then."""
-    was_live = "live" in read_manifest(folder, FORMAT)
-    if was_live and live is None:
-        raise InputError(
-            f"{folder} is the checkpoint of a live run, which needs its environments: continue it in Python with "
-            f"resume({str(folder)!r}, environments)."
-        )
-    if live is not None and not was_live:
-        raise InputError(f"{folder} is the checkpoint of a simulation; continue it with resume({str(folder)!r}).")
+    """A simulation as it was saved, with more ``episodes`` if they are given; nobody else can use the folder then.
+
+    ``live`` are the environments of a live run.
+    """
+    first_manifest = read_manifest(folder, FORMAT)
+    problem: Problem
+    if live is None:
+        with reading(folder):
+            problem = SimulatedProblem.load(folder, first_manifest)
+    else:
+        problem = live
+        problem.check_saved(folder, first_manifest)
     store = StateStore.open(folder, FORMAT, FORMAT_VERSION)
     try:
         with reading(folder):
             manifest = store.manifest
             saved = store.read()
-            begun = saved_setting(saved.about["setting"])
+            before = saved_setting(saved.about["setting"])
             algorithm = recorded_algorithm(manifest["algorithm"], manifest["parameters"])
-            problem = live or Federation.load(_checked(folder / FEDERATION, manifest["federation"]))
-            same = {"seed": begun.seed, "driver": manifest["driver"], "score_with": score_with}
+            counts = None
             if "counts" in manifest:
-                same["counts"] = CountTable.load(_checked(folder / COUNTS, manifest["counts"]))
-            if "promises" in manifest:
-                same["promises"] = Promises.from_data(manifest["promises"])
-            simulation = Simulation(algorithm, problem, begun.episodes, grid_bits=begun.grid_bits, **same)
-            if live is not None:
-                _check_same(folder, manifest["live"], live.identity(simulation.federation))
-            setting = extended_setting(simulation.algorithm, simulation.setting, episodes or begun.episodes)
+                counts = CountTable.load(_checked(folder / COUNTS, manifest["counts"]))
+            promises = Promises.from_data(manifest["promises"]) if "promises" in manifest else None
+            begun = partial(Simulation, algorithm, problem, seed=before.seed, counts=counts, promises=promises)
+            simulation = begun(episodes=before.episodes, grid_bits=before.grid_bits)
+            setting = extended_setting(simulation.algorithm, simulation.setting, episodes or before.episodes)
             longer = setting != simulation.setting
             if longer:
                 simulation.close()
-                simulation = Simulation(algorithm, problem, setting.episodes, grid_bits=setting.grid_bits, **same)
+                simulation = begun(episodes=setting.episodes, grid_bits=setting.grid_bits)
             simulation.restore(saved)
         if longer:  # saved again, with their number
             store.write(simulation.saved())
@@ -132,23 +119,9 @@ def saved_setting(data: Mapping[str, Any]) -> Setting:
 
 def _checked(path: Path, expected: str) -> Path:
     """A file that has this digest."""
-    if _digest(path) != expected:
+    if file_digest(path) != expected:
         raise InputError(f"{path} is damaged: it is not what was written.")
     return path
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_same(folder: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise if two live problems differ in anything that identifies them."""
-    for key in (*was, *now):
-        if was.get(key) != now.get(key):
-            raise InputError(
-                f"{folder} holds a run on other environments: {key} was {was.get(key)}, and is {now.get(key)} now."
-            )
 
 
 def load_counts(path: str | Path, sizes: tuple[int, int, int] | None = None) -> CountTable:

@@ -8,12 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.core.errors import InputError, check_positive_integer
 from fed_ucbvi.engine.party import LiveParty
-from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     kwargs_of_agents,
@@ -24,9 +21,7 @@ from fed_ucbvi.environments.gymnasium_making import (
 )
 from fed_ucbvi.environments.gymnasium_tables import from_gymnasium
 from fed_ucbvi.problem.federation import Federation, check_eps_p
-from fed_ucbvi.problem.mdp import MDP
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.results.recommendations import is_known
 
 if TYPE_CHECKING:
     import gymnasium
@@ -107,51 +102,43 @@ class LiveFederation:
         """The agents of a run, with their environments, in this process."""
         return LiveParty(algorithm, setting, range(self.agents), self.make, self.units, self.vectorisation)
 
-    def identity(self, measured: Federation) -> dict[str, Any]:
-        """What tells whether environments, which no file can hold, are the same; ready for JSON."""
-        known = {"states": self.states, "actions": self.actions, "eps_p": self.eps_p, "scored": is_known(measured)}
+    def identity(self, *, scored: bool) -> dict[str, Any]:
+        """What tells whether environments, which no file can hold, are the same; ready for JSON.
+
+        ``scored`` says whether the run on them is scored by a table.
+        """
+        known = {"states": self.states, "actions": self.actions, "eps_p": self.eps_p, "scored": scored}
         random = {"random_rewards": True} if self.random_rewards else {}
         same: dict[str, Any] = json.loads(json.dumps({**known, **random, **self.description}))
         return same
 
-    def measured_on(self, table: Federation | None) -> Federation:
-        """The federation that a run is measured on: the one given, or one of which nothing is known."""
-        M = self.agents
-        S = self.states
-        A = self.actions
-        H = int(self.horizon or 0)
-        description = dict(self.description)
-        eps_p = math.nan if self.eps_p is None else float(self.eps_p)
-        if table is not None:
-            table = _with_end(table) if table.states == S - 1 else table
-            sizes = (table.agents, table.states, table.actions, table.horizon)
-            if sizes != (M, S, A, H):
-                raise InputError(
-                    f"score_with is not the same problem: (M, S, A, H) is {sizes}, that of the environments "
-                    f"{(M, S, A, H)} (one state more than they have, for what terminates)."
-                )
-            if Units.of(table.description) != self.units:
-                raise InputError(
-                    f"score_with counts rewards in {Units.of(table.description)}, the live run in {self.units}; pass "
-                    "the same reward_range to both."
-                )
-            return replace(table, eps_p=eps_p, description=description, liars=None, reward_variances=None)
-        common = MDP.unknown(S, A, H)
-        return Federation(
-            successors=common.kernel.successors,
-            probabilities=np.broadcast_to(common.kernel.probabilities, (M, 1, S, A, 1)),
-            rewards=common.rewards[None],
-            initial=np.full((M, S), np.nan),
-            common=common,
-            eps_p=eps_p,
-            eps_r=float("nan"),
-            description=description,
+    def scored_by(self, table: Federation) -> Federation:
+        """The federation by which a run is scored: ``table``, with the description of these environments.
+
+        Raises:
+            InputError: if the table has other sizes or units.
+        """
+        if table.states == self.states - 1:
+            table = _with_end(table)
+        sizes = (table.agents, table.states, table.actions, table.horizon)
+        expected = (self.agents, self.states, self.actions, int(self.horizon or 0))
+        if sizes != expected:
+            raise InputError(
+                f"score_with is not the same problem: (M, S, A, H) is {sizes}, that of the environments "
+                f"{expected} (one state more than they have, for what terminates)."
+            )
+        if Units.of(table.description) != self.units:
+            raise InputError(
+                f"score_with counts rewards in {Units.of(table.description)}, the live run in {self.units}; pass "
+                "the same reward_range to both."
+            )
+        return replace(
+            table,
+            eps_p=math.nan if self.eps_p is None else float(self.eps_p),
+            description=dict(self.description),
+            liars=None,
+            reward_variances=None,
         )
-
-
-def as_problem(given: FederationLike | LiveFederation) -> Federation | LiveFederation:
-    """A federation as it stands for one in :func:`fed_ucbvi.run`, or live environments as they are."""
-    return given if isinstance(given, LiveFederation) else as_federation(given)
 
 
 def _with_end(table: Federation) -> Federation:

@@ -5,7 +5,7 @@ agents requests a synchronisation (:meth:`Party.play`), learns after how many ep
 adds these to its agents' counts (:meth:`Party.stop`) and answers queries (:meth:`Party.report`). All that changes in
 it is in :meth:`Party.state`. A simulation, a GPU, a fleet that is a Ray actor (:mod:`fed_ucbvi.engine.ray_fleets`)
 and a node with a known problem are a :class:`SimulatedParty`. Agents with real environments, in one process or on a
-node, are a :class:`LiveParty`. Whoever leads a run reaches all parties by one :class:`Transport`.
+node, are a :class:`LiveParty`.
 
 Where all agents stop after the same episode, and are in several parties that cannot see each other, each party plays
 ahead in chunks of episodes, until one of its own agents makes a request. Episodes after the earliest request are
@@ -100,12 +100,6 @@ class Reached(NamedTuple):
 
     played: int
     asked: bool
-
-
-class Transport(Protocol):
-    """How a message gets to all parties; on a network ``ask_all`` is the same, and awaited."""
-
-    def ask_all(self, message: PartyMessage) -> Sequence[Any]: ...
 
 
 class Answer(Protocol):
@@ -215,12 +209,12 @@ class Party(ABC):
         """Where the visits of all agents are added up."""
         self.played = 0
         self.asked = False
-        self.within: tuple[float, float] | None = None
-        """The range of an episode's return, in our units, where it was stated."""
+        self.return_limits: tuple[float, float] | None = None
+        """Range of an episode's return, with rewards in [0, 1], where it was stated."""
 
-    def limit_returns(self, within: tuple[float, float]) -> None:
+    def limit_returns(self, limits: tuple[float, float]) -> None:
         """State the range of an episode's return, with rewards in [0, 1]; a return outside it is an error."""
-        self.within = within
+        self.return_limits = limits
 
     # -------------------------------------------------------------------------------------------------------- a round
 
@@ -258,7 +252,7 @@ class Party(ABC):
         If it is ``judged``, the returns of its episodes are told; they are also looked at if their range was stated.
         """
         self.start(broadcast, first)
-        judged = judged or self.within is not None
+        judged = judged or self.return_limits is not None
         driver = self._trajectories if judged else self.driver
         self.played, self.asked = play_until(driver, self.policy, self.budgets, first, 0, most)
         played = self.stop(self.played)
@@ -452,7 +446,7 @@ class SimulatedParty(Party):
     def returns(self) -> CountArray:
         """The returns of the round's episodes, from the same trajectories played again."""
         histogram = new_histogram()
-        self._simulated_returns.add(self.policy, self.first, self.played, histogram, self.within)
+        self._simulated_returns.add(self.policy, self.first, self.played, histogram, self.return_limits)
         return histogram
 
     @cached_property
@@ -517,8 +511,11 @@ class LiveParty(Party):
 
     def start(self, broadcast: Message, first: int) -> None:
         super().start(broadcast, first)
-        self.tables.within = self.within
         self.tables.forget_payments()
+
+    def limit_returns(self, limits: tuple[float, float]) -> None:
+        super().limit_returns(limits)
+        self.tables.limit_returns(limits)
 
     def paid(self) -> Paid:
         starts, (total, squares) = self.tables.starts.sum(axis=0), self.tables.paid.tolist()

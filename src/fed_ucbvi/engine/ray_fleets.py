@@ -12,8 +12,8 @@ These are the same for all fleets and do not grow with the number of agents.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,18 @@ from fed_ucbvi.core.ray_connection import check_ray, connected_to_ray, run_on_ev
 from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.engine.drivers.cuda import CUDA
 from fed_ucbvi.engine.party import (
+    AskAll,
     AskReport,
     PartyMessage,
     PlayAhead,
     SimulatedParty,
     StartRound,
     StopRound,
-    Transport,
     part_of,
     play_in_step,
     split_agents,
 )
+from fed_ucbvi.engine.problems import SimulatedProblem, elsewhere_error
 from fed_ucbvi.engine.rounds import PlayedRound
 from fed_ucbvi.engine.state_store import changes
 from fed_ucbvi.problem.federation import Federation
@@ -50,7 +51,10 @@ ATTEMPTS = 4
 
 
 class Fleets:
-    """All agents of a run as one party, in ``parts`` that ``transport`` reaches; they stop together."""
+    """All agents of a run as one party, in ``parts``; they stop together.
+
+    ``ask_all`` sends a message to every part, and closing ``connections`` ends them.
+    """
 
     def __init__(
         self,
@@ -58,11 +62,13 @@ class Fleets:
         setting: Setting,
         federation: Federation,
         parts: Sequence[tuple[int, int]],
-        transport: Transport,
+        ask_all: AskAll,
+        connections: ExitStack,
     ) -> None:
+        self._connections = connections
         self.algorithm = algorithm
         self.setting = setting
-        self._ask_all = transport.ask_all
+        self._ask_all = ask_all
         self._largest = max(agents for _, agents in parts)
         self._summed = algorithm.pools and federation.pay_alike and len(federation.rewards) == 1
         self._last_length = 0
@@ -88,31 +94,54 @@ class Fleets:
             algorithm.aggregate(server, rows, exchange)
 
     def close(self) -> None:
-        """Nothing: whoever made the fleets ends them."""
+        """End the fleets, and leave Ray."""
+        self._connections.close()
 
 
-@contextmanager
-def on_ray(
-    algorithm: Algorithm[Any, Any], federation: Federation, driver: str, *, address: str | None, count: int | None
-) -> Iterator[Callable[[Algorithm[Any, Any], Setting], Fleets]]:
-    """What makes the fleets of a run on a Ray cluster, or on Ray started here: ``count``, or one for each core."""
-    _check_splittable(algorithm, federation, driver)
-    if count is not None:
-        split_agents(federation.agents, check_positive_integer("fleet_count", count), "fleets")
-    check_ray(address)
-    with connected_to_ray(address, count or threads()) as ray, ExitStack() as stack:
-        cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        parts = split_agents(federation.agents, count or min(cores, federation.agents), "fleets")
+class RayProblem(SimulatedProblem):
+    """A federation whose agents are in fleets on a Ray cluster, or on Ray started here.
 
-        def make_party(algorithm: Algorithm[Any, Any], setting: Setting) -> Fleets:
+    Args:
+        federation: the agents' MDPs.
+        driver: how the fleets collect their data.
+        address: address of the cluster; by default Ray is started on this machine.
+        fleet_count: number of fleets; by default one per core of the cluster.
+    """
+
+    def __init__(self, federation: Federation, driver: str, *, address: str | None, fleet_count: int | None) -> None:
+        _check_driver(federation, driver)
+        if fleet_count is not None:
+            split_agents(federation.agents, check_positive_integer("fleet_count", fleet_count), "fleets")
+        super().__init__(federation, "episodes")
+        self._address = address
+        self._fleet_count = fleet_count
+
+    def party(self, algorithm: Algorithm[Any, Any], setting: Setting) -> Fleets:
+        """Connect to Ray and start the fleets; closing them disconnects."""
+        if not algorithm.stops_jointly:
+            raise InputError(
+                f"{algorithm.name} with these parameters lets every agent play on until it asks itself; fleets stop "
+                "together. Use forced_synchronisation=true, or no fleets."
+            )
+        check_ray(self._address)
+        federation = self.known
+        with ExitStack() as stack:
+            ray = stack.enter_context(connected_to_ray(self._address, self._fleet_count or threads()))
+            cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+            count = self._fleet_count or min(cores, federation.agents)
+            parts = split_agents(federation.agents, count, "fleets")
             run_on_every_node(ray, compile_for_fleets, algorithm, setting, part_of(federation, 0, 1))
             actors = stack.enter_context(closing(Actors(ray, algorithm, setting, federation, parts)))
-            return Fleets(algorithm, setting, federation, parts, actors)
+            return Fleets(algorithm, setting, federation, parts, actors.ask_all, stack.pop_all())
 
-        yield make_party
+    def check_checkpoint(self) -> None:
+        raise InputError("a run whose fleets are on Ray has no checkpoint: its agents are not in one place.")
+
+    def check_policies_change(self) -> None:
+        raise elsewhere_error()
 
 
-def _check_splittable(algorithm: Algorithm[Any, Any], federation: Federation, driver: str) -> None:
+def _check_driver(federation: Federation, driver: str) -> None:
     """Raise unless fleets that cannot see each other give the run of one process."""
     check_choice("driver", driver, NAMES)
     if driver == CUDA:
@@ -121,11 +150,6 @@ def _check_splittable(algorithm: Algorithm[Any, Any], federation: Federation, dr
         raise InputError(
             f"fleets cannot play with the driver {driver}: what it draws for an agent depends on those before "
             "it. Use episodes."
-        )
-    if not algorithm.stops_jointly:
-        raise InputError(
-            f"{algorithm.name} with these parameters lets every agent play on until it asks itself; fleets stop "
-            "together. Use forced_synchronisation=true, or no fleets."
         )
     if federation.liars is not None:
         raise InputError("agents that lie know the reports of all others, so they cannot be split into fleets.")
@@ -199,7 +223,7 @@ def compile_for_fleets(algorithm: Algorithm[Any, Any], setting: Setting, agent: 
 
 
 class Actors:
-    """The :class:`~fed_ucbvi.engine.party.Transport` to all fleets of a run.
+    """The processes of all fleets of a run.
 
     Actors reserve no cores, so that a lost one can be made again on any node that is left. They are distributed over
     the living nodes, core by core. Ray itself neither restarts them nor repeats calls, because it does not know which

@@ -21,6 +21,7 @@ the network by asking its nodes (:mod:`fed_ucbvi.network.coordinator`).
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -52,7 +53,6 @@ from fed_ucbvi.results.recommendations import (
     Recommended,
     initial_value,
     is_due,
-    is_known,
     mean_of_known,
     mean_over,
     table_of,
@@ -154,20 +154,26 @@ class Engine:
     """A run in progress: the server, the number of episodes of every agent, and the records so far.
 
     Args:
-        algorithm: parameters, for the record. Where agents lie, the same algorithm taking rows is what runs.
-        federation: the problem, where it is known; otherwise nothing is scored.
-        driver: what collects the data, for the record.
-        together: whether all agents stop after the same episode. An agent that was away then has missed episodes.
-        counts: of an earlier run, to start from.
+        algorithm: the algorithm with its parameters. Where agents lie, the same algorithm taking rows is what runs.
+        setting: sizes and seed of the run.
+        known: the federation by which the run is scored; None where it is unknown.
+        environment: name and options of the problem, for the record.
+        units: units of rewards.
+        driver: name of the driver that collects the data, for the record.
+        together: True if all agents stop after the same episode. An agent that was away then has missed episodes.
+        counts: counts of an earlier run to start from.
+        promises: what the run promises while it learns.
     """
 
     def __init__(
         self,
         algorithm: Algorithm[Any, Any],
         setting: Setting,
-        federation: Federation | None,
-        driver: str,
         *,
+        known: Federation | None,
+        environment: Mapping[str, Any],
+        units: Units,
+        driver: str,
         together: bool,
         counts: CountTable | None = None,
         promises: Promises | None = None,
@@ -175,7 +181,7 @@ class Engine:
         self.requested = algorithm
         self.driver_name = driver
         self.together = together
-        lies = federation is not None and federation.liars is not None
+        lies = known is not None and known.liars is not None
         self.algorithm = algorithm.with_agent_reports() if lies else algorithm
         if promises is not None:
             self.algorithm = promises.apply(self.algorithm)
@@ -183,18 +189,17 @@ class Engine:
             setting, counts = warm_setting(self.algorithm, setting, counts)
         self.setting = setting
         self.earlier = counts
-        self.scored = federation
-        self._law_known = federation is not None and is_known(federation)
-        self._scorer = None if federation is None else Scorer(federation)
-        self.units = Units() if federation is None else Units.of(federation.description)
-        """Of rewards, as environments pay them."""
+        self.known = known
+        self.environment = environment
+        self.units = units
+        self._scorer = None if known is None else Scorer(known)
         self.assurance: Assurance | None = None
-        """What keeps the promises; None if nothing is promised."""
+        """Keeper of the promises; None if nothing is promised."""
         if promises is not None:
             circumstances = Circumstances(
                 stationary=self.algorithm.counting is Counting.STATIONARY,
                 warm_start=counts is not None,
-                eps_r=0.0 if federation is None else federation.eps_r,
+                eps_r=0.0 if known is None else known.eps_r,
             )
             self.assurance = Assurance(promises, setting, lambda: self.units, circumstances)
         check_server_memory(self.algorithm, setting)
@@ -213,8 +218,18 @@ class Engine:
         self.present: MaskArray = np.ones(setting.agents, dtype=np.bool_)
         """Agents that take part, as a mask."""
         self.set_clock(np.zeros(setting.agents, dtype=np.int64))
-        self.totals = Totals(0.0 if federation is not None else math.nan)
+        self.totals = Totals(math.nan if known is None else 0.0)
         self.seconds = 0.0
+        """Wall time until the end of the last round, with that before the run was resumed."""
+        self._clock_start: float | None = None
+
+    def declare_units(self, units: Units) -> None:
+        """Set the units of rewards, where agents declare them after the engine was made."""
+        self.units = units
+
+    def start_clock(self) -> None:
+        """Measure the wall time of the run from now on."""
+        self._clock_start = time.perf_counter() - self.seconds
 
     def take_part(self, present: MaskArray) -> None:
         """Set which agents take part from now on."""
@@ -331,6 +346,8 @@ class Engine:
         )
         self.rows.append(row)
         self.totals.add(row)
+        if self._clock_start is not None:
+            self.seconds = time.perf_counter() - self._clock_start
 
     def _keep_promises(
         self, assurance: Assurance, play: Play, played: PlayedRound, episodes: int, reward: float
@@ -501,13 +518,14 @@ class Engine:
 
     def initial_value(self, V: FloatArray) -> float:
         """The mean of ``V_1`` over initial states: over those that occurred, where their law is unknown."""
-        if self.scored is not None and self._law_known:
-            return initial_value(self.scored, V)
+        if self.known is not None:
+            return initial_value(self.known, V)
         return mean_over(self.starts, V)
 
     def _by_agent(self, policy: IndexArray) -> FloatArray:
-        unknown: FloatArray = np.full(self.setting.agents, np.nan)
-        return unknown if self.scored is None else values_by_agent(self.scored, policy)
+        if self.known is None:
+            return np.full(self.setting.agents, np.nan)
+        return values_by_agent(self.known, policy)
 
     # ----------------------------------------------------------------------------------------------------- the result
 
@@ -555,16 +573,19 @@ class Engine:
         return self._result(recommended, self.recommendations)
 
     def _result(self, recommended: Recommended, recommendations: Sequence[RecommendationRow]) -> Run:
-        common = None if self.scored is None else self.scored.common
         policy = recommended.policy
+        value = math.nan
+        if self.known is not None:
+            common = self.known.common
+            value = float(common.initial @ common.evaluate(policy)[0])
         rescaled = Run(
-            about=About.of(self.requested, self.setting, self.scored, self.driver_name),
+            about=About.of(self.requested, self.setting, self.environment, self.known, self.driver_name),
             records=self.records(),
             policy=policy.copy(),
             policy_kind=recommended.kind,
             exploring_policy=self.server.policy.copy(),
             V=self.server.V.copy(),
-            value=math.nan if common is None else float(common.initial @ common.evaluate(policy)[0]),
+            value=value,
             estimated_value=self.initial_value(recommended.V),
             optimistic_value=self.optimistic_value(),
             by_agent=self._by_agent(policy),

@@ -9,31 +9,21 @@ import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
-from fed_ucbvi.algorithms.base import Counting
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
+from fed_ucbvi.algorithms.return_bounds import Interval, interval_of
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
 from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.engine.assurance import Promises, checked_range, stated_range
 from fed_ucbvi.engine.checkpoint import create_checkpoint, load_counts, open_checkpoint
-from fed_ucbvi.engine.drivers.base import Fleet
-from fed_ucbvi.engine.drivers.cuda import CUDA
-from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
-from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
-from fed_ucbvi.engine.live import LiveFederation, as_problem
+from fed_ucbvi.engine.live import LiveFederation
+from fed_ucbvi.engine.problems import Problem, as_problem
 from fed_ucbvi.engine.progress import announce_compilation
-from fed_ucbvi.engine.ray_fleets import on_ray
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
+from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.environments import FederationLike, as_federation
-from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.problem.policies import by_action
-from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import PolicyLike, as_policy
 from fed_ucbvi.results.round_record import OnRound
 from fed_ucbvi.results.run import Run
@@ -118,44 +108,59 @@ def run(
     50
     """
     algorithm = as_algorithm(algorithm)
-    problem = as_problem(federation)
-    table = _as_table(score_with)
-    live = isinstance(problem, LiveFederation)
     announce_compilation()
-    every = check_positive_integer("checkpoint_every", checkpoint_every)
     check_choice("place of the fleets", fleets, FLEETS)
-    if fleets == "local" and (address, fleet_count) != (None, None):
-        raise InputError("an address and a fleet_count are for fleets on Ray; pass fleets='ray' (--fleets ray).")
-    sizes = int(problem.horizon or 0), problem.states, problem.actions
-    expected = (problem.states, problem.actions, problem.horizon) if problem.horizon else None
-    counts = load_counts(warm_start, expected) if isinstance(warm_start, str | Path) else warm_start
-    promises = Promises.of(incumbent, loss, until_gap, sizes, live=live, return_range=return_range)
-    if (fleets == "ray" or driver == CUDA) and (counts, promises) != (None, None):
-        raise InputError(
-            "a warm start, an incumbent and until_gap are for agents in this process; use fleets='local' and another "
-            "driver than cuda."
-        )
-    elsewhere: AbstractContextManager[Any] = nullcontext()
-    if isinstance(problem, LiveFederation):
-        if (driver, fleets) != ("auto", "local"):
-            raise InputError("live environments are played in this process, by a driver of their own; name no other.")
-    elif table is not None:
-        raise InputError("score_with is for live environments; tables are scored by themselves.")
-    elif fleets == "ray":
-        if checkpoint is not None:
-            raise InputError("a run whose fleets are on Ray has no checkpoint: its agents are not in one place.")
-        elsewhere = on_ray(algorithm, problem, driver, address=address, count=fleet_count)
-        driver = "episodes"
-    elif driver == CUDA and checkpoint is not None:
-        raise InputError("a run with the driver cuda has no checkpoint: what agents know stays on the GPU.")
-    more: dict[str, Any] = {"score_with": table, "counts": counts, "promises": promises}
-    with elsewhere as make_party:
-        simulation = Simulation(algorithm, problem, episodes, seed, driver, make_party=make_party, **more)
-        store = nullcontext() if checkpoint is None else create_checkpoint(Path(checkpoint), simulation, every)
-        with closing(simulation), store as kept:
-            for text in algorithm.cautions(simulation.setting):
-                warnings.warn(text, Caution, stacklevel=2)
-            return drive(simulation, progress, kept, on_round)
+    every = check_positive_integer("checkpoint_every", checkpoint_every)
+    problem = _chosen_problem(federation, driver, fleets, score_with, address=address, fleet_count=fleet_count)
+    sizes = problem.sizes if problem.horizon else None
+    counts = load_counts(warm_start, sizes) if isinstance(warm_start, str | Path) else warm_start
+    promises = Promises.of(
+        incumbent,
+        loss,
+        until_gap,
+        (problem.horizon, problem.states, problem.actions),
+        terminates=problem.terminates,
+        return_range=return_range,
+    )
+    if counts is not None or promises is not None:
+        problem.check_policies_change()
+    if checkpoint is not None:
+        problem.check_checkpoint()
+    simulation = Simulation(algorithm, problem, episodes, seed, counts=counts, promises=promises)
+    with closing(simulation), _checkpoint_of(simulation, checkpoint, every) as store:
+        for text in algorithm.cautions(simulation.setting):
+            warnings.warn(text, Caution, stacklevel=2)
+        return drive(simulation, progress, store, on_round)
+
+
+def _chosen_problem(
+    given: FederationLike | LiveFederation,
+    driver: str,
+    fleets: str,
+    score_with: FederationLike | None,
+    *,
+    address: str | None,
+    fleet_count: int | None,
+) -> Problem:
+    """The problem of a run, with its agents in this process or in fleets on Ray."""
+    if fleets == "local":
+        if address is not None or fleet_count is not None:
+            raise InputError("an address and a fleet_count are for fleets on Ray; pass fleets='ray' (--fleets ray).")
+        return as_problem(given, driver, score_with)
+    if isinstance(given, LiveFederation):
+        raise InputError("live environments are played in this process, by a driver of their own; name no other.")
+    from fed_ucbvi.engine.ray_fleets import RayProblem
+
+    return RayProblem(as_federation(given), driver, address=address, fleet_count=fleet_count)
+
+
+def _checkpoint_of(
+    simulation: Simulation, folder: str | Path | None, every: int
+) -> AbstractContextManager[StateStore | None]:
+    """The checkpoint that a run keeps; a context without one if no folder is given."""
+    if folder is None:
+        return nullcontext()
+    return create_checkpoint(Path(folder), simulation, every)
 
 
 def resume(
@@ -187,13 +192,10 @@ def resume(
         Interrupted: on Ctrl-C; carries the partial result.
     """
     T = None if episodes is None else check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
-    store, simulation = open_checkpoint(Path(folder), T, live, _as_table(score_with))
+    problem = None if live is None else as_problem(live, score_with=score_with)
+    store, simulation = open_checkpoint(Path(folder), T, problem)
     with closing(simulation), store:
         return drive(simulation, progress, store, on_round)
-
-
-def _as_table(given: FederationLike | None) -> Federation | None:
-    return None if given is None else as_federation(given)
 
 
 def evaluate(
@@ -231,25 +233,17 @@ def evaluate(
     root = check_integer("seed", seed, at_most=MAX_SEED)
     delta = check_number("delta", delta, above=0, below=1)
     stated = checked_range(return_range)
-    place = as_problem(where)
-    live = isinstance(place, LiveFederation)
-    units = place.units if isinstance(place, LiveFederation) else Units.of(place.description)
-    H = int(place.horizon or 0)
-    within = None if stated is None else stated_range(stated, units, H)
-    played = as_policy(policy, H, place.states, place.actions, name="the policy", ends=live)
-    if isinstance(place, LiveFederation):
-        agents = range(place.agents)
-        counting = Counting.PAIRS if played.ndim == 3 else Counting.POLICY
-        tables = LiveTables(len(agents), H, place.states, place.actions, counting=counting)
-        tables.within, never = within, np.ones((1, *tables.visits.shape[1:]), dtype=np.int64)
-        with closing(LiveDriver(tables, agents, place.make, place.vectorisation, units, root)) as driver:
-            driver.extend(played, never, 0, n, asking=False)
-        histogram = tables.returns
-    else:
-        histogram = new_histogram()
-        fleet = Fleet.of(place, root, random_rewards=place.reward_variances is not None)
-        SimulatedReturns(fleet, place).add(by_action(played, place.actions), 0, n, histogram, within)
-    low, high = within or (0.0, float(H))
+    problem = as_problem(where)
+    units = problem.units
+    H = problem.horizon
+    limits = None if stated is None else stated_range(stated, units, H)
+    played = as_policy(policy, H, problem.states, problem.actions, name="the policy", ends=problem.terminates)
+    histogram = problem.returns(played, n, root, limits)
+    low = 0.0 if limits is None else limits[0]
+    high = float(H) if limits is None else limits[1]
     interval = interval_of(histogram, high, delta, low)
-    lower, upper, mean = (units.original_return(value, H) for value in interval[:3])
-    return Interval(lower, upper, mean, *interval[3:])
+    return interval._replace(
+        lower=units.original_return(interval.lower, H),
+        upper=units.original_return(interval.upper, H),
+        mean=units.original_return(interval.mean, H),
+    )

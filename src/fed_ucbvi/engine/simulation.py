@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
-from fed_ucbvi.algorithms.base import Algorithm, Setting
+from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
-from fed_ucbvi.core.sampling.distributions import MAX_COUNT
-from fed_ucbvi.core.sampling.philox import MAX_SEED
 from fed_ucbvi.engine.assurance import Assurance, Promises
 from fed_ucbvi.engine.drivers.base import Driver
-from fed_ucbvi.engine.drivers.live import LiveDriver
-from fed_ucbvi.engine.live import LiveFederation
-from fed_ucbvi.engine.party import Party, SimulatedParty
+from fed_ucbvi.engine.party import Party
+from fed_ucbvi.engine.problems import ProblemLike, as_problem
 from fed_ucbvi.engine.progress import show_progress
 from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound
 from fed_ucbvi.engine.state_store import SavedState, StateStore
-from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.recommendations import Recommended, is_known
+from fed_ucbvi.results.recommendations import Recommended
 from fed_ucbvi.results.round_record import EXPLORING, OnRound
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.results.run_data import CallbackList
@@ -46,64 +40,46 @@ class Simulation(Engine):
     """A run in progress that this process leads: the server, and one party with all M agents.
 
     Args:
-        problem: a federation, or live environments, which have a driver of their own; what cannot be computed without
-            their kernels is NaN, unless there is a federation to measure them on (``score_with``).
-        grid_bits: of exact sums, where a run is extended.
-        apart: count every agent by itself also where one table for all would do; the result is the same.
-        make_party: where the agents are not in this process: what reaches them as a party would.
+        algorithm: the algorithm with its parameters.
+        problem: a :class:`~fed_ucbvi.engine.problems.Problem`, or whatever
+            :func:`~fed_ucbvi.engine.problems.as_problem` makes one from.
+        episodes: T.
+        seed: seed of the run.
+        driver: how a simulated problem collects its data.
+        grid_bits: bits of exact sums, where a run is extended; 0 where they follow from the rest.
+        counts: counts of an earlier run to start from.
+        promises: what the run promises while it learns.
     """
 
     def __init__(
         self,
         algorithm: Algorithm[Any, Any],
-        problem: Federation | LiveFederation,
+        problem: ProblemLike,
         episodes: int,
         seed: int,
         driver: str = "auto",
         *,
-        score_with: Federation | None = None,
         grid_bits: int = 0,
         counts: CountTable | None = None,
         promises: Promises | None = None,
-        apart: bool = False,
-        make_party: Callable[[Algorithm[Any, Any], Setting], Any] | None = None,
     ) -> None:
-        if isinstance(problem, LiveFederation):
-            federation = problem.measured_on(score_with)
-            driver = LiveDriver.name
-            random_rewards = problem.random_rewards
-            make_party = problem.party
-        else:
-            federation = problem
-            random_rewards = problem.reward_variances is not None
-        T = check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
-        if T * federation.agents > MAX_COUNT:
-            raise InputError(
-                f"agents x episodes is {federation.agents} x {T} = {T * federation.agents:.3g}; counts are exact "
-                f"up to 2^53 = {MAX_COUNT:.3g} only. Use fewer episodes or agents."
-            )
-        seed = check_integer("seed", seed, at_most=MAX_SEED)
-        self.problem = problem
-        self.federation = federation
-        setting = Setting.of(
-            federation,
-            T,
-            seed,
-            random_rewards=random_rewards,
-            bits=grid_bits,
-            starts_known=is_known(federation),
+        self.problem = as_problem(problem, driver)
+        super().__init__(
+            algorithm,
+            self.problem.setting(episodes, seed, grid_bits),
+            known=self.problem.known,
+            environment=self.problem.description,
+            units=self.problem.units,
+            driver=self.problem.driver_name,
+            together=algorithm.stops_jointly,
+            counts=counts,
+            promises=promises,
         )
-        together = algorithm.stops_jointly
-        super().__init__(algorithm, setting, federation, driver, together=together, counts=counts, promises=promises)
-        if self.earlier is not None and is_known(federation):
-            self.earlier.check_support(federation.successors)
-        self.party: Party
-        if make_party is None:
-            self.party = SimulatedParty(self.algorithm, self.setting, federation, driver, pooled=not apart)
-        else:
-            self.party = make_party(self.algorithm, self.setting)
-        if self.assurance is not None and self.assurance.within is not None:
-            self.party.limit_returns(self.assurance.within)
+        if self.earlier is not None and self.known is not None:
+            self.earlier.check_support(self.known.successors)
+        self.party: Party = self.problem.party(self.algorithm, self.setting)
+        if self.assurance is not None and self.assurance.return_limits is not None:
+            self.party.limit_returns(self.assurance.return_limits)
 
     @property
     def agents(self) -> Any:
@@ -174,11 +150,10 @@ def drive(
     with show_progress(progress) as report:
         try:
             reported = time.perf_counter()
-            began = reported - simulation.seconds
+            simulation.start_clock()
             while not simulation.done:
                 simulation.advance()
                 now = time.perf_counter()
-                simulation.seconds = now - began
                 if store is not None and len(simulation.rows) % int(store.manifest["every"]) == 0:
                     store.write(simulation.saved())
                 if simulation.assurance is not None:

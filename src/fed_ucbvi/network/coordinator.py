@@ -87,13 +87,11 @@ class Coordinator:
         self._use_units()
         if self.round == 0 and self.plan.secure_sums:
             log.info("%s", TrafficEstimate.of(registry))
-        began = time.perf_counter()
-        earlier = self.engine.seconds
+        self.engine.start_clock()
         if self.round == 0 and any(member.new_logs for member in registry.present):
             await self._take_logs()
         while not self.done:
             now = await self._advance()
-            self.engine.seconds = earlier + time.perf_counter() - began
             await self._keep(now)
             if self._report is not None:
                 self._report(self)
@@ -106,7 +104,8 @@ class Coordinator:
         return self.plan.units or next((member.units for member in self.registry.members.values()), None)
 
     def _use_units(self) -> None:
-        self.engine.units = self.units or self.engine.units
+        if self.units is not None:
+            self.engine.declare_units(self.units)
 
     def status(self) -> FederationStatus:
         registry = self.registry

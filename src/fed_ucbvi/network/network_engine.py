@@ -10,6 +10,7 @@ from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.engine.rounds import Engine
 from fed_ucbvi.engine.state_store import SavedState, named
 from fed_ucbvi.network.run_plan import RunPlan
+from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.run import Run
 
 DRIVER = "network"
@@ -23,8 +24,18 @@ class NetworkEngine(Engine):
     """
 
     def __init__(self, plan: RunPlan) -> None:
-        about = plan.algorithm, plan.setting, plan.federation, DRIVER
-        super().__init__(*about, together=not plan.live, counts=plan.counts, promises=plan.promises)
+        known = plan.federation
+        super().__init__(
+            plan.algorithm,
+            plan.setting,
+            known=known,
+            environment={"name": "custom"} if known is None else known.description,
+            units=plan.units or Units(),
+            driver=DRIVER,
+            together=not plan.live,
+            counts=plan.counts,
+            promises=plan.promises,
+        )
         self.events: list[dict[str, Any]] = []
         self.held: CountTable | None = None
         """Under secure sums: counts that were reported for a policy to recommend, until the next synchronisation."""

@@ -37,7 +37,7 @@ NUMBERS = 4
 def paid_in(party: Party, start: Start) -> Paid:
     """What the round that a node has just stopped paid: on whose account, and to which policy that is judged."""
     paid = party.paid()
-    within = party.within
+    within = party.return_limits
     returns = party.returns().copy() if start.playing != EXPLORING or within is not None else None
     if returns is not None and start.playing != EXPLORING:
         paid = paid._replace(returns={judged_in(start): returns})

@@ -305,6 +305,6 @@ def plan_of(spec: RunSpec, *, counts: CountTable | None = None, incumbent: Polic
     setting = spec.setting(federation)
     sizes = setting.horizon, setting.states, setting.actions
     promises = Promises.of(
-        incumbent, spec.loss, spec.until_gap, sizes, live=federation is None, return_range=spec.return_range
+        incumbent, spec.loss, spec.until_gap, sizes, terminates=federation is None, return_range=spec.return_range
     )
     return RunPlan(algorithm, setting, federation=federation, promises=promises, **rest)

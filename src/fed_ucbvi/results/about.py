@@ -15,7 +15,6 @@ from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, known_class, parame
 from fed_ucbvi.core.colours import Marker, distinct_colours
 from fed_ucbvi.core.version import PROGRAM, __version__
 from fed_ucbvi.environments import environment_label
-from fed_ucbvi.results.recommendations import is_known
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm, Setting
@@ -82,10 +81,11 @@ class About:
         cls,
         algorithm: Algorithm[Any, Any],
         setting: Setting,
+        environment: Mapping[str, Any],
         federation: Federation | None,
         driver: str,
     ) -> About:
-        """The description of a run on ``federation``; if that is None, only the setting is known."""
+        """Description of a run in an environment; ``federation`` is the problem, if it is known."""
         known = asdict(setting)
         name = algorithm_name(algorithm)
         if not known.pop("eps_p_known"):
@@ -93,21 +93,19 @@ class About:
         del known["grid_bits"]
         del known["starts_known"]
         earlier = known.pop("earlier_visits")
-        environment: dict[str, Any] = {"name": "custom"}
         if federation is not None:
-            environment = dict(federation.description)
             common = federation.common
             known |= {
                 "layout": federation.layout,
                 "eps_r": federation.eps_r,
                 "optimal_value": float(common.initial @ common.solve().V[0]),
-                "alike": federation.alike if is_known(federation) else None,
+                "alike": federation.alike,
             }
         return cls(
             algorithm=name,
             parameters=parameters_of(algorithm),
             rules=algorithm.rules,
-            environment=environment,
+            environment=dict(environment),
             driver=driver,
             facts={
                 **algorithm.facts(setting),

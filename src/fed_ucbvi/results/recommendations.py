@@ -235,24 +235,19 @@ def mean_of_known(by_agent: FloatArray) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-def is_known(federation: Federation) -> bool:
-    """Whether the agents' MDPs are known. They are not in a live run without a table."""
-    return not bool(np.isnan(federation.common.rewards).any())
-
-
 def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:
-    """``V^{i,pi}_1(mu^i)`` of every agent, ``(M,)``; NaN for liars, and where nothing is known."""
+    """``V^{i,pi}_1(mu^i)`` of every agent, ``(M,)``; NaN for liars."""
     values = np.full(federation.agents, np.nan)
-    if is_known(federation):
-        tables, (_, kind) = federation.kind_tables, federation.kinds
-        V = np.zeros((len(policy) + 1, *tables.initial.shape))
-        update_values(tables, policy, no_policy(policy), V)
-        values[federation.honest] = (tables.initial * V[0]).sum(axis=0)[kind]
+    tables = federation.kind_tables
+    _, kind = federation.kinds
+    V = np.zeros((len(policy) + 1, *tables.initial.shape))
+    update_values(tables, policy, no_policy(policy), V)
+    values[federation.honest] = (tables.initial * V[0]).sum(axis=0)[kind]
     return values
 
 
 def initial_value(federation: Federation, V: FloatArray) -> float:
-    """The mean over the honest agents of ``sum_s mu^i(s) V_1(s)``; NaN where the initial states' law is unknown."""
+    """The mean over the honest agents of ``sum_s mu^i(s) V_1(s)``."""
     return float(federation.mean_initial @ V[0])
 
 

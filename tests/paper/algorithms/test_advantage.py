@@ -21,7 +21,7 @@ from matrices import in_turn
 from model_free import Sizes, played_rounds, played_steps
 from naive_advantage import Learner, NaiveFedQ, NaiveUCB, stage_ends
 from problems import random_federation
-from runs import finished
+from runs import federation_of, finished
 
 TOLERANCE = 1e-10
 
@@ -240,9 +240,9 @@ def test_a_beta_above_the_horizon_is_refused_once_the_horizon_is_known() -> None
 
 
 def naive_learner(simulation: Simulation, algorithm: UCBAdvantage) -> NaiveUCB:
-    H = simulation.federation.horizon
+    H = federation_of(simulation).horizon
     learner = learner_of(simulation, algorithm, [float(H - h) for h in range(H)], [float(H)] * H)
-    return NaiveUCB(learner, stage_ends(H, simulation.federation.agents * simulation.setting.episodes))
+    return NaiveUCB(learner, stage_ends(H, federation_of(simulation).agents * simulation.setting.episodes))
 
 
 @pytest.mark.parametrize(

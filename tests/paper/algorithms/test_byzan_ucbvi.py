@@ -72,8 +72,10 @@ def test_an_agent_that_asks_too_often_is_ignored() -> None:
     T = 400
     algorithm = ByzanUCBVI(log_term=0.1)
     served = math.floor(2 * 2 * 2 * math.log2(T)) + 1
-    simulation = Simulation(algorithm, f.with_liars(0.2, "spam"), T, 0, "episodes")
-    (liar,) = simulation.federation.liars.agents if simulation.federation.liars else ()
+    lying = f.with_liars(0.2, "spam")
+    assert lying.liars is not None
+    (liar,) = lying.liars.agents
+    simulation = Simulation(algorithm, lying, T, 0, "episodes")
     while simulation.rounds < served:
         simulation.advance()
         assert simulation.rows[-1].length == 1

@@ -32,7 +32,7 @@ from fed_ucbvi.paper.bounds import (
     trivial_bound,
 )
 from matrices import first_of, in_turn
-from runs import without_cautions
+from runs import federation_of, without_cautions
 
 PUBLISHED = ("mended", "printed")
 SIZES = st.integers(1, 40)
@@ -211,7 +211,7 @@ def test_bounds_refuse_what_is_no_setting(change: dict[str, object], words: str)
 
 def least_margin(simulation: Simulation) -> FloatArray:
     """At every synchronisation ``Q - Q*``, with and without what ``lem:optimism`` grants; the smallest of each."""
-    federation = simulation.federation
+    federation = federation_of(simulation)
     H = federation.horizon
     best = federation.common.solve().Q
     granted = (2 * federation.eps_r + 3 * federation.eps_p * H) * (H - np.arange(H))[:, None, None]

@@ -59,6 +59,7 @@ class LiveTables:
         ever: bool = False,
         *,
         fixed_rewards: bool = False,
+        return_limits: tuple[float, float] | None = None,
     ) -> None:
         shape = counting.shape(horizon, states, actions)
         self.horizon = horizon
@@ -74,9 +75,16 @@ class LiveTables:
         """How many of the round's episodes began where."""
         self.first_rewards: FloatArray = np.full((agents, shape[0], states, actions) if fixed_rewards else 0, np.nan)
         """Reward of the first visit of each agent to each cell, NaN before it; empty where rewards may be random."""
-        self.within: tuple[float, float] | None = None
-        """The range of an episode's return, in our units, where it was stated."""
+        self._return_limits = return_limits
         self.forget_payments()
+
+    def limit_returns(self, limits: tuple[float, float]) -> None:
+        """State the range of an episode's return, with rewards in [0, 1]; a return outside it is an error."""
+        self._return_limits = limits
+
+    def record_returns(self, returns: FloatArray, units: Units) -> None:
+        """Add the returns of some episodes of the round to their histogram; check them against the stated range."""
+        record_returns(self.returns, returns, self._return_limits, units, self.horizon)
 
     @property
     def width(self) -> int:
@@ -147,7 +155,8 @@ class LiveDriver(Driver):
         self._pays: FloatArray = np.zeros((m, H))
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
-        tables, (m, H) = self.tables, self._pays.shape
+        tables = self.tables
+        m = len(self._pays)
         length = 0
         asked = False
         listed = PossibleActions.of(policy)
@@ -157,7 +166,7 @@ class LiveDriver(Driver):
             returns = self._pays.sum(axis=1)
             if tables.first_rewards.size:
                 self._check_fixed()
-            record_returns(tables.returns, returns, tables.within, self.units, H)
+            tables.record_returns(returns, self.units)
             tables.discover(self._states, self._actions)
             asked, paid = _count(
                 policy.ndim == 3,
