@@ -34,7 +34,7 @@ from fed_ucbvi.core.indexing import UNREACHABLE
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.reference import fed_ucbvi, simulate
+from fed_ucbvi.reference import Known, fed_ucbvi, simulate
 from measuring import least_seconds, read_options
 
 warnings.simplefilter("ignore", Caution)
@@ -69,11 +69,16 @@ def ratio_to_reference(federation: Federation, episodes: int) -> dict[str, float
         for tables in ([one.kernel.dense() for one in agents], [one.rewards for one in agents])
     )
     nu = FedUCBVI().facts(RunSpec(episodes=episodes).setting(federation))["nu"]
-    algorithm = partial(fed_ucbvi, horizon=H, nu=nu)
+    algorithm = partial(fed_ucbvi, nu=nu)
+    S = federation.states
+    A = federation.actions
+    known = Known.by_step(H, S, A)
+    laws = kernels.reshape(M, -1, S)
+    by_outcome = np.broadcast_to(rewards[..., None], (M, H, S, A, S))
     rng = np.random.default_rng(0)
 
     def play() -> None:
-        for _ in simulate(algorithm, kernels, rewards, federation.initial, episodes, rng):
+        for _ in simulate(algorithm, known, laws, by_outcome, federation.initial, episodes, rng):
             pass
 
     plain = least_seconds(play, 3)

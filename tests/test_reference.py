@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
-from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, garnet, gridworld, reference, run, synthetic
+from fed_ucbvi import Dynamics, Federation, FedKLUCBVI, FedUCBVI, garnet, gridworld, reference, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm, Counting
 from fed_ucbvi.algorithms.threshold import threshold_nu
 from fed_ucbvi.core.types import CountArray, FloatArray, PolicyArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.policies import by_action
+from known_problems import random_dynamics, random_laws
 from matrices import first_of
 from problems import dense_agents
 from runs import counted_apart, federation_of, without_cautions
@@ -30,20 +31,44 @@ WORLDS = {
 
 
 class Tables(NamedTuple):
-    """Those that the reading copy takes, of all agents."""
+    """Those that the reading copy takes, of all agents; outcomes are next states."""
 
-    kernels: FloatArray
+    known: reference.Known
+    laws: FloatArray
     rewards: FloatArray
     initial: FloatArray
 
 
-def tables_of(federation: Federation) -> Tables:
+def tables_of(federation: Federation, *, stationary: bool = False) -> Tables:
     M = federation.agents
     S = federation.states
     A = federation.actions
     H = federation.horizon
-    kernels = np.broadcast_to(dense_agents(federation), (M, H, S, A, S))
-    return Tables(kernels, np.broadcast_to(federation.rewards, (M, H, S, A)), federation.initial)
+    kernels = dense_agents(federation)
+    if not stationary:
+        kernels = np.broadcast_to(kernels, (M, H, S, A, S))
+    rewards = np.broadcast_to(federation.rewards, (M, H, S, A))
+    return Tables(
+        known=known_of(federation, stationary=stationary),
+        laws=kernels.reshape(M, -1, S),
+        rewards=np.broadcast_to(rewards[..., None], (M, H, S, A, S)),
+        initial=federation.initial,
+    )
+
+
+def known_in_full(dynamics: Dynamics) -> reference.Known:
+    """Known dynamics in tables with all axes."""
+    steps = range(dynamics.horizon)
+    return reference.Known(
+        law_of=np.array([dynamics.laws_at(h) for h in steps], dtype=np.int64),
+        next_state=np.array([dynamics.next_states_at(h) for h in steps], dtype=np.int64),
+        rewards=np.array([dynamics.rewards_at(h) for h in steps]),
+    )
+
+
+def known_of(federation: Federation, *, stationary: bool) -> reference.Known:
+    make = reference.Known.stationary if stationary else reference.Known.by_step
+    return make(federation.horizon, federation.states, federation.actions)
 
 
 def new_transitions(simulation: Simulation, policy: PolicyArray) -> CountArray:
@@ -86,10 +111,11 @@ def assert_same_plan(simulation: Simulation, plan: reference.Plan, within: float
     assert np.array_equal(policy[clear], plan.policy[clear])
     budgets = algorithm.budgets(simulation.agents, algorithm.broadcast(server)).limits
     if algorithm.counting is Counting.POLICY:
-        at_policy = np.take_along_axis(plan.budgets, np.asarray(server.policy)[None, ..., None], 3)[..., 0]
+        by_cell = plan.budgets.reshape(M, *Q.shape)
+        at_policy = np.take_along_axis(by_cell, np.asarray(server.policy)[None, ..., None], 3)[..., 0]
         assert np.array_equal(budgets, at_policy)
     else:
-        assert np.array_equal(np.broadcast_to(budgets, (M, *budgets.shape[1:])), plan.budgets)
+        assert np.array_equal(np.broadcast_to(budgets, (M, *budgets.shape[1:])).reshape(M, -1), plan.budgets)
 
 
 def follow(
@@ -97,15 +123,17 @@ def follow(
 ) -> tuple[int, float]:
     """Compare at every synchronisation of a run; how many there were, and how far values have come down."""
     simulation = Simulation(algorithm, counted_apart(federation), episodes, 3)
-    rewards = tables_of(federation).rewards
     n = np.zeros_like(new_transitions(simulation, simulation.server.policy))
-    plan = planned(n, np.zeros(n.shape[:4]))
+    known = known_of(federation, stationary=n.shape[1] == 1)
+    rewards = tables_of(federation).rewards[:, : n.shape[1], ..., 0].reshape(len(n), -1)
+    by_law = n.reshape(len(n), -1, federation.states)
+    plan = planned(by_law, np.zeros(by_law.shape[:2]), known)
     while not simulation.done:
         policy = np.array(simulation.server.policy)
         simulation.advance()
         n += new_transitions(simulation, policy)
         if simulation.rows[-1].requests:
-            plan = planned(n, n.sum(axis=4) * rewards[:, : n.shape[1]])
+            plan = planned(by_law, by_law.sum(axis=2) * rewards, known)
             assert_same_plan(simulation, plan, within)
     caps = simulation.setting.horizon - np.arange(simulation.setting.horizon)
     return simulation.rounds, float((plan.V[:-1] < caps[:, None] - 1e-6).mean())
@@ -119,7 +147,7 @@ def test_fed_kl_ucbvi_is_that_of_the_reading_copy(world: str, stationary: bool, 
     """Rewards are rounded up to the grid of exact sums, a little more than 2^-38 here."""
     federation = WORLDS[world]
     algorithm = FedKLUCBVI(stationary=stationary, radius=radius, delta=0.1)
-    planned = partial(reference.fed_kl_ucbvi, horizon=federation.horizon, delta=0.1, radius=radius)
+    planned = partial(reference.fed_kl_ucbvi, delta=0.1, radius=radius)
     rounds, lower = follow(algorithm, federation, 400, planned, 1e-9)
     assert rounds > 15
     assert lower > 0.3, "values must have come down for this to say anything"
@@ -136,7 +164,7 @@ def test_fed_ucbvi_is_that_of_the_reading_copy(world: str, nu: float | None) -> 
     H = federation.horizon
     least = reference.threshold(S, A, H, M, 400, federation.eps_p) if nu is None else nu
     assert least == pytest.approx(nu or threshold_nu(S, A, H, M, 400, federation.eps_p, 0.05), rel=1e-12)
-    planned = partial(reference.fed_ucbvi, horizon=H, nu=least)
+    planned = partial(reference.fed_ucbvi, nu=least)
     rounds, _ = follow(FedUCBVI(nu=nu, initial_policy="first"), federation, 400, planned, 1e-6)
     assert rounds > 40
 
@@ -156,6 +184,77 @@ def test_its_values_are_those_of_dynamic_programming() -> None:
         np.testing.assert_allclose(reference.evaluate(kernel, rewards, policy), mdp.evaluate(policy), atol=1e-12)
 
 
+def simulated_counts(rng: np.random.Generator, dynamics: Dynamics, laws: FloatArray, visits: int) -> CountArray:
+    """Outcomes ``(M, G, W)`` of visits to laws; some laws have none."""
+    n = np.zeros(laws.shape, dtype=np.int64)
+    for i, g in np.ndindex(laws.shape[:2]):
+        n[i, g] = rng.multinomial(rng.integers(visits) * (rng.random() < 0.8), laws[i, g])
+    return n
+
+
+def largest_mean_by_optimisation(p: FloatArray, x: FloatArray, c: float) -> float:
+    """``sup { q.x : KL(p, q) <= c }`` by a general convex solver."""
+    start = 0.9 * p + 0.1 / len(p)
+    seen = p > 0
+    divergence = {"type": "ineq", "fun": lambda q: c - (p[seen] * np.log(p[seen] / q[seen])).sum()}
+    total = {"type": "eq", "fun": lambda q: q.sum() - 1.0}
+    found = optimize.minimize(
+        lambda q: -(q @ x), start, bounds=[(1e-12, 1.0)] * len(p), constraints=[divergence, total], tol=1e-12
+    )
+    return -float(found.fun)
+
+
+def test_fed_kl_ucbvi_with_known_dynamics_is_a_largest_mean_over_outcomes() -> None:
+    """Q of every visited law, at all steps, states and actions; the solver is right to about 1e-6."""
+    rng = np.random.default_rng(8)
+    compared = 0
+    for _ in range(4):
+        dynamics = random_dynamics(rng, outcomes=3)
+        n = simulated_counts(rng, dynamics, random_laws(rng, 2, dynamics), visits=40)
+        known = known_in_full(dynamics)
+        plan = reference.fed_kl_ucbvi(n, np.zeros(n.shape[:2]), known, delta=0.1)
+        counts = n.sum(axis=0)
+        for h, s, a in np.argwhere(counts.sum(axis=1)[known.law_of] > 0):
+            seen = counts[known.law_of[h, s, a]]
+            N = seen.sum()
+            x = dynamics.rewards_at(h)[s, a] + plan.V[h + 1][known.next_state[h, s, a]]
+            c = (np.log(2 * 9 / 0.1) + np.log(N + 1) / 2) / N
+            assert plan.Q[h, s, a] == pytest.approx(largest_mean_by_optimisation(seen / N, x, c), abs=1e-5)
+            compared += 1
+    assert compared > 30
+
+
+def test_fed_kl_ucbvi_with_known_dynamics_expects_the_best_outcome_where_nothing_was_seen() -> None:
+    rng = np.random.default_rng(9)
+    dynamics = random_dynamics(rng)
+    known = known_in_full(dynamics)
+    nothing = np.zeros((2, dynamics.laws, dynamics.outcomes), dtype=np.int64)
+    plan = reference.fed_kl_ucbvi(nothing, np.zeros((2, dynamics.laws)), known)
+    assert known.rewards is not None
+    best = known.rewards[2].max(axis=(1, 2))
+    np.testing.assert_array_equal(plan.V[2], best)
+    for h in (1, 0):
+        best = (known.rewards[h] + best[known.next_state[h]]).max(axis=(1, 2))
+        np.testing.assert_allclose(plan.V[h], best, rtol=1e-15)
+
+
+def test_fed_kl_ucbvi_with_known_dynamics_is_optimistic() -> None:
+    """V >= V* at all synchronisations of 40 runs; the law of each run would allow a failure in one of 20."""
+    failures = 0
+    for seed in range(40):
+        rng = np.random.default_rng([10, seed])
+        dynamics = random_dynamics(rng, horizon=4, laws=4, outcomes=3)
+        laws = np.repeat(random_laws(rng, 1, dynamics, zeros=0.3), 2, axis=0)
+        federation = Federation.from_laws(dynamics, laws, initial=0)
+        best = federation.common.solve().V
+        known = known_in_full(dynamics)
+        assert known.rewards is not None
+        rewards = np.broadcast_to(known.rewards, (2, *known.law_of.shape, 3))
+        rounds = reference.simulate(reference.fed_kl_ucbvi, known, laws, rewards, federation.initial, 60, rng)
+        failures += any((best - 1e-12 > plan.V).any() for plan, _, _ in rounds)
+    assert failures <= 2
+
+
 RUNS = 60
 ALARM = 1e-4
 
@@ -171,23 +270,22 @@ def test_its_own_runs_have_the_law_of_the_fast_ones(name: str) -> None:
     """
     stationary = bernoulli = "Bernoulli" in name
     federation = garnet(agents=2, eps_p=0.1, states=3, actions=2, branching=2, horizon=3, seed=5)
-    H = federation.horizon
     T = 60
     algorithm: Algorithm[Any, Any]
     if name == "fed-ucbvi":
         algorithm = FedUCBVI(nu=20, initial_policy="first")
-        planned = partial(reference.fed_ucbvi, horizon=H, nu=20)
+        planned = partial(reference.fed_ucbvi, nu=20)
     else:
         algorithm = FedKLUCBVI(stationary=stationary)
-        planned = partial(reference.fed_kl_ucbvi, horizon=H, random_rewards=bernoulli)
-    tables = tables_of(federation)
+        planned = partial(reference.fed_kl_ucbvi, random_rewards=bernoulli)
+    tables = tables_of(federation, stationary=stationary)
     common = federation.common
-    kernel = np.broadcast_to(common.kernel.dense(), tables.kernels.shape[1:])
-    rewards = np.broadcast_to(common.rewards, tables.rewards.shape[1:])
+    kernel = np.broadcast_to(common.kernel.dense(), tables.rewards.shape[1:])
+    rewards = np.broadcast_to(common.rewards, tables.rewards.shape[1:4])
     slow: list[tuple[float, float]] = []
     for seed in range(RUNS):
         rng = np.random.default_rng([7, seed])
-        rounds = list(reference.simulate(planned, *tables, T, rng, stationary=stationary, bernoulli=bernoulli))
+        rounds = list(reference.simulate(planned, *tables, T, rng, bernoulli=bernoulli))
         slow.append((reference.regret(iter(rounds), kernel, rewards), float(len(rounds))))
     world = federation.with_bernoulli_rewards() if bernoulli else federation
     runs = [run(algorithm, world, T, seed=seed, driver="episodes") for seed in range(RUNS)]

@@ -5,14 +5,15 @@ package. The tests hold the fast versions to this file, synchronisation by synch
 ``eq:q_agregation`` are those of the paper's source. There are M agents, S states, A actions and H steps. Steps run
 from 0 to H-1 in the code and from 1 to H in the paper and in equations here.
 
-An algorithm is a function from what all agents have counted to a :class:`Plan`: the values, what to play next, and
-when an agent requests the next synchronisation. Counts are
+At (h,s,a) chance draws an outcome w by a law; :class:`Known` says by which, and what each outcome leads to. Counting
+by step and over all steps (*stationary*) are two values of it. An algorithm is a function from what all agents have
+counted, and from what is known, to a :class:`Plan`: the values, what to play next, and when an agent requests the
+next synchronisation. Counts are
 
-- ``n[i,h,s,a,s']``, the transitions that agent i has seen, and
-- ``paid[i,h,s,a]``, the sum of the rewards it was paid,
+- ``n[i,g,w]``, how often agent i has seen outcome w of law g, and
+- ``paid[i,g]``, the sum of the rewards it was paid on these visits,
 
-since the beginning of the run. Their step axis has length H, or 1 where visits are counted over all steps together
-(*stationary*: only where kernels and rewards do not depend on the step).
+since the beginning of the run.
 """
 
 from __future__ import annotations
@@ -29,15 +30,39 @@ Counts = npt.NDArray[np.int64]
 Sets = npt.NDArray[np.bool_]
 
 
+class Known(NamedTuple):
+    """What is known of a problem.
+
+    Attributes:
+        law_of: ``(H, S, A)``, the law of the outcome.
+        next_state: ``(H, S, A, W)``, what each outcome leads to.
+        rewards: ``(H, S, A, W)``, what each outcome pays, in [0, 1]; None if that is to be learnt law by law.
+    """
+
+    law_of: Counts
+    next_state: Counts
+    rewards: Floats | None = None
+
+    @classmethod
+    def by_step(cls, H: int, S: int, A: int) -> Known:
+        """One law for each (h,s,a), of the next state."""
+        return cls(np.arange(H * S * A).reshape(H, S, A), np.broadcast_to(np.arange(S), (H, S, A, S)))
+
+    @classmethod
+    def stationary(cls, H: int, S: int, A: int) -> Known:
+        """One law for each (s,a), of the next state; only where kernels and rewards do not depend on the step."""
+        return cls.by_step(H, S, A)._replace(law_of=np.tile(np.arange(S * A).reshape(1, S, A), (H, 1, 1)))
+
+
 class Plan(NamedTuple):
-    """What the server and the agents work out at a synchronisation.
+    """Result of a synchronisation.
 
     Attributes:
         Q: ``(H, S, A)``.
         V: ``(H+1, S)``.
         policy: ``(H, S, A)``, sets of actions: every agent draws from the set anew at every visit.
-        budgets: ``(M, steps, S, A)``; agent i requests a synchronisation once its visits of the round to some place
-            reach its budget there.
+        budgets: ``(M, G)``; agent i requests a synchronisation once its visits of the round to some law reach its
+            budget there.
     """
 
     Q: Floats
@@ -46,8 +71,8 @@ class Plan(NamedTuple):
     budgets: Counts
 
 
-Algorithm = Callable[[Counts, Floats], Plan]
-"""From counts ``n`` and ``paid`` to a plan."""
+Algorithm = Callable[[Counts, Floats, Known], Plan]
+"""From counts ``n`` and ``paid``, and what is known, to a plan."""
 
 
 # ------------------------------------------------------------------------------------------------------- Fed-UCBVI
@@ -62,7 +87,7 @@ def threshold(S: int, A: int, H: int, M: int, episodes: int, eps_p: float, delta
     return 14 * eps_p * episodes * H * M + 182 * M * beta
 
 
-def fed_ucbvi(n: Counts, paid: Floats, horizon: int, nu: float) -> Plan:
+def fed_ucbvi(n: Counts, paid: Floats, known: Known, nu: float) -> Plan:
     """The paper's algorithm (``algo:server-UCBVI``, ``algo:UCB-Q-values``) with the bonus of its experiments.
 
     Agent i, from its own counts, uniform where it has none (``eq:update_of_tr_kernel``, ``eq:local_q_function``):
@@ -77,15 +102,17 @@ def fed_ucbvi(n: Counts, paid: Floats, horizon: int, nu: float) -> Plan:
         V_h = max_a Q_h,  and the policy is the first action that attains it.
 
     Agents request a synchronisation when their own count has doubled, or, where ``N >= nu``, when it is as if that of
-    all had (``eq:local_doubling_cond``, ``eq:global_est_doubling_cond``, with ``>=`` as in the appendix).
+    all had (``eq:local_doubling_cond``, ``eq:global_est_doubling_cond``, with ``>=`` as in the appendix). Outcomes
+    must be next states.
     """
-    M, _, S, A, _ = n.shape
+    horizon, S, A = known.law_of.shape
+    M = len(n)
     Q = np.zeros((horizon, S, A))
     V = np.zeros((horizon + 1, S))
-    visits = n.sum(axis=4)
+    visits = n.sum(axis=2)
     for h in reversed(range(horizon)):
-        n_h = n[:, _step(n, h)]
-        paid_h = paid[:, _step(n, h)]
+        n_h = n[:, known.law_of[h]]
+        paid_h = paid[:, known.law_of[h]]
         own = n_h.sum(axis=3)
         N = own.sum(axis=0)
         P = np.where(own[..., None] > 0, n_h / np.maximum(own, 1)[..., None], 1 / S)
@@ -107,9 +134,9 @@ def fed_ucbvi(n: Counts, paid: Floats, horizon: int, nu: float) -> Plan:
 
 
 def largest_mean(p: Floats, V: Floats, c: Floats) -> Floats:
-    """``U(p, V, c) = sup { q.V : q a distribution on all states, KL(p, q) <= c }``, for all rows ``p[..., S]``.
+    """``U(p, V, c) = sup { q.V : q a distribution on all outcomes, KL(p, q) <= c }``, for all rows ``p[..., W]``.
 
-    With ``top = max V``, ``d = top - V`` and ``nu = top + y`` duality gives
+    ``V[..., W]`` are the values of outcomes. With ``top = max V``, ``d = top - V`` and ``nu = top + y`` duality gives
 
         U = min over y >= 0 of  nu - exp( sum_i p_i log(nu - V_i) - c )
           = min over y >= 0 of  top - y ( exp( sum_i p_i log(1 + d_i/y) - c ) - 1 ),
@@ -121,8 +148,9 @@ def largest_mean(p: Floats, V: Floats, c: Floats) -> Floats:
     falls from ``f(0)`` to 0. If even ``f(0) <= c``, it is 0: the best q has mass on a top that was never seen. Here y
     is found by bisection of its logarithm, and what stands for 0 is so small that nothing is left of it.
     """
-    top = V.max()
+    top = V.max(axis=-1, keepdims=True)
     d = top - V
+    top = top[..., 0]
     low = np.full(p.shape[:-1], -460.0)
     high = np.full(p.shape[:-1], 60.0)
     for _ in range(60):
@@ -137,50 +165,58 @@ def largest_mean(p: Floats, V: Floats, c: Floats) -> Floats:
 def fed_kl_ucbvi(
     n: Counts,
     paid: Floats,
-    horizon: int,
+    known: Known,
     *,
     delta: float = 0.05,
     radius: float = 1.0,
     random_rewards: bool = False,
     starts_known: bool = True,
 ) -> Plan:
-    """Optimism from a Kullback-Leibler ball around the transitions p of all agents together.
+    """Optimism from a Kullback-Leibler ball around the outcomes p of all agents together.
 
-        Q_h(s,a) = min( H-h+1,  r + U(p, V_{h+1}, beta(N)/N) ),    H-h+1 where N = 0      (h from 1)
-        beta(N)  = radius ( log(S (H-1) / delta) + log 2 + (1/2) log(N + 1) )
+    With N the visits to the law of (h,s,a), and ``X_w = r(h,s,a,w) + V_{h+1}(next_state(h,s,a,w))``,
+
+        Q_h(s,a) = U(p, X, beta(N)/N),    max_w X_w where N = 0
+        beta(N)  = radius ( log(E / delta) + log 2 + (1/2) log(N + 1) )
         V_h      = max_a Q_h,  and the policy is the set of all actions that attain it.
 
-    With radius 1 all ``V_h >= V*_h`` with probability ``1 - delta``, at all synchronisations together. With a smaller
-    one the logarithm is that of the visits to all pairs of the step. Where rewards are random, r is the largest mean
-    with Bernoulli divergence ``beta(N)/N`` from what was paid, and ``S (2H-1)`` stands for ``S (H-1)``. Where the
-    law of the first state is unknown (``starts_known=False``), there is one event more. An agent requests a
-    synchronisation once it has made ``max(1, ceil(N/M))`` visits (``eq:global_est_doubling_cond``).
+    E is the number of pairs of step and state from which something is unknown: ``S (H-1)``, or ``S H`` where rewards
+    depend on the outcome. With radius 1 all ``V_h >= V*_h`` with probability ``1 - delta``, at all synchronisations
+    together. With a smaller one the logarithm is that of the visits to all laws of the step.
+
+    Where rewards are to be learnt, ``X_w`` is without them, Q is ``min(H-h+1, r + U)`` with the mean reward r of the
+    law, and H-h+1 where N = 0 (h from 1). If they are random, r is the largest mean with Bernoulli divergence
+    ``beta(N)/N`` from what was paid, and E is ``S (2H-1)``. Where the law of the first state is unknown
+    (``starts_known=False``), there is one event more. An agent requests a synchronisation once it has made
+    ``max(1, ceil(N/M))`` visits (``eq:global_est_doubling_cond``).
     """
-    M, _, S, A, _ = n.shape
+    horizon, S, A = known.law_of.shape
     Q = np.zeros((horizon, S, A))
     V = np.zeros((horizon + 1, S))
-    events = S * (2 * horizon - 1) if random_rewards else S * (horizon - 1)
+    learnt = known.rewards is None
+    visits = n.sum(axis=(0, 2))
+    law = n.sum(axis=0) / np.maximum(visits, 1)[:, None]
+    law[visits == 0] = 1 / n.shape[2]
+    mean_paid = paid.sum(axis=0) / np.maximum(visits, 1)
+    by_outcome = known.rewards is not None and bool(np.ptp(known.rewards, axis=3).any())
+    events = S * (2 * horizon - 1) if random_rewards else S * horizon if by_outcome else S * (horizon - 1)
     events = max(1, events + (not starts_known))
     for h in reversed(range(horizon)):
-        n_h = n[:, _step(n, h)].sum(axis=0)
-        paid_h = paid[:, _step(n, h)].sum(axis=0)
-        N = n_h.sum(axis=2)
-        p = np.full((S, A, S), 1 / S)
-        r = paid_h / np.maximum(N, 1)
-        p[N > 0] = n_h[N > 0] / N[N > 0][:, None]
-        seen = N if radius >= 1 else N.sum()
+        g = known.law_of[h]
+        N = visits[g]
+        seen = N if radius >= 1 else visits[np.unique(g)].sum()
         c = radius * (math.log(2 * events / delta) + np.log(seen + 1.0) / 2) / np.maximum(N, 1)
-        if random_rewards:
+        follows = V[h + 1][known.next_state[h]]
+        r = mean_paid[g] if learnt else np.zeros((S, A))
+        if known.rewards is not None:
+            follows = follows + known.rewards[h]
+        elif random_rewards:
             r = largest_mean(np.stack([1 - r, r], axis=-1), np.array([0.0, 1.0]), c)
-        Q[h] = np.where(N > 0, np.minimum(r + largest_mean(p, V[h + 1], c), horizon - h), horizon - h)
+        unknown = horizon - h if learnt else follows.max(axis=2)
+        Q[h] = np.where(N > 0, np.minimum(r + largest_mean(law[g], follows, c), horizon - h), unknown)
         V[h] = Q[h].max(axis=1)
-    budgets = np.maximum(1, -(-n.sum(axis=(0, 4)) // M))
-    return Plan(Q, V, V[:-1, :, None] == Q, np.tile(budgets, (M, 1, 1, 1)))
-
-
-def _step(n: Counts, h: int) -> int:
-    """Where counts of step h are."""
-    return h if n.shape[1] > 1 else 0
+    budgets = np.maximum(1, -(-visits // len(n)))
+    return Plan(Q, V, V[:-1, :, None] == Q, np.tile(budgets, (len(n), 1)))
 
 
 # ------------------------------------------------------------------------------------------------------ playing them
@@ -196,43 +232,43 @@ class Round(NamedTuple):
 
 def simulate(
     algorithm: Algorithm,
-    kernels: Floats,
+    known: Known,
+    laws: Floats,
     rewards: Floats,
     initial: Floats,
     episodes: int,
     rng: np.random.Generator,
     *,
-    stationary: bool = False,
     bernoulli: bool = False,
 ) -> Iterator[Round]:
     """Play ``episodes`` of every agent, round by round (``algo:FEDUCBVI``).
 
-    ``kernels[i,h,s,a,s']``, ``rewards[i,h,s,a]`` and ``initial[i,s]`` are those of agent i. If ``bernoulli``, rewards
-    are 1 or 0, with these means.
+    ``laws[i,g,w]``, ``rewards[i,h,s,a,w]`` and ``initial[i,s]`` are those of agent i. If ``bernoulli``, rewards are 1
+    or 0, with these means.
     """
-    M, H, S, A, _ = kernels.shape
-    places = (M, 1 if stationary else H, S, A)
-    n = np.zeros((*places, S), dtype=np.int64)
-    paid = np.zeros(places)
+    M, G, W = laws.shape
+    H = len(known.law_of)
+    n = np.zeros((M, G, W), dtype=np.int64)
+    paid = np.zeros((M, G))
     agents = np.arange(M)
     played = 0
     while played < episodes:
-        plan = algorithm(n, paid)
-        visits = np.zeros(places, dtype=np.int64)
-        starts = np.zeros((M, S), dtype=np.int64)
+        plan = algorithm(n, paid, known)
+        visits = np.zeros((M, G), dtype=np.int64)
+        starts = np.zeros((M, len(initial[0])), dtype=np.int64)
         first = played
         while played < episodes and not (visits >= plan.budgets).any():
             s = draw(initial, rng)
             starts[agents, s] += 1
             for h in range(H):
                 a = draw(plan.policy[h, s], rng)
-                after = draw(kernels[agents, h, s, a], rng)
-                at = (agents, _step(n, h), s, a)
-                reward = rewards[agents, h, s, a]
-                visits[at] += 1
-                n[(*at, after)] += 1
-                paid[at] += rng.random(M) < reward if bernoulli else reward
-                s = after
+                g = known.law_of[h, s, a]
+                w = draw(laws[agents, g], rng)
+                reward = rewards[agents, h, s, a, w]
+                visits[agents, g] += 1
+                n[agents, g, w] += 1
+                paid[agents, g] += rng.random(M) < reward if bernoulli else reward
+                s = known.next_state[h, s, a, w]
             played += 1
         yield Round(plan, played - first, starts)
 

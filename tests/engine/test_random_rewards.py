@@ -47,7 +47,7 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.problem.liars import ATTACKS
 from fed_ucbvi.problem.reward_law import payments
-from fed_ucbvi.reference import fed_kl_ucbvi
+from fed_ucbvi.reference import Known, fed_kl_ucbvi
 from fed_ucbvi.sweeps.job import Job
 from gymnasium_problems import Corridors
 from naive_fed_ucbvi import NaiveAgent, Options, Sizes, synchronise
@@ -304,6 +304,7 @@ def test_a_table_of_counts_has_what_every_visit_paid(algorithm: FedKLUCBVI, own:
     caps = 3 - np.arange(3)[:, None, None]
     n = np.zeros((1, 1 if algorithm.stationary else 3, 3, 2, 3), dtype=np.int64)
     paid = np.zeros(n.shape[:4])
+    known = (Known.stationary if algorithm.stationary else Known.by_step)(3, 3, 2)
     while not simulation.done:
         rounds = simulation.rounds
         watched.advance()
@@ -312,7 +313,14 @@ def test_a_table_of_counts_has_what_every_visit_paid(algorithm: FedKLUCBVI, own:
                 paid[0, h, s, a] += times * reward
                 n[0, h, s, a, successor] += times
         if simulation.rounds > rounds:
-            expected = fed_kl_ucbvi(n, paid, 3, radius=algorithm.radius, random_rewards=True)
+            by_law = n.reshape(1, -1, 3)
+            expected = fed_kl_ucbvi(
+                by_law,
+                paid.reshape(1, -1),
+                known,
+                radius=algorithm.radius,
+                random_rewards=True,
+            )
             assert np.array_equal(simulation.server.table.dense(), n[0])
             assert np.allclose(simulation.server.V, expected.V, rtol=0, atol=1e-8)
             estimates = simulation.server.estimates
