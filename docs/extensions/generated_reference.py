@@ -44,11 +44,9 @@ AUTHORS = tuple(f"fed_ucbvi.{name}" for name in ("core.parameters", "core.types"
 MORE = {
     "For pictures": (
         "What pictures are made of.",
-        "paper.inspection.plot_inspection",
+        "paper.inspection_picture.plot_inspection",
         "results.run_data.learning_curve",
-        "charts.picture.Picture",
-        "charts.panels.Panel",
-        "charts.panels.Series",
+        "charts.figures.Panels",
         "core.colours.BLUE",
     ),
     "Inside a run": (

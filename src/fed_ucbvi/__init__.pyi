@@ -98,6 +98,7 @@ from fed_ucbvi.problem.heterogeneity import EpsEstimate as EpsEstimate
 from fed_ucbvi.problem.heterogeneity import estimate_eps_p as estimate_eps_p
 from fed_ucbvi.problem.kernel import Kernel as Kernel
 from fed_ucbvi.problem.mdp import MDP as MDP
+from fed_ucbvi.results.grid_picture import plot_policy as plot_policy
 from fed_ucbvi.results.plotting import plot_runs as plot_runs
 from fed_ucbvi.results.round_record import RoundRecord as RoundRecord
 from fed_ucbvi.results.run import Run as Run

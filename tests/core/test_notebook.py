@@ -97,9 +97,6 @@ def test_a_table_escapes_what_it_is_given() -> None:
 @pytest.mark.parametrize("name", ["plot", "plot_runs"])
 def test_a_figure_shows_itself(outputs: dict[str, list[Any]], name: str) -> None:
     (shown,) = outputs[name]
-    assert shown["data"]["text/plain"].startswith("<Picture ")
-    assert shown["data"]["text/html"].startswith('<iframe srcdoc="&lt;!doctype html&gt;')
-    assert 'sandbox="allow-scripts"' in shown["data"]["text/html"]
     with Image.open(io.BytesIO(base64.b64decode(shown["data"]["image/png"]))) as image:
         assert image.format == "PNG"
 

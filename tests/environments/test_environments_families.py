@@ -20,8 +20,8 @@ from fed_ucbvi.engine.simulation import Caution
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.grid import first_steps, moves_from
+from picture_texts import badly_placed
 from problems import SMALL_ENVIRONMENTS, dense_agents, individual_kernels, law_of_a_share
-from svg_texts import overlapping
 
 FALSE_ALARM = 1e-3
 KNOWN = sorted(set(SMALL_ENVIRONMENTS) - {"gridworld", "synthetic"})
@@ -424,6 +424,6 @@ def test_a_square_of_deep_sea_is_first_reached_in_its_row_or_never() -> None:
 def test_the_picture_of_a_run_shows_the_policy(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
-        picture = run(FedUCBVI(), small(name, agents=2, eps_p=0.1), 30).plot()
-    assert "Recommended policy" in [panel.title for panel in picture.panels]
-    assert overlapping(picture.svg) == []
+        panels = run(FedUCBVI(), small(name, agents=2, eps_p=0.1), 30).plot()
+    assert "Recommended policy" in [ax.get_title("left") for ax in panels]
+    assert badly_placed(panels.figure) == []

@@ -245,7 +245,7 @@ async def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -
     assert dict(rows)["paid"].startswith(f"{mean:,.4f} per episode")
     assert "rewards of -1.5 to 3.5 per step" in dict(rows)["setting"]
     assert dict(rows)["gap"].startswith(f"{run.gap:,.4f}")
-    assert run.plot().panels[0].title == f"Reward: {number(run.average_reward)} an episode (regret unknown)"
+    assert run.plot()[0].get_title("left") == f"Reward: {number(run.average_reward)} per episode (regret unknown)"
     assert results_of(run)["final_average_reward"] == run.average_reward
     assert results_of(run)["final_estimated_value"] == run.estimated_value
     per_round = 2 * run.records["reward"] / run.records["agent_episodes"]

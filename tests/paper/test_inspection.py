@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -15,17 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, deep_sea, gridworld, synthetic
-from fed_ucbvi.charts.panels import Board, Panel, x_scale
+from fed_ucbvi import Federation, FedUCBVI, InputError, gridworld, synthetic
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.paper.inspection import _table, inspect_federation, plot_inspection
+from fed_ucbvi.paper.inspection import inspect_federation
 from fed_ucbvi.problem.heterogeneity import distances, estimate_eps_p, overlap
-from matrices import first_of
 from problems import all_policies, brute_force_value, random_federation, row_of
 from runs import counted_apart, finished
-from sample_report import check_schema
-from svg_texts import overlapping
 
 
 # ------------------------------------------------------------------------------------- distances and values
@@ -86,66 +79,6 @@ def test_agents_all_alike_differ_in_nothing() -> None:
     summary = found.summary()
     assert summary["own_optimum"]["mean"] == pytest.approx(summary["common_optimum"], rel=1e-12)
     json.dumps(summary, allow_nan=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "make",
-    first_of(
-        [
-            lambda: gridworld(agents=4, eps_p=0.1),
-            lambda: gridworld(agents=1, rows=20, columns=18),
-            lambda: deep_sea(agents=2, eps_p=0.1, size=4),
-            lambda: synthetic(agents=30, eps_p=0.2, eps_r=0.1, states=20, actions=3, horizon=15),
-            lambda: Federation.from_mdps(
-                [MDP([[[p, 1 - p]], [[0.5, 0.5]]], [[0.0], [1.0]], 0, 3) for p in (0.2, 0.4)]
-            ),
-        ]
-    ),
-    ids=[
-        "grid",
-        "one agent on a large grid",
-        "states without a square",
-        "many agents",
-        "stationary without a grid",
-    ],
-)
-def test_the_picture_is_drawn_for_every_kind_of_federation(make: Callable[[], Federation], tmp_path: Path) -> None:
-    federation = make()
-    found = inspect_federation(federation)
-    picture = plot_inspection(found, tmp_path / "agents.png")
-    assert (tmp_path / "agents.png").read_bytes().startswith(b"\x89PNG")
-    where, pairs, values = cast(tuple[Board, Board, Panel], picture.panels)
-    titles = [one.title for one in picture.panels]
-    assert titles == [
-        "Where kernels differ",
-        "Which agents differ",
-        "What sharing costs",
-    ]
-    assert float(np.nanmax(where.shades)) == pytest.approx(found.missing.max(), abs=1e-12)
-    apart = np.array(pairs.shades)
-    assert np.isnan(np.diag(apart)).all()
-    np.testing.assert_array_equal(apart[0, 1:], found.distances.worst[0, 1:] / 2)
-    own, shared = values.series
-    order = [int(text) for _, text in x_scale(values).ticks or ()]
-    np.testing.assert_array_equal(own.y[:1], found.own[order[:1]])
-    np.testing.assert_array_equal(sorted(own.y), sorted(found.own))
-    np.testing.assert_array_equal(sorted(shared.y), sorted(found.shared))
-    assert (np.diff(np.subtract(own.y, shared.y)) >= 0).all()
-    assert overlapping(picture.svg) == []
-    if federation.agents <= 4:
-        check_schema(picture.specification(interactive=True))
-
-
-def test_of_a_very_large_table_the_largest_of_neighbours_are_drawn() -> None:
-    missing = np.random.default_rng(1).random((7, 50, 6))
-    board = _table(missing)
-    assert (board.rows, board.columns) == (7, 100)
-    table = missing.reshape(7, 300)
-    expected = [[table[row, 3 * column : 3 * column + 3].max() for column in range(100)] for row in range(7)]
-    np.testing.assert_array_equal(board.shades, expected)
-    assert "the largest of 1 \u00d7 3" in board.x_label[-1]
-    assert dict(board.x_ticks)[(10 * 6 + 2.5) / 3] == "10"
 
 
 # ------------------------------------------------------------------------------------------ eps_p from counts

@@ -194,9 +194,13 @@ def test_runs_in_different_units_are_not_compared(result: Run) -> None:
 
 
 def test_the_axis_of_a_picture_names_the_units_that_were_asked_for(result: Run) -> None:
-    own, asked = (plot_runs([one]).panels[0].y_label for one in (result, result.in_units(PER_STEP)))
-    assert own == "Common regret (units of reward)"
-    assert asked == "Common regret (per step in [0, 1])"
+    asked = plot_runs([result.in_units(PER_STEP)])[0]
+    assert asked.get_ylabel() == "Common regret\n(per step in [0, 1])"
+
+
+def test_the_axis_of_a_picture_names_the_units_of_reward(result: Run) -> None:
+    own = plot_runs([result])[0]
+    assert own.get_ylabel() == "Common regret\n(units of reward)"
 
 
 def test_an_environment_without_units_is_not_converted() -> None:

@@ -1,1 +1,1 @@
-"""Charts described once, as Vega-Lite, and rendered as interactive HTML, PNG, SVG and PDF; offline."""
+"""Figures with matplotlib: the style sheet, axes with round numbers, curves with intervals, and files."""

@@ -83,14 +83,13 @@ def inspect(
         "environment agents eps_p env_seed environment_options",
         eps_p={"default": f"{USUAL_EPS_P}, where the environment has it"},
     ),
-    plot: Path | None = option(None, "FILE", "Draw it: .png, .svg, .pdf or .html; replaced if it exists.", OUTPUT),
+    plot: Path | None = option(None, "FILE", "Draw it: .png, .svg or .pdf; replaced if it exists.", OUTPUT),
     as_json: bool = JSON,
 ) -> None:
     """Measure the heterogeneity of an environment's agents and what sharing one policy costs them."""
-    from fed_ucbvi.charts.picture import check_picture
+    from fed_ucbvi.charts.picture_files import check_picture
     from fed_ucbvi.engine.progress import progress_bar
     from fed_ucbvi.environments import find_environment
-    from fed_ucbvi.paper.inspection import plot_inspection
 
     if plot is not None:
         check_picture(plot)
@@ -101,6 +100,8 @@ def inspect(
         found = fed_ucbvi.inspect_federation(federation, report=report)
     figures = found.summary()
     if plot is not None:
+        from fed_ucbvi.paper.inspection_picture import plot_inspection
+
         plot_inspection(found, plot)
         figures["picture"] = str(plot)
     gaps = figures["l1_between_agents"]

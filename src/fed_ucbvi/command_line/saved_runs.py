@@ -43,7 +43,7 @@ def show(
     out: Path | None = option(
         None,
         "FILE",
-        "The picture, .png, .svg, .pdf or .html; replaced if it exists.",
+        "The picture, .png, .svg or .pdf; replaced if it exists.",
         default="DIR/run.png for one run, none for several",
     ),
     step: int | None = option(
@@ -78,12 +78,12 @@ def show(
         default="none while all curves can be told apart",
     ),
     y_log: bool = option(False, "", "Draw on logarithmic vertical axes."),
-    size: str | None = option(None, "WxH", "Of the picture in inches, about, such as 6.5x3."),
+    size: str | None = option(None, "WxH", "Of the picture in inches, such as 6.5x3."),
     units: str = option(OWN_UNITS, "NAME", f"Of rewards, values and regret: {OWN_UNITS}, or '{PER_STEP}'."),
     as_json: bool = JSON,
 ) -> None:
     """Draw a saved run and print its summary; compare several runs, or those of a sweep, over their seeds."""
-    from fed_ucbvi.charts.picture import check_picture
+    from fed_ucbvi.charts.picture_files import check_picture
 
     if out is not None:
         check_picture(out)
@@ -94,7 +94,7 @@ def show(
     inches = None if size is None else _inches(size)
     runs = [run.in_units(units) for folder in folders for run in _read(folder)]
     if len(folders) == len(runs) == 1:
-        from fed_ucbvi.results.plotting import plot_run
+        from fed_ucbvi.results.run_picture import plot_run
 
         (run,), picture = runs, folders[0] / "run.png" if out is None else out
         if any((by, metric != "regret", baseline, format_, columns, label, colour, facet, y_log, size)):

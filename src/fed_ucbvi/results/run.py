@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +41,10 @@ from fed_ucbvi.results.run_data import RunData
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.axes import Axes
 
-    from fed_ucbvi.charts.picture import Picture
+    from fed_ucbvi.charts.figures import Panels
+    from fed_ucbvi.charts.picture_files import Size
 
 FORMAT = "fed-ucbvi/run"
 FORMAT_VERSION = 6
@@ -73,11 +75,22 @@ UNSEALED = "sha256:" + "0" * 64
 class Run(RunData):
     """A finished (or interrupted) run. :class:`~fed_ucbvi.results.run_data.RunData` describes its attributes."""
 
-    def plot(self, path: str | Path | None = None) -> Picture:
-        """Regret (or rewards), round lengths and (on a grid) the recommended policy; written to ``path`` if given."""
-        from fed_ucbvi.results.plotting import plot_run
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        step: int | None = None,
+        size: Size | None = None,
+        axes: Iterable[Axes] | None = None,
+    ) -> Panels:
+        """Regret (or rewards), communication, round lengths and, on a grid, the recommended policy.
 
-        return plot_run(self, path)
+        Draws on ``axes``, one for each panel, or on a new figure of ``size`` inches, and returns the axes. See
+        :func:`~fed_ucbvi.results.run_picture.plot_run`.
+        """
+        from fed_ucbvi.results.run_picture import plot_run
+
+        return plot_run(self, path, step=step, size=size, axes=axes)
 
     def export_policy(self, path: str | Path) -> None:
         """Write the recommended policy to a ``.json`` file, for :func:`~fed_ucbvi.load_policy`."""

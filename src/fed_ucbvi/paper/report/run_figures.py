@@ -17,9 +17,8 @@ from fed_ucbvi.core.text import shortened
 from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table
 from fed_ucbvi.paper.report.traces import Group, Measure, Traces, megabytes, regret, rounds
 from fed_ucbvi.results.about import colour_of, different_colours, label_of, marker_of
-from fed_ucbvi.results.plotting import mean_series
 from fed_ucbvi.results.run_table import ENVIRONMENT_SIZES, apart, key_of, label, settings_of
-from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate
+from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate, mean_interval
 
 MAX_CARRIED = 3
 """The most groups whose means are said to be carried by a few runs."""
@@ -80,6 +79,15 @@ def banded(algorithm: str, x: Sequence[Any], samples: Any, **style: Any) -> Seri
     """Means of ``samples[run, x]`` with bands for a logarithmic axis, in an algorithm's colour and marker."""
     look = {"name": label_of(algorithm), "colour": colour_of(algorithm), "marker": marker_of(algorithm)}
     return mean_series(x=x, samples=samples, **{**look, **style})
+
+
+def mean_series(name: str, colour: str, x: Sequence[Any], samples: Sequence[Any], **style: Any) -> Series:
+    """Means of ``samples[run][x]``, with their interval if there is more than one run."""
+    mean, low, high = mean_interval(samples)
+    if len(samples) == 1:
+        return Series(name, colour, x, mean.tolist(), **style)
+    ends = {"low": low.tolist(), "high": high.tolist(), "band": INTERVAL_NAME}
+    return Series(name, colour, x, mean.tolist(), **ends, **style)
 
 
 def over_episodes(group: Group, **style: Any) -> Series:
