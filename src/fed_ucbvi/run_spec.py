@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError, unknown_name
+from fed_ucbvi.core.limits import MAX_COUNT, MAX_SEED, check_total_episodes
 from fed_ucbvi.core.parameters import (
     Bounds,
     Count,
@@ -40,8 +41,6 @@ AGENTS_SERVED = 4
 """The default number of agents, in a simulation and in a federation over the network."""
 MIN_NODES = 3
 """In secure sums: with two nodes, each would know the other's numbers from the sum."""
-MAX_COUNT = 2**53
-MAX_SEED = 2**64 - 1
 ID_VERSION = 1
 """Part of every id; increased when a new version gives another result for the same fields."""
 ID_LENGTH = 16
@@ -218,8 +217,7 @@ class RunSpec(FederationRules):
 
     def __post_init__(self) -> None:
         _check_fields(self, RunSpec)
-        if (self.agents or 1) * self.episodes > MAX_COUNT:
-            raise InputError(f"agents x episodes must be at most 2^53, got {self.agents} x {self.episodes}.")
+        check_total_episodes(self.agents or 1, self.episodes)
 
     def __hash__(self) -> int:
         return hash(self.to_json())

@@ -25,7 +25,7 @@ from fed_ucbvi.algorithms.exact_sums import (
     variance_of_sums,
     write_words,
 )
-from fed_ucbvi.core.sampling.distributions import MAX_COUNT
+from fed_ucbvi.core.limits import MAX_COUNT
 
 
 def wide(number: int) -> Wide:

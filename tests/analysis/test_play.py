@@ -78,7 +78,7 @@ def test_an_exported_policy_loads_back_the_same(cliff: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("policy.txt", "", r"kept in a \.json file"),
+        ("policy.txt", "", r"saved in a \.json file"),
         ("none.json", None, "there is no file"),
         ("bad.json", "{", "damaged"),
         ("other.json", "[1]", "not a policy that fed-ucbvi saved"),
@@ -335,8 +335,8 @@ def test_actions_drawn_without_a_seed_have_their_probabilities() -> None:
     [
         ([[[0.5, 0.4], [0.5, 0.5]]], "add up to 0.9, not to 1"),
         ([[[1.5, -0.5], [0.5, 0.5]]], "probability of -0.5"),
-        ([[[0.5, 0.5]]], "not one of the form and the sizes"),
-        ([[0, 1]], "not one of the form and the sizes"),
+        ([[[0.5, 0.5]]], "does not have the form and the sizes"),
+        ([[0, 1]], "does not have the form and the sizes"),
     ],
 )
 def test_a_file_with_a_bad_table_of_probabilities_is_refused(table: Any, says: str) -> None:

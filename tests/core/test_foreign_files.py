@@ -37,7 +37,7 @@ from fed_ucbvi.engine.state_store import DIGEST_BYTES, HEAD, MAGIC, StateStore
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.run_plan import read_spec
 from fed_ucbvi.results.policy import policy_of_bytes
-from fed_ucbvi.results.run import CHECKSUM_KEY, MANIFEST_KEY, SEAL, UNSEALED, manifest_of
+from fed_ucbvi.results.run import CHECKSUM_KEY, CHECKSUM_PLACEHOLDER, CHECKSUM_PREFIX, MANIFEST_KEY, manifest_of
 from mutated_files import LOG, READERS, SIZES, Mutations
 from saved_states import log_in, saved_in
 
@@ -270,10 +270,10 @@ def test_run_is_read_back_equal_through_the_other_process(tmp_path: Path) -> Non
 def sealed_run(path: Path, manifest: str, frame: pl.DataFrame) -> None:
     """Put another table and another manifest into a saved run, with a checksum that fits."""
     content = io.BytesIO()
-    frame.write_parquet(content, metadata={MANIFEST_KEY: manifest, CHECKSUM_KEY: UNSEALED})
+    frame.write_parquet(content, metadata={MANIFEST_KEY: manifest, CHECKSUM_KEY: CHECKSUM_PLACEHOLDER})
     plain = content.getvalue()
-    seal = SEAL + hashlib.sha256(plain).hexdigest().encode()
-    (path / "run.parquet").write_bytes(plain.replace(UNSEALED.encode(), seal))
+    seal = CHECKSUM_PREFIX + hashlib.sha256(plain).hexdigest().encode()
+    (path / "run.parquet").write_bytes(plain.replace(CHECKSUM_PLACEHOLDER.encode(), seal))
 
 
 @pytest.fixture

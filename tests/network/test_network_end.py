@@ -96,7 +96,7 @@ def test_a_file_whose_actions_were_changed_is_damaged(tmp_path: Path) -> None:
     content = json.loads(POLICY.to_bytes())
     content["policy"][0][0] = 1
     (tmp_path / "policy.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(InputError, match="its actions are not those whose digest it gives"):
+    with pytest.raises(InputError, match="its actions do not have the digest that it gives"):
         load_policy(tmp_path / "policy.json")
 
 

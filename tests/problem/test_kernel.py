@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.problem.kernel import ROUNDING, Kernel, align
+from fed_ucbvi.problem.kernel import ROW_SUM_ROUNDING, Kernel, align
 from problems import random_dense_kernel, row_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -55,7 +55,7 @@ def test_a_kernel_given_by_support_may_list_impossible_successors() -> None:
 @given(seed=SEEDS, states=st.integers(1, 30), off=st.floats(-9e-10, 9e-10))
 def test_rows_that_nearly_sum_to_one_are_rescaled_to_it_up_to_rounding(seed: int, states: int, off: float) -> None:
     kernel = Kernel.from_dense(random_dense_kernel(np.random.default_rng(seed), states, 2) * (1 + off))
-    np.testing.assert_allclose(kernel.probabilities.sum(axis=-1), 1.0, rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(kernel.probabilities.sum(axis=-1), 1.0, rtol=0, atol=ROW_SUM_ROUNDING)
 
 
 @given(seed=SEEDS, states=st.integers(1, 30), off=st.floats(-9e-10, 9e-10))

@@ -39,7 +39,7 @@ def little() -> Run:
 def test_a_run_that_has_learnt_little_says_so_and_what_to_try(little: Run) -> None:
     assert little.learnt_little
     assert little.advice == (
-        "has learnt little: the server's optimistic value is still 25 an episode, the policy is worth "
+        "has learnt little: the server's optimistic value is still 25 per episode, the policy is worth "
         f"{little.agents_value.mean:,.4g}; try more episodes, a smaller bonus_scale (0.1 instead of 1)"
     )
     assert summary_rows(little)[1][-1] == ("advice", little.advice)
@@ -63,7 +63,7 @@ def test_five_shops_with_defaults_are_advised_in_euro() -> None:
     result = run(FedUCBVI(), shops.shops(), 300)
     assert result.advice is not None
     worth = f"{result.agents_value.mean:,.4g}"
-    assert f"optimistic value is still 1,680 an episode, the policy is worth {worth}" in result.advice
+    assert f"optimistic value is still 1,680 per episode, the policy is worth {worth}" in result.advice
     better = run(FedKLUCBVI(stationary=True), shops.shops(), 300)
     assert better.agents_value.mean > 100
     assert better.advice is None

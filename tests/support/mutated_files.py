@@ -32,7 +32,7 @@ from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for, read_spec
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.results.run import RUN, SEAL, UNSEALED
+from fed_ucbvi.results.run import CHECKSUM_PLACEHOLDER, CHECKSUM_PREFIX, RUN
 from fed_ucbvi.run_spec import RunSpec
 from network import Served, make_nodes, tell
 
@@ -144,10 +144,11 @@ def in_archive(content: bytes, rng: random.Random) -> bytes:
 
 def sealed(content: bytes, rng: random.Random) -> bytes:
     """A changed run with a checksum that fits."""
-    start = content.rfind(SEAL)
-    plain = content.replace(content[start : start + len(UNSEALED)], UNSEALED.encode())
+    start = content.rfind(CHECKSUM_PREFIX)
+    plain = content.replace(content[start : start + len(CHECKSUM_PLACEHOLDER)], CHECKSUM_PLACEHOLDER.encode())
     changed = mutate(plain, rng)
-    return changed.replace(UNSEALED.encode(), SEAL + hashlib.sha256(changed).hexdigest().encode())
+    checksum = CHECKSUM_PREFIX + hashlib.sha256(changed).hexdigest().encode()
+    return changed.replace(CHECKSUM_PLACEHOLDER.encode(), checksum)
 
 
 def in_entry(content: bytes, rng: random.Random) -> bytes:

@@ -19,8 +19,7 @@ from fed_ucbvi.algorithms.base import Algorithm, Counting, Setting
 from fed_ucbvi.algorithms.return_bounds import new_histogram
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.files import file_digest
-from fed_ucbvi.core.sampling.distributions import MAX_COUNT
-from fed_ucbvi.core.sampling.philox import MAX_SEED
+from fed_ucbvi.core.limits import MAX_COUNT, MAX_SEED, check_total_episodes
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.cuda import CUDA
@@ -103,11 +102,7 @@ class Problem(ABC):
     def setting(self, episodes: int, seed: int, grid_bits: int = 0) -> Setting:
         """The setting of a run of ``episodes`` episodes of every agent, checked."""
         T = check_positive_integer("episodes", episodes, at_most=MAX_COUNT)
-        if T * self.agents > MAX_COUNT:
-            raise InputError(
-                f"agents x episodes is {self.agents} x {T} = {T * self.agents:.3g}; counts are exact up to "
-                f"2^53 = {MAX_COUNT:.3g} only. Use fewer episodes or agents."
-            )
+        check_total_episodes(self.agents, T)
         eps_p_known = not math.isnan(self.eps_p)
         return Setting(
             states=self.states,

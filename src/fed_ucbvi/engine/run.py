@@ -14,8 +14,7 @@ from fed_ucbvi.algorithms import AlgorithmLike, as_algorithm
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.return_bounds import Interval, interval_of
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
-from fed_ucbvi.core.sampling.distributions import MAX_COUNT
-from fed_ucbvi.core.sampling.philox import MAX_SEED
+from fed_ucbvi.core.limits import MAX_COUNT, MAX_SEED
 from fed_ucbvi.engine.assurance import Promises, checked_range, stated_range
 from fed_ucbvi.engine.checkpoint import create_checkpoint, load_counts, open_checkpoint
 from fed_ucbvi.engine.live import LiveFederation

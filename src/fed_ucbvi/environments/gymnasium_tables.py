@@ -22,7 +22,7 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import gymnasium_making as making
 from fed_ucbvi.environments.family import kernel_of, known_as
 from fed_ucbvi.problem.federation import Federation, check_eps_p
-from fed_ucbvi.problem.kernel import TOLERANCE, Kernel
+from fed_ucbvi.problem.kernel import ROW_SUM_TOLERANCE, Kernel
 from fed_ucbvi.problem.mdp import MDP, check_initial
 from fed_ucbvi.problem.units import Units
 
@@ -193,7 +193,7 @@ def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
         if p > 0.0:
             row.append((p, following, reward, bool(terminated)))
     total = sum(entry[0] for entry in row)
-    if entries and abs(total - 1.0) > TOLERANCE:
+    if entries and abs(total - 1.0) > ROW_SUM_TOLERANCE:
         raise InputError(f"{name}: the probabilities of P[{s}][{a}] sum to {total:.9g}, not to 1.")
     return row
 

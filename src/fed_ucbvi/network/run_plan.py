@@ -21,9 +21,9 @@ from fed_ucbvi.core.errors import (
     check_positive_integer,
     printable,
 )
+from fed_ucbvi.core.limits import check_total_episodes
 from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.core.plugins import is_attribute
-from fed_ucbvi.core.sampling.distributions import MAX_COUNT
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.extension import warm_setting
@@ -81,7 +81,8 @@ class RunPlan(FederationRules):
         if self.federation is None:  # the server knows sizes only
             object.__setattr__(self, "setting", replace(self.setting, starts_known=False))
         M = self.setting.agents
-        check_positive_integer("episodes", self.setting.episodes, at_most=MAX_COUNT // M)
+        check_positive_integer("episodes", self.setting.episodes)
+        check_total_episodes(M, self.setting.episodes)
         check_number("eps_p", self.setting.eps_p, at_least=0, at_most=1)
         if not self.algorithm.stops_jointly:
             raise InputError(

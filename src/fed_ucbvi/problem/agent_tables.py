@@ -16,7 +16,7 @@ class AgentTables(NamedTuple):
     """The MDPs of m agents; unlike everywhere else the agent is the last axis.
 
     ``successors (steps, S, A, K)``, ``probabilities (steps, S, A, K, m)``, ``rewards (steps, S, A, m)``,
-    ``initial (S, m)``; step axes have length one where a table is stationary. ``reachable (H, S)`` says where some
+    ``initial (S, m)``; step axes have length one where a table is stationary. ``reachable (H, S)`` marks where some
     agent can be under some policy. Entries ``begin[j]`` to ``begin[j+1]`` of ``before``, with ``j = h S + s`` for
     step h of ``successors``, are the states from which these lead to s.
     """
@@ -39,10 +39,20 @@ class AgentTables(NamedTuple):
         reachable: MaskArray,
     ) -> AgentTables:
         steps, S = successors.shape[:2]
-        first = S * np.arange(steps)[:, None, None]
-        pairs = np.unique((successors.reshape((steps, S, -1)) + first) * S + np.arange(S)[:, None])
-        begin = np.searchsorted(pairs, S * np.arange(steps * S + 1))
-        return cls(successors, probabilities, rewards, initial, reachable, begin, pairs % S)
+        # Every possible move as one number, (h S + next state) S + state, sorted by step and next state.
+        step_offset = S * np.arange(steps)[:, None, None]
+        next_states = successors.reshape((steps, S, -1)) + step_offset
+        moves = np.unique(next_states * S + np.arange(S)[:, None])
+        begin = np.searchsorted(moves, S * np.arange(steps * S + 1))
+        return cls(
+            successors=successors,
+            probabilities=probabilities,
+            rewards=rewards,
+            initial=initial,
+            reachable=reachable,
+            begin=begin,
+            before=moves % S,
+        )
 
 
 def reachable_states(successors: IndexArray, possible: MaskArray, starts: MaskArray, horizon: int) -> MaskArray:
@@ -51,13 +61,14 @@ def reachable_states(successors: IndexArray, possible: MaskArray, starts: MaskAr
     reachable[0] = starts
     for h in range(horizon - 1):
         step = h if len(possible) > 1 else 0
-        reachable[h + 1, successors[step][possible[step] & reachable[h, :, None, None]]] = True
+        reached = possible[step] & reachable[h, :, None, None]
+        reachable[h + 1, successors[step][reached]] = True
     return reachable
 
 
 @inner
 def may_play(policy: PolicyArray, h: int, s: int, a: int) -> bool:
-    """Whether ``policy`` ever takes action a at (h,s); its form is known when compiling."""
+    """True if ``policy`` ever takes action a at (h,s); its form is known when compiling."""
     if policy.ndim == 2:
         return bool(policy[h, s] == a)
     return bool(policy[h, s, a])
@@ -101,7 +112,7 @@ def action_values(
     states = successors[hk, s, a]
     while used < K and states[used] > states[used - 1]:  # the rest is padding
         used += 1
-    if m == 1:  # the same, without going through memory
+    if m == 1:  # without intermediate values in memory
         total = rewards[hr, s, a, 0]
         for k in range(used):
             total += probabilities[hk, s, a, k, 0] * following[states[k], 0]
@@ -121,7 +132,7 @@ LAST_TYPES: dict[str, np.dtype[Any]] = {
     SETS: np.dtype(np.int8),
     PROBABILITIES: np.dtype(np.float64),
 }
-"""The type of the policy that was evaluated last, by form; -1 in it says that nothing is known."""
+"""The type of the policy that was evaluated last, by form; -1 in it marks an unknown value."""
 
 
 def no_policy(policy: PolicyArray) -> PolicyArray:
@@ -135,53 +146,55 @@ def update_values(tables: AgentTables, policy: PolicyArray, last: PolicyArray, V
 
     A value is recomputed (``eq:bellman_equations``) only where the policy, or the value of a next state, has changed.
     So the result does not depend on ``last``, to the last bit. On return ``last``, of the same form, is ``policy``.
-    An entry of -1 says that the value there is not known yet. V stays as it is in states that no agent can reach.
+    An entry of -1 marks a value that is not known yet. V stays as it is in states that no agent can reach.
     """
     successors, probabilities, rewards, _, reachable, begin, before = tables
     H, S = last.shape[:2]
     A = successors.shape[2]
     m = probabilities.shape[4]
-    new = np.empty(m)
-    one = np.empty((1, m))
-    due = np.zeros(S, dtype=np.bool_)
-    stale = np.empty(S, dtype=np.int64)
-    number = 0
+    value_sums = np.empty(m)
+    values_of_action = np.empty((1, m))
+    is_due = np.zeros(S, dtype=np.bool_)
+    changed_states = np.empty(S, dtype=np.int64)
+    changes = 0
     for h in range(H - 1, -1, -1):
         first = S * shared(h, successors.shape[0])
         here = V[h]
         after = V[h + 1]
-        for j in range(number):
-            for k in range(begin[first + stale[j]], begin[first + stale[j] + 1]):
-                due[before[k]] = True
-        number = 0
-        _mark_changes(policy, last, h, due)
+        # Find the states to evaluate: those that lead to a changed value, and those where the policy has changed.
+        for j in range(changes):
+            for k in range(begin[first + changed_states[j]], begin[first + changed_states[j] + 1]):
+                is_due[before[k]] = True
+        changes = 0
+        _mark_changes(policy, last, h, is_due)
+        # Evaluate them, and note whose value has changed.
         for s in range(S):
-            if not due[s]:
+            if not is_due[s]:
                 continue
-            due[s] = False
+            is_due[s] = False
             different = _replace(policy, last, h, s)
             if not reachable[h, s]:
                 continue
             for i in range(m):
-                new[i] = 0.0
+                value_sums[i] = 0.0
             for a in range(A):
                 if may_play(policy, h, s, a):
-                    action_values(successors, probabilities, rewards, after, h, s, a, one, 0)
+                    action_values(successors, probabilities, rewards, after, h, s, a, values_of_action, 0)
                     for i in range(m):
-                        new[i] += weight(policy, h, s, a) * one[0, i]
+                        value_sums[i] += weight(policy, h, s, a) * values_of_action[0, i]
             ties = tied(policy, h, s, A)
             for i in range(m):
-                value = new[i] / ties
+                value = value_sums[i] / ties
                 different |= value != here[s, i]
                 here[s, i] = value
             if different:
-                stale[number] = s
-                number += 1
+                changed_states[changes] = s
+                changes += 1
 
 
 @inner
 def _replace(policy: PolicyArray, last: PolicyArray, h: int, s: int) -> bool:
-    """Make ``last`` the policy at (h,s); whether nothing was known there."""
+    """Copy the policy at (h,s) to ``last``; return true if nothing was known there."""
     if policy.ndim == 2:
         unknown = last[h, s] < 0
         last[h, s] = policy[h, s]
@@ -193,11 +206,11 @@ def _replace(policy: PolicyArray, last: PolicyArray, h: int, s: int) -> bool:
 
 
 @inner
-def _mark_changes(policy: PolicyArray, last: PolicyArray, h: int, due: MaskArray) -> None:
+def _mark_changes(policy: PolicyArray, last: PolicyArray, h: int, is_due: MaskArray) -> None:
     """Mark the states of step h in which ``policy`` is not ``last``."""
     if policy.ndim == 2:
-        for s in range(len(due)):
-            due[s] |= policy[h, s] != last[h, s]
+        for s in range(len(is_due)):
+            is_due[s] |= policy[h, s] != last[h, s]
         return
     _, S, A = last.shape
     new = policy.reshape(-1).view(last.dtype)
@@ -205,15 +218,15 @@ def _mark_changes(policy: PolicyArray, last: PolicyArray, h: int, due: MaskArray
     for first in range(0, S * A, BLOCK):
         begin = h * S * A + first
         end = begin + min(BLOCK, S * A - first)
-        mine = new[begin:end]
-        others = old[begin:end]
+        new_block = new[begin:end]
+        old_block = old[begin:end]
         differs = False
-        for i in range(len(mine)):  # several at a time
-            differs |= mine[i] != others[i]
+        for i in range(len(new_block)):  # without a branch, so that several entries are compared at once
+            differs |= new_block[i] != old_block[i]
         if differs:
-            for i in range(len(mine)):
-                if mine[i] != others[i]:
-                    due[(first + i) // A] = True
+            for i in range(len(new_block)):
+                if new_block[i] != old_block[i]:
+                    is_due[(first + i) // A] = True
 
 
 @compiled

@@ -7,9 +7,14 @@ the step axis has length one where the table is stationary. Policies have one of
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
+import numpy.typing as npt
 
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
+
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 
 def optimal_values(
@@ -20,7 +25,9 @@ def optimal_values(
     Q = np.zeros((horizon, S, A))
     V = np.zeros((horizon + 1, S))
     policy = np.zeros((horizon, S), dtype=np.int64)
-    to, P, r = (np.broadcast_to(table, (horizon, *table.shape[1:])) for table in (successors, probabilities, rewards))
+    to = at_every_step(successors, horizon)
+    P = at_every_step(probabilities, horizon)
+    r = at_every_step(rewards, horizon)
     for h in range(horizon - 1, -1, -1):
         terms = P[h] * V[h + 1][to[h]]
         expected = np.zeros((S, A))
@@ -43,12 +50,21 @@ def policy_values(
     horizon = policy.shape[0]
     played = policy if policy.ndim == 3 else policy[..., None] == np.arange(A)
     V = np.zeros((horizon + 1, S))
-    to, P, r = (np.broadcast_to(table, (horizon, *table.shape[1:])) for table in (successors, probabilities, rewards))
+    to = at_every_step(successors, horizon)
+    P = at_every_step(probabilities, horizon)
+    r = at_every_step(rewards, horizon)
     for h in range(horizon - 1, -1, -1):
         pairs = np.nonzero(played[h])
+        states, _ = pairs
         terms = P[h][pairs] * V[h + 1][to[h][pairs]]
         values = r[h][pairs]
         for k in range(K):  # in this order, as compiled code adds
             values += terms[:, k]
-        V[h] = np.bincount(pairs[0], values * played[h][pairs], S) / played[h].sum(axis=1)
+        total = np.bincount(states, values * played[h][pairs], S)
+        V[h] = total / played[h].sum(axis=1)
     return V
+
+
+def at_every_step(table: npt.NDArray[ScalarT], horizon: int) -> npt.NDArray[ScalarT]:
+    """A view of a table ``(steps, ...)`` with one entry for each of the H steps."""
+    return np.broadcast_to(table, (horizon, *table.shape[1:]))

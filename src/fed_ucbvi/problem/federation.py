@@ -103,31 +103,31 @@ class Federation:
     @cached_property
     def honest(self) -> CountArray:
         """The agents that do not lie: regret is an average over these."""
-        return np.delete(
-            np.arange(self.agents),
-            [] if self.liars is None else list(self.liars.agents),
-        )
+        liars = [] if self.liars is None else list(self.liars.agents)
+        return np.delete(np.arange(self.agents), liars)
 
     @cached_property
     def kinds(self) -> tuple[CountArray, CountArray]:
         """The first honest agent of every kind of MDP, and the kind of each honest agent."""
-        own = [
-            self.probabilities,
-            self.initial,
-            *([self.rewards] if len(self.rewards) > 1 else []),
-        ]
-        if all(table.strides[0] == 0 for table in own):
+        tables = [self.probabilities, self.initial]
+        if len(self.rewards) > 1:
+            tables.append(self.rewards)
+        one_kind = all(table.strides[0] == 0 for table in tables)
+        if one_kind:
             return self.honest[:1], np.zeros(len(self.honest), dtype=np.int64)
-        number: dict[bytes, int] = {}
+        kind_by_digest: dict[bytes, int] = {}
         kind = np.zeros(len(self.honest), dtype=np.int64)
         for k, i in enumerate(self.honest):
-            digest = b"".join(hashlib.sha256(np.ascontiguousarray(table[i]).tobytes()).digest() for table in own)
-            kind[k] = number.setdefault(digest, len(number))
-        return self.honest[np.unique(kind, return_index=True)[1]], kind
+            digest = b""
+            for table in tables:
+                digest += hashlib.sha256(np.ascontiguousarray(table[i]).tobytes()).digest()
+            kind[k] = kind_by_digest.setdefault(digest, len(kind_by_digest))
+        _, first_of_kind = np.unique(kind, return_index=True)
+        return self.honest[first_of_kind], kind
 
     @property
     def alike(self) -> bool:
-        """Whether all honest agents have the same MDP."""
+        """True if all honest agents have the same MDP."""
         return len(self.kinds[0]) == 1
 
     @cached_property
@@ -140,15 +140,21 @@ class Federation:
         from fed_ucbvi.problem.agent_tables import AgentTables, reachable_states
 
         rewards = np.broadcast_to(self.rewards, (self.agents, *self.rewards.shape[1:]))
-        own = (np.moveaxis(table[chosen], 0, -1) for table in (self.probabilities, rewards, self.initial))
-        P, r, mu = map(frozen_floats, own)
+        P = _agents_last(self.probabilities[chosen])
+        mu = _agents_last(self.initial[chosen])
         reachable = reachable_states(
             self.successors,
             np.any(P > 0, axis=-1),
             np.any(mu > 0, axis=-1),
             self.horizon,
         )
-        return AgentTables.of(self.successors, P, r, mu, reachable)
+        return AgentTables.of(
+            successors=self.successors,
+            probabilities=P,
+            rewards=_agents_last(rewards[chosen]),
+            initial=mu,
+            reachable=reachable,
+        )
 
     @cached_property
     def mean_initial(self) -> FloatArray:
@@ -157,18 +163,15 @@ class Federation:
 
     def agent(self, i: int) -> MDP:
         """The MDP of agent ``i`` (from 0)."""
-        reward = self.rewards[i if self.rewards.shape[0] > 1 else 0]
-        variances = self.reward_variances
-        if variances is None:
-            spread = None
-        else:
-            spread = variances[i if variances.shape[0] > 1 else 0]
+        variances = None
+        if self.reward_variances is not None:
+            variances = self.reward_variances[i % len(self.reward_variances)]
         return MDP(
-            Kernel(self.successors, self.probabilities[i]),
-            reward,
-            self.initial[i],
-            self.horizon,
-            spread,
+            kernel=Kernel(self.successors, self.probabilities[i]),
+            rewards=self.rewards[i % len(self.rewards)],
+            initial=self.initial[i],
+            horizon=self.horizon,
+            reward_variances=variances,
         )
 
     @cached_property
@@ -180,11 +183,12 @@ class Federation:
 
     @property
     def pay_alike(self) -> bool:
-        """Whether rewards are not random, or are 0 or one amount, the same for all agents that can be paid it."""
+        """True if rewards are not random, or are 0 or one amount, the same for all agents that can be paid it."""
         if self.payments is None:
             return True
         amounts, chances = self.payments
-        return bool(((amounts == amounts.max(axis=0)) | (chances == 0.0)).all())
+        same_amount = amounts == amounts.max(axis=0)
+        return bool((same_amount | (chances == 0.0)).all())
 
     def with_bernoulli_rewards(self, wanted: bool = True) -> Federation:
         """The same federation in which every reward is 1 or 0, with the same means; itself if not ``wanted``.
@@ -208,25 +212,34 @@ class Federation:
 
     def __repr__(self) -> str:
         name = self.description.get("name", "custom")
-        sizes = f"S = {self.states:,}, A = {self.actions:,}"
-        if self.liars is None:
-            lying = ""
-        else:
+        lying = ""
+        if self.liars is not None:
             lying = f", {len(self.liars.agents):,} of them lie"
+        random_rewards = ""
+        if self.reward_variances is not None:
+            random_rewards = ", random rewards"
         return (
-            f"<Federation {name}: {self.agents:,} agents{lying}, {sizes}, H = {self.horizon:,}, "
-            f"eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}"
-            f"{'' if self.reward_variances is None else ', random rewards'}>"
+            f"<Federation {name}: {self.agents:,} agents{lying}, "
+            f"S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}, "
+            f"eps_p = {number_text(self.eps_p)}, eps_r = {number_text(self.eps_r)}{random_rewards}>"
         )
 
     def _repr_html_(self) -> str:
-        names = ("states", "actions", "horizon", "eps_p", "eps_r")
-        figures = {"agents": self.agents, "lying": self.agents - len(self.honest)}
-        figures |= {name: getattr(self, name) for name in names}
+        figures = {
+            "agents": self.agents,
+            "lying": self.agents - len(self.honest),
+            "states": self.states,
+            "actions": self.actions,
+            "horizon": self.horizon,
+            "eps_p": self.eps_p,
+            "eps_r": self.eps_r,
+        }
         rows = [(name, number_text(figure)) for name, figure in figures.items()]
-        rows += [] if self.reward_variances is None else [("rewards", "random")]
-        options = {name: value for name, value in self.description.items() if name not in (*figures, "name", "liars")}
-        rows += [(name, shortened(str(value))) for name, value in options.items()]
+        if self.reward_variances is not None:
+            rows.append(("rewards", "random"))
+        for name, value in self.description.items():
+            if name not in figures and name not in ("name", "liars"):
+                rows.append((name, shortened(str(value))))
         return html_table(f"Federation {self.description.get('name', 'custom')}", rows)
 
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
@@ -235,11 +248,14 @@ class Federation:
         Attacks are those of :data:`fed_ucbvi.problem.liars.ATTACKS`.
         """
         liars = choose_liars(self.agents, fraction, attack, seed)
-        about = {"liars": list(liars.agents), "attack": attack, "liars_seed": seed}
+        description = dict(self.description)
+        description["liars"] = list(liars.agents)
+        description["attack"] = attack
+        description["liars_seed"] = seed
         return replace(
             self,
             liars=liars if liars.agents else None,
-            description={**self.description, **about},
+            description=description,
         )
 
     @property
@@ -251,7 +267,10 @@ class Federation:
     def fingerprint(self) -> str:
         """SHA-256 of the agents' tables and the horizon, in hexadecimal digits."""
         sha = hashlib.sha256(f"{self.horizon}".encode())
-        for name in OWN_TABLES + (() if self.reward_variances is None else (VARIANCES,)):
+        names = list(OWN_TABLES)
+        if self.reward_variances is not None:
+            names.append(VARIANCES)
+        for name in names:
             table = getattr(self, name)
             sha.update(f"{table.dtype.str} {table.shape}".encode())
             sha.update(np.ascontiguousarray(table).tobytes())
@@ -263,14 +282,18 @@ class Federation:
     def save(self, path: str | Path) -> None:
         """Write the federation to one ``.npz`` file, which ``--env`` takes; a file that exists is replaced."""
         common = self.common
-        tables = {
-            **{name: getattr(self, name) for name in OWN_TABLES},
+        tables: dict[str, npt.NDArray[Any]] = {
+            "successors": self.successors,
+            "probabilities": self.probabilities,
+            "rewards": self.rewards,
+            "initial": self.initial,
             "common_successors": common.kernel.successors,
             "common_probabilities": common.kernel.probabilities,
             "common_rewards": common.rewards,
             "common_initial": common.initial,
-            **({} if self.reward_variances is None else {VARIANCES: self.reward_variances}),
         }
+        if self.reward_variances is not None:
+            tables[VARIANCES] = self.reward_variances
         dynamics_text = None
         if self.dynamics is not None and self.laws is not None:
             dynamics_text, dynamics_tables = self.dynamics.to_tables()
@@ -360,18 +383,22 @@ class Federation:
         eps = check_eps_p(eps_p)
         if len(individual) == 0:
             raise InputError("a federation needs at least one agent; individual kernels are an empty list.")
-        kernels = [k if isinstance(k, Kernel) else Kernel.from_dense(k) for k in (common, *individual)]
+        kernels = []
+        for kernel in (common, *individual):
+            kernels.append(kernel if isinstance(kernel, Kernel) else Kernel.from_dense(kernel))
         successors, stacked = align(kernels)
         probabilities = (1.0 - eps) * stacked[0] + eps * stacked[1:]
         probabilities /= probabilities.sum(axis=-1, keepdims=True)
-        given = rewards, initial, horizon, reward_variances
         return cls._assemble(
-            probabilities,
-            Kernel(successors, stacked[0]),
-            eps,
-            *given,
-            description,
-            layout,
+            probabilities=probabilities,
+            common=Kernel(successors, stacked[0]),
+            eps_p=eps,
+            rewards=rewards,
+            initial=initial,
+            horizon=horizon,
+            reward_variances=reward_variances,
+            description=description,
+            layout=layout,
         )
 
     @classmethod
@@ -400,7 +427,7 @@ class Federation:
         if reference == "mean":
             common = Kernel(successors, probabilities.mean(axis=0))
         elif float(shared.mass.min()) <= 0.0:
-            h, s, a = (int(i) for i in np.argwhere(shared.mass <= 0)[0])
+            h, s, a = np.argwhere(shared.mass <= 0)[0].tolist()
             raise InputError(
                 f"Assumption 1 fails: at (h={h}, s={s}, a={a}) no next state is possible for every agent, so "
                 'there is no common kernel. Pass reference="mean" to compare with the mean kernel instead.'
@@ -408,15 +435,21 @@ class Federation:
         else:
             common = Kernel(successors, shared.minimum / shared.mass[..., None])
         rewards = _stacked([mdp.rewards for mdp in mdps])
-        spreads = [mdp.reward_variances for mdp in mdps]
-        variances = _stacked([np.zeros((1, *rewards.shape[2:])) if one is None else one for one in spreads])
-        given = (
-            rewards,
-            np.stack([mdp.initial for mdp in mdps]),
-            horizons.pop(),
-            variances,
+        no_variances = np.zeros((1, *rewards.shape[2:]))
+        variances = []
+        for mdp in mdps:
+            variances.append(no_variances if mdp.reward_variances is None else mdp.reward_variances)
+        return cls._assemble(
+            probabilities=probabilities,
+            common=common,
+            eps_p=shared.eps_p,
+            rewards=rewards,
+            initial=np.stack([mdp.initial for mdp in mdps]),
+            horizon=horizons.pop(),
+            reward_variances=_stacked(variances),
+            description=description,
+            layout=layout,
         )
-        return cls._assemble(probabilities, common, shared.eps_p, *given, description, layout)
 
     @classmethod
     def from_laws(
@@ -505,31 +538,42 @@ class Federation:
     ) -> Federation:
         """Agents with the successors of the common kernel; their rewards and first states are checked."""
         agents, steps, states, actions, _ = probabilities.shape
-        checked = np.stack([check_rewards(one, states, actions) for one in _by_agent("rewards", rewards, agents)])
-        if reward_variances is None:
-            variances = None
-        else:
-            variances = _variances(reward_variances, checked, agents)
+        reward_tables = _by_agent("rewards", rewards, agents)
+        means = np.stack([check_rewards(table, states, actions) for table in reward_tables])
+        variances = None
+        if reward_variances is not None:
+            variances = _variances(reward_variances, means, agents)
         if variances is not None:
-            checked = np.broadcast_to(checked, (len(checked), *variances.shape[1:]))
-        starts = np.asarray(initial)
-        if starts.ndim == 2 and starts.shape[0] != agents:
-            raise InputError(f"initial distributions are given for {starts.shape[0]} agents, kernels for {agents}.")
-        rows = starts if starts.ndim == 2 else [initial] * agents
-        mu = np.stack([check_initial(row, states) for row in rows])
-        H = horizon_of(steps, checked.shape[1], horizon)
+            means = np.broadcast_to(means, (len(means), *variances.shape[1:]))
+        mu = _initial_distributions(initial, agents, states)
+        H = horizon_of(steps, means.shape[1], horizon)
         return cls(
             successors=common.successors,
             probabilities=frozen_floats(probabilities),
-            rewards=frozen_floats(checked),
+            rewards=frozen_floats(means),
             initial=frozen_floats(mu),
-            common=MDP(common, checked.mean(axis=0), mu.mean(axis=0), H),
+            common=MDP(common, means.mean(axis=0), mu.mean(axis=0), H),
             eps_p=eps_p,
-            eps_r=float(np.ptp(checked, axis=0).max()),  # max_{i,j} ||r^i - r^j||_inf
+            eps_r=float(np.ptp(means, axis=0).max()),  # max_{i,j} ||r^i - r^j||_inf
             description=dict(description or {"name": "custom"}),
             layout=layout,
             reward_variances=variances,
         )
+
+
+def _agents_last(table: FloatArray) -> FloatArray:
+    """A read-only copy of a table ``(m, ...)`` with the agent as its last axis."""
+    return frozen_floats(np.moveaxis(table, 0, -1))
+
+
+def _initial_distributions(initial: npt.ArrayLike | int, agents: int, states: int) -> FloatArray:
+    """The initial distribution of every agent, ``(M, S)``, from one for all or one for each."""
+    distributions = np.asarray(initial)
+    if distributions.ndim != 2:
+        return np.stack([check_initial(initial, states)] * agents)
+    if len(distributions) != agents:
+        raise InputError(f"initial distributions are given for {len(distributions)} agents, kernels for {agents}.")
+    return np.stack([check_initial(distribution, states) for distribution in distributions])
 
 
 def _by_agent(name: str, table: npt.ArrayLike, agents: int) -> FloatArray:
@@ -541,15 +585,16 @@ def _by_agent(name: str, table: npt.ArrayLike, agents: int) -> FloatArray:
     return tables
 
 
-def _variances(given: npt.ArrayLike | str, rewards: FloatArray, agents: int) -> FloatArray | None:
+def _variances(variances: npt.ArrayLike | str, rewards: FloatArray, agents: int) -> FloatArray | None:
     """Variances of rewards with means ``rewards[M or 1,steps,S,A]``, checked agent by agent; None if all are 0."""
     tables: list[FloatArray] | list[str]
-    if isinstance(given, str):
-        tables = [given]
+    if isinstance(variances, str):
+        tables = [variances]
     else:
-        tables = list(_by_agent("reward_variances", given, agents))
-    rows = max(len(tables), len(rewards))
-    checked = [check_variances(tables[i % len(tables)], rewards[i % len(rewards)]) for i in range(rows)]
+        tables = list(_by_agent("reward_variances", variances, agents))
+    checked = []
+    for i in range(max(len(tables), len(rewards))):
+        checked.append(check_variances(tables[i % len(tables)], rewards[i % len(rewards)]))
     return none_if_zero(_stacked(checked))
 
 
@@ -557,7 +602,9 @@ def _stacked(tables: Sequence[FloatArray]) -> FloatArray:
     """Tables ``(steps, S, A)`` of some agents as one; with one row if all are the same."""
     steps = max(len(table) for table in tables)
     stacked = np.stack([np.broadcast_to(table, (steps, *table.shape[1:])) for table in tables])
-    return stacked[:1] if (stacked == stacked[0]).all() else stacked
+    if (stacked == stacked[0]).all():
+        return stacked[:1]
+    return stacked
 
 
 def check_eps_p(eps_p: float) -> float:

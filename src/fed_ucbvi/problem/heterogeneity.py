@@ -1,4 +1,4 @@
-"""How different the agents are: eps_p of Assumption 1, L1 distances; and eps_p from counts."""
+"""Heterogeneity of the agents: eps_p of Assumption 1, L1 distances; and eps_p from counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fed_ucbvi.core.errors import InputError, check_number, check_positive_integ
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.kernel import whole_numbers
 
-ROUNDING = 1e-13
+OVERLAP_ROUNDING = 1e-13
 """Overlaps this close to one count as one: the agents' kernels are the same up to rounding."""
 
 HALVINGS = 60
@@ -36,7 +36,9 @@ class Overlap(NamedTuple):
         gives ``1 - eps_p <= mass``, and ``P^c = minimum / mass`` reaches it.
         """
         least = float(self.mass.min())
-        return 0.0 if least >= 1.0 - ROUNDING else 1.0 - least
+        if least >= 1.0 - OVERLAP_ROUNDING:
+            return 0.0
+        return 1.0 - least
 
 
 def overlap(probabilities: FloatArray) -> Overlap:
@@ -51,11 +53,11 @@ def overlap(probabilities: FloatArray) -> Overlap:
 
 
 class Distances(NamedTuple):
-    """How far kernels are apart, in L1; total variation is half of it.
+    """Distances between kernels, in L1; total variation is half of it.
 
     Attributes:
         worst: ``(M, M)``, ``max_{h,s,a} ||P^i - P^j||_1``.
-        mean: ``(M, M)``, the mean of the same over (h,s,a).
+        mean: ``(M, M)``, the mean of that norm over (h,s,a).
         to_common: ``(steps, S, A)``, ``max_i ||P^i - P^c||_1``, at most ``2 eps_p`` under Assumption 1.
     """
 
@@ -80,21 +82,23 @@ def distances(probabilities: FloatArray, common: FloatArray) -> Distances:
     for i in range(M):
         np.maximum(to_common, np.abs(probabilities[i] - common).sum(axis=-1), out=to_common)
         gaps = np.abs(probabilities[i:] - probabilities[i]).sum(axis=-1)
-        worst[i, i:] = worst[i:, i] = gaps.max(axis=(1, 2, 3))
-        mean[i, i:] = mean[i:, i] = gaps.mean(axis=(1, 2, 3))
-    return Distances(worst, mean, to_common)
+        worst[i, i:] = gaps.max(axis=(1, 2, 3))
+        worst[i:, i] = worst[i, i:]
+        mean[i, i:] = gaps.mean(axis=(1, 2, 3))
+        mean[i:, i] = mean[i, i:]
+    return Distances(worst=worst, mean=mean, to_common=to_common)
 
 
 class EpsEstimate(NamedTuple):
-    """What counts say about ``eps_p = 1 - min_{h,s,a} sum_s' min_i P^i(s'|s,a)``.
+    """Estimate of ``eps_p = 1 - min_{h,s,a} sum_s' min_i P^i(s'|s,a)`` from counts.
 
     Attributes:
         point: eps_p of the empirical kernels, over the pairs counted; noise makes it too large on average.
-        lower: eps_p of all pairs is at least this.
-        upper: eps_p of all pairs is at most this; 1 as long as some agent has never been at some (h,s,a).
-        upper_counted: eps_p *of the pairs counted* is at most this.
-        pairs_counted: how many (h,s,a) every agent visited at least ``least_visits`` times.
-        pairs: how many (h,s,a) there are.
+        lower: lower bound on eps_p of all pairs.
+        upper: upper bound on it; 1 as long as some agent has never been at some (h,s,a).
+        upper_counted: upper bound on eps_p of the pairs counted.
+        pairs_counted: number of (h,s,a) that every agent visited at least ``least_visits`` times.
+        pairs: number of all (h,s,a).
         least_visits: visits of every agent that a pair needs to be counted.
         delta: all three bounds hold together with probability at least ``1 - delta``.
     """
@@ -136,14 +140,19 @@ def estimate_eps_p(counts: npt.ArrayLike, delta: float = 0.05, *, least_visits: 
         raise InputError("counts must not be negative.")
     n = table.sum(axis=-1)
     empirical = table / np.maximum(n, 1)[..., None]
-    low, high = _overlap_interval(empirical, n.astype(np.float64), delta)
+    bounds = _overlap_interval(empirical, n.astype(np.float64), delta)
     counted = (n >= least).all(axis=0)
     mass = empirical.min(axis=0).sum(axis=-1)
+    point = math.nan
+    upper_counted = 1.0
+    if counted.any():
+        point = Overlap(empirical, mass[counted]).eps_p
+        upper_counted = min(1.0, 1.0 - float(bounds.low[counted].min()))
     return EpsEstimate(
-        point=Overlap(empirical, mass[counted]).eps_p if counted.any() else math.nan,
-        lower=max(0.0, 1.0 - float(high.min())),
-        upper=min(1.0, 1.0 - float(low.min())),
-        upper_counted=min(1.0, 1.0 - float(low[counted].min())) if counted.any() else 1.0,
+        point=point,
+        lower=max(0.0, 1.0 - float(bounds.high.min())),
+        upper=min(1.0, 1.0 - float(bounds.low.min())),
+        upper_counted=upper_counted,
         pairs_counted=int(counted.sum()),
         pairs=counted.size,
         least_visits=least,
@@ -151,27 +160,41 @@ def estimate_eps_p(counts: npt.ArrayLike, delta: float = 0.05, *, least_visits: 
     )
 
 
-def _overlap_interval(empirical: FloatArray, n: FloatArray, delta: float) -> tuple[FloatArray, FloatArray]:
-    """Bounds ``(steps, S, A)`` on ``sum_s' min_i P^i(s')`` that all hold with probability ``1 - delta``."""
+class OverlapBounds(NamedTuple):
+    """Bounds ``(steps, S, A)`` on ``sum_s' min_i P^i(s')``."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+def _overlap_interval(empirical: FloatArray, n: FloatArray, delta: float) -> OverlapBounds:
+    """Bounds on the overlap that all hold with probability ``1 - delta``."""
     M = empirical.shape[0]
     K = empirical.shape[-1]
     if M == 1 or K == 1:
-        return np.ones(n.shape[1:]), np.ones(n.shape[1:])
+        certain = np.ones(n.shape[1:])
+        return OverlapBounds(certain, certain)
     visited = np.maximum(n, 1.0)
+    all_visited = (n > 0).all(axis=0)
+    # Entries: bounds on each probability.
     radius = (math.log(2 * empirical.size / delta) + 1.0 + np.log1p(n)) / visited
-    low = _kl_end(empirical, radius[..., None], np.zeros_like(empirical)).min(axis=0).sum(axis=-1)
-    high = _kl_end(empirical, radius[..., None], np.ones_like(empirical))
-    high[n == 0] = 1.0
-    low = np.where((n > 0).all(axis=0), low, 0.0)
+    low_entries = _kl_end(empirical, radius[..., None], np.zeros_like(empirical))
+    high_entries = _kl_end(empirical, radius[..., None], np.ones_like(empirical))
+    high_entries[n == 0] = 1.0
+    low_by_entries = np.where(all_visited, low_entries.min(axis=0).sum(axis=-1), 0.0)
+    high_by_entries = high_entries.min(axis=0).sum(axis=-1)
+    # Rows: bounds on the total variation of each row.
     divergence = (math.log(2 * n.size / delta) + (K - 1) * (1.0 + np.log1p(n / (K - 1)))) / visited
     variation = np.where(n > 0, np.minimum(1.0, np.sqrt(divergence / 2.0)), 1.0)
     mass = empirical.min(axis=0).sum(axis=-1)
-    where = empirical.argmin(axis=0)
-    chosen = (where[None] == np.arange(M).reshape(-1, 1, 1, 1, 1)).any(axis=-1)
-    seen = np.where((n > 0).all(axis=0), mass + (variation * chosen).sum(axis=0), 1.0)
-    return (
-        np.maximum(low, mass - variation.sum(axis=0)),
-        np.minimum(1.0, np.minimum(high.min(axis=0).sum(axis=-1), seen)),
+    agents = np.arange(M).reshape(-1, 1, 1, 1, 1)
+    is_smallest_somewhere = (empirical.argmin(axis=0)[None] == agents).any(axis=-1)
+    low_by_rows = mass - variation.sum(axis=0)
+    high_by_rows = np.where(all_visited, mass + (variation * is_smallest_somewhere).sum(axis=0), 1.0)
+    # The tighter of both, which is at most 1.
+    return OverlapBounds(
+        low=np.maximum(low_by_entries, low_by_rows),
+        high=np.minimum(1.0, np.minimum(high_by_entries, high_by_rows)),
     )
 
 
@@ -182,7 +205,8 @@ def _kl_end(p: FloatArray, radius: FloatArray, end: FloatArray) -> FloatArray:
     for _ in range(HALVINGS):
         q = (inner + outer) / 2.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            kl = np.where(p > 0, p * np.log(p / q), 0.0) + np.where(p < 1, (1 - p) * np.log((1 - p) / (1 - q)), 0.0)
+            kl = np.where(p > 0, p * np.log(p / q), 0.0)
+            kl += np.where(p < 1, (1 - p) * np.log((1 - p) / (1 - q)), 0.0)
         within = kl <= radius
         inner = np.where(within, q, inner)
         outer = np.where(within, outer, q)

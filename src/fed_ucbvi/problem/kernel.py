@@ -1,12 +1,11 @@
 """Transition kernels stored by support.
 
-A kernel ``P_h(s'|s,a)`` is kept as the successors of each ``(h,s,a)`` and their probabilities, padded to the
+The successors of each ``(h,s,a)`` of a kernel ``P_h(s'|s,a)`` are stored with their probabilities, padded to the
 largest support ``K <= S``. A stationary kernel has a step axis of length one.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.limits import MAX_COUNT
 from fed_ucbvi.core.types import FloatArray, IndexArray
 
-TOLERANCE = 1e-9
-"""How far a row of a kernel may be from summing to one."""
-ROUNDING = 1e-14
+ROW_SUM_TOLERANCE = 1e-9
+"""Largest distance from 1 of the sum of a row of a kernel."""
+ROW_SUM_ROUNDING = 1e-14
 """A row this close to summing to one is left as it is, so that checking a kernel twice changes no bit."""
 
 
@@ -33,7 +33,8 @@ def real_numbers(name: str, table: npt.ArrayLike) -> FloatArray:
 def whole_numbers(name: str, table: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """``table`` as an array of int64, or an error if something in it is not a whole number."""
     numbers = real_numbers(name, table)
-    if not (np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)).all():
+    whole = np.isfinite(numbers) & (numbers == np.floor(numbers))
+    if not (whole & (np.abs(numbers) < MAX_COUNT)).all():
         raise InputError(f"{name} must hold whole numbers only.")
     return numbers.astype(np.int64)
 
@@ -70,7 +71,8 @@ class Kernel:
         if successors.min() < 0 or successors.max() >= states:
             raise InputError(f"successors must be states 0..{states - 1}.")
         step = np.diff(successors, axis=3)
-        if (step < 0).any() or ((step == 0) & (probabilities[..., 1:] > 0)).any():
+        repeated = (step == 0) & (probabilities[..., 1:] > 0)
+        if (step < 0).any() or repeated.any():
             raise InputError("the successors of a row must ascend, without repeats except in the padding.")
         stored = successors.astype(np.int32, order="C")
         stored.setflags(write=False)
@@ -131,18 +133,14 @@ class Kernel:
         table = np.zeros((self.steps, self.states, self.actions, self.states))
         for k in range(self.width):
             slot = self.successors[..., k : k + 1].astype(np.int64)
-            np.put_along_axis(
-                table,
-                slot,
-                np.take_along_axis(table, slot, 3) + self.probabilities[..., k : k + 1],
-                3,
-            )
+            mass = np.take_along_axis(table, slot, axis=3) + self.probabilities[..., k : k + 1]
+            np.put_along_axis(table, slot, mass, axis=3)
         return table
 
 
 def _are_one(sums: npt.NDArray[np.floating]) -> bool:
     """True if all of these sums are 1 up to the tolerance."""
-    return bool((np.abs(sums - 1.0) <= TOLERANCE).all())
+    return bool((np.abs(sums - 1.0) <= ROW_SUM_TOLERANCE).all())
 
 
 def _advice_on_axes(dense: FloatArray) -> str:
@@ -172,18 +170,20 @@ def _checked_rows(rows: npt.NDArray[np.generic]) -> FloatArray:
     probabilities = np.asarray(rows, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         totals = probabilities.sum(axis=3, keepdims=True)
-    for bad, what in (
+    complaints = (
         (~np.isfinite(probabilities), "holds a value that is not a finite number"),
         (probabilities < 0, "holds a negative probability"),
         (
-            np.abs(totals - 1.0) > TOLERANCE,
+            np.abs(totals - 1.0) > ROW_SUM_TOLERANCE,
             "sums to {:.12g}, not to 1; divide each row P[h,s,a,:] by its sum",
         ),
-    ):
-        if bad.any():
-            h, s, a = (int(i) for i in np.argwhere(bad)[0][:3])
-            raise InputError(f"row (h={h}, s={s}, a={a}) of the kernel {what.format(totals[h, s, a, 0])}.")
-    exact = np.abs(totals - 1.0) <= ROUNDING
+    )
+    for is_bad, complaint in complaints:
+        if is_bad.any():
+            h, s, a = np.argwhere(is_bad)[0][:3].tolist()
+            total = totals[h, s, a, 0]
+            raise InputError(f"row (h={h}, s={s}, a={a}) of the kernel {complaint.format(total)}.")
+    exact = np.abs(totals - 1.0) <= ROW_SUM_ROUNDING
     return np.asarray(probabilities / np.where(exact, 1.0, totals))
 
 
@@ -209,21 +209,30 @@ def align(kernels: Sequence[Kernel]) -> tuple[IndexArray, FloatArray]:
     if all(np.array_equal(kernel.successors, successors) for kernel in kernels):
         return successors, np.stack([kernel.probabilities for kernel in kernels])
     S = kernels[0].states
-    shape = (steps, kernels[0].states, kernels[0].actions)
-    rows = np.arange(math.prod(shape)).reshape(*shape, 1)
-
-    entries = []  # what is possible: row * S + next state, and the probability
+    A = kernels[0].actions
+    rows = np.arange(steps * S * A).reshape(steps, S, A, 1)
+    # The possible entries of each kernel: row * S + next state, and the probability.
+    keys_by_kernel = []
+    masses_by_kernel = []
     for kernel in kernels:
-        mass = np.broadcast_to(kernel.probabilities, (*shape, kernel.width))
-        entries.append(((rows * S + kernel.successors)[mass > 0], mass[mass > 0]))
-    every = np.unique(np.concatenate([keys for keys, _ in entries]))
-    row, state = np.divmod(every, S)
-    slot = np.arange(len(every)) - np.searchsorted(row, row)  # from the first entry of the row on
-    table, used = np.zeros((2, rows.size, int(slot.max()) + 1), dtype=np.int32)
+        mass = np.broadcast_to(kernel.probabilities, (steps, S, A, kernel.width))
+        possible = mass > 0
+        keys_by_kernel.append((rows * S + kernel.successors)[possible])
+        masses_by_kernel.append(mass[possible])
+    # The union of these entries, each with its slot in its row.
+    keys = np.unique(np.concatenate(keys_by_kernel))
+    row, state = np.divmod(keys, S)
+    first_of_row = np.searchsorted(row, row)
+    slot = np.arange(len(keys)) - first_of_row
+    K = int(slot.max()) + 1
+    table = np.zeros((rows.size, K), dtype=np.int32)
     table[row, slot] = state
-    used[row, slot] = 1
-    probabilities = np.zeros((len(kernels), *table.shape))
-    for own, (keys, mass) in zip(probabilities, entries, strict=True):
-        where = np.searchsorted(every, keys)
-        own[row[where], slot[where]] = mass
-    return _padded(table, used > 0).reshape(*shape, -1), probabilities.reshape(len(kernels), *shape, -1)
+    used = np.zeros((rows.size, K), dtype=np.bool_)
+    used[row, slot] = True
+    # The probabilities of each kernel in these slots.
+    probabilities = np.zeros((len(kernels), rows.size, K))
+    for i, (own_keys, mass) in enumerate(zip(keys_by_kernel, masses_by_kernel, strict=True)):
+        entry = np.searchsorted(keys, own_keys)
+        probabilities[i, row[entry], slot[entry]] = mass
+    common_successors = _padded(table, used).reshape(steps, S, A, K)
+    return common_successors, probabilities.reshape(len(kernels), steps, S, A, K)

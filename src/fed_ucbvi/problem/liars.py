@@ -33,7 +33,7 @@ ATTACKS: dict[str, str] = {
     "silent": "never asks for synchronisation and reports no visits",
     "spam": "asks for synchronisation after every episode, until the server stops listening",
 }
-"""What liars may do."""
+"""Attacks of liars, by name."""
 
 FALSE_COUNT_FACTOR = 1000
 MAX_FALSE = 2**53
@@ -42,7 +42,7 @@ MAX_FALSE = 2**53
 
 @dataclass(frozen=True)
 class Liars:
-    """Which agents lie, and how."""
+    """The agents that lie, and their attack."""
 
     agents: tuple[int, ...]
     attack: str
@@ -102,27 +102,34 @@ class Liars:
         values = [array for array in values if array.shape == shape]
         counts = [array for array in counts if array.shape == shape]
         liars = np.isin(np.arange(shape[0]), self.agents)
-        n: CountArray = counts[0][~liars] if counts else np.ones(values[-1][~liars].shape, dtype=np.int64)
-        most = n.max(axis=0)
+        if counts:
+            n = counts[0][~liars]
+        else:
+            n = np.ones(values[-1][~liars].shape, dtype=np.int64)
         if self.attack == "collude":
             width = 0.99 * horizon * math.sqrt(2.0 * math.log(2.0 * shape[0]))
+            most = n.max(axis=0)
             for array in values:
                 mean, sign = _honest_mean(array[~liars], n)
                 array[liars] = mean + sign * width / np.sqrt(np.maximum(most, 1))
-            for claimed in counts:
-                claimed[liars] = claimed[~liars].max(axis=0)
+            for count in counts:
+                count[liars] = count[~liars].max(axis=0)
             return
-        mean, sign = _honest_mean(values[-1][~liars], n)
-        worst = np.argmax(sign * n * (values[-1][~liars] - mean), axis=0)[None]
-        for copied in (*values, *counts):
-            copied[liars] = np.take_along_axis(copied[~liars], worst, axis=0)
+        honest_values = values[-1][~liars]
+        mean, sign = _honest_mean(honest_values, n)
+        worst_agent = np.argmax(sign * n * (honest_values - mean), axis=0)[None]
+        for array in values:
+            array[liars] = np.take_along_axis(array[~liars], worst_agent, axis=0)
+        for count in counts:
+            count[liars] = np.take_along_axis(count[~liars], worst_agent, axis=0)
 
 
 def _honest_mean(x: FloatArray, n: CountArray) -> tuple[FloatArray, FloatArray]:
     """The mean over agents, weighted by n, and the sign of a misleading shift: down where it is above average."""
     mean = (n * x).sum(axis=0) / np.maximum(n.sum(axis=0), 1)
     centre = mean.mean(axis=-1, keepdims=True) if mean.ndim else mean
-    return mean, np.where(mean > centre, -1.0, 1.0)
+    sign = np.where(mean > centre, -1.0, 1.0)
+    return mean, sign
 
 
 def choose_liars(agents: int, fraction: float, attack: str, seed: int) -> Liars:
@@ -130,10 +137,10 @@ def choose_liars(agents: int, fraction: float, attack: str, seed: int) -> Liars:
     check_number("the fraction of liars", fraction, at_least=0)
     number = round(fraction * agents)
     if number >= agents:
+        largest = (agents - 0.5) / agents
         raise InputError(
-            f"{number} liars among {agents} agents leave nobody honest; use a fraction below "
-            f"{(agents - 0.5) / agents:.3g}."
+            f"{number} liars among {agents} agents leave nobody honest; use a fraction below {largest:.3g}."
         )
     check_integer("seed of the liars", seed)
     chosen = np.random.default_rng([seed, agents]).permutation(agents)[:number]
-    return Liars(tuple(sorted(int(i) for i in chosen)), attack, seed)
+    return Liars(agents=tuple(sorted(chosen.tolist())), attack=attack, seed=seed)

@@ -13,13 +13,13 @@ from fed_ucbvi.core.errors import InputError, check_integer, check_positive_inte
 from fed_ucbvi.core.text import html_table
 from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.dynamic_programming import optimal_values, policy_values
-from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, Kernel, frozen_floats, real_numbers
+from fed_ucbvi.problem.kernel import ROW_SUM_ROUNDING, ROW_SUM_TOLERANCE, Kernel, frozen_floats, real_numbers
 from fed_ucbvi.problem.policies import checked_policy
 from fed_ucbvi.problem.reward_law import by_step, check_variances, none_if_zero
 
 
 class Solution(NamedTuple):
-    """What exact solving gives: ``Q*[H,S,A]``, ``V*[H+1,S]`` (``V*_{H+1} = 0``) and an optimal policy ``[H,S]``."""
+    """Exact solution of an MDP: ``Q*[H,S,A]``, ``V*[H+1,S]`` (``V*_{H+1} = 0``) and an optimal policy ``[H,S]``."""
 
     Q: FloatArray
     V: FloatArray
@@ -32,7 +32,7 @@ class MDP:
 
     Args:
         kernel: ``P[S,A,S]`` (stationary), ``P[H,S,A,S]``, or a :class:`Kernel` stored by support.
-        rewards: ``r[S,A]`` (stationary) or ``r[H,S,A]``, in ``[0,1]``: what is paid, or its mean.
+        rewards: ``r[S,A]`` (stationary) or ``r[H,S,A]``, in ``[0,1]``: the rewards, or their means if random.
         initial: distribution ``mu[S]`` of the first state, or the first state itself.
         horizon: ``H``; may be left out where the kernel or the reward depends on the step.
         reward_variances: where rewards are random, their variances, ``[S,A]`` or ``[H,S,A]``, or ``"bernoulli"``:
@@ -63,9 +63,8 @@ class MDP:
         else:
             stored = Kernel.from_dense(kernel)
         table = check_rewards(rewards, stored.states, stored.actions)
-        if reward_variances is None:
-            variances = None
-        else:
+        variances = None
+        if reward_variances is not None:
             variances = none_if_zero(check_variances(reward_variances, table))
         if variances is not None:
             table = frozen_floats(np.broadcast_to(table, variances.shape))
@@ -82,27 +81,29 @@ class MDP:
     @classmethod
     def unknown(cls, states: int, actions: int, horizon: int) -> MDP:
         """An MDP of which only the sizes are known: its rewards, and so all its values, are NaN."""
-        stay = np.broadcast_to(
-            np.arange(states, dtype=np.int32)[None, :, None, None],
-            (1, states, actions, 1),
-        )
-        mdp = cls(Kernel(stay, np.ones(stay.shape)), np.zeros((states, actions)), 0, horizon)
-        vars(mdp).update(rewards=frozen_floats(np.full(mdp.rewards.shape, np.nan)))
+        state_numbers = np.arange(states, dtype=np.int32)[None, :, None, None]
+        stay = np.broadcast_to(state_numbers, (1, states, actions, 1))
+        kernel = Kernel(stay, np.ones(stay.shape))
+        mdp = cls(kernel, np.zeros((states, actions)), 0, horizon)
+        vars(mdp)["rewards"] = frozen_floats(np.full(mdp.rewards.shape, np.nan))
         return mdp
 
     def with_end(self) -> MDP:
         """The same MDP with one more state, number S, which no transition enters or leaves."""
-        state = ((0, 0), (0, 1), (0, 0))
-        successors = np.pad(self.kernel.successors, (*state, (0, 0)), constant_values=self.states)
-        probabilities = np.pad(self.kernel.probabilities, (*state, (0, 0)))
+        one_state_more = ((0, 0), (0, 1), (0, 0))
+        successors = np.pad(self.kernel.successors, (*one_state_more, (0, 0)), constant_values=self.states)
+        probabilities = np.pad(self.kernel.probabilities, (*one_state_more, (0, 0)))
         probabilities[:, -1, :, 0] = 1.0
-        if self.reward_variances is None:
-            variances = None
-        else:
-            variances = np.pad(self.reward_variances, state)
-        longer = Kernel(successors, probabilities)
-        initial = np.append(self.initial, 0.0)
-        return MDP(longer, np.pad(self.rewards, state), initial, self.horizon, variances)
+        variances = None
+        if self.reward_variances is not None:
+            variances = np.pad(self.reward_variances, one_state_more)
+        return MDP(
+            kernel=Kernel(successors, probabilities),
+            rewards=np.pad(self.rewards, one_state_more),
+            initial=np.append(self.initial, 0.0),
+            horizon=self.horizon,
+            reward_variances=variances,
+        )
 
     @property
     def states(self) -> int:
@@ -116,12 +117,14 @@ class MDP:
 
     def solve(self) -> Solution:
         """Optimal values and policy by backward induction (``eq:optimal_bellman_equations``)."""
-        return Solution._make(array.copy() for array in self._solution)
+        Q, V, policy = self._solution
+        return Solution(Q=Q.copy(), V=V.copy(), policy=policy.copy())
 
     @cached_property
     def _solution(self) -> Solution:
         kernel = self.kernel
-        return Solution(*optimal_values(kernel.successors, kernel.probabilities, self.rewards, self.horizon))
+        Q, V, policy = optimal_values(kernel.successors, kernel.probabilities, self.rewards, self.horizon)
+        return Solution(Q=Q, V=V, policy=policy)
 
     def evaluate(self, policy: npt.ArrayLike) -> FloatArray:
         """``V^pi[H+1,S]`` (``eq:bellman_equations``).
@@ -142,28 +145,32 @@ class MDP:
         from fed_ucbvi.problem.agent_tables import occupancies  # compiled
 
         kernel = self.kernel
-        mu = self.initial[:, None]
-        P = kernel.probabilities[..., None]
-        return occupancies(kernel.successors, P, mu, self._checked_policy(policy))[..., 0]
+        by_agent = occupancies(
+            kernel.successors,
+            kernel.probabilities[..., None],
+            self.initial[:, None],
+            self._checked_policy(policy),
+        )
+        return by_agent[..., 0]
 
     def __repr__(self) -> str:
         return f"<MDP: S = {self.states:,}, A = {self.actions:,}, H = {self.horizon:,}>"
 
     def _repr_html_(self) -> str:
-        steps = "stationary" if len(self.rewards) == 1 else "depend on the step"
-        shapes = [
+        kernel = "stationary" if self.kernel.steps == 1 else "depends on the step"
+        rewards = "stationary" if len(self.rewards) == 1 else "depend on the step"
+        if self.reward_variances is not None:
+            rewards = f"random, {rewards}"
+        rows = [
             ("states", f"{self.states:,}"),
             ("actions", f"{self.actions:,}"),
             ("horizon", f"{self.horizon:,}"),
-            (
-                "kernel",
-                "stationary" if self.kernel.steps == 1 else "depends on the step",
-            ),
-            ("next states", f"at most {self.kernel.successors.shape[3]:,}"),
-            ("rewards", steps if self.reward_variances is None else f"random, {steps}"),
+            ("kernel", kernel),
+            ("next states", f"at most {self.kernel.width:,}"),
+            ("rewards", rewards),
             ("first states", f"{np.count_nonzero(self.initial):,} possible"),
         ]
-        return html_table("MDP", shapes)
+        return html_table("MDP", rows)
 
     def _checked_policy(self, policy: npt.ArrayLike) -> PolicyArray:
         return checked_policy("a policy", np.asarray(policy), self.horizon, self.states, self.actions)
@@ -195,20 +202,20 @@ def check_initial(initial: npt.ArrayLike | int, states: int) -> FloatArray:
         if not np.isfinite(distribution).all() or distribution.min() < 0:
             raise InputError("the initial distribution must hold finite, non-negative numbers.")
         total = distribution.sum()
-        if abs(total - 1) > TOLERANCE:
+        if abs(total - 1) > ROW_SUM_TOLERANCE:
             raise InputError(f"the initial distribution sums to {total:.12g}, not to 1.")
-        if abs(total - 1) > ROUNDING:
+        if abs(total - 1) > ROW_SUM_ROUNDING:
             distribution = distribution / total
     return frozen_floats(distribution)
 
 
 def horizon_of(kernel_steps: int, reward_steps: int, horizon: int | None) -> int:
     """H from the tables that depend on the step and from ``horizon``, or an error where they disagree."""
-    said = {steps for steps in (kernel_steps, reward_steps) if steps > 1}
+    horizons = {steps for steps in (kernel_steps, reward_steps) if steps > 1}
     if horizon is not None:
-        said.add(check_positive_integer("the horizon", horizon))
-    if not said:
+        horizons.add(check_positive_integer("the horizon", horizon))
+    if not horizons:
         raise InputError("the horizon is missing: kernel and rewards are stationary, so pass horizon=H.")
-    if len(said) > 1:
-        raise InputError(f"kernel, rewards and horizon disagree on the number of steps: {sorted(said)}.")
-    return said.pop()
+    if len(horizons) > 1:
+        raise InputError(f"kernel, rewards and horizon disagree on the number of steps: {sorted(horizons)}.")
+    return horizons.pop()

@@ -10,40 +10,54 @@ wire a set takes one bit for each action, and its values and draws need no proba
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.sampling.distributions import cumulative
 from fed_ucbvi.core.types import MaskArray, PolicyArray
+from fed_ucbvi.problem.kernel import ROW_SUM_ROUNDING
 
-ACTIONS, SETS, PROBABILITIES = FORMS = ("actions", "sets", "probabilities")
+ACTIONS = "actions"
+SETS = "sets"
+PROBABILITIES = "probabilities"
+FORMS = (ACTIONS, SETS, PROBABILITIES)
 TYPES: dict[str, np.dtype[Any]] = {
     ACTIONS: np.dtype(np.int32),
     SETS: np.dtype(np.bool_),
     PROBABILITIES: np.dtype(np.float64),
 }
 """The type of the numbers of each form."""
-TOLERANCE = 1e-6
+PROBABILITY_TOLERANCE = 1e-6
 """Largest distance from 1 of the sum of an owner's probabilities."""
-ROUNDING = 1e-14
-"""Rows whose sum is farther from 1 than this are divided by their sum."""
+
+
+class _Form(NamedTuple):
+    """Words for an error about a policy of a form: its numbers, their meaning, and how to write the other forms."""
+
+    numbers: str
+    meaning: str
+    advice: str
+
 
 _IN_WORDS = {
-    ACTIONS: (
-        "integers",
-        "actions",
-        "Give probabilities as floats, and sets of actions as truth values.",
+    ACTIONS: _Form(
+        numbers="integers",
+        meaning="actions",
+        advice="Give probabilities as floats, and sets of actions as truth values.",
     ),
-    SETS: (
-        "truth values",
-        "sets of actions",
-        "Give actions as integers, and probabilities as floats.",
+    SETS: _Form(
+        numbers="truth values",
+        meaning="sets of actions",
+        advice="Give actions as integers, and probabilities as floats.",
     ),
-    PROBABILITIES: ("floats", "probabilities of actions", "Give actions as integers."),
+    PROBABILITIES: _Form(
+        numbers="floats",
+        meaning="probabilities of actions",
+        advice="Give actions as integers.",
+    ),
 }
-"""What numbers of each form are, what they mean, and what else may be meant."""
 _KINDS = {"i": ACTIONS, "u": ACTIONS, "b": SETS, "f": PROBABILITIES}
 
 
@@ -58,7 +72,9 @@ def form_of(policy: PolicyArray) -> str:
 
 def shape_of(form: str, horizon: int, states: int, actions: int) -> tuple[int, ...]:
     """The shape of a policy of this form."""
-    return (horizon, states) if form == ACTIONS else (horizon, states, actions)
+    if form == ACTIONS:
+        return (horizon, states)
+    return (horizon, states, actions)
 
 
 def by_action(policy: PolicyArray, actions: int) -> PolicyArray:
@@ -113,7 +129,7 @@ def check_actions(what: str, policy: PolicyArray, actions: int, advice: str = ""
                 f"probabilities are numbers from 0 to 1.{more}"
             )
         sums = policy.sum(axis=2)
-        unequal = ~(np.abs(sums - 1.0) <= TOLERANCE)
+        unequal = ~(np.abs(sums - 1.0) <= PROBABILITY_TOLERANCE)
         if unequal.any():
             h, s = np.argwhere(unequal)[0].tolist()
             raise InputError(
@@ -122,27 +138,27 @@ def check_actions(what: str, policy: PolicyArray, actions: int, advice: str = ""
             )
 
 
-def checked_policy(what: str, given: PolicyArray, horizon: int, states: int, actions: int) -> PolicyArray:
+def checked_policy(what: str, policy: PolicyArray, horizon: int, states: int, actions: int) -> PolicyArray:
     """A policy of one of the three forms as compiled code reads it, or an error that names what is wrong.
 
-    Probabilities that add up to 1 up to :data:`TOLERANCE` are divided by their sum.
+    Probabilities that add up to 1 up to :data:`PROBABILITY_TOLERANCE` are divided by their sum.
     """
-    form = form_of(given)
+    form = form_of(policy)
     if not form:
         raise InputError(
             f"{what} must be a table of actions (integers), of probabilities (floats) or of sets of actions (truth "
             "values) with all rows of one length; got something else."
         )
     expected = shape_of(form, horizon, states, actions)
-    if given.shape != expected:
+    if policy.shape != expected:
         axes = "(H, S)" if form == ACTIONS else "(H, S, A)"
-        numbers, meaning, advice = _IN_WORDS[form]
+        words = _IN_WORDS[form]
         raise InputError(
-            f"{what} consists of {numbers}, which are {meaning}, so it must have shape {axes} = {expected}, got "
-            f"{given.shape}. {advice}"
+            f"{what} consists of {words.numbers}, which are {words.meaning}, so it must have shape {axes} = "
+            f"{expected}, got {policy.shape}. {words.advice}"
         )
-    check_actions(what, given, actions)
+    check_actions(what, policy, actions)
     if form == PROBABILITIES:
-        sums = given.sum(axis=2, keepdims=True)
-        given = np.where(np.abs(sums - 1.0) > ROUNDING, given / sums, given)
-    return np.ascontiguousarray(given, dtype=TYPES[form])
+        sums = policy.sum(axis=2, keepdims=True)
+        policy = np.where(np.abs(sums - 1.0) > ROW_SUM_ROUNDING, policy / sums, policy)
+    return np.ascontiguousarray(policy, dtype=TYPES[form])

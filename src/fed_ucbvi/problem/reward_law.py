@@ -21,8 +21,8 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.problem.kernel import frozen_floats, real_numbers
 
 BERNOULLI = "bernoulli"
-"""May be given in place of variances: every reward is 1 with probability equal to its mean, and otherwise 0."""
-ROUNDING = 1e-12
+"""Accepted in place of variances: every reward is 1 with probability equal to its mean, and otherwise 0."""
+VARIANCE_ROUNDING = 1e-12
 """A variance outside its range by at most this is taken for a rounding error."""
 
 
@@ -33,9 +33,9 @@ class Payments(NamedTuple):
     chances: FloatArray
 
 
-def by_step(name: str, given: npt.ArrayLike, states: int, actions: int) -> FloatArray:
+def by_step(name: str, rewards: npt.ArrayLike, states: int, actions: int) -> FloatArray:
     """A table ``[S,A]`` or ``[H,S,A]`` of finite numbers as ``(steps, S, A)``, or an error."""
-    numbers = real_numbers(name, given)
+    numbers = real_numbers(name, rewards)
     table = numbers[None] if numbers.ndim == 2 else numbers
     if table.ndim != 3 or table.shape[1:] != (states, actions):
         raise InputError(
@@ -56,13 +56,15 @@ def check_variances(variances: npt.ArrayLike | str, rewards: FloatArray) -> Floa
         if variances != BERNOULLI:
             raise InputError(f"reward_variances must be a table or '{BERNOULLI}', got '{variances}'.")
         return rewards * (1.0 - rewards)
-    table = by_step("reward_variances", variances, *rewards.shape[1:])
-    if len({len(rewards), len(table)} - {1}) > 1:
+    _, states, actions = rewards.shape
+    table = by_step("reward_variances", variances, states, actions)
+    steps = {len(rewards), len(table)} - {1}
+    if len(steps) > 1:
         raise InputError(f"reward_variances have {len(table)} steps, and rewards {len(rewards)}.")
     most = rewards * (1.0 - rewards)
-    outside = (table < -ROUNDING) | (table > most + ROUNDING)
+    outside = (table < -VARIANCE_ROUNDING) | (table > most + VARIANCE_ROUNDING)
     if outside.any():
-        h, s, a = (int(i) for i in np.argwhere(outside)[0])
+        h, s, a = np.argwhere(outside)[0].tolist()
         mean = float(np.broadcast_to(rewards, outside.shape)[h, s, a])
         variance = float(np.broadcast_to(table, outside.shape)[h, s, a])
         raise InputError(
@@ -75,18 +77,25 @@ def check_variances(variances: npt.ArrayLike | str, rewards: FloatArray) -> Floa
 
 def none_if_zero(variances: FloatArray) -> FloatArray | None:
     """Variances as a read-only table; None if nothing is random."""
-    return frozen_floats(variances) if variances.any() else None
+    if not variances.any():
+        return None
+    return frozen_floats(variances)
 
 
 def payments(means: FloatArray, variances: FloatArray) -> Payments:
-    """What is paid with which probability.
+    """Amounts of rewards with these means and variances, and their probabilities.
 
     >>> payments(np.array([0.2, 0.5]), np.array([0.16, 0.0]))
     Payments(amounts=array([1. , 0.5]), chances=array([0.2, 1. ]))
     """
     means, variances = np.broadcast_arrays(means, variances)
-    bernoulli = variances >= means * (1.0 - means)
-    safe = np.where(means > 0.0, means, 1.0)
-    amounts = np.where(bernoulli & (variances > 0.0), 1.0, np.minimum(means + variances / safe, 1.0))
-    chances = np.where(means > 0.0, np.minimum(means / np.where(amounts > 0.0, amounts, 1.0), 1.0), 0.0)
-    return Payments(frozen_floats(amounts), frozen_floats(chances))
+    # y = mu + v / mu, which is 1 for a Bernoulli reward.
+    positive_means = np.where(means > 0.0, means, 1.0)
+    amounts = np.minimum(means + variances / positive_means, 1.0)
+    is_bernoulli = (variances >= means * (1.0 - means)) & (variances > 0.0)
+    amounts = np.where(is_bernoulli, 1.0, amounts)
+    # q = mu / y.
+    positive_amounts = np.where(amounts > 0.0, amounts, 1.0)
+    chances = np.minimum(means / positive_amounts, 1.0)
+    chances = np.where(means > 0.0, chances, 0.0)
+    return Payments(amounts=frozen_floats(amounts), chances=frozen_floats(chances))

@@ -35,7 +35,7 @@ TABLES: dict[str, Kind] = {
 COPIES = 8
 """Tables of the size of one agent's kernel that are made while it is checked."""
 VARIANCES = "reward_variances"
-"""A table of the same kind as ``rewards``, where rewards are random."""
+"""An optional table with the shape of ``rewards``, where rewards are random."""
 LAWS = "laws"
 """Laws ``(M, G, W)``, where dynamics are known."""
 DYNAMICS = "dynamics_"
@@ -46,11 +46,10 @@ def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mappi
     """Write the tables of :data:`TABLES`, and ``text`` as JSON; a file that exists is replaced when all went well."""
     if path.suffix != SUFFIX:
         raise InputError(f"a federation is saved as one {SUFFIX} file; {path} does not end in {SUFFIX}.")
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    content.update(text)
     try:
-        about = json.dumps(
-            {"format": FORMAT, "format_version": FORMAT_VERSION, **text},
-            allow_nan=False,
-        )
+        about = json.dumps(content, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"the federation cannot be saved: {error}; use plain, finite values.") from error
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,14 +58,13 @@ def write_tables(path: Path, tables: Mapping[str, npt.NDArray[Any]], text: Mappi
 
 
 def read_tables(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], MDP]:
-    """What :func:`write_tables` wrote, to the last bit, and the common MDP; a damaged or foreign file is refused."""
+    """Read the tables of :func:`write_tables` and the common MDP; a damaged or foreign file is refused."""
     what = f"a federation that fed-ucbvi saved as one {SUFFIX} file (Federation.save)"
     with reading_npz(path, FORMAT, what) as (about, data):
         check_version(path, about, FORMAT_VERSION)
+        kinds = dict(TABLES)
         if VARIANCES in data:
-            kinds = {**TABLES, VARIANCES: TABLES["rewards"]}
-        else:
-            kinds = TABLES
+            kinds[VARIANCES] = TABLES["rewards"]
         _check_shapes(path, data.forms, kinds, int(about["horizon"]))
         check_memory(f"The federation in {path}", _bytes_to_check(data.forms), SMALLER)
         known = [name for name in data.forms if name == LAWS or name.startswith(DYNAMICS)]
@@ -92,13 +90,13 @@ def _check_shapes(path: Path, tables: Mapping[str, TableForm], kinds: Mapping[st
         axes = shape.split()
         fits = table.dtype == dtype and len(table.shape) == len(axes) and 0 not in table.shape
         for axis, length in zip(axes, table.shape, strict=False):
-            choices = axis.split("|")
-            if choices == ["steps"]:
+            if axis == "steps":
                 fits &= length in (1, H)
-            fits &= length in [
-                sizes.setdefault(choices[0], length),
-                *(sizes[choice] for choice in choices[1:]),
-            ]
+            # The first table with an axis fixes its size.
+            first_name, *other_names = axis.split("|")
+            possible = [sizes.setdefault(first_name, length)]
+            possible += [sizes[other] for other in other_names]
+            fits &= length in possible
         if not fits:
             raise InputError(
                 f"{path} is damaged: {name} is a {table.dtype} table of shape {table.shape}, not one of "
@@ -115,10 +113,21 @@ def _check_values(tables: Mapping[str, npt.NDArray[Any]], about: Mapping[str, An
         raise InputError(f"rewards have shape {rewards.shape}, their variances {variances.shape}.")
     for i, probabilities in enumerate(tables["probabilities"]):
         kernel = Kernel(tables["successors"], probabilities)
-        own = None if variances is None else variances[i % len(variances)]
-        MDP(kernel, rewards[i % len(rewards)], tables["initial"][i], horizon, own)
+        own_variances = None if variances is None else variances[i % len(variances)]
+        MDP(
+            kernel=kernel,
+            rewards=rewards[i % len(rewards)],
+            initial=tables["initial"][i],
+            horizon=horizon,
+            reward_variances=own_variances,
+        )
     for name in ("eps_p", "eps_r"):
         if not (math.isfinite(about[name]) and 0.0 <= about[name] <= 1.0):
             raise InputError(f"{name} is {about[name]}, not a number in [0, 1].")
     kernel = Kernel(tables["common_successors"], tables["common_probabilities"])
-    return MDP(kernel, tables["common_rewards"], tables["common_initial"], horizon)
+    return MDP(
+        kernel=kernel,
+        rewards=tables["common_rewards"],
+        initial=tables["common_initial"],
+        horizon=horizon,
+    )

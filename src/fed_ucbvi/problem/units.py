@@ -1,7 +1,7 @@
-"""What environments pay: rewards in an environment's own units, and rescaled to [0, 1] as the algorithms need them.
+"""Units of rewards: an environment's own, and rescaled to [0, 1] as the algorithms need them.
 
-Algorithms, checkpoints and messages have rescaled values. A :class:`~fed_ucbvi.results.run.Run`, what is printed and
-what is drawn are in the environment's own units; ``Run.in_units`` gives the other ones to those who ask.
+Algorithms, checkpoints and messages have rescaled values. A :class:`~fed_ucbvi.results.run.Run`, printed tables and
+figures are in the environment's own units; ``Run.in_units`` converts them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ValueT = TypeVar("ValueT", float, FloatArray)
 OWN_UNITS = "own"
 PER_STEP = "per step in [0, 1]"
 UNITS = (OWN_UNITS, PER_STEP)
-"""Units of figures, as people ask for them."""
+"""Units of figures, by the names that users pass."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Units:
 
     @property
     def shares(self) -> bool:
-        """True if a share of a value means something: no reward is negative, so that 0 is the least there is."""
+        """True if a share of a value is meaningful: no reward is negative, so that 0 is the least there is."""
         return self.offset >= 0
 
     def inverse(self) -> Units:

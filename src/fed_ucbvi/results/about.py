@@ -1,4 +1,4 @@
-"""Everything about a run but its numbers, and how its algorithm and environment are written and drawn."""
+"""Description of a run: algorithm, environment, sizes and versions; and labels and colours for figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ _version = cache(version)  # it reads files
 
 
 def versions() -> dict[str, str]:
-    """The versions of the programs that made the result, as far as they are installed."""
+    """Versions of Python, this package and its numerical dependencies, as far as they are installed."""
     made_with = {"python": platform.python_version(), PROGRAM: __version__}
     for name in ("numpy", "numba", "polars"):
         with suppress(PackageNotFoundError):
@@ -35,9 +35,9 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """The description of a run, without its results; it is stored in the manifest as it is.
+    """Description of a run, without its results; it is stored in the manifest as it is.
 
-    The defaults say that the problem is unknown.
+    The defaults describe an unknown problem.
     """
 
     algorithm: str
@@ -60,21 +60,23 @@ class About:
     """The optimal value of the common MDP."""
     versions: Mapping[str, str] = field(default_factory=versions)
     alike: bool | None = None
-    """Whether all agents have the same MDP; None if that is unknown."""
+    """True if all agents have the same MDP; None if that is unknown."""
     random_rewards: bool = False
-    """Whether rewards were taken to be random."""
+    """True if rewards were taken to be random."""
     label: str = ""
-    """How the algorithm is written in tables and figures; of a sweep's run, the label that the sweep gives it."""
+    """Label of the algorithm in tables and figures; for a run of a sweep, the label that the sweep gives it."""
     colour: str = ""
     """The colour that the algorithm gives itself, if any."""
     environment_label: str = ""
-    """How the environment is written."""
+    """Label of the environment."""
 
     @property
     def eps_p_assumed(self) -> float:
         """The eps_p with which nu was computed if eps_p is unknown: 0, as if agents were alike. Otherwise NaN."""
-        computed = "nu" in self.facts and self.parameters.get("nu") is None
-        return 0.0 if computed and math.isnan(self.eps_p) else math.nan
+        nu_was_computed = "nu" in self.facts and self.parameters.get("nu") is None
+        if nu_was_computed and math.isnan(self.eps_p):
+            return 0.0
+        return math.nan
 
     @classmethod
     def of(
@@ -86,36 +88,38 @@ class About:
         driver: str,
     ) -> About:
         """Description of a run in an environment; ``federation`` is the problem, if it is known."""
-        known = asdict(setting)
+        sizes = asdict(setting)
+        del sizes["grid_bits"]
+        del sizes["starts_known"]
+        earlier_visits = sizes.pop("earlier_visits")
+        if not sizes.pop("eps_p_known"):
+            sizes["eps_p"] = math.nan
+        facts = dict(algorithm.facts(setting))
+        if earlier_visits:
+            facts["earlier_visits"] = float(earlier_visits)
         name = algorithm_name(algorithm)
-        if not known.pop("eps_p_known"):
-            known["eps_p"] = math.nan
-        del known["grid_bits"]
-        del known["starts_known"]
-        earlier = known.pop("earlier_visits")
-        if federation is not None:
-            common = federation.common
-            known |= {
-                "layout": federation.layout,
-                "eps_r": federation.eps_r,
-                "optimal_value": float(common.initial @ common.solve().V[0]),
-                "alike": federation.alike,
-            }
-        return cls(
+        about = cls(
             algorithm=name,
             parameters=parameters_of(algorithm),
             rules=algorithm.rules,
             environment=dict(environment),
             driver=driver,
-            facts={
-                **algorithm.facts(setting),
-                **({"earlier_visits": float(earlier)} if earlier else {}),
-            },
+            facts=facts,
             cautions=tuple(algorithm.cautions(setting)),
             label=label_of(name),
             colour=own_colour(name),
             environment_label=label_of(str(environment.get("name", "custom"))),
-            **known,
+            **sizes,
+        )
+        if federation is None:
+            return about
+        common = federation.common
+        return replace(
+            about,
+            layout=federation.layout,
+            eps_r=federation.eps_r,
+            optimal_value=float(common.initial @ common.solve().V[0]),
+            alike=federation.alike,
         )
 
 

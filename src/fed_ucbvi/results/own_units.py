@@ -1,7 +1,7 @@
-"""The tables and figures of a run in other units: between what algorithms compute and what people see.
+"""Conversion of a run's tables and figures to other units of reward.
 
 Every column and every figure is of one of four kinds: a value of an episode, a difference of values (regret, a
-standard deviation, what exploring has cost), a sum of rewards over the episodes of a round, or no reward.
+standard deviation, the cost of exploring), a sum of rewards over the episodes of a round, or no reward.
 """
 
 from __future__ import annotations
@@ -44,17 +44,16 @@ def convert_records(records: Columns, units: Units, horizon: int) -> Columns:
 
 def convert_recommendations(recommendations: Columns, units: Units, horizon: int) -> Columns:
     """The table of recommended policies."""
-    values = {name: recommendations[name] for name in ("optimistic", "estimated", "value")}
-    return {
-        **recommendations,
-        **{name: units.original_return(one, horizon) for name, one in values.items()},
-    }
+    converted = dict(recommendations)
+    for name in ("optimistic", "estimated", "value"):
+        converted[name] = units.original_return(recommendations[name], horizon)
+    return converted
 
 
 def convert_values(V: FloatArray, units: Units) -> FloatArray:
-    """Values ``(H+1, S)``, each over the steps that are left."""
-    left = np.arange(len(V) - 1, -1, -1.0)
-    return units.offset * left[:, None] + units.original_difference(V)
+    """Values ``(H+1, S)``, each over the remaining steps."""
+    remaining_steps = np.arange(len(V) - 1, -1, -1.0)
+    return units.offset * remaining_steps[:, None] + units.original_difference(V)
 
 
 def convert_certificate(certificate: Certificate, units: Units, horizon: int) -> Certificate:

@@ -1,4 +1,4 @@
-"""The policies that a run recommends while it learns: when, what is recorded of each, what it is worth and promises.
+"""Policies that a run recommends while it learns: when, and the records, values and certificates of each.
 
 The exploring policy is optimistic. The *recommended* policy is planned without bonus from all counts: after the first
 round, whenever the number of episodes has at least doubled since, and at the end, about ``log2 T`` times. Each plan
@@ -13,10 +13,10 @@ optimum and ``V^pi`` the true value of the recommended policy::
 So the loss is at most the gap plus the error of the estimate, if ``optimistic >= V*``. That is so, with high
 probability, under bonuses that have a proof, for agents that are alike or for the common MDP of Assumption 1: under
 Fed-UCBVI's ``corrected``, its ``theory`` up to the factor that the printed formula lacks, and those of UCBVI's and
-Byzan-UCBVI's papers. Under the ``practical`` and ``simplified`` bonuses, and a ``bonus_scale`` below 1, the gap says
-how much the server still hopes for, and bounds nothing. The estimate comes from the data that chose the policy, so it
-is a little too high on average; where agents differ, it is the value in a mixture of them. Its error falls like
-``1/sqrt(N)``.
+Byzan-UCBVI's papers. Under the ``practical`` and ``simplified`` bonuses, and a ``bonus_scale`` below 1, the gap
+describes how optimistic the server still is, and bounds nothing. The estimate comes from the data that chose the
+policy, so it is a little too high on average; where agents differ, it is the value in a mixture of them. Its error
+falls like ``1/sqrt(N)``.
 
 Initial states are weighted by their distribution if that is known. Otherwise the planner's values are weighted by how
 often episodes began in each state, and the optimistic value is the largest mean of the server's values over all laws
@@ -45,13 +45,15 @@ if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import ServerState
     from fed_ucbvi.problem.federation import Federation
 
-PLANNED, GREEDY = KINDS = ("planned", "greedy")
+PLANNED = "planned"
+GREEDY = "greedy"
+KINDS = (PLANNED, GREEDY)
 """How a recommended policy was made: planned without bonus, or greedy in the estimates of an algorithm that does not
 plan."""
 
 
 class RecommendationRow(NamedTuple):
-    """What is kept of a recommendation, as it is saved. Unknown numbers are NaN.
+    """One row of the table of recommendations, as it is saved. Unknown numbers are NaN.
 
     ``episodes`` are those of the agent that has played most, ``optimistic`` and ``estimated`` the values of the gap.
     ``value`` is the true one of the policy, averaged over agents, each in its own MDP. Messages and bytes are of the
@@ -87,12 +89,20 @@ class Recommended:
     def of(cls, server: ServerState, planner: ServerState | None) -> Recommended:
         """The policy of a planner that has planned, or the server's policy if there is no planner."""
         if planner is None:
-            return cls(np.array(server.policy), np.full_like(server.V, np.nan), GREEDY)
-        return cls(np.array(planner.policy), np.array(planner.V), PLANNED)
+            return cls(
+                policy=np.array(server.policy),
+                V=np.full_like(server.V, np.nan),
+                kind=GREEDY,
+            )
+        return cls(
+            policy=np.array(planner.policy),
+            V=np.array(planner.V),
+            kind=PLANNED,
+        )
 
 
 GROWTH = 2.0
-"""Factor by which the episodes grow between two recommendations, unless the run has promises to keep."""
+"""Factor by which the episodes grow between two recommendations, unless the run has promises."""
 
 
 def is_due(episodes: int, rows: Sequence[RecommendationRow], growth: float = GROWTH) -> bool:
@@ -102,12 +112,16 @@ def is_due(episodes: int, rows: Sequence[RecommendationRow], growth: float = GRO
     >>> [is_due(episodes, [row]) for episodes in (5, 6)]
     [False, True]
     """
-    return episodes >= growth * (rows[-1].episodes if rows else 0)
+    if not rows:
+        return True
+    return episodes >= growth * rows[-1].episodes
 
 
 def last_gap(rows: Sequence[RecommendationRow]) -> float:
     """The gap of the last recommendation; NaN where there is none."""
-    return rows[-1].optimistic - rows[-1].estimated if rows else math.nan
+    if not rows:
+        return math.nan
+    return rows[-1].optimistic - rows[-1].estimated
 
 
 def table_of(rows: Sequence[tuple[float, ...]]) -> dict[str, Any]:
@@ -117,7 +131,7 @@ def table_of(rows: Sequence[tuple[float, ...]]) -> dict[str, Any]:
 GAP = "gap"
 PROMOTION = "promotion"
 VALUE = "value"
-"""Whether the policy is nearly the best there is, or better than the incumbent; or just what it is worth."""
+"""Kinds of certificates: the policy is nearly the best, or better than the incumbent; or just its value."""
 
 
 @dataclass(frozen=True)
@@ -127,15 +141,17 @@ class Certificate:
     Attributes:
         kind: ``gap``: the best policy is worth at most ``compared_with``. ``promotion``: the incumbent was.
             ``value``: the policy itself is.
-        policy_sha256: which policy; see :attr:`~fed_ucbvi.results.policy.LearntPolicy.digest`.
+        policy_sha256: digest of the policy; see :attr:`~fed_ucbvi.results.policy.LearntPolicy.digest`.
         delta: the probability that ``at_least`` or ``compared_with`` is wrong in this or another certificate of the
             run, or that the promise to an incumbent is broken.
-        episodes: of all agents in which the policy itself was played.
-        at_least: what it is worth, from these episodes alone.
-        model_at_least: what it is worth by the counts of all episodes, if the states are all that matters. It is a
-            statement beside the others, which fails with probability ``delta / 2`` of its own; NaN where nobody has
-            worked it out.
-        rounds: of the run, when it was issued; likewise ``played``, episodes per agent, and ``date``, in UTC.
+        episodes: number of episodes of all agents in which the policy itself was played.
+        at_least: lower bound on its value, from these episodes alone.
+        model_at_least: lower bound on its value from the counts of all episodes, valid if the environment is Markov
+            in the states. It is a separate statement, which fails with probability ``delta / 2`` of its own; NaN
+            where it was not computed.
+        rounds: number of rounds of the run when it was issued.
+        played: number of episodes per agent then.
+        date: the date, in UTC.
         assumed: sentences, each of which the owner of the environments can check.
     """
 
@@ -153,7 +169,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """What the policy can be worse than what it is compared with; below 0 if it is better."""
+        """Largest possible loss of the policy against what it is compared with; below 0 if it is better."""
         return self.compared_with - self.at_least
 
     def __str__(self) -> str:
@@ -175,14 +191,18 @@ class Certificate:
     def from_data(cls, data: Mapping[str, Any]) -> Certificate:
         if not isinstance(data["assumed"], list | tuple):
             raise InputError("the assumptions of a certificate must be a list of sentences.")
-        assumed = tuple(map(str, data["assumed"]))
-        numbers = ("at_least", "compared_with", "model_at_least")
         return cls(
-            **{
-                **data,
-                **{name: nan_for_none(data[name]) for name in numbers},
-                "assumed": assumed,
-            }
+            kind=data["kind"],
+            policy_sha256=data["policy_sha256"],
+            delta=data["delta"],
+            episodes=data["episodes"],
+            at_least=nan_for_none(data["at_least"]),
+            compared_with=nan_for_none(data["compared_with"]),
+            model_at_least=nan_for_none(data["model_at_least"]),
+            rounds=data["rounds"],
+            played=data["played"],
+            date=data["date"],
+            assumed=tuple(map(str, data["assumed"])),
         )
 
 
@@ -192,7 +212,8 @@ def policy_digest(policy: PolicyArray) -> str:
     Actions are 32-bit integers, sets of actions bytes 0 and 1, probabilities 64-bit floats.
     """
     types = {ACTIONS: "<i4", SETS: "u1", PROBABILITIES: "<f8"}
-    return hashlib.sha256(np.ascontiguousarray(policy, dtype=types[form_of(policy)]).tobytes()).hexdigest()
+    numbers = np.ascontiguousarray(policy, dtype=types[form_of(policy)])
+    return hashlib.sha256(numbers.tobytes()).hexdigest()
 
 
 class AgentsValue(NamedTuple):
@@ -216,33 +237,43 @@ class AgentsValue(NamedTuple):
         """From the values of all agents; NaN marks agents that do not count."""
         known = int(np.count_nonzero(~np.isnan(by_agent)))
         if known == 0:
-            return cls(np.nan, np.nan, np.nan, -1, -1, 0)
+            return cls(
+                mean=np.nan,
+                worst=np.nan,
+                best=np.nan,
+                worst_agent=-1,
+                best_agent=-1,
+                agents=0,
+            )
         worst = int(np.nanargmin(by_agent))
         best = int(np.nanargmax(by_agent))
         return cls(
-            mean_of_known(by_agent),
-            float(by_agent[worst]),
-            float(by_agent[best]),
-            worst,
-            best,
-            known,
+            mean=mean_of_known(by_agent),
+            worst=float(by_agent[worst]),
+            best=float(by_agent[best]),
+            worst_agent=worst,
+            best_agent=best,
+            agents=known,
         )
 
 
 def mean_of_known(by_agent: FloatArray) -> float:
     """The mean of the values that are not NaN; NaN if there are none."""
     known = by_agent[~np.isnan(by_agent)]
-    return float(known.mean()) if len(known) else math.nan
+    if not len(known):
+        return math.nan
+    return float(known.mean())
 
 
 def values_by_agent(federation: Federation, policy: PolicyArray) -> FloatArray:
     """``V^{i,pi}_1(mu^i)`` of every agent, ``(M,)``; NaN for liars."""
     values = np.full(federation.agents, np.nan)
     tables = federation.kind_tables
-    _, kind = federation.kinds
+    _, kind_of_agent = federation.kinds
     V = np.zeros((len(policy) + 1, *tables.initial.shape))
     update_values(tables, policy, no_policy(policy), V)
-    values[federation.honest] = (tables.initial * V[0]).sum(axis=0)[kind]
+    value_by_kind = (tables.initial * V[0]).sum(axis=0)
+    values[federation.honest] = value_by_kind[kind_of_agent]
     return values
 
 
@@ -253,7 +284,9 @@ def initial_value(federation: Federation, V: FloatArray) -> float:
 
 def mean_over(starts: CountArray | None, V: FloatArray) -> float:
     """The mean of ``V_1`` over episodes of which ``starts[s]`` began in s; NaN if there are none or it is unknown."""
-    met = 0 if starts is None else int(starts.sum())
-    if starts is not None and met:
-        return float(starts @ V[0]) / met
-    return math.nan
+    if starts is None:
+        return math.nan
+    episodes = int(starts.sum())
+    if episodes == 0:
+        return math.nan
+    return float(starts @ V[0]) / episodes

@@ -1,4 +1,4 @@
-"""A run as users have it: figures, files that load back equal, a picture, and the policy to deploy.
+"""The result of a run: figures, a picture, the policy to deploy, and files that load back equal.
 
 On disk a run is one Parquet file, or a folder with that file and a summary in JSON.
 """
@@ -50,24 +50,39 @@ FORMAT = "fed-ucbvi/run"
 FORMAT_VERSION = 6
 RUN = "run.parquet"
 MAX_ROUNDS = 10_000_000
-"""The most rounds of a run in a file; while it goes on, a run of so many takes several gigabytes."""
+"""The most rounds of a run in a file; while it is in progress, such a run takes several gigabytes."""
+NUMBER_TYPES = (int, float, type(None))
 ABOUT_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("algorithm", "driver", "label", "colour", "environment_label"), (str,)),
-    **dict.fromkeys(("agents", "states", "actions", "horizon", "episodes", "seed"), (int,)),
-    **dict.fromkeys(("parameters", "environment", "facts", "versions"), (dict,)),
-    **dict.fromkeys(("rules", "cautions"), (list,)),
-    **dict.fromkeys(("eps_p", "eps_r", "optimal_value"), (int, float, type(None))),
+    "algorithm": (str,),
+    "driver": (str,),
+    "label": (str,),
+    "colour": (str,),
+    "environment_label": (str,),
+    "agents": (int,),
+    "states": (int,),
+    "actions": (int,),
+    "horizon": (int,),
+    "episodes": (int,),
+    "seed": (int,),
+    "parameters": (dict,),
+    "environment": (dict,),
+    "facts": (dict,),
+    "versions": (dict,),
+    "rules": (list,),
+    "cautions": (list,),
+    "eps_p": NUMBER_TYPES,
+    "eps_r": NUMBER_TYPES,
+    "optimal_value": NUMBER_TYPES,
     "layout": (dict, type(None)),
     "alike": (bool, type(None)),
     "random_rewards": (bool,),
 }
-"""Types of what a manifest says about a run."""
-NUMBERS = ("value", "estimated_value", "optimistic_value", "wall_seconds")
+"""Types of the fields of :class:`~fed_ucbvi.results.about.About` in a manifest."""
 MANIFEST_KEY = PROGRAM
 CHECKSUM_KEY = f"{PROGRAM}-checksum"
-"""Keys of the Parquet metadata where a run in one file keeps its manifest and its checksum."""
-SEAL = b"sha256:"
-UNSEALED = "sha256:" + "0" * 64
+"""Keys of the Parquet metadata where a run in one file has its manifest and its checksum."""
+CHECKSUM_PREFIX = b"sha256:"
+CHECKSUM_PLACEHOLDER = "sha256:" + "0" * 64
 """The prefix of the checksum, and the placeholder that takes its place while it is computed."""
 
 
@@ -99,26 +114,28 @@ class Run(RunData):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Run):
             return NotImplemented
-        same = self.records.keys() == other.records.keys() and all(
-            np.array_equal(column, other.records[name], equal_nan=True) for name, column in self.records.items()
-        )
-        return same and _content(self) == _content(other)
+        if self.records.keys() != other.records.keys():
+            return False
+        for name, column in self.records.items():
+            if not np.array_equal(column, other.records[name], equal_nan=True):
+                return False
+        return _content(self) == _content(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def same_outcome(self, other: Run) -> bool:
-        """Whether two runs agree in everything except wall time, dates and versions."""
+        """Compare two runs in everything except wall time, dates and versions."""
+        return self._without_provenance() == other._without_provenance()
 
-        def plain(run: Run) -> Run:
-            undated = tuple(replace(one, date="") for one in run.certificates)
-            return replace(
-                run,
-                wall_seconds=0.0,
-                about=replace(run.about, versions={}),
-                certificates=undated,
-            )
-
-        return plain(self) == plain(other)
+    def _without_provenance(self) -> Run:
+        """The run without wall time, dates and versions."""
+        undated = tuple(replace(certificate, date="") for certificate in self.certificates)
+        return replace(
+            self,
+            wall_seconds=0.0,
+            about=replace(self.about, versions={}),
+            certificates=undated,
+        )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the folder ``path``: the run in one file, ``run.parquet``, and its summary, ``manifest.json``."""
@@ -144,30 +161,31 @@ class Run(RunData):
     def to_bytes(self) -> bytes:
         """The whole run as one Parquet file: records as rows, the manifest and a checksum in the metadata.
 
-        The checksum covers every byte of the file, with :data:`UNSEALED` in the place of the checksum itself.
+        The checksum covers every byte of the file, with :data:`CHECKSUM_PLACEHOLDER` in its own place.
         """
         import polars as pl
 
         buffer = io.BytesIO()
         metadata = {
             MANIFEST_KEY: json.dumps(manifest_of(self), allow_nan=False),
-            CHECKSUM_KEY: UNSEALED,
+            CHECKSUM_KEY: CHECKSUM_PLACEHOLDER,
         }
         pl.DataFrame(dict(self.records)).write_parquet(buffer, metadata=metadata)
         content = buffer.getvalue()
-        return content.replace(UNSEALED.encode(), SEAL + hashlib.sha256(content).hexdigest().encode())
+        checksum = CHECKSUM_PREFIX + hashlib.sha256(content).hexdigest().encode()
+        return content.replace(CHECKSUM_PLACEHOLDER.encode(), checksum)
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str | Path = "the run") -> Run:
         """Read back the bytes of :meth:`to_bytes`; ``name`` is the name in error messages."""
         check_memory(f"The content of {name}", 3 * len(content), SMALLER)
-        start = content.rfind(SEAL)
-        seal = content[start : start + len(UNSEALED)]
+        start = content.rfind(CHECKSUM_PREFIX)
+        checksum = content[start : start + len(CHECKSUM_PLACEHOLDER)]
+        digest = ""
         if start >= 0:
-            digest = hashlib.sha256(content.replace(seal, UNSEALED.encode())).hexdigest()
-        else:
-            digest = ""
-        if seal != SEAL + digest.encode():
+            unsealed = content.replace(checksum, CHECKSUM_PLACEHOLDER.encode())
+            digest = hashlib.sha256(unsealed).hexdigest()
+        if checksum != CHECKSUM_PREFIX + digest.encode():
             raise InputError(f"{name} is damaged, or no run of fed-ucbvi's: its checksum is missing or wrong.")
         with reading(Path(name)):
             table = read_table(
@@ -199,7 +217,9 @@ class Run(RunData):
 
 def manifest_of(run: Run) -> dict[str, Any]:
     """Everything but the records, ready for JSON."""
-    return {**_summary(run), **_content(run)}
+    content = _summary(run)
+    content.update(_content(run))
+    return content
 
 
 def _summary(run: Run) -> dict[str, Any]:
@@ -211,13 +231,17 @@ def _summary(run: Run) -> dict[str, Any]:
 
 
 def _content(run: Run) -> dict[str, Any]:
+    recommendations = {name: tuple(column.tolist()) for name, column in run.recommendations.items()}
     return {
         "about": none_for_nan(asdict(run.about)),
         "complete": run.complete,
-        "certificates": [one.to_data() for one in run.certificates],
-        **{name: none_for_nan(getattr(run, name)) for name in NUMBERS},
+        "certificates": [certificate.to_data() for certificate in run.certificates],
+        "value": none_for_nan(run.value),
+        "estimated_value": none_for_nan(run.estimated_value),
+        "optimistic_value": none_for_nan(run.optimistic_value),
+        "wall_seconds": none_for_nan(run.wall_seconds),
         "by_agent": none_for_nan(tuple(run.by_agent.tolist())),
-        "recommendations": none_for_nan({name: tuple(c.tolist()) for name, c in run.recommendations.items()}),
+        "recommendations": none_for_nan(recommendations),
         "policy_kind": run.policy_kind,
         "units": run.units,
         "policy": run.policy.tolist(),
@@ -227,36 +251,51 @@ def _content(run: Run) -> dict[str, Any]:
 
 
 def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFrame) -> Run:
-    about = dict(manifest["about"])
-    for entry, types in ABOUT_TYPES.items():
-        if not isinstance(about[entry], types) or (int in types and isinstance(about[entry], bool)):
-            raise InputError(f"{name} is damaged: its {entry} is {printable(str(about[entry])[:80])}.")
-    about["rules"], about["cautions"] = tuple(about["rules"]), tuple(about["cautions"])
-    numbers = ("optimal_value", "eps_p", "eps_r")
-    about |= {name: nan_for_none(about[name]) for name in numbers}
-    recommended = manifest["recommendations"]
+    records = {}
+    for column, dtype in COLUMNS.items():
+        records[column] = _typed(name, column, frame[column].to_numpy(), dtype)
+    recommendations = {}
+    for column, dtype in RECOMMENDATIONS.items():
+        entries = np.array([nan_for_none(entry) for entry in manifest["recommendations"][column]])
+        recommendations[column] = _typed(name, column, entries, dtype)
     run = Run(
-        about=About(**about),
-        records={column: _typed(name, column, frame[column].to_numpy(), dtype) for column, dtype in COLUMNS.items()},
+        about=_read_about(name, manifest["about"]),
+        records=records,
         policy=policy_of_list(manifest["policy"]),
         policy_kind=str(manifest["policy_kind"]),
         units=str(manifest["units"]),
         exploring_policy=policy_of_list(manifest["exploring_policy"]),
         V=np.array(manifest["V"], dtype=np.float64),
+        value=nan_for_none(manifest["value"]),
+        estimated_value=nan_for_none(manifest["estimated_value"]),
+        optimistic_value=nan_for_none(manifest["optimistic_value"]),
+        wall_seconds=nan_for_none(manifest["wall_seconds"]),
         by_agent=np.array([nan_for_none(value) for value in manifest["by_agent"]]),
-        recommendations={
-            column: _typed(
-                name,
-                column,
-                np.array([nan_for_none(entry) for entry in recommended[column]]),
-                dtype,
-            )
-            for column, dtype in RECOMMENDATIONS.items()
-        },
+        recommendations=recommendations,
         complete=bool(manifest["complete"]),
-        certificates=tuple(Certificate.from_data(one) for one in manifest["certificates"]),
-        **{name: nan_for_none(manifest[name]) for name in NUMBERS},
+        certificates=tuple(Certificate.from_data(data) for data in manifest["certificates"]),
     )
+    _check_consistent(name, run)
+    return run
+
+
+def _read_about(name: str | Path, manifest: Mapping[str, Any]) -> About:
+    """The description of a run from its manifest; raise where a field has another type."""
+    about = dict(manifest)
+    for field, types in ABOUT_TYPES.items():
+        entry = about[field]
+        bool_for_int = int in types and isinstance(entry, bool)
+        if bool_for_int or not isinstance(entry, types):
+            raise InputError(f"{name} is damaged: its {field} is {printable(str(entry)[:80])}.")
+    about["rules"] = tuple(about["rules"])
+    about["cautions"] = tuple(about["cautions"])
+    for field in ("optimal_value", "eps_p", "eps_r"):
+        about[field] = nan_for_none(about[field])
+    return About(**about)
+
+
+def _check_consistent(name: str | Path, run: Run) -> None:
+    """Raise where the parts of a run contradict each other."""
     H = run.about.horizon
     S = run.about.states
     A = run.about.actions
@@ -266,19 +305,19 @@ def _from_parts(name: str | Path, manifest: Mapping[str, Any], frame: pl.DataFra
         raise InputError(f"{name} is damaged: its policies and values are not those of {S} states.")
     if run.units not in UNITS:
         raise InputError(f"{name} is damaged: its figures are in unknown units '{run.units}'.")
-    if run.policy_kind not in KINDS or len({len(column) for column in run.recommendations.values()}) > 1:
-        raise InputError(f"{name} is damaged: what it says about its recommended policy makes no sense.")
+    lengths = {len(column) for column in run.recommendations.values()}
+    if run.policy_kind not in KINDS or len(lengths) > 1:
+        raise InputError(f"{name} is damaged: inconsistent fields of the recommended policy.")
     if math.isnan(run.value) != math.isnan(run.about.optimal_value):
         raise InputError(f"{name} is damaged: of value and optimal value one is known and the other not.")
     if run.by_agent.shape != (run.about.agents,):
         raise InputError(f"{name} is damaged: it has values for {len(run.by_agent)} of {run.about.agents} agents.")
     for policy in policies:
         check_actions(f"{name} is damaged: its policy", policy, A)
-    return run
 
 
 def _typed(name: str | Path, column: str, numbers: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    """A column as numbers of this type; raise where the type has no such numbers."""
+    """A column as numbers of this type; raise where the type cannot represent them."""
     try:
         with np.errstate(invalid="raise", over="raise"):
             return numbers.astype(dtype)
@@ -292,7 +331,7 @@ def load_policy(path: str | Path, *, authority: str | Path | None = None, server
     """Read a policy from a file, or from the folder of a saved run; a damaged or foreign one is rejected.
 
     Args:
-        path: what :meth:`Run.export_policy` or a node of a federation wrote, or what :meth:`Run.save` did.
+        path: a file that :meth:`Run.export_policy` or a node of a federation wrote, or a folder of :meth:`Run.save`.
         authority: the certificate of the federation's authority (``ca.crt``). With it, a policy that no server of
             this authority has signed is rejected.
         server: the name in that server's certificate, if it matters which one it was.
@@ -301,7 +340,7 @@ def load_policy(path: str | Path, *, authority: str | Path | None = None, server
     trusted = None
     if authority is not None:
         if not Path(authority).is_file():
-            raise InputError(f"{authority} is missing; it is to hold the certificate of the federation's authority.")
+            raise InputError(f"{authority} is missing; it should be the certificate of the federation's authority.")
         trusted = Path(authority).read_bytes()
     if file.is_dir():
         if trusted is not None:

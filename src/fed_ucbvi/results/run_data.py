@@ -1,4 +1,4 @@
-"""The records of a run, the figures and curves over episodes computed from them, and who follows a run as it goes."""
+"""The records of a run, the figures and curves computed from them, and the callbacks of a run in progress."""
 
 from __future__ import annotations
 
@@ -31,14 +31,21 @@ from fed_ucbvi.results.round_record import PLAYING, OnRound, RoundRecord, episod
 if TYPE_CHECKING:
     import polars as pl
 
-FAST = 0.5
+FAST_RADIUS = 0.5
 """The radius of ``FedKLUCBVI.fast()``."""
 RunT = TypeVar("RunT", bound="RunData")
 CURVE_POINTS = 400
 MAX_ENDS = 4000
 """The most ends of rounds on a curve."""
-ROUNDING = 1e-9
-"""A number of episodes below this share of all of them is 0, but for rounding."""
+EPISODE_ROUNDING = 1e-9
+"""Numbers of episodes below this share of the total are 0 up to rounding."""
+
+
+class Worth(NamedTuple):
+    """A figure for the value of a policy, and its description in a sentence."""
+
+    figure: float
+    description: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,22 +59,22 @@ class RunData(Tabled):
         records: one entry for each round, by column; see :data:`~fed_ucbvi.results.round_record.COLUMNS`.
         policy: the recommended policy, ``(H, S)``: planned without bonus from all counts, to be deployed. Where a
             run recommends an incumbent that draws its actions, ``(H, S, A)``.
-        policy_kind: what it is; one of :data:`~fed_ucbvi.results.recommendations.KINDS`.
+        policy_kind: how it was made; one of :data:`~fed_ucbvi.results.recommendations.KINDS`.
         exploring_policy: the optimistic policy that would be played next: ``(H, S)``, or a set of actions for each
             (h,s), ``(H, S, A)``.
         V: the server's optimistic values at the end, ``(H+1, S)``.
-        value: what the recommended policy is worth in the common MDP from its initial distribution.
-        estimated_value: what it is estimated to be worth, the mean of the planner's ``V_1`` over the initial states;
-            NaN where nothing was planned.
+        value: value of the recommended policy in the common MDP from its initial distribution.
+        estimated_value: estimate of that value, the mean of the planner's ``V_1`` over the initial states; NaN where
+            nothing was planned.
         optimistic_value: the server's, ``1/M sum_i sum_s mu^i(s) V_1(s)``.
-        by_agent: what the recommended policy is worth to each agent in its own MDP, ``(M,)``; NaN for liars.
+        by_agent: value of the recommended policy to each agent in its own MDP, ``(M,)``; NaN for liars.
         recommendations: the policies recommended during the run, with their gap, by column; see
             :data:`~fed_ucbvi.results.recommendations.COLUMNS`.
-        wall_seconds: how long the run took; NaN in the files of a sweep, whose journal has it.
-        complete: whether every agent has played all its episodes, from when it came until the end, or until it left;
-            or whether the run has ended with the certificate that it was to end with.
-        certificates: that were issued during the run.
-        units: of rewards, values and regret; one of :data:`~fed_ucbvi.problem.units.UNITS`.
+        wall_seconds: duration of the run; NaN in the files of a sweep, whose journal has it.
+        complete: true if every agent has played all its episodes, from when it joined until the end or until it left,
+            or if the run has ended with the certificate that it was to end with.
+        certificates: certificates issued during the run.
+        units: units of rewards, values and regret; one of :data:`~fed_ucbvi.problem.units.UNITS`.
     """
 
     about: About
@@ -108,12 +115,12 @@ class RunData(Tabled):
 
     @property
     def certificate(self) -> Certificate | None:
-        """The last one that is about the recommended policy; None where nothing is certified."""
+        """The last certificate for the recommended policy; None where nothing is certified."""
         digest = policy_digest(self.policy)
-        return next(
-            (one for one in reversed(self.certificates) if one.policy_sha256 == digest),
-            None,
-        )
+        for certificate in reversed(self.certificates):
+            if certificate.policy_sha256 == digest:
+                return certificate
+        return None
 
     @cached_property
     def round_ends(self) -> FloatArray:
@@ -122,7 +129,9 @@ class RunData(Tabled):
 
     @property
     def _episodes(self) -> float:
-        return float(self.round_ends[-1]) if len(self.round_ends) else 0.0
+        if not len(self.round_ends):
+            return 0.0
+        return float(self.round_ends[-1])
 
     @property
     def episodes_played(self) -> int:
@@ -134,7 +143,7 @@ class RunData(Tabled):
 
     @property
     def unfinished(self) -> str:
-        """In which way the run is not complete, in words; nothing if it is."""
+        """Reason why the run is not complete, in words; empty if it is complete."""
         if self.complete:
             return ""
         if self.episodes_played < self.about.episodes:
@@ -148,14 +157,14 @@ class RunData(Tabled):
 
     @property
     def simple_regret(self) -> float:
-        """What the recommended policy loses in one episode in the common MDP: ``V*_1(mu) - V^pi_1(mu)``."""
+        """Loss of the recommended policy in one episode in the common MDP: ``V*_1(mu) - V^pi_1(mu)``."""
         return self.about.optimal_value - self.value
 
     @property
     def gap(self) -> float:
         """The optimistic value minus the recommended policy's estimated one; NaN where nothing was planned.
 
-        If the server's values are optimistic, the gap bounds what the policy loses, up to the error of the estimate;
+        If the server's values are optimistic, the gap bounds the loss of the policy, up to the error of the estimate;
         see :mod:`fed_ucbvi.results.recommendations`.
         """
         return self.optimistic_value - self.estimated_value
@@ -200,16 +209,16 @@ class RunData(Tabled):
         if T == 0.0:
             return math.nan
         points = [0.9 * T, T]
-        before, paid = self.sum_at("reward", points)
-        unknown_before, unknown = self._interpolated(self._unrewarded, points)
-        episodes = 0.1 * T - float(unknown - unknown_before)
-        if episodes <= ROUNDING * T:
+        reward_before, reward_at_end = self.sum_at("reward", points)
+        unknown_before, unknown_at_end = self._interpolated(self._unrewarded, points)
+        episodes = 0.1 * T - float(unknown_at_end - unknown_before)
+        if episodes <= EPISODE_ROUNDING * T:
             return math.nan
-        return float(paid - before) / episodes
+        return float(reward_at_end - reward_before) / episodes
 
     @property
     def agents_value(self) -> AgentsValue:
-        """What the agents get from the recommended policy, each in its own MDP: mean, worst and best (if honest)."""
+        """Value of the recommended policy to the honest agents, each in its own MDP: mean, worst and best."""
         return AgentsValue.of(self.by_agent)
 
     @property
@@ -225,42 +234,46 @@ class RunData(Tabled):
             least = self.about.horizon * Units.of(self.about.environment).offset
         else:
             least = 0.0
-        worth = self._worth()[0] - least
+        worth = self._worth().figure - least
         optimistic = self.optimistic_value - least
-        good = self.value - least >= 0.99 * (self.about.optimal_value - least)
-        return self.episodes_played > 0 and worth < 0.5 * optimistic and not good
+        near_optimal = self.value - least >= 0.99 * (self.about.optimal_value - least)
+        return self.episodes_played > 0 and worth < 0.5 * optimistic and not near_optimal
 
     @property
     def advice(self) -> str | None:
-        """What to try where little was learnt, in one sentence; None if no advice is needed."""
+        """Suggestion for a run that has learnt little, in one sentence; None if no advice is needed."""
         if not self.learnt_little:
             return None
-        (worth, said), given = self._worth(), self.about.parameters
-        scales = {name: given[name] for name in ("bonus_scale", "scale") if given.get(name)}
-        tries = [
-            "more episodes",
-            *(f"a smaller {name} ({x / 10:g} instead of {x:g})" for name, x in scales.items()),
-        ]
-        if given.get("radius", 0.0) > FAST:
-            tries.append(f"a smaller radius ({FAST:g} instead of {given['radius']:g}, without proof)")
-        if given.get("stationary") is False:
-            tries.append("stationary=true if kernel and rewards do not depend on the step")
-        if given.get("clip") == "horizon":
-            tries.append("clip='remaining'")
+        parameters = self.about.parameters
+        suggestions = ["more episodes"]
+        for name in ("bonus_scale", "scale"):
+            scale = parameters.get(name)
+            if scale:
+                suggestions.append(f"a smaller {name} ({scale / 10:g} instead of {scale:g})")
+        radius = parameters.get("radius", 0.0)
+        if radius > FAST_RADIUS:
+            suggestions.append(f"a smaller radius ({FAST_RADIUS:g} instead of {radius:g}, without proof)")
+        if parameters.get("stationary") is False:
+            suggestions.append("stationary=true if kernel and rewards do not depend on the step")
+        if parameters.get("clip") == "horizon":
+            suggestions.append("clip='remaining'")
+        worth = self._worth()
         return (
-            f"has learnt little: the server's optimistic value is still {self.optimistic_value:,.4g} an "
-            f"episode, {said} {worth:,.4g}; try "
-            f"{', '.join(tries)}"
+            f"has learnt little: the server's optimistic value is still {self.optimistic_value:,.4g} per "
+            f"episode, {worth.description} {worth.figure:,.4g}; try {', '.join(suggestions)}"
         )
 
-    def _worth(self) -> tuple[float, str]:
-        """The best available figure for the value of the policy, and its name in a sentence."""
-        figures = [
-            (self.agents_value.mean, "the policy is worth"),
-            (self.estimated_value, "the policy is estimated at"),
-            (self.recent_reward, "the last tenth of them paid"),
-        ]
-        return next((one for one in figures if not math.isnan(one[0])), (math.nan, ""))
+    def _worth(self) -> Worth:
+        """The best available figure for the value of the policy."""
+        worths = (
+            Worth(self.agents_value.mean, "the policy is worth"),
+            Worth(self.estimated_value, "the policy is estimated at"),
+            Worth(self.recent_reward, "the last tenth of them paid"),
+        )
+        for worth in worths:
+            if not math.isnan(worth.figure):
+                return worth
+        return Worth(math.nan, "")
 
     @property
     def wall_time(self) -> str:
@@ -281,15 +294,18 @@ class RunData(Tabled):
     @property
     def recommendation_traffic(self) -> Traffic:
         """Messages and bytes of all recommendations; those of the algorithm do not include them."""
-        return Traffic(*(int(self.recommendations[name].sum()) for name in Traffic._fields))
+        totals = {name: int(self.recommendations[name].sum()) for name in Traffic._fields}
+        return Traffic(**totals)
 
     @property
     def rules_fired(self) -> dict[str, int]:
-        """How many synchronisations each rule triggered; ``unknown`` are those of secure sums."""
+        """Number of synchronisations that each rule triggered; ``unknown`` are those of secure sums."""
         fired = self.records["rule"][self.records["requests"] > 0]
-        known = {rule: int((fired == code).sum()) for code, rule in enumerate(self.about.rules)}
+        counts = {rule: int((fired == code).sum()) for code, rule in enumerate(self.about.rules)}
         unknown = int((fired < 0).sum())
-        return {**known, "unknown": unknown} if unknown else known
+        if unknown:
+            counts["unknown"] = unknown
+        return counts
 
     def sum_at(self, column: str, episodes: npt.ArrayLike) -> FloatArray:
         """A column of the records, added up over so many episodes per agent; linear in a round.
@@ -312,11 +328,11 @@ class RunData(Tabled):
 
         NaN where the reward of none of them is known.
         """
-        asked = np.asarray(points, dtype=np.float64)
-        episodes = asked - self._interpolated(self._unrewarded, asked)
-        known = episodes > ROUNDING * asked
-        unknown: FloatArray = np.full(asked.shape, math.nan)
-        mean: FloatArray = np.divide(self.sum_at("reward", asked), episodes, out=unknown, where=known)
+        end = np.asarray(points, dtype=np.float64)
+        episodes = end - self._interpolated(self._unrewarded, end)
+        known = episodes > EPISODE_ROUNDING * end
+        unknown: FloatArray = np.full(end.shape, math.nan)
+        mean: FloatArray = np.divide(self.sum_at("reward", end), episodes, out=unknown, where=known)
         return mean
 
     def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
@@ -328,58 +344,63 @@ class RunData(Tabled):
 
     def rounds_at(self, episodes: npt.ArrayLike) -> CountArray:
         """Communication rounds within each of the given numbers of episodes."""
-        asked = self.round_ends[self.records["requests"] > 0]
-        return np.asarray(np.searchsorted(asked, np.asarray(episodes), side="right"))
+        requested_at = self.round_ends[self.records["requests"] > 0]
+        return np.asarray(np.searchsorted(requested_at, np.asarray(episodes), side="right"))
 
     def summary(self) -> dict[str, Any]:
-        """The figures of the run, ready for JSON; what is unknown is None."""
+        """The figures of the run, ready for JSON; unknown figures are None."""
         about = self.about
-        planned = self.recommendations
-        sizes = ("agents", "states", "actions", "horizon", "episodes")
-        known = ("eps_p", "eps_p_assumed", "eps_r", "seed", "driver", "optimal_value")
-        mine = (
-            "episodes_played",
-            "complete",
-            "policy_kind",
-            "optimistic_value",
-            "estimated_value",
-            "gap",
-            "value",
-        )
-        more = (
-            "simple_regret",
-            "advice",
-            "regret",
-            "average_reward",
-            "rewarded_episodes",
-            "recent_reward",
-        )
-        communication = (
-            "rounds",
-            "rules_fired",
-            "bytes_up",
-            "bytes_down",
-            "wall_seconds",
-        )
+        recommendations = []
+        for row in rows_of(self.recommendations):
+            entries = dict(zip(self.recommendations, row, strict=True))
+            recommendations.append(none_for_nan(entries))
         content = {
             "algorithm": about.algorithm,
             "parameters": dict(about.parameters),
             "env": about.environment.get("name", "custom"),
             "environment": dict(about.environment),
-            **{name: getattr(about, name) for name in (*sizes, *known)},
-            **{name: getattr(self, name) for name in (*mine, *more, *communication)},
-            **{name: int(self.records[name].sum()) for name in ("messages_up", "messages_down")},
+            "agents": about.agents,
+            "states": about.states,
+            "actions": about.actions,
+            "horizon": about.horizon,
+            "episodes": about.episodes,
+            "eps_p": about.eps_p,
+            "eps_p_assumed": about.eps_p_assumed,
+            "eps_r": about.eps_r,
+            "seed": about.seed,
+            "driver": about.driver,
+            "optimal_value": about.optimal_value,
+            "episodes_played": self.episodes_played,
+            "complete": self.complete,
+            "policy_kind": self.policy_kind,
+            "optimistic_value": self.optimistic_value,
+            "estimated_value": self.estimated_value,
+            "gap": self.gap,
+            "value": self.value,
+            "simple_regret": self.simple_regret,
+            "advice": self.advice,
+            "regret": self.regret,
+            "average_reward": self.average_reward,
+            "rewarded_episodes": self.rewarded_episodes,
+            "recent_reward": self.recent_reward,
+            "rounds": self.rounds,
+            "rules_fired": self.rules_fired,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "wall_seconds": self.wall_seconds,
+            "messages_up": int(self.records["messages_up"].sum()),
+            "messages_down": int(self.records["messages_down"].sum()),
             "agents_alike": about.alike,
             "agents_value": self.agents_value._asdict(),
             "units": self.units,
-            "certificates": [one.to_data() for one in self.certificates],
-            "recommendations": [none_for_nan(dict(zip(planned, row, strict=True))) for row in rows_of(planned)],
+            "certificates": [certificate.to_data() for certificate in self.certificates],
+            "recommendations": recommendations,
             "recommendation_traffic": self.recommendation_traffic._asdict(),
             "nu": None,
-            **about.facts,
-            "warnings": list(about.cautions),
-            "versions": dict(about.versions),
         }
+        content.update(about.facts)
+        content["warnings"] = list(about.cautions)
+        content["versions"] = dict(about.versions)
         return {key: none_for_nan(entry) for key, entry in content.items()}
 
     def to_frame(self) -> pl.DataFrame:
@@ -399,12 +420,13 @@ class RunData(Tabled):
 
     def __repr__(self) -> str:
         about = self.about
+        environment = about.environment.get("name", "custom")
         state = f", {self.unfinished}" if self.unfinished else ""
         regret = "unknown" if np.isnan(self.regret) else f"{self.regret:,.1f}"
+        traffic = byte_count(self.bytes_up + self.bytes_down)
         return (
-            f"<Run {about.algorithm} on {about.environment.get('name', 'custom')}: {about.agents} agents, "
-            f"{about.episodes:,} episodes{state}; regret {regret}, {self.rounds:,} rounds, "
-            f"{byte_count(self.bytes_up + self.bytes_down)}>"
+            f"<Run {about.algorithm} on {environment}: {about.agents} agents, "
+            f"{about.episodes:,} episodes{state}; regret {regret}, {self.rounds:,} rounds, {traffic}>"
         )
 
 
@@ -448,13 +470,16 @@ def points_of(played: int, ends: FloatArray | Sequence[float] = ()) -> CountArra
     """Episodes at which to draw a curve: even on both kinds of axis, and the ends of rounds if there are few."""
     if played == 0:
         return np.zeros(1, dtype=np.int64)
-    grid = np.concatenate([np.geomspace(1, played, CURVE_POINTS), np.linspace(1, played, CURVE_POINTS)])
-    kept = np.asarray(ends, dtype=np.int64)[:: max(1, -(-len(ends) // MAX_ENDS))]
-    return np.unique(np.concatenate([grid.round().astype(np.int64), kept, [played]]))
+    logarithmic = np.geomspace(1, played, CURVE_POINTS)
+    linear = np.linspace(1, played, CURVE_POINTS)
+    grid = np.concatenate([logarithmic, linear]).round().astype(np.int64)
+    stride = max(1, math.ceil(len(ends) / MAX_ENDS))
+    drawn_ends = np.asarray(ends, dtype=np.int64)[::stride]
+    return np.unique(np.concatenate([grid, drawn_ends, [played]]))
 
 
 class LearningCurve(NamedTuple):
-    """Each point stands for the rounds since the one before: the mean reward of an episode.
+    """Mean reward of an episode over the rounds of a run; each point stands for the rounds since the one before.
 
     Its standard error is NaN where only sums of rewards were observed; ``episodes`` are per agent, at the end.
     """
@@ -476,36 +501,44 @@ def learning_curve(run: RunData, bins: int = 60) -> LearningCurve:
     n = records["agent_episodes"].astype(np.float64)
     known = (n > 0) & ~np.isnan(records["reward"])
     if not known.any():
-        return LearningCurve(np.zeros(0), np.zeros(0), np.zeros(0))
+        nothing = np.zeros(0)
+        return LearningCurve(episodes=nothing, mean=nothing, error=nothing)
+    # Per round: the sum of rewards over all its episodes, and the sum of their squares.
     total = records["reward"] * records["agents"]
     spread = np.where(n > 1, records["reward_sd"], 0.0)
     squares = (n - 1) * spread**2 + np.divide(total**2, n, out=np.zeros_like(total), where=known)
+    # The bin of every round with a known reward; empty bins are left out.
     edges = np.geomspace(min(1.0, ends[0]), ends[-1], bins + 1)
-    which = np.minimum(np.searchsorted(edges[1:], ends, side="left"), bins - 1)[known]
-    filled, which = np.unique(which, return_inverse=True)
-    count, paid, square = (np.bincount(which, weights=values[known]) for values in (n, total, squares))
-    last = np.array([ends[known][which == bin].max() for bin in range(len(filled))])
-    mean = paid / count
+    bin_of_round = np.minimum(np.searchsorted(edges[1:], ends, side="left"), bins - 1)[known]
+    filled, bin_of_round = np.unique(bin_of_round, return_inverse=True)
+    # Per bin: number of episodes, sum of rewards, sum of squares, and the end of its last round.
+    count = np.bincount(bin_of_round, weights=n[known])
+    reward = np.bincount(bin_of_round, weights=total[known])
+    square = np.bincount(bin_of_round, weights=squares[known])
+    last_end = np.zeros(len(filled))
+    np.maximum.at(last_end, bin_of_round, ends[known])
+    # Mean and standard error per bin.
+    mean = reward / count
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.maximum(square - count * mean**2, 0.0) / (count - 1)
     error = np.sqrt(np.where(count > 1, variance, math.nan) / count)
-    return LearningCurve(last, mean, error)
+    return LearningCurve(episodes=last_end, mean=mean, error=error)
 
 
 class Subscriber:
-    """Hears of a run while it goes on: the progress bar, the live page, metrics, trackers. All methods are optional.
+    """Receives events of a run in progress: progress bar, live page, metrics, trackers. All methods are optional.
 
-    A subscriber is an :data:`OnRound` that may want more than rounds.
+    A subscriber is an :data:`OnRound` that can receive more than rounds.
     """
 
     def __call__(self, record: RoundRecord) -> None:
-        """Take a round."""
+        """Receive a round."""
 
     def take_policy(self, policy: PolicyArray) -> None:
-        """Take a policy that the run recommends on the way."""
+        """Receive a policy that the run recommends before its end."""
 
     def finish(self, run: RunData) -> None:
-        """Take the run, when it is over."""
+        """Receive the run, when it is over."""
 
 
 class CallbackList(Subscriber):

@@ -1,6 +1,6 @@
 """Means over runs and differences between runs, with their 95 % intervals; and how many seeds would decide.
 
-Everything here takes arrays and gives numbers. Intervals of differences and ratios are Student's, so they never
+All functions take arrays and return numbers. Intervals of differences and ratios are Student's, so they never
 contradict each other: 0 lies in the interval of a difference exactly where 1 lies in that of the ratio. Those of
 means that cannot be negative are made for a logarithmic axis.
 """
@@ -22,7 +22,7 @@ LEVEL = 0.95
 POWER = 0.8
 """The probability of a decision for which :func:`seeds_needed` computes the number of seeds."""
 INTERVAL_NAME = "95 % interval of the mean"
-"""How pictures and tables name the band of :func:`mean_interval`."""
+"""Name of the band of :func:`mean_interval` in pictures and tables."""
 FAILING = 3.0
 """A run fails if its measure (a cost, such as regret) is more than this many times the median of its group."""
 
@@ -40,11 +40,12 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, band: Iterable[FloatArray]) -> Estimate:
-        return cls(*map(float, band))
+        mean, low, high = band
+        return cls(mean=float(mean), low=float(low), high=float(high))
 
 
 class Summary(NamedTuple):
-    """What :func:`summarise` finds about the runs of a group.
+    """Statistics of the runs of a group.
 
     ``low`` and ``high`` are the ends of the mean's 95 % interval (the mean itself for a single run), ``deviation``
     the standard deviation (NaN for a single run). ``failing`` runs have more than :data:`FAILING` times the median,
@@ -68,10 +69,10 @@ class Summary(NamedTuple):
 
 
 class PairedDifference(NamedTuple):
-    """What :func:`paired_difference` finds about ``x - y``: the mean over so many ``seeds``, and its 95 % interval.
+    """Statistics of ``x - y`` over pairs: the mean over so many ``seeds``, and its 95 % interval.
 
     ``low`` and ``high`` are infinite for a single pair. No single pair decides the ``median`` of the differences;
-    ``lower`` says in how many pairs x is lower than y. For ``seeds_needed`` see the function of this name.
+    ``lower`` is the number of pairs in which x is lower than y. For ``seeds_needed`` see the function of this name.
     """
 
     mean: float
@@ -84,15 +85,19 @@ class PairedDifference(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether the interval does not contain 0."""
+        """True if the interval does not contain 0."""
         return self.low > 0 or self.high < 0
 
     @property
     def outcome(self) -> str:
-        """In a word: x is ``lower`` or ``higher``, ``equal`` in each of several pairs, or it is ``undecided``."""
-        if self.decided:
-            return "lower" if self.high < 0 else "higher"
-        return "equal" if self.low == self.high == 0 else "undecided"
+        """``lower`` or ``higher`` if x is; ``equal`` if the pairs are, in each of several pairs; or ``undecided``."""
+        if self.high < 0:
+            return "lower"
+        if self.low > 0:
+            return "higher"
+        if self.low == self.high == 0:
+            return "equal"
+        return "undecided"
 
 
 def student_quantile(freedom: int) -> float:
@@ -141,16 +146,15 @@ def mean_interval(samples: npt.ArrayLike) -> Band:
     """
     mean, low, high = student_interval(samples)
     positive = (np.asarray(samples, dtype=np.float64).min(axis=0) >= 0) & (mean > 0)
-    factor = np.exp(np.where(positive, high - mean, 0.0) / np.where(positive, mean, 1.0))
-    return (
-        mean,
-        np.where(positive, mean / factor, low),
-        np.where(positive, mean * factor, high),
-    )
+    margin = np.where(positive, high - mean, 0.0)
+    factor = np.exp(margin / np.where(positive, mean, 1.0))
+    low_end = np.where(positive, mean / factor, low)
+    high_end = np.where(positive, mean * factor, high)
+    return mean, low_end, high_end
 
 
 def share_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a probability, Clopper and Pearson's: whatever the truth, it holds it at least so often.
+    """The 95 % interval of a probability, Clopper and Pearson's: its coverage is at least 95 %.
 
     >>> [round(end, 3) for end in share_interval(0, 50)], [round(end, 2) for end in share_interval(5, 10)]
     ([0.0, 0.071], [0.19, 0.81])
@@ -158,14 +162,12 @@ def share_interval(successes: int, trials: int) -> tuple[float, float]:
     from scipy.special import betaincinv
 
     tail = (1 - LEVEL) / 2
+    low = 0.0
+    high = 1.0
     if successes:
         low = float(betaincinv(successes, trials - successes + 1, tail))
-    else:
-        low = 0.0
     if successes < trials:
         high = float(betaincinv(successes + 1, trials - successes, 1 - tail))
-    else:
-        high = 1.0
     return low, high
 
 
@@ -175,34 +177,40 @@ def share_text(successes: int, trials: int) -> str:
     >>> share_text(1, 5), share_text(0, 50)
     ('1 of 5 [0.5, 72 %]', '0 of 50 [0, 7.1 %]')
     """
-    low, high = (100 * end for end in share_interval(successes, trials))
-    return f"{successes} of {trials} [{low:.{int(0 < low < 10)}f}, {high:.{int(high < 10)}f} %]"
+    low, high = share_interval(successes, trials)
+    low_percent = 100 * low
+    high_percent = 100 * high
+    low_digits = int(0 < low_percent < 10)
+    high_digits = int(high_percent < 10)
+    return f"{successes} of {trials} [{low_percent:.{low_digits}f}, {high_percent:.{high_digits}f} %]"
 
 
 def summarise(samples: npt.ArrayLike) -> Summary:
-    """Mean with its interval, spread, median and share of failing runs, from one number a run.
+    """Mean with its interval, spread, median and share of failing runs, from one number per run.
 
     >>> found = summarise([1.0, 2.0, 2.0, 3.0, 40.0])
     >>> found.mean, found.median, found.failing
     (9.6, 2.0, 1)
     """
     values = np.asarray(samples, dtype=np.float64)
-    mean, low, high = (float(end) for end in mean_interval(values))
     n = len(values)
+    mean = Estimate.of(mean_interval(values))
     median = float(np.quantile(values, 0.5))
-    failing = int((values > FAILING * median).sum()) if median >= 0 else 0  # a cost is not negative
-    deviation = float(values.std(ddof=1)) if n > 1 else math.nan
-    worst = float(values.max())
+    failing = 0
+    if median >= 0:  # a cost is not negative
+        failing = int((values > FAILING * median).sum())
+    failing_low, failing_high = share_interval(failing, n)
     return Summary(
-        n,
-        mean,
-        low,
-        high,
-        deviation,
-        median,
-        worst,
-        failing,
-        *share_interval(failing, n),
+        runs=n,
+        mean=mean.mean,
+        low=mean.low,
+        high=mean.high,
+        deviation=float(values.std(ddof=1)) if n > 1 else math.nan,
+        median=median,
+        worst=float(values.max()),
+        failing=failing,
+        failing_low=failing_low,
+        failing_high=failing_high,
     )
 
 
@@ -214,14 +222,24 @@ def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike) -> PairedDifference:
     (2.0, 0.7, 3.3, True)
     """
     a, b = _pairs(x, y)
-    apart = a - b
-    mean, low, high = (float(end) for end in student_interval(apart))
-    n = len(apart)
+    difference = a - b
+    n = len(difference)
+    mean, low, high = Estimate.of(student_interval(difference))
+    needed = None
     if n == 1:
         low = -math.inf
         high = math.inf
-    needed = seeds_needed(mean, float(apart.std(ddof=1))) if n > 1 else None
-    return PairedDifference(mean, low, high, float(np.median(apart)), int((a < b).sum()), n, needed)
+    else:
+        needed = seeds_needed(mean, float(difference.std(ddof=1)))
+    return PairedDifference(
+        mean=mean,
+        low=low,
+        high=high,
+        median=float(np.median(difference)),
+        lower=int((a < b).sum()),
+        seeds=n,
+        seeds_needed=needed,
+    )
 
 
 def paired_ratio(x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
@@ -240,23 +258,26 @@ def paired_ratio(x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
     mean_a = float(a.mean())
     mean_b = float(b.mean())
     ratio = mean_a / mean_b if mean_b != 0 else math.nan
-    if n > 1:
-        scale = student_quantile(n - 1) ** 2 / n
-        (aa, ab), (_, bb) = np.cov(a, b, ddof=1).tolist()
-        square = mean_b**2 - scale * bb
-        middle = mean_a * mean_b - scale * ab
-        rest = mean_a**2 - scale * aa
-        if square > 0:
-            root = math.sqrt(max(0.0, middle**2 - square * rest))
-            return Estimate(ratio, (middle - root) / square, (middle + root) / square)
-    return Estimate(ratio, -math.inf, math.inf)
+    unbounded = Estimate(ratio, -math.inf, math.inf)
+    if n == 1:
+        return unbounded
+    scale = student_quantile(n - 1) ** 2 / n
+    covariances = np.cov(a, b, ddof=1)
+    square = mean_b**2 - scale * float(covariances[1, 1])
+    middle = mean_a * mean_b - scale * float(covariances[0, 1])
+    rest = mean_a**2 - scale * float(covariances[0, 0])
+    if square <= 0:
+        return unbounded
+    root = math.sqrt(max(0.0, middle**2 - square * rest))
+    return Estimate(ratio, (middle - root) / square, (middle + root) / square)
 
 
 def _pairs(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    a, b = (np.asarray(side, dtype=np.float64) for side in (x, y))
+    a = np.asarray(x, dtype=np.float64)
+    b = np.asarray(y, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape or len(a) == 0:
         raise InputError(
-            "a paired comparison needs two lists of equal length, one entry a seed; "
+            "a paired comparison needs two lists of equal length, one entry per seed; "
             f"got shapes {a.shape} and {b.shape}."
         )
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
@@ -284,10 +305,11 @@ def seeds_needed(difference: float, deviation: float) -> int | None:
     if abs(difference) <= 1e-9 * deviation or difference == 0:
         return None
     z = float(ndtri((1 + LEVEL) / 2))
-    room = float(ndtri(POWER))
-    n = max(2, math.ceil(((z + room) * deviation / difference) ** 2 + z**2 / 2))
+    z_power = float(ndtri(POWER))
+    n = max(2, math.ceil(((z + z_power) * deviation / difference) ** 2 + z**2 / 2))
     effect = abs(difference) / deviation if deviation else math.inf
-    while n < 20 and effect <= 15 and _power(n, effect) < POWER:  # 15 standard deviations are found with two pairs
+    # An effect of 15 standard deviations is found with two pairs.
+    while n < 20 and effect <= 15 and _power(n, effect) < POWER:
         n += 1
     return n
 

@@ -17,10 +17,6 @@ from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.sampling.philox import uniform
 from fed_ucbvi.core.types import CountArray, FloatArray, WordArray
 
-MAX_COUNT = 2**53
-"""Above this an integer is not exact as a float."""
-
-
 _TABLE_SIZE = 2048
 _LOG_FACTORIAL = np.array([math.lgamma(n + 1.0) for n in range(_TABLE_SIZE)])
 

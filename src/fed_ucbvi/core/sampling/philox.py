@@ -28,8 +28,6 @@ _WEYL_1 = np.uint64(0xBB67AE8584CAA73B)
 _SHIFT = np.uint64(11)
 _UNIT = 1.0 / 9007199254740992.0
 
-MAX_SEED = 2**64 - 1
-
 
 @intrinsic  # type: ignore[untyped-decorator]
 def product(typing_context: Any, a: Any, b: Any) -> Any:
