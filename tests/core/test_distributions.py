@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.limits import MAX_COUNT
 from fed_ucbvi.core.sampling import distributions
-from fed_ucbvi.core.sampling.distributions import MAX_COUNT, conditional_shares, log_factorial_excess
+from fed_ucbvi.core.sampling.distributions import conditional_shares, log_factorial_excess
 from fed_ucbvi.core.sampling.philox import new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, WordArray
 from matrices import every_third, first_of

@@ -16,7 +16,7 @@ from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.problem.dynamics import Dynamics
 from fed_ucbvi.problem.heterogeneity import overlap
-from fed_ucbvi.problem.kernel import ROUNDING, TOLERANCE, frozen_floats, real_numbers
+from fed_ucbvi.problem.kernel import ROW_SUM_ROUNDING, ROW_SUM_TOLERANCE, frozen_floats, real_numbers
 
 
 class Transitions(NamedTuple):
@@ -46,11 +46,11 @@ def check_laws(laws: npt.ArrayLike, dynamics: Dynamics) -> FloatArray:
         agent, law = np.argwhere(wrong)[0].tolist()
         raise InputError(f"law {law} of agent {agent} must hold finite, non-negative numbers.")
     totals = table.sum(axis=2)
-    wrong = np.abs(totals - 1.0) > TOLERANCE
+    wrong = np.abs(totals - 1.0) > ROW_SUM_TOLERANCE
     if wrong.any():
         agent, law = np.argwhere(wrong)[0].tolist()
         raise InputError(f"law {law} of agent {agent} adds up to {totals[agent, law]:.12g}, not to 1.")
-    exact = np.abs(totals - 1.0) <= ROUNDING
+    exact = np.abs(totals - 1.0) <= ROW_SUM_ROUNDING
     return frozen_floats(table / np.where(exact, 1.0, totals)[..., None])
 
 
