@@ -44,7 +44,7 @@ from fed_ucbvi import (
     run,
 )
 from fed_ucbvi.core.types import FloatArray, PolicyArray
-from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.rounds import PlayedRound, Score
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.policies import by_action

@@ -27,7 +27,7 @@ from fed_ucbvi import (
     synthetic,
 )
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.engine.assurance import Promises
+from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.network.run_plan import plan_for

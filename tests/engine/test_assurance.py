@@ -37,9 +37,10 @@ from fed_ucbvi.algorithms.return_bounds import Interval
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.assumptions import DeltaParts
-from fed_ucbvi.engine.assurance import Assurance, Promises
+from fed_ucbvi.engine.assurance import Assurance
 from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.progress import waiting_to_explore
+from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.network.dashboard.state import LiveState, Subject
@@ -166,7 +167,10 @@ def test_rounds_and_books_by_hand() -> None:
     while not simulation.done:
         now = assurance.incumbent
         assert now is not None
-        interval, (E, t, R) = assurance.interval(now), (assurance.explored, assurance.total, assurance.paid)
+        interval = assurance.interval(now)
+        E = assurance.account.explored
+        t = assurance.account.total
+        R = assurance.account.reward
         simulation.advance()
         row = simulation.rows[-1]
         k = AGENTS * max(1, row.length)
@@ -695,7 +699,7 @@ def test_a_candidate_that_its_episodes_refute_is_followed_by_cautious_plans() ->
     rule = np.where(rng.random(best.shape) < 0.5, rng.integers(0, A, best.shape), best).astype(np.int32)
     simulation, assurance = begun(world, rule, 0.3, FedKLUCBVI(stationary=True), 300, 0, "auto")
     assert finished(simulation).assurance is assurance
-    assert assurance.thin
+    assert assurance.model_refuted
     result = simulation.result()
     trusting = simulation.algorithm.new_planner(simulation.setting, simulation.server)
     assert result.certificates

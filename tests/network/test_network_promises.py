@@ -14,7 +14,8 @@ from faults import Noting, keep_alive
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, evaluate, gridworld, run
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.core.types import FloatArray, IndexArray
-from fed_ucbvi.engine.assurance import Assurance, Promises
+from fed_ucbvi.engine.assurance import Assurance
+from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.gymnasium_environments import TabularEnv
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Decline, Down, Report, Roster, Stop, Up
 from fed_ucbvi.network.node import Node
@@ -124,7 +125,7 @@ def test_sums_over_rounds_drop_no_cost_of_exploring(tls_files: TLSByName, monkey
 
     def recorded(self: Assurance, *about: Any) -> None:
         record(self, *about)
-        known.append(self.paid)
+        known.append(self.account.reward)
 
     monkeypatch.setattr(Assurance, "record", recorded)
     Reluctant.books.clear()

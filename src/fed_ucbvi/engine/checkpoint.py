@@ -20,16 +20,16 @@ from fed_ucbvi.core.errors import (
 )
 from fed_ucbvi.core.files import file_digest, manifest_digest, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.extension import extended_setting
 from fed_ucbvi.engine.party import LiveParty
 from fed_ucbvi.engine.problems import Problem, SimulatedProblem
+from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.engine.state_store import StateStore, restore
 from fed_ucbvi.problem.units import Units
 
 FORMAT = "fed-ucbvi/checkpoint"
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 COUNTS = "counts.npz"
 """The counts of an earlier run from which this one was started, if it was."""
 

@@ -37,9 +37,11 @@ from fed_ucbvi.algorithms.first_states import largest_start_value, smallest_star
 from fed_ucbvi.algorithms.state_memory import check_server_memory
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.assumptions import Circumstances
-from fed_ucbvi.engine.assurance import Assurance, Promises, policy_arrays, saved_policy
+from fed_ucbvi.engine.assurance import Assurance
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import warm_setting
+from fed_ucbvi.engine.judged_policies import policy_arrays, saved_policy
+from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.state_store import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
@@ -607,7 +609,7 @@ def _new_payments(
     On the network these are the reported ones: none if there was no sum, and possibly those of earlier episodes.
     """
     if played.visits is not None:
-        least = episodes * assurance.range()[0]
+        least = episodes * assurance.least_return
         paid = 0.0 if playing == INCUMBENT else reward - least
         if playing == EXPLORING or played.returns is None:
             return paid, {}

@@ -15,11 +15,11 @@ from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.return_bounds import Interval, interval_of
 from fed_ucbvi.core.errors import InputError, check_choice, check_integer, check_number, check_positive_integer
 from fed_ucbvi.core.limits import MAX_COUNT, MAX_SEED
-from fed_ucbvi.engine.assurance import Promises, checked_range, stated_range
 from fed_ucbvi.engine.checkpoint import create_checkpoint, load_counts, open_checkpoint
 from fed_ucbvi.engine.live import LiveFederation
 from fed_ucbvi.engine.problems import Problem, as_problem
 from fed_ucbvi.engine.progress import announce_compilation
+from fed_ucbvi.engine.promises import Promises, checked_range, stated_range
 from fed_ucbvi.engine.simulation import Caution, Simulation, drive
 from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.environments import FederationLike, as_federation

@@ -8,11 +8,12 @@ from typing import Any
 
 from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.engine.assurance import Assurance, Promises
+from fed_ucbvi.engine.assurance import Assurance
 from fed_ucbvi.engine.drivers.base import Driver
 from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.problems import ProblemLike, as_problem
 from fed_ucbvi.engine.progress import show_progress
+from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound
 from fed_ucbvi.engine.state_store import SavedState, StateStore
 from fed_ucbvi.results.recommendations import Recommended

@@ -26,8 +26,8 @@ from msgspec.structs import asdict, replace
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.engine.assurance import stated_range
 from fed_ucbvi.engine.extension import PLANNED
+from fed_ucbvi.engine.promises import stated_range
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network import messages

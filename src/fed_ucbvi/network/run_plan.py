@@ -25,8 +25,8 @@ from fed_ucbvi.core.limits import check_total_episodes
 from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.core.plugins import is_attribute
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.assurance import Promises
 from fed_ucbvi.engine.extension import warm_setting
+from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.certificates import check_name
 from fed_ucbvi.network.messages import PROTOCOL, Welcome, one_line

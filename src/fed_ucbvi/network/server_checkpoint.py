@@ -37,7 +37,7 @@ from fed_ucbvi.network.transport import WireCount
 POLICY_FILE = "policy.json"
 """Once the run is over: the recommended policy, for nodes that do not hear of the end."""
 FORMAT = "fed-ucbvi/federation"
-FORMAT_VERSION = 13
+FORMAT_VERSION = 14
 REPORT = "report."
 HISTORY = "history"
 MAX_EPOCH = 1 << 62

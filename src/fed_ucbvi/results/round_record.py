@@ -49,7 +49,7 @@ class RoundRow(NamedTuple):
         playing: an index into :data:`PLAYING`.
         cost: upper bound on the cost of exploring so far, against the incumbent, over all episodes of all agents; NaN
             where there is no incumbent.
-        allowed: the cost that is allowed; see :mod:`fed_ucbvi.engine.assurance`.
+        allowed: the cost that is allowed; see :mod:`fed_ucbvi.engine.exploration_account`.
     """
 
     start: int
