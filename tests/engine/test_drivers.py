@@ -264,11 +264,13 @@ def play(driver: Driver, situation: Situation, rounds: int) -> Sample:
     stops = np.zeros((rounds, len(RoundEnd._fields)), dtype=np.int64)
     transitions = np.zeros((rounds, *driver.transitions.shape), dtype=np.int64)
     visits = np.zeros((rounds, *driver.visits.shape), dtype=np.int64)
-    starts = np.zeros((rounds, *driver.starts.shape), dtype=np.int64)
+    starts = np.zeros((rounds, *driver.starts[:, 0].shape), dtype=np.int64)
     for k in range(rounds):
         first = (k + 1) * situation.most
         stops[k] = collect(driver, situation.policy, situation.budgets_at(first), first, situation.most)
-        transitions[k], visits[k], starts[k] = driver.transitions, driver.visits, driver.starts
+        transitions[k] = driver.transitions
+        visits[k] = driver.visits
+        starts[k] = driver.starts[:, 0]
     lengths = stops[:, 0]
     asking = (lengths >= situation.calm).reshape((-1, *[1] * (visits.ndim - 1)))
     reached = asking & (visits >= situation.budgets)
@@ -602,7 +604,7 @@ def transition_rows(
 
     The latter only where visits are counted by step.
     """
-    rows = [(federation.initial[i], driver.starts[i]) for i in range(federation.agents)]
+    rows = [(federation.initial[i], driver.starts[i, 0]) for i in range(federation.agents)]
     for i, *cell in np.ndindex(*driver.visits.shape):
         h, s = cell[:2]
         a = int(policy[h, s]) if counting is Counting.POLICY else cell[2]
@@ -679,7 +681,7 @@ def test_counts_are_conserved(driver: str) -> None:
             stop = collect(party, policy, budgets, first, most)
             visits = party.visits
             transitions = party.transitions
-            starts = party.starts
+            starts = party.starts[:, 0]
             assert 1 <= stop.length <= most
             assert stop.requests > 0 or stop.length == most
             asking = stop.length >= budgets.min_length(first)
@@ -924,7 +926,7 @@ def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(
     driver = EpisodesDriver(Fleet.of(federation, seed, counting=counting))
     collect(driver, policy, budgets_of(np.full((M, *shape), NEVER, dtype=np.int64)), first, most)
     assert np.array_equal(driver.transitions, expected)
-    assert np.array_equal(driver.starts, starts)
+    assert np.array_equal(driver.starts[:, 0], starts)
 
 
 def unit_numbers(seed: int, agent: int, episode: int, block: int, purpose: int = 1) -> list[float]:

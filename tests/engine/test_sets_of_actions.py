@@ -110,7 +110,7 @@ def test_a_scorer_takes_sets_after_probabilities() -> None:
     A = federation.actions
     M = federation.agents
     scorer = Scorer(federation)
-    starts = np.ones((M, S), dtype=np.int64)
+    starts = np.ones((M, 1, S), dtype=np.int64)
     visits = np.zeros((M, H, S, A), dtype=np.int64)
     for policy in (random_probabilities(rng, H, S, A), random_sets(rng, H, S, A), random_probabilities(rng, H, S, A)):
         assert scorer.score(policy, visits, starts) == Scorer(federation).score(policy, visits, starts)
@@ -178,7 +178,10 @@ def test_sets_of_one_action_are_a_deterministic_policy_to_the_last_bit() -> None
             at: CountArray = rng.integers(0, 9, size=(M, H, S))
             visits[:] = 0
             np.put_along_axis(visits, np.broadcast_to(policy[None, ..., None], (M, H, S, 1)), at[..., None], axis=3)
-            scores = Scorer(federation).score(policy, at, at[:, 0]), Scorer(federation).score(sets, visits, at[:, 0])
+            scores = (
+                Scorer(federation).score(policy, at, at[:, :1]),
+                Scorer(federation).score(sets, visits, at[:, :1]),
+            )
             assert scores[0] == scores[1]
 
 
@@ -224,7 +227,7 @@ def test_rounds_of_one_action_each_and_of_sets_may_take_turns() -> None:
         A = federation.actions
         M = federation.agents
         scorer = Scorer(federation)
-        starts = np.ones((M, S), dtype=np.int64)
+        starts = np.ones((M, 1, S), dtype=np.int64)
         for turn in range(12):
             sets = turn % 4 < 2
             policy: PolicyArray = random_sets(rng, H, S, A) if sets else random_policy(rng, federation.common)
@@ -244,10 +247,10 @@ def test_regret_reward_and_value_of_a_round_by_brute_force(own_rewards: bool, st
     for _ in range(6):
         sets = random_sets(rng, 2, 2, 2)
         visits: CountArray = rng.integers(0, 20, size=(3, 1 if stationary else 2, 2, 2))
-        starts: CountArray = rng.integers(0, 9, size=(3, 2))
+        starts: CountArray = rng.integers(0, 9, size=(3, 1, 2))
         policies = list(policies_in(sets))
         gaps = [best[s] - np.mean([brute_force_value(common, one, 0, s) for one in policies]) for s in range(2)]
-        regret = sum(starts[i, s] * gaps[s] for i in range(3) for s in range(2)) / 3
+        regret = sum(starts[i, 0, s] * gaps[s] for i in range(3) for s in range(2)) / 3
         reward = sum(
             visits[i, h, s, a] * federation.agent(i).rewards[h if federation.rewards.shape[1] > 1 else 0, s, a]
             for i, h, s, a in np.ndindex(*visits.shape)

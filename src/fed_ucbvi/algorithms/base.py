@@ -38,6 +38,7 @@ from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
 from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.parameters import check_parameters
+from fed_ucbvi.core.sampling.levels import ONE_LEVEL, LevelLaw
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 
 if TYPE_CHECKING:
@@ -567,6 +568,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def stops_jointly(self) -> bool:
         """Whether one agent's request stops all agents, as by default; otherwise each plays until its own request."""
         return True
+
+    def level_law(self, setting: Setting) -> LevelLaw:
+        """How agents draw which of the broadcast's policies they play; by default there is one policy."""
+        return ONE_LEVEL
 
     @property
     def counting(self) -> Counting:

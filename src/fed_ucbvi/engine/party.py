@@ -230,7 +230,7 @@ class Party(ABC):
             self.budgets = self.algorithm.budgets(self.agents, broadcast)
         self.played = 0
         self.asked = False
-        self.driver.begin(self.policy, self.budgets)
+        self.driver.begin(self.policy, self.budgets, first)
 
     def play(self, until: int) -> Reached:
         """Play until ``until`` episodes of the round are played or one of these agents requests a synchronisation."""
@@ -289,7 +289,8 @@ class Party(ABC):
         self.algorithm.absorb(self.agents, self.policy, transitions, visits)
         if self._summed is not None:
             visits = self._summed.all_visits
-        starts = self.driver.starts if self.algorithm.counting is Counting.STATIONARY else starts_in(visits)
+        counted = self.algorithm.counting is Counting.STATIONARY or self.algorithm.level_law(self.setting).number > 1
+        starts = self.driver.starts if counted else starts_in(visits)
         return PlayedRound(end, visits, starts)
 
     def requests(self) -> list[RoundEnd]:
@@ -405,6 +406,7 @@ class SimulatedParty(Party):
         stationary = counting is Counting.STATIONARY
         counters = counter_type(setting, stationary=stationary, rows=federation.agents) if pooled else np.int64
         counted: dict[str, Any] = {"counting": counting, "pooled": pooled, "counters": counters}
+        counted["levels"] = algorithm.level_law(setting)
         if driver != CUDA:  # which keeps what agents know on the GPU
             supports = FleetTables(federation.agents, federation.successors, federation.rewards, first_agent)
             width = np.dtype(counters).itemsize
@@ -441,12 +443,14 @@ class SimulatedParty(Party):
             rows, _, S, A = rewards.shape
             by_step = np.broadcast_to(rewards, (rows, len(policy), S, A))
             rewards = np.take_along_axis(by_step, policy[None, ..., None], axis=3)[..., 0]
-        return Paid(self.played * len(visits), float((visits * rewards).sum()), self.driver.starts.sum(axis=0))
+        return Paid(self.played * len(visits), float((visits * rewards).sum()), self.driver.starts.sum(axis=(0, 1)))
 
     def returns(self) -> CountArray:
         """The returns of the round's episodes, from the same trajectories played again."""
         histogram = new_histogram()
-        self._simulated_returns.add(self.policy, self.first, self.played, histogram, self.return_limits)
+        self._simulated_returns.add(
+            self.policy, self.first, self.played, histogram, self.return_limits, self._fleet.draws
+        )
         return histogram
 
     @cached_property
@@ -500,7 +504,17 @@ class LiveParty(Party):
         A = setting.actions
         kept = algorithm.reward_grid(setting), algorithm.keeps_experience
         fixed = not setting.random_rewards
-        tables = self.tables = LiveTables(m, H, S, A, agents.start, algorithm.counting, *kept, fixed_rewards=fixed)
+        tables = self.tables = LiveTables(
+            m,
+            H,
+            S,
+            A,
+            agents.start,
+            algorithm.counting,
+            *kept,
+            fixed_rewards=fixed,
+            levels=algorithm.level_law(setting),
+        )
         each = [] if algorithm.stops_jointly else [range(i, i + 1) for i in agents]
         everyone, *apart = self._drivers = [
             LiveDriver(tables, who, make, vectorisation, units, setting.seed) for who in (agents, *each)
@@ -518,7 +532,8 @@ class LiveParty(Party):
         self.tables.limit_returns(limits)
 
     def paid(self) -> Paid:
-        starts, (total, squares) = self.tables.starts.sum(axis=0), self.tables.paid.tolist()
+        starts = self.tables.starts.sum(axis=(0, 1))
+        total, squares = self.tables.paid.tolist()
         return Paid(int(starts.sum()), total, starts, squares)
 
     def returns(self) -> CountArray:

@@ -48,7 +48,7 @@ class Scorer:
         names = [name for name in AgentTables._fields if name != "initial"]
         self._alike = all(np.array_equal(getattr(alone, name), getattr(own, name)) for name in names)
         """Whether every policy has the same values in both, to the last bit, wherever episodes begin."""
-        self._evaluations: dict[int, tuple[CachedEvaluation, CachedEvaluation]] = {}
+        self._evaluations: dict[tuple[int, int], tuple[CachedEvaluation, CachedEvaluation]] = {}
         self._rewards = federation.rewards
         self._honest = honest
         self._everyone = np.zeros(1, dtype=np.int64)
@@ -58,15 +58,15 @@ class Scorer:
         chosen, kind = self.federation.kinds
         return np.bincount(kind[which], minlength=len(chosen))
 
-    def _evaluation(self, playing: int, policy: PolicyArray) -> tuple[CachedEvaluation, CachedEvaluation]:
+    def _evaluation(self, key: tuple[int, int], policy: PolicyArray) -> tuple[CachedEvaluation, CachedEvaluation]:
         """In the common MDP and in the agents', one and the same if they are alike; anew if policies change form."""
-        found = self._evaluations.get(playing)
+        found = self._evaluations.get(key)
         if found is None or found[0].last.dtype != LAST_TYPES[form_of(policy)]:
             common, agents = (
                 CachedEvaluation(tables, no_policy(policy), np.zeros((len(policy) + 1, *tables.initial.shape)))
                 for tables in self._tables
             )
-            self._evaluations[playing] = found = agents if self._alike else common, agents
+            self._evaluations[key] = found = agents if self._alike else common, agents
         return found
 
     def score(
@@ -79,9 +79,37 @@ class Scorer:
     ) -> tuple[float, float, float]:
         """``(regret, reward, value)`` of a round, averaged over those present; see :func:`score_round`.
 
-        ``visits`` is ``(m, *cell)`` and ``starts``, how many episodes began where, ``(m, S)``. Visits may have one
-        row for the sum over all agents, if nobody lies and rewards are shared. Rounds may play different policies in
-        turn: ``playing`` says which, and what was last played as this is where evaluation begins.
+        ``visits`` is ``(m, *cell)``. Visits may have one row for the sum over all agents, if nobody lies and rewards
+        are shared. ``starts`` is ``(m, L, S)``: the number of episodes that began in each state, by level of the
+        policy. Rounds may play different policies in turn: ``playing`` says which, and what was last played as this
+        is where evaluation begins.
+        """
+        if policy.ndim < 4:
+            return self._score_policy(policy, visits, starts.sum(axis=1), present, (playing, 0))
+        regret = 0.0
+        reward = 0.0
+        value = 0.0
+        episodes = int(starts.sum())
+        for level, begun in starts_by_policy(policy, starts).items():
+            one_regret, one_reward, one_value = self._score_policy(
+                policy[level], visits, begun, present, (playing, level)
+            )
+            regret += one_regret
+            reward = one_reward
+            value += one_value * (int(begun.sum()) / episodes)
+        return regret, reward, value
+
+    def _score_policy(
+        self,
+        policy: PolicyArray,
+        visits: CountArray,
+        starts: CountArray,
+        present: MaskArray | None,
+        key: tuple[int, int],
+    ) -> tuple[float, float, float]:
+        """The same for the episodes that played one policy, which began as ``starts (m, S)`` says.
+
+        ``key`` says whose last evaluation is brought up to date.
         """
         rows = self._honest
         number = self._agents_of_kind
@@ -94,16 +122,33 @@ class Scorer:
             starts = starts if len(starts) == 1 else starts.sum(axis=0, keepdims=True)
         best = self.optimum.V[0]
         by_action = visits if visits.ndim == 4 else visits[..., None]
-        common, agents = self._evaluation(playing, policy)
+        common, agents = self._evaluation(key, policy)
         if common is not agents:
             update_values(common.tables, policy, common.last, common.V)
         return score_round(policy, by_action, starts, rows, best, common.V, *agents, number, self._rewards)
 
     def gap(self, playing: int) -> FloatArray:
         """``V* - V^pi`` at the first step, of the policy scored last, in states where episodes may begin."""
-        common, _ = self._evaluations[playing]
+        common, _ = self._evaluations[playing, 0]
         lost: FloatArray = self.optimum.V[0] - common.V[0, :, 0]
         return lost
+
+
+def starts_by_policy(policy: PolicyArray, starts: CountArray) -> dict[int, CountArray]:
+    """Initial states of the episodes that played each of the different policies, by the first level that has it.
+
+    ``policy`` is ``(L, H, S, A)`` and ``starts`` ``(m, L, S)``; policies that nobody played are left out.
+    """
+    first_level: dict[bytes, int] = {}
+    found: dict[int, CountArray] = {}
+    for level in np.flatnonzero(starts.any(axis=(0, 2))):
+        own = int(level)
+        first = first_level.setdefault(policy[own].tobytes(), own)
+        if first in found:
+            found[first] = found[first] + starts[:, own]
+        else:
+            found[first] = starts[:, own]
+    return found
 
 
 @inner

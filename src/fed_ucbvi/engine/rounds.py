@@ -138,7 +138,7 @@ class PlayedRound(NamedTuple):
     Attributes:
         stop: how the round ended; its length is that of the agent that played most.
         visits: ``(m, *cell)``, or one row for all agents together; None where only the agents know.
-        starts: where episodes began, ``(m, S)``, likewise.
+        starts: number of episodes that began in each state, by level of the policy, ``(m, L, S)``, likewise.
         lengths: how many episodes each agent played, ``(M,)``; None where all played the same number.
         paid: where rewards were observed and need not be computed.
         returns: of its episodes, where they are wanted (:mod:`fed_ucbvi.algorithms.return_bounds`).
@@ -433,7 +433,7 @@ class Engine:
             fixed = True
         visits = np.zeros((len(begun), *policy.shape), dtype=np.int64)
         some = None if self.present.all() else self.present
-        regret, _, value = scorer.score(policy, visits, begun, some, playing)
+        regret, _, value = scorer.score(policy, visits, begun[:, np.newaxis], some, playing)
         if not fixed and counts.any():
             regret = float(lengths @ (law @ scorer.gap(playing))) / int(np.count_nonzero(counts))
         return Score(regret=regret, reward=math.nan, value=value)

@@ -43,7 +43,7 @@ class AutoDriver(FleetDriver):
         trial = min(self._trial, most)
         by_cell = limits.reshape((len(limits), -1))
         if most > trial and (
-            not asking or _looks_longer(self._first_agent, policy, by_cell, len(self.visits), trial)
+            not asking or _looks_longer(self._first_agent, lowest_level(policy), by_cell, len(self.visits), trial)
         ):
             return self._counts.extend(policy, limits, first, most, asking)
         length, asked = self._episodes.extend(policy, limits, first, trial, asking)
@@ -51,6 +51,11 @@ class AutoDriver(FleetDriver):
             more, asked = self._counts.extend(policy, limits, first + length, most - length, asking)
             length += more
         return length, asked
+
+
+def lowest_level(policy: PolicyArray) -> PolicyArray:
+    """The policy of level 0, which is played most often, of a policy with several levels."""
+    return policy[0] if policy.ndim == 4 else policy
 
 
 @compiled

@@ -17,6 +17,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Budgets, Counting, VisitedCells
 from fed_ucbvi.core.compiling import compiled
+from fed_ucbvi.core.sampling.levels import NO_DRAWS, ONE_LEVEL, LevelDraws, LevelLaw
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
 from fed_ucbvi.problem.federation import Federation
@@ -46,7 +47,8 @@ Played = tuple[int, bool]
 class Buffers(Protocol):
     """What agents count in a round.
 
-    Transitions by slot of the support ``(m or 1, *cell, K)``, visits ``(m, *cell)``, where episodes began ``(m, S)``.
+    Transitions by slot of the support ``(m or 1, *cell, K)``, visits ``(m, *cell)``, and how many episodes began in
+    each state, by level of the policy, ``(m, L, S)``.
     """
 
     counting: Counting
@@ -85,7 +87,8 @@ class Driver(ABC):
         for table in (self.transitions, self.visits, self.starts):
             table.fill(0)
 
-    def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
+    def begin(self, policy: PolicyArray, budgets: Budgets, first: int) -> None:
+        """Begin a round, whose first episode has number ``first``, with empty buffers."""
         self.clear()
 
     @abstractmethod
@@ -113,8 +116,9 @@ class Driver(ABC):
             step, state = divmod(cell, policy.shape[1])
             action = int(policy[step, state])
         else:
-            rest, action = divmod(cell, policy.shape[2])
-            step, state = divmod(rest, policy.shape[1])
+            states, actions = policy.shape[-2:]
+            rest, action = divmod(cell, actions)
+            step, state = divmod(rest, states)
         step = -1 if self.counting is Counting.STATIONARY else step
         rule = int(budgets.rule.flat[cell])
         return RoundEnd(length, requests, self.first_agent + agent, step, state, action, rule)
@@ -145,7 +149,7 @@ def play_until(driver: Driver, policy: PolicyArray, budgets: Budgets, first: int
 
 def collect(driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, most: int) -> RoundEnd:
     """A whole round from episode number ``first`` on: until a request, at most ``most`` episodes."""
-    driver.begin(policy, budgets)
+    driver.begin(policy, budgets, first)
     length, _ = play_until(driver, policy, budgets, first, 0, most)
     return driver.stopped(policy, budgets, first, length)
 
@@ -180,7 +184,13 @@ class Fleet:
     pooled: bool = False
     counting: Counting = Counting.POLICY
     counters: type[np.signedinteger[Any]] = np.int64
-    """What visits are counted by. Many agents do not fit the caches, and half the memory is less time."""
+    """Type of the counters of visits. Many agents do not fit the caches, and half the memory is less time."""
+    levels: LevelLaw = ONE_LEVEL
+    """How the agents draw levels of the policy."""
+    level_seed: int | None = None
+    """Seed of the draws of levels; that of the run if it is not given."""
+    draws: LevelDraws = NO_DRAWS
+    """The draws of the round in progress."""
 
     @property
     def sizes(self) -> Sizes:
@@ -218,15 +228,29 @@ class Fleet:
 
     @cached_property
     def counted_starts(self) -> CountArray:
-        """``(m, S)``, where they cannot be read off the visits; otherwise empty."""
-        return np.zeros((len(self.initial) if self.sizes.stationary else 0, self.initial.shape[1]), dtype=np.int64)
+        """Initial states of the round's episodes, ``(m, L, S)``, where they cannot be read off the visits.
+
+        Otherwise it is empty.
+        """
+        counted = self.counting is Counting.STATIONARY or self.levels.number > 1
+        rows = len(self.initial) if counted else 0
+        return np.zeros((rows, self.levels.number, self.initial.shape[1]), dtype=np.int64)
 
     @property
     def starts(self) -> CountArray:
-        """``(m, S)``: how many of the round's episodes began where."""
-        if self.counting is Counting.STATIONARY:
+        """Number of the round's episodes that began in each state, by agent and level, ``(m, L, S)``."""
+        if len(self.counted_starts):
             return self.counted_starts
         return starts_in(self.visits)
+
+    def begin_round(self, policy: PolicyArray, first: int) -> None:
+        """Set the draws of levels for a round with this policy, whose first episode has number ``first``."""
+        self.draws = LevelDraws(
+            levels=number_of_levels(policy),
+            share=self.levels.share,
+            seed=np.uint64(self.seed if self.level_seed is None else self.level_seed),
+            first=np.uint64(first),
+        )
 
     def agent(self, i: int) -> Fleet:
         """The i-th agent as a fleet of its own that writes to the same buffers."""
@@ -260,8 +284,14 @@ def one_if_shared(table: FloatArray) -> FloatArray:
 
 
 def starts_in(visits: CountArray) -> CountArray:
-    """Where episodes began ``(rows, S)``, from visits by step ``(rows, *cell)``."""
-    return visits[:, 0] if visits.ndim == 3 else np.asarray(visits[:, 0].sum(axis=2))
+    """Number of episodes that began in each state, ``(rows, 1, S)``, from visits by step ``(rows, *cell)``."""
+    at_first_step = visits[:, :1]
+    return at_first_step if visits.ndim == 3 else np.asarray(at_first_step.sum(axis=3))
+
+
+def number_of_levels(policy: PolicyArray) -> int:
+    """Number of levels of a policy: the length of its leading axis if it has one, otherwise 1."""
+    return len(policy) if policy.ndim == 4 else 1
 
 
 class FleetDriver(Driver):
@@ -270,6 +300,10 @@ class FleetDriver(Driver):
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
         self.fleet = fleet
+
+    def begin(self, policy: PolicyArray, budgets: Budgets, first: int) -> None:
+        self.clear()
+        self.fleet.begin_round(policy, first)
 
     def clear(self) -> None:
         transitions, visits = self.fleet.flat

@@ -1,7 +1,8 @@
 """The counts driver: exact in law, in time logarithmic in the length of the round.
 
 Within a round the policy is fixed, so an agent's L episodes are L i.i.d. Markov paths, and all an algorithm
-reads is their transition counts F_h(s,s').
+reads is their transition counts F_h(s,s'). Where agents draw levels of the policy, a block is first divided among the
+levels ~ multinomial, which are then drawn one by one.
 
 * A block of L episodes is drawn forward: visits at step 1 ~ multinomial(L, mu), then for each (h,s) the
   outflow ~ multinomial(visits, P_h(.|s,pi_h(s))). Where the policy draws its actions, visits are first
@@ -29,6 +30,7 @@ from fed_ucbvi.algorithms.base import VisitedCells
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
+from fed_ucbvi.core.sampling.levels import LevelDraws, kept_level, level_probabilities
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, one_if_shared
@@ -44,23 +46,29 @@ class AgentModel(NamedTuple):
 
 
 class Actions(NamedTuple):
-    """What is played.
+    """The actions of the policy.
 
-    ``actions (H, S, W)`` lists the policy's actions, and ``ties (H, S)`` has their numbers; W is 1 where visits are
-    not counted by action. ``equal (A+1, A)`` has the conditional shares of n actions that are equally likely. Where
-    they are not, ``shares (H, S, W)`` has those of the listed ones; it is empty otherwise.
+    Attributes:
+        actions: ``(P H, S, W)``, the possible actions at each step, for each of P levels; W is 1 where visits are not
+            counted by action.
+        ties: ``(P H, S)``, their numbers.
+        equal: ``(A+1, A)``, conditional shares of n actions that are equally likely.
+        shares: ``(P H, S, W)``, conditional shares of the listed actions; empty where they are equally likely.
+        levels: ``(L, L)``, conditional shares of the levels that an agent plays, by the level that it keeps; empty
+            where the policy has one level.
     """
 
     actions: IndexArray
     ties: IndexArray
     equal: FloatArray
     shares: FloatArray
+    levels: FloatArray
 
 
 class Block(NamedTuple):
-    """The counts of some episodes of one agent.
+    """The counts of some episodes of one agent, by level of the policy.
 
-    ``flows (H, S, W, K)``, where they matter, ``seen (H, S, W)`` by action, ``states (H, S)``.
+    ``flows (L, H, S, W, K)``, where they matter, ``seen (L, H, S, W)`` by action, ``states (L, H, S)``.
     """
 
     flows: CountArray
@@ -90,18 +98,27 @@ class CountsDriver(FleetDriver):
         m, _, S, A, K = fleet.probabilities.shape
         H = fleet.horizon
         W = 1 if fleet.visits.ndim == 3 else A
-        shapes = (H, S, W, K), (H, S, W), (H, S)
-        self._blocks = Block(*(np.empty((m + _SCRATCH, *shape), dtype=np.int64) for shape in shapes))
+        by_state = (m + _SCRATCH, fleet.levels.number, H, S)
+        self._blocks = Block(
+            flows=np.empty((*by_state, W, K), dtype=np.int64),
+            seen=np.empty((*by_state, W), dtype=np.int64),
+            states=np.empty(by_state, dtype=np.int64),
+        )
+        self._level_shares = conditional_shares(level_probabilities(fleet.levels))
         equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
         self._equal = conditional_shares(equal)
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         fleet = self.fleet
-        listed = PossibleActions.of(policy)
+        several = policy.ndim == 4
+        listed = PossibleActions.of(policy.reshape((-1, *policy.shape[-2:])) if several else policy)
         shares = conditional_shares(listed.probabilities)
+        level_shares = self._level_shares if several else self._level_shares[:0]
         return _collect(
             AgentModel(fleet.successors, self._shares, self._initial_shares),
-            Actions(listed.actions, listed.numbers, self._equal, shares),
+            Actions(listed.actions, listed.numbers, self._equal, shares, level_shares),
+            fleet.draws,
+            fleet.sizes.stationary,
             limits.reshape((len(limits), -1)),
             asking,
             np.uint64(fleet.seed),
@@ -117,6 +134,8 @@ class CountsDriver(FleetDriver):
 def _collect(
     models: AgentModel,
     play: Actions,
+    draws: LevelDraws,
+    stationary: bool,
     limits: CountArray,
     may_ask: bool,
     seed: np.uint64,
@@ -128,8 +147,8 @@ def _collect(
 ) -> Played:
     """Add the counts of the episodes from ``first`` on to the buffers; their number, and if there was a request."""
     transitions, visits, starts, touched = buffers
-    m, (H, S, W, K) = len(visits), blocks.flows.shape[1:]
-    stationary = len(starts) > 0
+    m = len(visits)
+    L, H, S, W, K = blocks.flows.shape[1:]
     pooled = transitions.shape[0] < m
     length = most
     drawn = np.empty(m, dtype=np.int64)
@@ -147,42 +166,45 @@ def _collect(
         size, cut = (drawn[i], length) if again else (length, 0)
         block = _block(blocks, i)
         model = _model(models, i)
+        level = kept_level(draws, np.uint64(first_agent + i))
         asking = Asking(visits[i], limits[shared(i, len(limits))], may_ask)
         key = np.uint64(first), seed, np.uint64(first_agent + i)
         stream = new_stream(BLOCKS, *key)
         drawn[i] = held[i] = size
-        _forward(stream, model, play, size, block, drawing, block)
+        _forward(stream, model, play, level, size, block, drawing, block)
         if _asks(asking, nothing, _by_cell(block.seen, asking)):
             searched[i] = asked = True
-            held[i] = _search(stream, new_stream(CUTS, *key), model, play, asking, size, cut, blocks, i)
+            held[i] = _search(stream, new_stream(CUTS, *key), model, play, level, asking, size, cut, blocks, i)
         length = min(length, held[i])
     for i in range(m):
         block = _block(blocks, i)
         if held[i] > length:
             spare = _block(blocks, m)
             cuts = new_stream(CUTS, np.uint64(first), seed, np.uint64(first_agent + i))
-            _forward(cuts, _model(models, i), play, length, block, given, spare)
+            level = kept_level(draws, np.uint64(first_agent + i))
+            _forward(cuts, _model(models, i), play, level, length, block, given, spare)
             _copy_counts(spare, block)
         flows, seen, states = block
         row = 0 if pooled else i
-        if stationary:
-            for s in range(S):
-                starts[i, s] += states[0, s]
-        cell = 0
-        for h in range(H):
-            if stationary:
-                cell = 0
-            for s in range(S):
-                for w in range(W):
-                    n = seen[h, s, w]
-                    if n > 0:
-                        if visits[i, cell] == 0:
-                            touched.cells[i, touched.numbers[i]] = cell
-                            touched.numbers[i] += 1
-                        visits[i, cell] += n
-                        for k in range(K):
-                            transitions[row, cell, k] += flows[h, s, w, k]
-                    cell += 1
+        for level in range(L):
+            if len(starts) > 0:
+                for s in range(S):
+                    starts[i, level, s] += states[level, 0, s]
+            cell = 0
+            for h in range(H):
+                if stationary:
+                    cell = 0
+                for s in range(S):
+                    for w in range(W):
+                        n = seen[level, h, s, w]
+                        if n > 0:
+                            if visits[i, cell] == 0:
+                                touched.cells[i, touched.numbers[i]] = cell
+                                touched.numbers[i] += 1
+                            visits[i, cell] += n
+                            for k in range(K):
+                                transitions[row, cell, k] += flows[level, h, s, w, k]
+                        cell += 1
     return length, asked
 
 
@@ -203,18 +225,64 @@ def _forward(
     stream: WordArray,
     model: AgentModel,
     play: Actions,
+    kept: int,
     episodes: int,
     whole: Block,
     given: bool | np.bool_,
     out: Block,
 ) -> None:
-    """Counts of so many episodes of one agent; if those of a ``whole`` block are ``given``, of its first episodes."""
+    """Counts of some episodes of one agent, which keeps the level ``kept``.
+
+    If those of a ``whole`` block are ``given``, these are the counts of its first episodes.
+    """
+    flows, seen, states = out
+    L = len(states)
+    seen[:] = 0
+    states[:] = 0
+    # Divide the episodes among the levels of the policy.
+    numbers = np.zeros(L, dtype=np.int64)
+    if len(play.levels) == 0:
+        numbers[0] = episodes
+    elif given:
+        split(stream, _episodes_by_level(whole), episodes, numbers)
+    else:
+        multinomial(stream, episodes, play.levels[kept], numbers)
+    # Draw the episodes of each level, step by step.
+    for level in range(L):
+        if numbers[level] > 0:
+            part = Block(whole.flows[level], whole.seen[level], whole.states[level])
+            own = Block(flows[level], seen[level], states[level])
+            _forward_level(stream, model, play, level, numbers[level], part, given, own)
+
+
+@inner
+def _episodes_by_level(block: Block) -> CountArray:
+    """Number of episodes of a block that played each level."""
+    numbers = np.zeros(len(block.states), dtype=np.int64)
+    for level in range(len(numbers)):
+        for n in block.states[level, 0]:
+            numbers[level] += n
+    return numbers
+
+
+@inner
+def _forward_level(
+    stream: WordArray,
+    model: AgentModel,
+    play: Actions,
+    level: int,
+    episodes: int,
+    whole: Block,
+    given: bool | np.bool_,
+    out: Block,
+) -> None:
+    """Counts of the episodes that play one level; blocks have no axis for levels here."""
     flows, seen, states = out
     H, S, W, K = flows.shape
     successors, kernel, initial = model
-    actions, numbers, equal, shares = play
-    seen[:] = 0
-    states[:] = 0
+    actions = play.actions
+    equal = play.equal
+    shares = play.shares
     if given:
         split(stream, whole.states[0], episodes, states[0])
     else:
@@ -223,22 +291,25 @@ def _forward(
     drawn = np.zeros(equal.shape[1], dtype=np.int64)
     for h in range(H):
         hk = shared(h, successors.shape[0])
+        row = level * H + h
         for s in range(S):
             n = states[h, s]
-            ties = numbers[h, s]
+            ties = play.ties[row, s]
             if n == 0:
                 continue
+            # Divide the visits to the state among the actions of the policy.
             if ties == 1:
-                dealt[actions[h, s, 0] if W > 1 else 0] = n
+                dealt[actions[row, s, 0] if W > 1 else 0] = n
             elif given:
                 split(stream, whole.seen[h, s], n, dealt)
             else:
-                law = shares[h, s, :ties] if len(shares) > 0 else equal[ties, :ties]
+                law = shares[row, s, :ties] if len(shares) > 0 else equal[ties, :ties]
                 multinomial(stream, n, law, drawn[:ties])
                 for j in range(ties):
-                    dealt[actions[h, s, j]] = drawn[j]
+                    dealt[actions[row, s, j]] = drawn[j]
+            # Divide the visits to each action among the next states.
             for j in range(ties):
-                a = actions[h, s, j]
+                a = actions[row, s, j]
                 w = a if W > 1 else 0
                 if dealt[w] == 0:
                     continue
@@ -254,11 +325,11 @@ def _forward(
 
 @inner
 def _by_cell(seen: CountArray, asking: Asking) -> CountArray:
-    """Visits ``(H, S, W)`` by cell ``(P,)``: the same array, or, where steps count together, their sums."""
+    """Visits ``(L, H, S, W)`` by cell ``(P,)``: the same array, or sums over levels, and steps counted together."""
     P = len(asking.limits)
     if seen.size == P:
         return seen.reshape(P)
-    steps = seen.reshape((seen.shape[0], P))
+    steps = seen.reshape((seen.size // P, P))
     sums = np.zeros(P, dtype=np.int64)
     for h in range(len(steps)):
         for cell in range(P):
@@ -282,6 +353,7 @@ def _search(
     cuts: WordArray,
     model: AgentModel,
     play: Actions,
+    level: int,
     asking: Asking,
     length: int,
     cut: int,
@@ -323,14 +395,14 @@ def _search(
                     expected = min(expected, size * need / (seen_at[cell] + 1.0))
             part = min(max(int(expected), 1), size - 1)
         guess = not guess
-        _forward(stream, model, play, part, block, given, first)
+        _forward(stream, model, play, level, part, block, given, first)
         if _asks(asking, kept_at, _by_cell(first.seen, asking)):
             end = start + part
             block, first = first, block
         elif start < cut <= start + part:
             block = first
             if cut < start + part:
-                _forward(cuts, model, play, cut - start, first, given, spare)
+                _forward(cuts, model, play, level, cut - start, first, given, spare)
                 block = spare
             end = cut
             break
@@ -354,16 +426,22 @@ def _copy_counts(from_: Block, to: Block) -> None:
 @inner
 def _add_counts(part: Block, to: Block, sign: int | np.int64) -> None:
     """Add ``part`` to the counts ``to``, or, with ``sign`` -1, take it out of them."""
-    (flows, seen, states), (to_flows, to_seen, to_states) = part, to
-    H, S, W, K = flows.shape
-    for h in range(H):
-        for s in range(S):
-            if states[h, s] == 0:
-                continue
-            to_states[h, s] += sign * states[h, s]
-            for w in range(W):
-                if seen[h, s, w] > 0:
-                    for k in range(K):
-                        there = to_flows[h, s, w, k] if to_seen[h, s, w] > 0 else 0
-                        to_flows[h, s, w, k] = there + sign * flows[h, s, w, k]
-                    to_seen[h, s, w] += sign * seen[h, s, w]
+    L, H, S, W, K = part.flows.shape
+    for level in range(L):
+        flows = part.flows[level]
+        seen = part.seen[level]
+        states = part.states[level]
+        to_flows = to.flows[level]
+        to_seen = to.seen[level]
+        to_states = to.states[level]
+        for h in range(H):
+            for s in range(S):
+                if states[h, s] == 0:
+                    continue
+                to_states[h, s] += sign * states[h, s]
+                for w in range(W):
+                    if seen[h, s, w] > 0:
+                        for k in range(K):
+                            there = to_flows[h, s, w, k] if to_seen[h, s, w] > 0 else 0
+                            to_flows[h, s, w, k] = there + sign * flows[h, s, w, k]
+                        to_seen[h, s, w] += sign * seen[h, s, w]

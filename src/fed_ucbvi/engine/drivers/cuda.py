@@ -42,6 +42,8 @@ ROWS = 8
 """Blocks that share the places of the same agents when a round ends."""
 SHARE_OF_MEMORY = 0.95
 """The largest share of the free memory that is used."""
+NO_STARTS = -1
+"""Place of the counts of initial states where none are counted."""
 MAX_VISITS = 2**31 - 1
 """An agent's counters have 32 bits."""
 
@@ -113,9 +115,11 @@ class CudaDriver(FleetDriver):
         initial, initial_stride = _agents_last(fleet.initial)
         own = kernel.nbytes * (kernel_stride > 1) + initial.nbytes * (initial_stride > 1)
         _check_memory(m, int(own) // m + 4 * (cells + pairs + 1), cuda.current_context())
-        self._size = cells * K + (S if self._sizes.stationary else 0)
+        levels = fleet.levels.number
+        self._counts_starts = self._sizes.stationary or levels > 1
+        self._size = cells * K + (levels * S if self._counts_starts else 0)
         """Of what is counted."""
-        decisions = fleet.horizon * S
+        decisions = levels * fleet.horizon * S
         parts = (kernels.FIRST + 1, cells, decisions * (A if sets else 1), decisions, self._size)
         ends = np.cumsum(parts).tolist()
         self._fresh = np.zeros(ends[-1], dtype=np.int64)
@@ -143,24 +147,28 @@ class CudaDriver(FleetDriver):
         self._width = width
         self._most = max(1, min(STEPS_PER_LAUNCH // (m * fleet.horizon), STEPS_PER_THREAD // fleet.horizon))
 
-    def begin(self, policy: PolicyArray, budgets: Budgets) -> None:
+    def begin(self, policy: PolicyArray, budgets: Budgets, first: int) -> None:
+        self.fleet.begin_round(policy, first)
         limits = budgets.limits[0].copy()
         if not self._shared:
             limits[budgets.rule == 0] = self._kernels.OWN
         actions = policy
         self._thresholds = self._equally_likely
-        if policy.ndim == 3:
-            listed = PossibleActions.of(policy)
+        if policy.ndim > 2:
+            rows = policy.reshape((-1, *policy.shape[-2:]))
+            listed = PossibleActions.of(rows)
             actions = listed.actions
-            self._ties_now[:] = listed.numbers.reshape(-1)
+            self._ties_now[: listed.numbers.size] = listed.numbers.reshape(-1)
             if listed.probabilities.size:
                 self._thresholds = self._probabilities
-                self._thresholds.copy_to_device(cumulative(listed.probabilities).reshape(-1))
-            possible = policy != 0
-            limits[~(possible.any(axis=0, keepdims=True) if self._sizes.stationary else possible)] = (
-                self._kernels.NOT_PLAYED
-            )
-        self._due_now[:], self._policy_now[:] = limits.reshape(-1), actions.reshape(-1)
+                thresholds = cumulative(listed.probabilities).reshape(-1)
+                self._thresholds[: thresholds.size].copy_to_device(thresholds)
+            played = (policy.reshape((-1, *policy.shape[-3:])) != 0).any(axis=0)
+            if self._sizes.stationary:
+                played = played.any(axis=0, keepdims=True)
+            limits[~played] = self._kernels.NOT_PLAYED
+        self._due_now[:] = limits.reshape(-1)
+        self._policy_now[: actions.size] = actions.reshape(-1)
         self._board.copy_to_device(self._fresh)
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
@@ -197,8 +205,9 @@ class CudaDriver(FleetDriver):
         shared = 4 * self._size <= SHARED_BYTES
         launch = (self._blocks, self._width, 0, 4 * self._size if shared else 0)
         actions = self._policy, self._ties, self._thresholds
-        given = (self._sizes, self._rule, *actions, self._due, *self._world)
-        counted = (self._own_visits, self._visits, self._counts, shared, self._reached, self._signals)
+        given = (self._sizes, self.fleet.draws, self._rule, *actions, self._due, *self._world)
+        starts = self.transitions.size if self._counts_starts else NO_STARTS
+        counted = (self._own_visits, self._visits, self._counts, starts, shared, self._reached, self._signals)
         self._kernels.play[launch](sign, first, last, asking, *given, *counted)
 
     def _look(self, what: int, asking: bool) -> None:
@@ -222,8 +231,9 @@ class CudaDriver(FleetDriver):
         cells = np.flatnonzero(touched.all_visits)
         touched.all_cells[: len(cells)] = cells
         touched.number[0] = len(cells)
-        if self._sizes.stationary:
-            self.fleet.counted_starts[0] = counts[self.transitions.size :]
+        if self._counts_starts:
+            starts = counts[self.transitions.size :]
+            self.fleet.counted_starts[0] = starts.reshape(self.fleet.counted_starts.shape[1:])
 
 
 def _zeros(cuda: Any, shape: tuple[int, int]) -> Any:

@@ -12,6 +12,7 @@ from numba import cuda, types
 from numba.cuda.core import config
 
 from fed_ucbvi.algorithms.synchronisation_rules import Doubling, local_limit
+from fed_ucbvi.core.sampling.levels import LevelDraws, kept_level, level_of_episode
 from fed_ucbvi.core.sampling.philox import unit_interval, word_at
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.engine.drivers.base import Sizes
@@ -56,6 +57,7 @@ def play(
     last: int,
     asking: bool,
     sizes: Sizes,
+    draws: LevelDraws,
     rule: Doubling,
     policy: IndexArray,
     ties: IndexArray,
@@ -69,6 +71,7 @@ def play(
     own_visits: Any,
     visits: Any,
     counts: CountArray,
+    first_start: int,
     shared: bool,
     reached: IndexArray,
     signals: CountArray,
@@ -76,8 +79,9 @@ def play(
     """Every agent plays episodes ``first`` to ``last - 1``, until its request or the earliest one that is known.
 
     With ``sign`` -1 it takes back what it has played beyond the earliest request. Strides are 1 where all agents have
-    the same table, otherwise M. ``counts`` are transitions by cell and slot and, where visits are counted over all
-    steps, how many episodes began where. A block adds them up in memory of its own if they fit, that is, ``shared``.
+    the same table, otherwise M. ``counts`` are transitions by cell and slot and, from ``first_start`` on if it is not
+    negative, the initial states of episodes by level of the policy. A block adds them up in memory of its own if they
+    fit, that is, ``shared``.
     """
     part = cuda.shared.array(0, types.int32)
     thread = cuda.threadIdx.x
@@ -91,7 +95,6 @@ def play(
     if i < len(reached):
         key = np.uint64(i)
         slots = np.uint64(sizes.slots)
-        starts = np.uint64(size - sizes.states)
         own_kernel = key if kernel_stride > _ONE else _ZERO
         own_initial = key if initial_stride > _ONE else _ZERO
         episode = first
@@ -99,6 +102,7 @@ def play(
         if sign < 0:
             episode = signals[EARLIEST]
             end = reached[i]
+        kept = kept_level(draws, key)
         asked = False
         while episode < end and not asked:
             if sign > 0 and episode >= signals[EARLIEST]:
@@ -106,17 +110,20 @@ def play(
             t = np.uint64(episode)
             w0, w1, w2, w3 = block_of(0, sizes.seed, key, t)
             s = _pick(initial, own_initial, initial_stride, sizes.states, unit_interval(np.uint64(w0)))
-            if sizes.stationary:
+            level = level_of_episode(draws, key, t, kept)
+            if first_start >= 0:
+                start = np.uint64(first_start + level * sizes.states) + s
                 if shared:
-                    cuda.atomic.add(part, starts + s, sign)
+                    cuda.atomic.add(part, start, sign)
                 else:
-                    cuda.atomic.add(counts, starts + s, sign)
+                    cuda.atomic.add(counts, start, sign)
             for h in range(sizes.horizon):
                 if (h + 1) & 3 == 0:
                     w0, w1, w2, w3 = block_of(h + 1, sizes.seed, key, t)
                 word = _word_at(h + 1, w0, w1, w2, w3)
                 cell, pair, slot, s = _step(
                     h,
+                    level * sizes.horizon + h,
                     s,
                     t,
                     key,

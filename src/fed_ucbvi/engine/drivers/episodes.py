@@ -23,6 +23,7 @@ from fed_ucbvi.algorithms.return_bounds import record_returns
 from fed_ucbvi.core.compiling import compiled, compiled_parallel, embedded, inner, prange, threads
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.distributions import cumulative
+from fed_ucbvi.core.sampling.levels import NO_DRAWS, LevelDraws, kept_level, level_of_episode
 from fed_ucbvi.core.sampling.philox import EPISODES, number_of_action, philox, unit_interval, word_at
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, Sizes, drop_untouched, one_if_shared
@@ -45,7 +46,7 @@ World = tuple[IndexArray, FloatArray, FloatArray, int]
 fleet's first agent. A plain tuple, as Numba takes half a microsecond longer to accept a named one."""
 Counts = tuple[CountArray, CountArray, CountArray, IndexArray, CountArray]
 """The buffers of a round. Flat: transitions ``(m or 1, P, K)``, one row where they are counted together; visits
-``(m, P)``; where episodes began ``(m, S)``, if visits are counted over all steps together. Then the cells that were
+``(m, P)``; initial states of episodes ``(m, L, S)``, if they cannot be read off the visits. Then the cells that were
 visited and how many they are (:class:`~fed_ucbvi.algorithms.base.VisitedCells`)."""
 
 
@@ -68,7 +69,7 @@ class EpisodesDriver(FleetDriver):
         self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
-        who = (*self._world, flat_actions(policy), limits.reshape(-1), asking)
+        who = (*self._world, self.fleet.draws, flat_actions(policy), limits.reshape(-1), asking)
         played = 0
         chunk = self._alone
         asked = False
@@ -83,7 +84,7 @@ class EpisodesDriver(FleetDriver):
         return played, asked
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
-        who = (*self._world, flat_actions(policy), limits.reshape(-1), True)
+        who = (*self._world, self.fleet.draws, flat_actions(policy), limits.reshape(-1), True)
         _play(*who, 0, self._agents, first, count, -1, self._counts)
         _, visits, _, cells, numbers = self._counts
         drop_untouched(0, self._agents, visits, cells, numbers)
@@ -139,6 +140,7 @@ def trajectory_for(jit: Callable[[Any], Any]) -> tuple[Callable[..., np.uint64],
     @jit
     def step(
         h: int,
+        row_of_policy: int,
         s: np.uint64,
         t: np.uint64,
         key: np.uint64,
@@ -152,27 +154,28 @@ def trajectory_for(jit: Callable[[Any], Any]) -> tuple[Callable[..., np.uint64],
         first: np.uint64,
         stride: np.uint64,
     ) -> Next:
-        """Step h of episode t from state s.
+        """Step h of episode t from state s, by a row of the policy: ``level H + h``.
 
         ``policy``, ``ties`` and ``thresholds`` are the parts of :data:`~.played_actions.FlatActions`.
         """
         actions = np.uint64(sizes.actions)
         slots = np.uint64(sizes.slots)
         here = np.uint64(h) * np.uint64(sizes.states) + s
+        place = np.uint64(row_of_policy) * np.uint64(sizes.states) + s
         if policy.ndim == 1:
-            a = np.uint64(policy[here])
+            a = np.uint64(policy[place])
             cell = here
             pair = here * actions + a
         else:
-            number = ties[here]
+            number = ties[place]
             chosen = np.uint64(0)
             if number > 1:
                 u = number_of_action(sizes.seed, key, t, h)
                 if len(thresholds) == 0:
                     chosen = np.uint64(u * number)
                 else:
-                    chosen = pick(thresholds, here * np.uint64(policy.shape[1]), np.uint64(1), np.int64(number), u)
-            a = np.uint64(policy[here, chosen])
+                    chosen = pick(thresholds, place * np.uint64(policy.shape[1]), np.uint64(1), np.int64(number), u)
+            a = np.uint64(policy[place, chosen])
             cell = pair = (s if sizes.stationary else here) * actions + a
         row = ((here if sizes.by_step else s) * actions + a) * slots
         slot = pick(kernel, first + row * stride, stride, sizes.slots, unit_interval(np.uint64(word)))
@@ -200,6 +203,7 @@ def _own_tables(sizes: Sizes, kernel: FloatArray, initial: FloatArray) -> tuple[
 def _play(
     sizes: Sizes,
     world: World,
+    draws: LevelDraws,
     actions: FlatActions,
     limits: CountArray,
     asking: bool,
@@ -230,6 +234,12 @@ def _play(
     blocks = (sizes.horizon >> 2) + 1
     words = np.empty(4 * blocks * GROUP, dtype=np.uint64)
     states = np.empty(GROUP, dtype=np.uint64)
+    levels = np.zeros(GROUP, dtype=np.int64)
+    kept = np.zeros(high - low, dtype=np.int64)
+    if draws.levels > 1:
+        for i in range(low, high):
+            kept[i - low] = kept_level(draws, np.uint64(first_agent + i))
+    starts_per_agent = np.uint64(len(starts) // max(1, len(numbers)))
     for played in range(most):
         t = np.uint64(first + played)
         asked = False
@@ -245,8 +255,12 @@ def _play(
             for j in range(group):
                 ui = np.uint64(begin + j)
                 s = _pick(initial, ui * own_start, _ONE, sizes.states, unit_interval(words[_FOUR * np.uint64(j)]))
-                if sizes.stationary:
-                    starts[ui * us + s] += sign
+                level = 0
+                if draws.levels > 1:
+                    level = level_of_episode(draws, np.uint64(first_agent + begin + j), t, kept[begin + j - low])
+                    levels[j] = level
+                if len(starts) > 0:
+                    starts[ui * starts_per_agent + np.uint64(level) * us + s] += sign
                 states[j] = s
             for h in range(sizes.horizon):
                 at = _FOUR * np.uint64((h + 1 >> 2) * GROUP) + np.uint64(h + 1 & 3)
@@ -257,8 +271,9 @@ def _play(
                     s = states[uj]
                     word = words[at + _FOUR * uj]
                     mine = ui * own
+                    row = levels[j] * sizes.horizon + h
                     cell, _, slot, s = _step(
-                        h, s, t, key, word, sizes, policy, ties, thresholds, successors, kernel, mine, _ONE
+                        h, row, s, t, key, word, sizes, policy, ties, thresholds, successors, kernel, mine, _ONE
                     )
                     states[uj] = s
                     transitions[(ui * own_transitions + cell) * uk + slot] += sign
@@ -278,6 +293,7 @@ def _play(
 def _play_ahead(
     sizes: Sizes,
     world: World,
+    draws: LevelDraws,
     actions: FlatActions,
     limits: CountArray,
     asking: bool,
@@ -301,7 +317,7 @@ def _play_ahead(
         own = (parts[core] if pooled else transitions, visits, starts, cells, numbers)
         for g in range(groups * core // cores, groups * (core + 1) // cores):
             who = (g * GROUP, min((g + 1) * GROUP, agents))
-            reached[g], asked[g] = _play(sizes, world, actions, limits, asking, *who, first, most, 1, own)
+            reached[g], asked[g] = _play(sizes, world, draws, actions, limits, asking, *who, first, most, 1, own)
     length = reached.min()
     for core in prange(cores):
         own = (parts[core] if pooled else transitions, visits, starts, cells, numbers)
@@ -309,7 +325,7 @@ def _play_ahead(
             who = (g * GROUP, min((g + 1) * GROUP, agents))
             begin = first + length
             more = reached[g] - length
-            _play(sizes, world, actions, limits, asking, *who, begin, more, -1, own)
+            _play(sizes, world, draws, actions, limits, asking, *who, begin, more, -1, own)
             drop_untouched(*who, visits, cells, numbers)
     if pooled:
         for core in range(cores):
@@ -341,22 +357,27 @@ class SimulatedReturns:
         first: int,
         length: int,
         histogram: CountArray,
-        within: tuple[float, float] | None = None,
+        limits: tuple[float, float] | None = None,
+        draws: LevelDraws = NO_DRAWS,
     ) -> None:
-        """Add the returns of all agents in ``length`` episodes from number ``first`` on, to lie ``within``."""
+        """Add the returns of all agents in ``length`` episodes from number ``first`` on.
+
+        ``limits`` is the stated range of a return; a return outside is an error. ``draws`` are those of the round.
+        """
         m = self._agents
         chunk = max(1, STEPS_PER_CALL // (4 * self._agents * self._horizon))
         actions = flat_actions(policy)
         for begin in range(first, first + length, chunk):
             returns = np.empty((min(chunk, first + length - begin), m))
-            _fill_returns(*self._world, actions, self._pays, self._first_paid, begin, returns)
-            record_returns(histogram, returns.reshape(-1), within, self._units, self._horizon)
+            _fill_returns(*self._world, draws, actions, self._pays, self._first_paid, begin, returns)
+            record_returns(histogram, returns.reshape(-1), limits, self._units, self._horizon)
 
 
 @compiled
 def _fill_returns(
     sizes: Sizes,
     world: World,
+    draws: LevelDraws,
     actions: FlatActions,
     pays: FloatArray,
     first_paid: int,
@@ -374,6 +395,8 @@ def _fill_returns(
             ui = np.uint64(i)
             key = np.uint64(first_agent + i)
             total = 0.0
+            kept = kept_level(draws, key)
+            level = level_of_episode(draws, key, episode, kept)
             block = block_of(0, sizes.seed, key, episode)
             s = _pick(initial, ui * own_start, _ONE, sizes.states, unit_interval(block[0]))
             for h in range(sizes.horizon):
@@ -381,8 +404,9 @@ def _fill_returns(
                     block = block_of(h + 1, sizes.seed, key, episode)
                 word = word_at(h + 1, *block)
                 here = s
+                row = level * sizes.horizon + h
                 cell, _, slot, s = _step(
-                    h, s, episode, key, word, sizes, policy, ties, thresholds, successors, kernel, ui * own, _ONE
+                    h, row, s, episode, key, word, sizes, policy, ties, thresholds, successors, kernel, ui * own, _ONE
                 )
                 if slot >= first_paid:
                     a = int(cell % np.uint64(sizes.actions))

@@ -18,16 +18,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Counting, FleetTables
+from fed_ucbvi.algorithms.base import Array, Budgets, Counting, FleetTables
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
 from fed_ucbvi.algorithms.return_bounds import new_histogram, record_returns
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.sampling.distributions import cumulative
+from fed_ucbvi.core.sampling.levels import (
+    NO_DRAWS,
+    ONE_LEVEL,
+    LevelDraws,
+    LevelLaw,
+    kept_level,
+    level_of_episode,
+)
 from fed_ucbvi.core.sampling.philox import number_of_action
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Driver, Played
+from fed_ucbvi.engine.drivers.base import Driver, Played, number_of_levels
 from fed_ucbvi.engine.drivers.played_actions import PossibleActions
 from fed_ucbvi.engine.drivers.rewards import ObservedRewards, RewardTables, add_reward, updated_mean
 from fed_ucbvi.problem.units import Units
@@ -60,6 +68,7 @@ class LiveTables:
         *,
         fixed_rewards: bool = False,
         return_limits: tuple[float, float] | None = None,
+        levels: LevelLaw = ONE_LEVEL,
     ) -> None:
         shape = counting.shape(horizon, states, actions)
         self.horizon = horizon
@@ -71,8 +80,9 @@ class LiveTables:
         self.rewards = ObservedRewards((agents, shape[0], states, actions), FIRST_WIDTH, grid, ever)
         self.visits: CountArray = np.zeros((agents, *shape), dtype=np.int64)
         self.transitions: CountArray = np.zeros((agents, *shape, FIRST_WIDTH), dtype=np.int64)
-        self.starts: CountArray = np.zeros((agents, states), dtype=np.int64)
-        """How many of the round's episodes began where."""
+        self.levels = levels
+        self.starts: CountArray = np.zeros((agents, levels.number, states), dtype=np.int64)
+        """Number of the round's episodes that began in each state, by level of the policy."""
         self.first_rewards: FloatArray = np.full((agents, shape[0], states, actions) if fixed_rewards else 0, np.nan)
         """Reward of the first visit of each agent to each cell, NaN before it; empty where rewards may be random."""
         self._return_limits = return_limits
@@ -153,13 +163,29 @@ class LiveDriver(Driver):
         H = tables.horizon
         self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
         self._pays: FloatArray = np.zeros((m, H))
+        self._draws = NO_DRAWS
+        self._kept: CountArray = np.zeros(m, dtype=np.int64)
+        """Level of the policy that each agent keeps for the round."""
+        self._levels: CountArray = np.zeros(m, dtype=np.int64)
+        """Level of the policy that each agent plays in this episode."""
+
+    def begin(self, policy: PolicyArray, budgets: Budgets, first: int) -> None:
+        self.clear()
+        self._draws = LevelDraws(
+            levels=number_of_levels(policy),
+            share=self.tables.levels.share,
+            seed=np.uint64(self._seed),
+            first=np.uint64(first),
+        )
+        for j in range(len(self._kept)):
+            self._kept[j] = kept_level(self._draws, np.uint64(self.first_agent + j))
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         tables = self.tables
         m = len(self._pays)
         length = 0
         asked = False
-        listed = PossibleActions.of(policy)
+        listed = PossibleActions.of(policy.reshape((-1, *policy.shape[-2:])) if policy.ndim == 4 else policy)
         thresholds = cumulative(listed.probabilities)
         while length < most and not asked:
             self._play(listed, thresholds, first + length)
@@ -169,12 +195,17 @@ class LiveDriver(Driver):
             tables.record_returns(returns, self.units)
             tables.discover(self._states, self._actions)
             asked, paid = _count(
-                policy.ndim == 3,
+                policy.ndim > 2,
                 (self._states, self._actions, self._pays),
                 (tables.successors, tables.known),
                 limits.reshape((len(limits), -1)),
                 asking,
-                (self.visits.reshape((m, -1)), self.transitions.reshape((m, -1, tables.width)), self.starts),
+                (
+                    self.visits.reshape((m, -1)),
+                    self.transitions.reshape((m, -1, tables.width)),
+                    self.starts,
+                    self._levels,
+                ),
                 tables.rewards.of(self._rows),
             )
             tables.paid += paid, returns @ returns
@@ -197,6 +228,10 @@ class LiveDriver(Driver):
         H = pays.shape[1]
         end = listed.numbers.shape[1] - 1
         who = (np.uint64(self._seed), self.first_agent, episode)
+        for j in range(len(self._levels)):
+            agent = np.uint64(self.first_agent + j)
+            self._levels[j] = level_of_episode(self._draws, agent, np.uint64(episode), self._kept[j])
+        first_rows = self._levels * H
         law = (listed.actions, listed.numbers, thresholds)
         if self._vector is None:
             from fed_ucbvi.engine.drivers.live_environments import vector_of
@@ -212,9 +247,9 @@ class LiveDriver(Driver):
                 states[:, h + 1 :] = end
                 pays[:, h:] = 0.0
                 for later in range(h, H):
-                    actions[:, later] = _choose(*law, now, *who, later)
+                    actions[:, later] = _choose(*law, first_rows, now, *who, later)
                 break
-            actions[:, h] = _choose(*law, now, *who, h)
+            actions[:, h] = _choose(*law, first_rows, now, *who, h)
             now, pays[:, h], _, truncated, _ = self._vector.step(actions[:, h])
             if h + 1 < H and truncated.any():
                 raise InputError(
@@ -308,26 +343,31 @@ def _choose(
     actions: IndexArray,
     numbers: IndexArray,
     thresholds: FloatArray,
+    first_rows: CountArray,
     states: IndexArray,
     seed: np.uint64,
     first_agent: int,
     episode: int,
     h: int,
 ) -> IndexArray:
-    """The actions that agents in ``states`` play at step h: those that a simulation would draw."""
+    """The actions that agents in ``states`` play at step h: those that a simulation would draw.
+
+    The policy of agent i begins at row ``first_rows[i]``.
+    """
     chosen = np.zeros(len(states), dtype=np.int32)
     for i in range(len(states)):
         s = states[i]
-        number = numbers[h, s]
+        row = first_rows[i] + h
+        number = numbers[row, s]
         place = 0
         if number > 1:
             u = number_of_action(seed, np.uint64(first_agent + i), np.uint64(episode), h)
             if len(thresholds) == 0:
                 place = int(u * number)
             else:
-                while u >= thresholds[h, s, place]:
+                while u >= thresholds[row, s, place]:
                     place += 1
-        chosen[i] = actions[h, s, place]
+        chosen[i] = actions[row, s, place]
     return chosen
 
 
@@ -357,11 +397,11 @@ def _count(
     support: tuple[IndexArray, IndexArray],
     limits: CountArray,
     asking: bool,
-    counts: tuple[CountArray, CountArray, CountArray],
+    counts: tuple[CountArray, CountArray, CountArray, CountArray],
     rewards: RewardTables,
 ) -> tuple[bool, float]:
     """Add one episode of every agent to its counts, means and sums; ``(was there a request, rewards in all)``."""
-    (states, actions, pays), (successors, known), (visits, transitions, starts) = episode, support, counts
+    (states, actions, pays), (successors, known), (visits, transitions, starts, levels) = episode, support, counts
     means, times, sums, bits = rewards
     m, H = pays.shape
     _, steps, S, A = means.shape
@@ -371,7 +411,7 @@ def _count(
     paid = 0.0
     for i in range(m):
         budgets = limits[shared(i, len(limits))]
-        starts[i, states[i, 0]] += 1
+        starts[i, levels[i], states[i, 0]] += 1
         for h in range(H):
             s = states[i, h]
             a = actions[i, h]

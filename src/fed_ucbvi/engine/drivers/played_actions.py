@@ -50,11 +50,14 @@ class PossibleActions(NamedTuple):
 
 
 def flat_actions(policy: PolicyArray) -> FlatActions:
-    """A policy as :data:`FlatActions`; code is compiled for one action in each state and for several."""
+    """A policy as :data:`FlatActions`; code is compiled for one action in each state and for several.
+
+    The rows of a policy with several levels are those of level 0, then those of level 1, and so on.
+    """
     if policy.ndim == 2:
         return policy.reshape(-1), _NO_NUMBERS, _NO_THRESHOLDS
-    listed = PossibleActions.of(policy)
-    actions = listed.actions.reshape((-1, policy.shape[2]))
+    listed = PossibleActions.of(policy.reshape((-1, *policy.shape[-2:])))
+    actions = listed.actions.reshape((-1, policy.shape[-1]))
     thresholds = cumulative(listed.probabilities) if listed.probabilities.size else _NO_THRESHOLDS
     return actions, listed.numbers.reshape(-1), thresholds.reshape(-1)
 
