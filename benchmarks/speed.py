@@ -24,7 +24,7 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 import numpy as np
 
-from fed_ucbvi import Caution, Federation, FedUCBVI, RunSpec, gridworld, run, synthetic
+from fed_ucbvi import Caution, Federation, FedUCBVI, Setting, gridworld, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.algorithms.base import Budgets
 from fed_ucbvi.charts.panels import Panel, Series, log_scale
@@ -68,7 +68,7 @@ def ratio_to_reference(federation: Federation, episodes: int) -> dict[str, float
         np.stack([np.broadcast_to(table, (H, *table.shape[1:])) for table in tables])
         for tables in ([one.kernel.dense() for one in agents], [one.rewards for one in agents])
     )
-    nu = FedUCBVI().facts(RunSpec(episodes=episodes).setting(federation))["nu"]
+    nu = FedUCBVI().facts(Setting.of(federation, episodes, 0, random_rewards=False))["nu"]
     algorithm = partial(fed_ucbvi, nu=nu)
     S = federation.states
     A = federation.actions

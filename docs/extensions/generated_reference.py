@@ -24,7 +24,7 @@ WIDTH = "88"
 GROUPS = {
     "algorithms": "Algorithms",
     "authors": "For authors of algorithms",
-    "run_spec": "What a run is",
+    "specifications": "Specifications of runs",
     "engine": "Running",
     "results": "Results",
     "analysis": "Before and after a run",

@@ -103,7 +103,10 @@ from fed_ucbvi.results.plotting import plot_runs as plot_runs
 from fed_ucbvi.results.round_record import RoundRecord as RoundRecord
 from fed_ucbvi.results.run import Run as Run
 from fed_ucbvi.results.run import load_policy as load_policy
-from fed_ucbvi.run_spec import RunSpec as RunSpec
+from fed_ucbvi.specifications.algorithm import AlgorithmSpec as AlgorithmSpec
+from fed_ucbvi.specifications.problem import ProblemSpec as ProblemSpec
+from fed_ucbvi.specifications.run import RunOptions as RunOptions
+from fed_ucbvi.specifications.run import RunSpec as RunSpec
 from fed_ucbvi.sweeps.execution import run_sweep as run_sweep
 from fed_ucbvi.sweeps.specification import Sweep as Sweep
 from fed_ucbvi.sweeps.store import load_runs as load_runs

@@ -30,6 +30,7 @@ from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.results.round_record import INCUMBENT
 from network import TLSByName, assert_same, federate, make_nodes
@@ -60,7 +61,7 @@ def simulated(episodes: int, **options: Any) -> Run:
 
 
 def nodes() -> list[Any]:
-    return make_nodes(WORLD, SPLIT, algorithm=NAME)
+    return make_nodes(WORLD, SPLIT, terms=NodeTerms(algorithm=NAME))
 
 
 def test_it_finds_an_optimal_policy() -> None:

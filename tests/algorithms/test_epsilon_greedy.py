@@ -19,6 +19,7 @@ from fed_ucbvi.algorithms.base import FleetTables
 from fed_ucbvi.algorithms.one_report import RoundCounts
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.paper import table1
 from fed_ucbvi.paper.report.run_figures import sweep_section
 from fed_ucbvi.paper.report.traces import Trace, table_of
@@ -131,7 +132,7 @@ def test_a_run_over_the_network_is_the_simulated_one() -> None:
     from network import assert_same, federate
 
     world = make_environment("gridworld", agents=3, eps_p=0.1)
-    nodes = [Node(f"node-{i}", lambda M: world, i, 1 + i, algorithm=NAME) for i in range(2)]
+    nodes = [Node(f"node-{i}", lambda M: world, i, 1 + i, terms=NodeTerms(algorithm=NAME)) for i in range(2)]
     outcome = federate(plan_for(epsilon_greedy(), world, 120, seed=4), nodes)
     assert_same(outcome.run, run(epsilon_greedy(), world, 120, seed=4, driver="episodes"))
 
@@ -153,7 +154,7 @@ def test_it_is_swept_compared_and_reported_under_its_label() -> None:
     """The runs of a sweep, and what ``compare`` and ``report`` make of them."""
     grid = {"algorithms": [NAME, "fed-ucbvi"], "environments": ["synthetic"], "agents": [2], "episodes": [50]}
     pairs = [(job, Trace.of(job.run())) for job in Sweep(name="both", grids=[{**grid, "seeds": 2}]).jobs()]
-    assert [job.algorithm for job, _ in pairs] == [NAME] * 2 + ["fed-ucbvi"] * 2
+    assert [job.algorithm.name for job, _ in pairs] == [NAME] * 2 + ["fed-ucbvi"] * 2
     summary = table1.tabulate(table_of(pairs))
     rows = {row["algorithm"]: row for row in summary["tables"]["synthetic"]}
     assert (rows[NAME]["heterogeneity"], rows["fed-ucbvi"]["heterogeneity"]) == (None, True)

@@ -17,7 +17,7 @@ from fed_ucbvi import InputError
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
-from fed_ucbvi.command_line.problems import describe
+from fed_ucbvi.command_line.lists import describe
 from fed_ucbvi.environments import ENVIRONMENTS, current_name, find_environment, make_environment
 from fed_ucbvi.results.about import label_of
 

@@ -13,6 +13,7 @@ from fed_ucbvi import DoublingRule, Federation, FedKLUCBVI, FedUCBVI, InputError
 from fed_ucbvi.algorithms.synchronisation_rules import global_limit, is_local, local_limit
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import plan_for
 from network import assert_same, federate
 from repository import ROOT
@@ -76,7 +77,8 @@ def test_a_rule_of_ones_own_is_kept_in_one_table_agent_by_agent_and_over_the_net
     assert len(together.rows) > 20
     code = f"own_rule:{name}"  # a node runs such code only where its owner has named it
     nodes = [
-        Node(f"node-{first}", lambda _: small, first, agents, algorithm=code) for first, agents in ((0, 1), (1, 3))
+        Node(f"node-{first}", lambda _: small, first, agents, terms=NodeTerms(algorithm=code))
+        for first, agents in ((0, 1), (1, 3))
     ]
     outcome = federate(plan_for(algorithm, small, 150, seed=3), nodes)
     assert_same(outcome.run, together.result(), regret=False)

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,21 @@ import pytest
 from typer.main import get_command
 
 from commands import PROGRAM, SMALL, Terminal, call, executed
-from fed_ucbvi import FedUCBVI, InputError, Run, RunSpec, run, synthetic
+from fed_ucbvi import AlgorithmSpec, FedUCBVI, InputError, ProblemSpec, Run, RunOptions, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.command_line import COMMANDS, FEDERATIONS, FIRST, PAPER, RUNS, app
-from fed_ucbvi.command_line.federation import show_federation
-from fed_ucbvi.command_line.flags import flags_of, read_fields, written
+from fed_ucbvi.command_line.flags import FlagTable, flags_of, read_fields, written
 from fed_ucbvi.command_line.options import Output, arguments_of
-from fed_ucbvi.command_line.outputs import finish
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.environments import ENVIRONMENTS
+from fed_ucbvi.network.commands.flags import RULE_FLAGS, TERM_FLAGS
+from fed_ucbvi.network.commands.outputs import finish_federation, show_federation
+from fed_ucbvi.network.federation_spec import FederationRules
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.transport import WireCount
-from fed_ucbvi.run_spec import FederationRules, NodeTerms
 from matrices import first_of
 from network import federate, make_nodes
 
@@ -117,46 +119,82 @@ def test_no_command_has_a_flag_of_one_algorithm() -> None:
     assert flags & own <= {"--delta", "--stationary"}, "plan's is the theory's, advise's a property of the problem"
 
 
-def test_every_field_of_a_run_is_a_flag_of_some_command() -> None:
-    flags = flags_of_all_commands()
-    for name, flag in flags_of(RunSpec).items():
-        assert set(written(name, flag).split("/")) <= flags or name == "label"
+SPECIFICATIONS: dict[Any, FlagTable | None] = {
+    ProblemSpec: None,
+    AlgorithmSpec: None,
+    RunOptions: None,
+    FederationRules: RULE_FLAGS,
+    NodeTerms: TERM_FLAGS,
+}
+"""Every specification, with its flags if the core does not know them."""
+every_specification = pytest.mark.parametrize("kind", SPECIFICATIONS)
 
 
-@pytest.mark.parametrize("kind", [RunSpec, FederationRules, NodeTerms])
-def test_every_field_of_a_run_and_of_a_node_has_a_help_text(kind: type) -> None:
-    for name, flag in flags_of(kind).items():
+@every_specification
+def test_every_field_of_a_specification_is_a_flag_of_some_command(kind: type) -> None:
+    known = flags_of_all_commands()
+    for name, flag in flags_of(kind, SPECIFICATIONS[kind]).items():
+        assert set(written(name, flag).split("/")) <= known or name == "label"
+
+
+@every_specification
+def test_every_field_of_a_specification_has_a_help_text(kind: type) -> None:
+    for name, flag in flags_of(kind, SPECIFICATIONS[kind]).items():
         assert flag.help.endswith("."), name
 
 
 @pytest.mark.parametrize(
-    ("texts", "message"),
+    ("kind", "texts", "message"),
     [
-        ({"sizes": "8,4"}, "three whole numbers above 0 as S,A,H, got '8,4'"),
-        ({"return_range": "1"}, "--return-range takes two numbers as LOW,HIGH, got '1'"),
-        ({"parameters": ["bonus"]}, "--option takes KEY=VALUE, got 'bonus'"),
-        ({"parameters": ["nu=1", "nu=2"]}, "--option gives nu twice"),
-        ({"environment_options": ["rows=NaN"]}, "rows must be finite, got NaN"),
+        (ProblemSpec, {"sizes": "8,4"}, "three whole numbers above 0 as S,A,H, got '8,4'"),
+        (ProblemSpec, {"environment_options": ["rows=NaN"]}, "rows must be finite, got NaN"),
+        (ProblemSpec, {"agents": "many"}, "agents must be a whole number or none, got 'many'"),
+        (AlgorithmSpec, {"parameters": ["bonus"]}, "--option takes KEY=VALUE, got 'bonus'"),
+        (AlgorithmSpec, {"parameters": ["nu=1", "nu=2"]}, "--option gives nu twice"),
+        (RunOptions, {"return_range": "1"}, "--return-range takes two numbers as LOW,HIGH, got '1'"),
     ],
 )
-def test_a_text_that_cannot_be_read_is_an_error_that_names_the_flag(texts: dict[str, Any], message: str) -> None:
+def test_text_that_cannot_be_read_is_an_error_that_names_the_flag(
+    kind: Any, texts: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
-        read_fields(RunSpec, texts)
+        read_fields(kind, texts)
 
 
-def test_fields_are_written_as_the_command_line_of_another_process_and_read_again() -> None:
-    spec = RunSpec(episodes=500, environment_options={"rows": 5}, return_range=(0.0, 2.5), secure_sums=True)
-    words = arguments_of(spec, "episodes environment_options return_range secure_sums overwrite")
-    assert words == ["--episodes", "500", "--env-option", "rows=5", "--return-range", "0.0,2.5", "--secure-sums"]
-    read = read_fields(RunSpec, {"environment_options": ["rows=5"], "return_range": "0.0,2.5"})
-    assert read == {"environment_options": {"rows": 5}, "return_range": (0.0, 2.5)}
-    assert arguments_of(Output(quiet=True), "log_format quiet") == ["--log-format", "text", "--quiet"]
+@pytest.mark.parametrize(
+    ("kind", "texts", "values"),
+    [
+        (ProblemSpec, {"sizes": "8,4,10"}, {"sizes": (8, 4, 10)}),
+        (ProblemSpec, {"environment_options": ["rows=5"]}, {"environment_options": {"rows": 5}}),
+        (ProblemSpec, {"environment_options": ["walls=[[1,1]]"]}, {"environment_options": {"walls": [[1, 1]]}}),
+        (
+            AlgorithmSpec,
+            {"name": "fed-ucbvi", "parameters": ["nu=1e3"]},
+            {"name": "fed-ucbvi", "parameters": {"nu": 1e3}},
+        ),
+        (RunOptions, {"return_range": "0,2.5"}, {"return_range": (0.0, 2.5)}),
+        (RunOptions, {"episodes": "1e4"}, {"episodes": 10_000}),
+        (FederationRules, {"nodes": "a, b"}, {"nodes": ("a", "b")}),
+    ],
+)
+def test_text_of_the_command_line_is_read_into_the_value_of_its_field(
+    kind: Any, texts: dict[str, Any], values: dict[str, Any]
+) -> None:
+    assert read_fields(kind, texts, SPECIFICATIONS[kind]) == values
 
 
-def test_texts_of_the_command_line_are_read_into_the_values_of_fields() -> None:
-    texts = {"nodes": "a, b", "environment_options": ["rows=5", "walls=[[1,1]]"], "return_range": "0,2.5"}
-    values = {"nodes": ("a", "b"), "environment_options": {"rows": 5, "walls": [[1, 1]]}, "return_range": (0.0, 2.5)}
-    assert read_fields(RunSpec, texts) == values
+@pytest.mark.parametrize(
+    ("group", "names", "words"),
+    [
+        (RunOptions(episodes=500), "episodes overwrite", "--episodes 500"),
+        (RunOptions(return_range=(0.0, 2.5)), "return_range", "--return-range 0.0,2.5"),
+        (ProblemSpec(environment_options={"rows": 5}), "environment_options", "--env-option rows=5"),
+        (FederationRules(secure_sums=True), "secure_sums", "--secure-sums"),
+        (Output(quiet=True), "log_format quiet", "--log-format text --quiet"),
+    ],
+)
+def test_fields_are_written_as_the_command_line_of_another_process(group: Any, names: str, words: str) -> None:
+    assert arguments_of(group, names, SPECIFICATIONS.get(type(group))) == words.split()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
@@ -184,21 +222,25 @@ def test_one_command_installs_completion_and_bash_then_completes(tmp_path: Path)
     assert "_fed_ucbvi_completion" in bash("source ~/.bashrc; complete -p fed-ucbvi")
 
 
-def test_every_command_completes_the_names_it_takes() -> None:
+@pytest.mark.parametrize(
+    ("flag", "names"),
+    [
+        ("--env", ENVIRONMENTS),
+        ("--leave-out", ENVIRONMENTS),
+        ("--algorithm", ALGORITHMS),
+        ("--driver", NAMES),
+    ],
+)
+def test_every_command_completes_the_names_that_a_flag_takes(flag: str, names: Iterable[str]) -> None:
     program: Any = get_command(app)
-    known = {"environment": ENVIRONMENTS, "env": ENVIRONMENTS, "leave_out": ENVIRONMENTS, "driver": NAMES}
-    known |= {"algorithm": ALGORITHMS, "algorithms": ALGORITHMS}
-    seen = set()
-    for name, command in program.commands.items():
-        for option in command.params:
-            if option.name in known:
-                context = command.make_context(name, [], resilient_parsing=True)
-                for begun in ("", "fed-", "gr", "c"):
-                    found = [item.value for item in option.shell_complete(context, begun)]
-                    expected = [one for one in known[option.name] if one.startswith(begun)]
-                    assert found == expected, (name, option.name)
-                seen.add(option.name)
-    assert seen == known.keys()
+    options = [(command, option) for command in program.commands.values() for option in command.params]
+    takers = [(command, option) for command, option in options if flag in option.opts]
+    assert takers
+    for command, option in takers:
+        context = command.make_context("fed-ucbvi", [], resilient_parsing=True)
+        for begun in ("", "fed-", "gr", "c"):
+            found = [item.value for item in option.shell_complete(context, begun)]
+            assert found == [one for one in names if one.startswith(begun)], command.name
 
 
 def test_python_runs_the_package_as_the_program() -> None:
@@ -311,7 +353,7 @@ def test_a_federations_run_for_which_the_disk_is_full_is_saved_elsewhere_too(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     outcome = Outcome(run=result, wire=WireCount(), events=[])
     with pytest.raises(InputError, match=r"is saved in .* instead"):
-        finish(result, RunSpec(out=saved), Output(as_json=True), outcome)
+        finish_federation(outcome, RunOptions(out=saved), Output(as_json=True), secure_sums=False)
     (kept,) = tmp_path.iterdir()
     assert Run.load(kept) == result
     assert json.loads(capsys.readouterr().out)["regret"] == result.regret

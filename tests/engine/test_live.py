@@ -17,14 +17,18 @@ from gymnasium import spaces
 from scipy import stats
 
 from fed_ucbvi import (
+    AlgorithmSpec,
     FedKLUCBVI,
     FedUCBVI,
     InputError,
     Interrupted,
     LiveFederation,
     LiveParty,
+    ProblemSpec,
     Run,
+    RunOptions,
     RunSpec,
+    Setting,
     evaluate,
     from_gymnasium,
     gridworld,
@@ -38,6 +42,7 @@ from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.engine.drivers import live as live_driver
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.gymnasium_environments import TabularEnv
+from fed_ucbvi.network.federation_spec import FederationRules, FederationSpec
 from fed_ucbvi.network.run_plan import plan_of
 from gymnasium_problems import Corridors, ExpectedReward, Failing, TableEnv, corridor
 from network import federate, make_nodes
@@ -353,7 +358,12 @@ def lake(eps_p: float | None = None, nu: float | None = None) -> Run:
 
 
 def network(eps_p: float | None) -> Run:
-    plan = plan_of(RunSpec(algorithm="fed-ucbvi", sizes=(8, 4, 10), agents=3, episodes=20, eps_p=eps_p))
+    spec = RunSpec(
+        problem=ProblemSpec(sizes=(8, 4, 10), agents=3, eps_p=eps_p),
+        algorithm=AlgorithmSpec(name="fed-ucbvi"),
+        options=RunOptions(episodes=20),
+    )
+    plan = plan_of(FederationSpec(run=spec))
     return federate(plan, make_nodes(gridworld(agents=3, eps_p=0.2), [1, 2])).run
 
 
@@ -391,7 +401,8 @@ def test_an_eps_p_that_is_given_is_used_and_printed_and_a_nu_that_is_given_assum
 
 
 def test_a_server_that_knows_the_environment_knows_its_eps_p() -> None:
-    plan = plan_of(RunSpec(environment="gridworld", agents=3, episodes=20))
+    spec = RunSpec(problem=ProblemSpec(environment="gridworld", agents=3), options=RunOptions(episodes=20))
+    plan = plan_of(FederationSpec(run=spec))
     assert (plan.setting.eps_p, plan.setting.eps_p_known) == (0.0, True)
 
 
@@ -419,11 +430,19 @@ def test_the_first_rewards_are_kept_with_a_checkpoint(tmp_path: Path) -> None:
 
 def test_live_rewards_may_be_random_unless_the_owner_says_otherwise() -> None:
     assert LiveFederation(paying(1.0), 1, 4, (0, 4)).random_rewards
-    assert RunSpec(sizes=(8, 4, 10), collection="live").setting().random_rewards
-    assert not RunSpec(sizes=(8, 4, 10), collection="live", random_rewards=False).setting().random_rewards
+    live = FederationRules(collection="live")
+    assert _setting(live).random_rewards
+    assert not _setting(live, random_rewards=False).random_rewards
 
 
 def test_in_lockstep_rewards_are_fixed_unless_the_owner_says_otherwise() -> None:
     """Nodes in lockstep have tables, and one whose rewards are random refuses such a run."""
-    assert not RunSpec(sizes=(8, 4, 10)).setting().random_rewards
-    assert RunSpec(sizes=(8, 4, 10), random_rewards=True).setting().random_rewards
+    lockstep = FederationRules()
+    assert not _setting(lockstep).random_rewards
+    assert _setting(lockstep, random_rewards=True).random_rewards
+
+
+def _setting(rules: FederationRules, *, random_rewards: bool | None = None) -> Setting:
+    """The setting of a run that is known by its sizes."""
+    problem = ProblemSpec(sizes=(8, 4, 10), random_rewards=random_rewards)
+    return FederationSpec(run=RunSpec(problem=problem), rules=rules).setting()

@@ -18,6 +18,7 @@ from fed_ucbvi.engine.party import SimulatedParty
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.messages import Query, Start, Stop
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import RunPlan
 from live_world import World
 from network import assert_same, federate
@@ -179,7 +180,7 @@ def test_fleets_and_nodes_check_what_their_agents_return(fault: str) -> None:
 
     with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
         play_and_report()
-    node = Node("a", lambda M: WORLD, 0, 4, algorithm=f"{__name__}:Broken", send_trajectories=True)
+    node = Node("a", lambda M: WORLD, 0, 4, terms=NodeTerms(algorithm=f"{__name__}:Broken", send_trajectories=True))
     node.enter(RunPlan(broken, setting).welcome())
 
     def answer() -> None:
@@ -195,7 +196,10 @@ def test_a_node_takes_one_budget_for_all_its_agents() -> None:
     expected = run(OneBudget(), WORLD, 200, driver="episodes", progress=False)
     plan = RunPlan(OneBudget(), Simulation(OneBudget(), WORLD, 200, 0, "episodes").setting, federation=WORLD)
     name = f"{__name__}:OneBudget"
-    nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, algorithm=name, send_trajectories=True) for i in range(2)]
+    nodes = [
+        Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, terms=NodeTerms(algorithm=name, send_trajectories=True))
+        for i in range(2)
+    ]
     assert_same(federate(plan, nodes).run, expected, regret=False)
 
 

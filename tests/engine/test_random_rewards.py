@@ -23,10 +23,12 @@ import fed_ucbvi.gymnasium_environments  # noqa: F401 (registers)
 from commands import call
 from fed_ucbvi import (
     MDP,
+    AlgorithmSpec,
     Federation,
     FedUCBVI,
     InputError,
     Interrupted,
+    ProblemSpec,
     Run,
     best_common_policy,
     resume,
@@ -43,6 +45,7 @@ from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.party import SimulatedParty
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.problem.liars import ATTACKS
@@ -168,19 +171,19 @@ def test_every_environment_can_pay_1_or_0_with_the_same_means(name: str) -> None
 
 
 def test_a_sweep_can_ask_for_random_rewards_and_knows_its_runs_again() -> None:
-    plain, random = (
-        Job(
-            environment="synthetic", environment_options={"states": 3, **more}, agents=2, episodes=30, seed=1
-        ).complete()
-        for more in ({}, {"bernoulli_rewards": True})
-    )
+    def job(**more: bool) -> Job:
+        options = {"states": 3, **more}
+        problem = ProblemSpec(environment="synthetic", environment_options=options, agents=2)
+        return Job(problem=problem.complete(), algorithm=AlgorithmSpec().complete(), episodes=30, seed=1)
+
+    plain = job()
+    random = job(bernoulli_rewards=True)
     made = random.run()
     assert made.about.random_rewards
     assert random.made(made)
     assert not random.made(plain.run())
     assert random.id != plain.id
-    said = dataclasses.replace(plain, environment_options={"states": 3, "bernoulli_rewards": False})
-    assert said.complete() == plain
+    assert job(bernoulli_rewards=False) == plain
     assert Run.from_bytes(made.to_bytes()).about.random_rewards
 
 
@@ -541,7 +544,9 @@ def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path) -> None:
 def test_a_node_with_a_live_environment_learns_what_a_live_run_does() -> None:
     setting = Setting(4, 2, 4, 1, 40, 0.0, 1, random_rewards=True)
     source = LiveSource(Corridors(1).make, (-2.0, 4.0), 4, "corridors")
-    outcome = federate(RunPlan(FedKLUCBVI(), setting, collection="live"), make_nodes(source, [1]))
+    outcome = federate(
+        RunPlan(FedKLUCBVI(), setting, rules=FederationRules(collection="live")), make_nodes(source, [1])
+    )
     alone = run(FedKLUCBVI(), Corridors(1).live(random_rewards=True), 40, seed=1, progress=False)
     assert np.array_equal(outcome.run.policy, alone.policy)
     assert np.array_equal(outcome.run.V, alone.V)

@@ -25,9 +25,10 @@ from fed_ucbvi.environments import ENVIRONMENTS, find_environment, make_environm
 from fed_ucbvi.environments.chains import riverswim
 from fed_ucbvi.environments.random_problems import synthetic
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.results.about import label_of, marker_of, own_colour
-from fed_ucbvi.run_spec import RunSpec, complete_options
+from fed_ucbvi.specifications.problem import ProblemSpec, describe_environment
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store
 from repository import ROOT
@@ -338,14 +339,14 @@ def test_two_packages_with_one_name_and_one_that_cannot_be_loaded_are_told(
 def test_own_function_chooses_its_number_of_agents_where_none_is_given(
     here: Path, function: str, agents: int
 ) -> None:
-    spec = RunSpec(environment=f"shops_of_ours:{function}")
+    spec = ProblemSpec(environment=f"shops_of_ours:{function}")
     assert spec.make_federation().agents == agents
 
 
 def test_given_number_of_agents_replaces_the_default_of_an_own_function(
     here: Path,
 ) -> None:
-    assert RunSpec(environment="shops_of_ours:pair", agents=5).make_federation().agents == 5
+    assert ProblemSpec(environment="shops_of_ours:pair", agents=5).make_federation().agents == 5
 
 
 # ------------------------------------------------------------------------------------------------------ the commands
@@ -423,8 +424,8 @@ def test_a_node_runs_unregistered_code_only_if_it_was_told_to(here: Path) -> Non
     with pytest.raises(InputError, match=r"which is not registered here.*--algorithm"):
         Node("a", lambda M: federation, 0, 3).enter(welcome)
     with pytest.raises(InputError, match="takes part in fed-ucbvi only"):
-        Node("a", lambda M: federation, 0, 3, algorithm="fed-ucbvi").enter(welcome)
-    Node("a", lambda M: federation, 0, 3, algorithm="shops_of_ours:BOLDER").enter(welcome)
+        Node("a", lambda M: federation, 0, 3, terms=NodeTerms(algorithm="fed-ucbvi")).enter(welcome)
+    Node("a", lambda M: federation, 0, 3, terms=NodeTerms(algorithm="shops_of_ours:BOLDER")).enter(welcome)
 
 
 def test_code_is_not_run_because_a_file_names_it(here: Path) -> None:
@@ -517,7 +518,7 @@ def test_a_sweep_over_ones_own_is_read_where_the_code_is_not(here: Path) -> None
     assert counted.stdout == "9\n", counted.stderr
     assert json.loads(done(*SWEEP, "--resume", "--json", cwd=here))["skipped"] == 9
     jobs = [job for job, _ in load_runs(here / "out")]
-    assert {job.algorithm for job in jobs} == {"shops_of_ours:Bold", "fed-ucbvi"}
+    assert {job.algorithm.name for job in jobs} == {"shops_of_ours:Bold", "fed-ucbvi"}
     assert jobs[0] == Job(**jobs[0].content())
     make_environment("shops_of_ours:many", agents=3).save("shops.npz")
     changed = anew(*SWEEP, "--resume", cwd=here)
@@ -654,7 +655,7 @@ def test_sweeps_whose_eps_p_is_computed_are_kept(environment: dict[str, Any], ag
     pytest.importorskip("gymnasium")
     sweep = Sweep(name="different", grids=[grid(environments=[environment], agents=[agents])])
     pairs = load_runs(made_sweep(tmp_path / "out", sweep))
-    assert [(job.eps_p, made.about.eps_p > 0) for job, made in pairs] == [(0.0, True)] * 2
+    assert [(job.problem.eps_p, made.about.eps_p > 0) for job, made in pairs] == [(0.0, True)] * 2
     again = run_sweep(sweep, tmp_path / "out", resume=True)
     assert (again.done, again.skipped, again.damaged) == (0, 2, ())
     assert "saved in" in call("report", str(tmp_path / "out")).stdout
@@ -684,18 +685,18 @@ def test_a_file_under_another_runs_name_is_still_noticed(tmp_path: Path) -> None
 
 
 def test_a_job_refuses_what_its_environment_would_ignore(here: Path) -> None:
-    def job(**changes: Any) -> Job:
-        plain = {"agents": 3, "eps_p": 0.0, "env_seed": 0, "episodes": 10, "seed": 0}
-        return Job(environment="shops_of_ours:three", **{**plain, **changes}).complete()
+    def described(**changes: Any) -> Sweep:
+        grid = {"algorithms": ["fed-ucbvi"], "environments": ["shops_of_ours:three"], "agents": [3], "episodes": [10]}
+        return Sweep(name="shops", grids=[{**grid, **changes}])
 
-    job().check_possible()
+    described()
     with pytest.raises(InputError, match="does not take eps_p"):
-        job(eps_p=0.1)
+        described(eps_p=[0.1])
     with pytest.raises(InputError, match="does not take seed"):
-        job(env_seed=1)
+        described(env_seed=1)
     with pytest.raises(InputError, match="has 3 agents, not 4"):
-        job(agents=4).check_possible()
-    assert complete_options("shops_of_ours:many", {}) == {
+        described(agents=[4])
+    assert describe_environment("shops_of_ours:many", {}).options == {
         "states": 3,
         "names": ["a", "b"],
     }
@@ -747,4 +748,4 @@ def test_control_characters_in_a_sweep_are_refused_and_reach_no_terminal(charact
 def test_plain_text_in_any_language_is_a_label() -> None:
     label = "β ≤ ½, 商店 👩‍🔬"
     algorithm = {"name": "fed-ucbvi", "label": label}
-    assert Sweep(name="x", grids=[grid(algorithms=[algorithm])]).jobs()[0].label == label
+    assert Sweep(name="x", grids=[grid(algorithms=[algorithm])]).jobs()[0].algorithm.label == label

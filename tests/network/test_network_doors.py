@@ -45,6 +45,7 @@ from fed_ucbvi.network import server, transport
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, read_request, sign_request, write_request
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ViolationError
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.members import NodeStream
 from fed_ucbvi.network.messages import PART_BYTES, PROTOCOL, Fault, Hello, Part, Played, decode_down, encode, in_parts
 from fed_ucbvi.network.node import Node
@@ -216,7 +217,7 @@ async def test_strangers_are_rejected_by_certificate_and_name(tmp_path: Path, ca
         (TLSFiles.of(ours, "node-0"), hello_of(own, node="node-0"), "another process is connected as 'node-0'"),
     ]
     with caplog.at_level(logging.WARNING, "fed_ucbvi.federation"):
-        task = dataclasses.replace(plan(), nodes=("node-0", "node-1"))
+        task = dataclasses.replace(plan(), rules=FederationRules(nodes=("node-0", "node-1")))
         files: TLSByName = partial(TLSFiles.of, ours)
         served = Served(task, None, files, LOOPBACK)
         address = f"127.0.0.1:{served.server.port}"

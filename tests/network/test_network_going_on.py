@@ -34,6 +34,7 @@ from fed_ucbvi.engine import simulation as simulation_module
 from fed_ucbvi.engine.checkpoint import load_counts
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network import coordinator as coordinator_module
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint, counts_in
@@ -327,7 +328,7 @@ def test_agents_of_a_live_run_that_miss_rounds_still_play_all_their_episodes(tmp
     told = list[RoundRecord]()
     setting = Setting(4, 2, 4, 4, LONG, 0.0, SEED, random_rewards=True)
     algorithm = FedKLUCBVI(min_round_growth=0.0)
-    plan = RunPlan(algorithm, setting, collection="live", quorum=1, wait=0.05)
+    plan = RunPlan(algorithm, setting, rules=FederationRules(collection="live", quorum=1, wait=0.05))
     run = tell(with_an_absence(plan, live, tmp_path, told.append))
     assert set(run.records["agents"].tolist()) == {2, 4}
     assert run.complete

@@ -13,6 +13,7 @@ from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, syn
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.engine import party
 from fed_ucbvi.engine.simulation import Simulation
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.problem.federation import Federation
 from matrices import in_turn
@@ -150,7 +151,7 @@ def test_agents_that_each_stop_by_themselves_are_refused() -> None:
 
 
 def test_trajectories_leave_a_node_only_with_its_consent() -> None:
-    nodes = make_nodes(SMALL, [8], send_trajectories=False)
+    nodes = make_nodes(SMALL, [8], terms=NodeTerms(send_trajectories=False))
     with pytest.raises(InputError, match="sends trajectories"):
         nodes[0].enter(plan_for(make_algorithm("concurrent-ucbvi", {}), SMALL, 10).welcome())
     nodes[0].enter(plan_for(make_algorithm("fed-ucbvi", {}), SMALL, 10).welcome())

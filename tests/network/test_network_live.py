@@ -26,6 +26,7 @@ from fed_ucbvi.environments.bin_making import learn_bins, make_finite
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network import client, coordinator
 from fed_ucbvi.network.client import run_node
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.messages import Continue, Played, Query, Start, Stop, decode_down, encode
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.rounds import NetworkRound
@@ -34,7 +35,7 @@ from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
 from federation_processes import SERVER, Parties
 from gymnasium_problems import Failing, TableEnv
-from network import Served, assert_same, federate, first_broadcast, make_nodes
+from network import Served, assert_same, federate, first_broadcast, live_plan_of, make_nodes
 from runs import without_cautions
 
 LAKE = "FrozenLake-v1"
@@ -70,7 +71,7 @@ def source(id: str, horizon: int) -> LiveSource:
 
 def plan(algorithm: Any, id: str, horizon: int, agents: int, episodes: int, seed: int = 1, **rest: Any) -> RunPlan:
     setting = Setting(*SIZES[id], horizon, agents, episodes, 0.0, seed, random_rewards=True)
-    return RunPlan(algorithm, setting, collection="live", **rest)
+    return live_plan_of(algorithm, setting, **rest)
 
 
 def alone(name: str) -> tuple[Any, int]:
@@ -138,7 +139,7 @@ def test_agents_are_numbered_as_in_the_federation() -> None:
         return TableEnv()
 
     live = LiveSource(make, (-1, 3), 4)
-    task = RunPlan(FedUCBVI(), Setting(4, 2, 4, 3, 5, 0.0, 0), collection="live")
+    task = live_plan_of(FedUCBVI(), Setting(4, 2, 4, 3, 5, 0.0, 0))
     federate(task, make_nodes(live, [1, 2]))
     assert sorted(made) == [0, 0, 1, 1, 2, 2]  # once to look at, once to play in
     assert environment_seed(0, 1) == environment_seed(0, 1, 0)
@@ -335,7 +336,7 @@ async def test_what_fails_on_the_way_loses_nothing_and_counts_no_round_twice(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"collection": "lockstep"}, r"cannot be taken back to an earlier episode.*--collection live"),
+        ({"rules": FederationRules()}, r"cannot be taken back to an earlier episode.*--collection live"),
         ({"setting": Setting(16, 4, 6, 2, 5, 0.0, 1)}, r"\(16, 4, 6\), this node's \(17, 4, 6\) \(one state more"),
     ],
 )
@@ -383,7 +384,7 @@ def test_algorithms_that_need_an_episode_of_everyone_are_refused(name: str) -> N
     ],
 )
 async def test_a_node_whose_environment_fails_says_so(make: Any, says: str, caplog: pytest.LogCaptureFixture) -> None:
-    task = RunPlan(FedUCBVI(), Setting(4, 2, 4, 2, 500, 0.0, 0), collection="live", patience=0.2)
+    task = live_plan_of(FedUCBVI(), Setting(4, 2, 4, 2, 500, 0.0, 0), patience=0.2)
     served = Served(task)
     serving = served.start()
     with pytest.raises(InputError, match=says):
@@ -438,7 +439,7 @@ def bins() -> Bins:
 def binned(bins: Bins | None, episodes: int = 20, agents: int = 2, **rest: Any) -> RunPlan:
     sizes = (13, 2, houses.STEPS) if bins is None else (bins.states + 1, bins.number_of_actions, bins.horizon)
     setting = Setting(*sizes, agents, episodes, 0.0, 3, random_rewards=True)
-    return RunPlan(FedKLUCBVI(), setting, collection="live", bins=bins, **rest)
+    return live_plan_of(FedKLUCBVI(), setting, bins=bins, **rest)
 
 
 def houses_alone(**rest: Any) -> LiveSource:
@@ -491,7 +492,7 @@ def test_bins_are_part_of_what_a_run_is(bins: Bins, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds another run"):
         ServerCheckpoint(tmp_path / "kept", dataclasses.replace(task, bins=other))
     with pytest.raises(InputError, match="its bins make"):
-        RunPlan(FedKLUCBVI(), Setting(9, 2, 24, 2, 5, 0.0, 0), collection="live", bins=bins)
+        live_plan_of(FedKLUCBVI(), Setting(9, 2, 24, 2, 5, 0.0, 0), bins=bins)
     with pytest.raises(InputError, match="cannot play in lockstep"):
         RunPlan(FedKLUCBVI(), task.setting, bins=bins)
 

@@ -21,9 +21,11 @@ from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.network import client
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import FederationStoppedError
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import Down, Start, ToMany, Up
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import counts_in
@@ -60,7 +62,9 @@ def write_log(path: Path, world: Federation, episodes: int, seed: int = 0) -> Pa
 
 def nodes_with(logs: list[Path | None], world: Federation, folder: Path | None = None) -> list[Node]:
     """The nodes of ``SPLIT``, each with a log or without."""
-    return [make_nodes(world, SPLIT, folder, logs=log, most_failures=20)[i] for i, log in enumerate(logs)]
+    return [
+        make_nodes(world, SPLIT, folder, logs=log, terms=NodeTerms(most_failures=20))[i] for i, log in enumerate(logs)
+    ]
 
 
 def merged(logs: list[Path], world: Federation, *, stationary: bool) -> CountTable:
@@ -153,7 +157,8 @@ def test_logs_of_a_late_node_come_with_its_next_report(secure: bool, tls_files: 
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure, quorum=3, wait=0.2)
     kinds = [Slow, Slow, Slow, Late]
     nodes = [
-        kind(f"node-{i}", lambda M: BY_STEP, i, 1, logs=logs[i], most_failures=20) for i, kind in enumerate(kinds)
+        kind(f"node-{i}", lambda M: BY_STEP, i, 1, logs=logs[i], terms=NodeTerms(most_failures=20))
+        for i, kind in enumerate(kinds)
     ]
     outcome = federate(plan, nodes, tls_files if secure else None, tmp_path / "server")
     assert Late.missed
@@ -197,7 +202,7 @@ def test_live_nodes_bring_logs_whose_rewards_vary(tmp_path: Path) -> None:
     rows = [(e, h, 0, 0, 0.1 * (e % 3), 4 if h == 1 else 0) for e in range(30) for h in range(2)]
     pl.DataFrame(rows, schema=names, orient="row").write_csv(log)
     setting = Setting(17, 4, 6, 2, 20, 0.0, SEED, eps_p_known=False)
-    plan = RunPlan(FedKLUCBVI(stationary=True), setting, collection="live")
+    plan = RunPlan(FedKLUCBVI(stationary=True), setting, rules=FederationRules(collection="live"))
     lake = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     nodes = [Node(f"node-{i}", lake, i, 1, tmp_path / f"node-{i}", logs=log if i else None) for i in range(2)]
     outcome = federate(plan, nodes, folder=tmp_path / "server")

@@ -13,15 +13,16 @@ import pytest
 from msgspec.structs import replace
 
 from faults import outcome_of, stream_to
-from fed_ucbvi import FedUCBVI, InputError, RunSpec, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, ProblemSpec, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.network import query_guard
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.messages import PROTOCOL, Hello, Joining, Query, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore, stored_run
 from fed_ucbvi.network.run_plan import RunPlan, epoch_now, plan_for
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
-from fed_ucbvi.network.sources import Source, host
+from fed_ucbvi.network.sources import Source, host, simulated_source
 from network import Served, assert_simulation, federate, first_broadcast, make_nodes
 
 WORLD = synthetic(agents=4, eps_p=0.2, eps_r=0.1, states=3, actions=2, horizon=3)
@@ -49,7 +50,7 @@ def nonsense():
 
 def test_a_problem_comes_from_a_file_a_function_or_own_mdps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def source_of(env: str | Path) -> Source:
-        return RunSpec(environment=str(env)).source(4)
+        return simulated_source(ProblemSpec(environment=str(env)), 4)
 
     WORLD.save(tmp_path / "world.npz")
     (tmp_path / "our_problem.py").write_text(MODULE, encoding="utf-8")
@@ -128,7 +129,7 @@ async def test_a_seat_is_one_processs_alone_on_whatever_stream() -> None:
 def test_a_checkpoint_is_gone_on_with_by_the_same_task_only(tmp_path: Path) -> None:
     first = dataclasses.replace(plan(), run="first")
     outcome = federate(first, make_nodes(WORLD, [4]), folder=tmp_path / "run")
-    for same in (plan(), dataclasses.replace(plan(), patience=7.0)):
+    for same in (plan(), dataclasses.replace(plan(), rules=FederationRules(patience=7.0))):
         again = ServerCheckpoint(tmp_path / "run", same)
         assert again.plan.run == first.run
         again.close()

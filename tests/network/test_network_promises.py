@@ -11,21 +11,35 @@ import numpy as np
 import pytest
 
 from faults import Noting, keep_alive
-from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveFederation, Run, evaluate, gridworld, run
+from fed_ucbvi import (
+    AlgorithmSpec,
+    FedKLUCBVI,
+    FedUCBVI,
+    InputError,
+    LiveFederation,
+    ProblemSpec,
+    Run,
+    RunOptions,
+    RunSpec,
+    evaluate,
+    gridworld,
+    run,
+)
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.assurance import Assurance
 from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.gymnasium_environments import TabularEnv
+from fed_ucbvi.network.federation_spec import FederationRules, FederationSpec
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Decline, Down, Report, Roster, Stop, Up
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import RunPlan, plan_for, plan_of
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.results.recommendations import VALUE
 from fed_ucbvi.results.round_record import EXPLORING, INCUMBENT, VERIFYING
-from fed_ucbvi.run_spec import RunSpec
 from network import Served, TLSByName, assert_same, federate, make_nodes, tell
 
 ALGORITHM = FedKLUCBVI(stationary=True)
@@ -129,7 +143,9 @@ def test_sums_over_rounds_drop_no_cost_of_exploring(tls_files: TLSByName, monkey
 
     monkeypatch.setattr(Assurance, "record", recorded)
     Reluctant.books.clear()
-    nodes = [Reluctant(f"node-{i}", lambda M: WORLD, i, 1 + i // 2, most_failures=1000) for i in range(3)]
+    nodes = [
+        Reluctant(f"node-{i}", lambda M: WORLD, i, 1 + i // 2, terms=NodeTerms(most_failures=1000)) for i in range(3)
+    ]
     result = federate(promising(400, ASKED, secure_sums=True), nodes, tls_files).run
     records = result.records
     promoted = result.certificates[0].rounds
@@ -200,7 +216,7 @@ def live_plan(**more: Any) -> tuple[RunPlan, list[Node]]:
     setting = Setting(WORLD.states + 1, WORLD.actions, WORLD.horizon, 4, 60, 0.0, 5, eps_p_known=False)
     policy = np.concatenate([incumbent(), np.zeros((WORLD.horizon, 1), dtype=np.int32)], axis=1)
     promises = Promises.of(policy, 0.2, None, (WORLD.horizon, WORLD.states + 1, WORLD.actions))
-    plan = RunPlan(ALGORITHM, setting, collection="live", promises=promises, **more)
+    plan = RunPlan(ALGORITHM, setting, promises=promises, rules=FederationRules(collection="live", **more))
     return plan, make_nodes(SOURCE, (2, 1, 1))
 
 
@@ -225,8 +241,12 @@ def test_with_loss_0_nodes_play_nothing_but_the_incumbent_and_receive_its_interv
 ) -> None:
     """The interval is that of one process, bit for bit."""
     policy = incumbent()
-    spec = RunSpec(environment="gridworld", agents=4, episodes=150, seed=7, algorithm="fed-kl-ucbvi", loss=0)
-    plan = plan_of(replace(spec, secure_sums=secure_sums), incumbent=policy)
+    run = RunSpec(
+        problem=ProblemSpec(environment="gridworld", agents=4),
+        algorithm=AlgorithmSpec(name="fed-kl-ucbvi"),
+        options=RunOptions(episodes=150, seed=7, loss=0),
+    )
+    plan = plan_of(FederationSpec(run=run, rules=FederationRules(secure_sums=secure_sums)), incumbent=policy)
     nodes = make_nodes(WORLD, (1, 1, 2))
     result = federate(plan, nodes, tls_files).run
     expected = evaluate(policy, WORLD, 150, seed=7)
@@ -245,16 +265,12 @@ def test_with_loss_0_real_environments_on_nodes_play_nothing_but_the_incumbent(
 ) -> None:
     """Under secure sums the last returns are missing if fewer than three nodes have new ones at the end."""
     policy = incumbent()
-    spec = RunSpec(
-        sizes=(WORLD.states + 1, WORLD.actions, WORLD.horizon),
-        agents=4,
-        episodes=30,
-        seed=7,
-        algorithm="fed-kl-ucbvi",
-        collection="live",
-        secure_sums=secure_sums,
-        loss=0,
+    run = RunSpec(
+        problem=ProblemSpec(sizes=(WORLD.states + 1, WORLD.actions, WORLD.horizon), agents=4),
+        algorithm=AlgorithmSpec(name="fed-kl-ucbvi"),
+        options=RunOptions(episodes=30, seed=7, loss=0),
     )
+    spec = FederationSpec(run=run, rules=FederationRules(collection="live", secure_sums=secure_sums))
     result = federate(plan_of(spec, incumbent=policy), make_nodes(SOURCE, (1, 1, 2)), tls_files).run
     expected = evaluate(policy, LiveFederation(SOURCE.make, 4, WORLD.horizon, (0.0, 1.0)), 30, seed=7)
     (one,) = result.certificates
@@ -290,6 +306,6 @@ def test_what_cannot_be_promised_over_the_network_is_refused() -> None:
         plan_for(FedUCBVI(), WORLD, 10, promises=promises)
     with pytest.raises(InputError, match="leave out --quorum"):
         plan_for(ALGORITHM, WORLD, 10, promises=promises, quorum=2)
-    nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, no_rewards=i > 0) for i in range(2)]
+    nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, terms=NodeTerms(no_rewards=i > 0)) for i in range(2)]
     with pytest.raises(InputError, match="some agents do not say"):
         federate(plan_for(ALGORITHM, WORLD, 10, promises=promises), nodes)

@@ -16,7 +16,9 @@ from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, gridworld, run, syntheti
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.coordinator import Coordinator
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.sources import LiveSource
@@ -36,13 +38,13 @@ async def run_with_absences(folder: Path, tls_files: TLSByName, *, secure: bool)
     """Run five nodes with state folders; two are stopped in the middle and started again some rounds later."""
     plan = plan_for(FedKLUCBVI(), WORLD, T, seed=SEED, patience=30.0, quorum=3, wait=0.05, secure_sums=secure)
     served = Served(plan, folder / "server", tls_files)
-    nodes = make_nodes(WORLD, [1] * 5, folder, most_failures=20)
+    nodes = make_nodes(WORLD, [1] * 5, folder, terms=NodeTerms(most_failures=20))
     tasks = dict(zip(NAMES, served.join(*nodes), strict=True))
     for number, name in sorted((number, name) for name, both in AWAY.items() for number in both):
         await served.reach(number)
         task = tasks.pop(name, None)
         if task is None:
-            served.join(make_nodes(WORLD, [1] * 5, folder, most_failures=20)[NAMES.index(name)])
+            served.join(make_nodes(WORLD, [1] * 5, folder, terms=NodeTerms(most_failures=20))[NAMES.index(name)])
         else:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -75,7 +77,11 @@ async def test_a_live_node_that_is_late_loses_nothing(
     names = NAMES[:4]
     setting = Setting(17, 4, 6, 4, 40, 0.0, SEED, eps_p_known=False, random_rewards=True)
     rules: dict[str, Any] = {"patience": 300.0, "quorum": 3, "wait": 0.3}
-    plan = RunPlan(FedKLUCBVI(min_round_growth=0.1), setting, collection="live", secure_sums=secure, **rules)
+    plan = RunPlan(
+        FedKLUCBVI(min_round_growth=0.1),
+        setting,
+        rules=FederationRules(collection="live", secure_sums=secure, **rules),
+    )
     lake = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
 
     class Late(InMemoryServer):
@@ -100,7 +106,9 @@ async def test_a_live_node_that_is_late_loses_nothing(
                 yield line
 
     served = Served(plan, tmp_path / "server", tls_files)
-    nodes = [Node(name, lake, i, 1, tmp_path / name, most_failures=50) for i, name in enumerate(names)]
+    nodes = [
+        Node(name, lake, i, 1, tmp_path / name, terms=NodeTerms(most_failures=50)) for i, name in enumerate(names)
+    ]
     lines = [Late(served, tls_files(name)) for name in names]
     lines[3].too_long = 1.0
     tasks = served.begin(*(run_node(node, line) for node, line in zip(nodes, lines, strict=True)))

@@ -21,9 +21,11 @@ from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.dashboard.metrics import Metrics
 from fed_ucbvi.network.dashboard.state import LiveState, Subject
 from fed_ucbvi.network.failures import RefusedError, ViolationError
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.members import FederationStatus
 from fed_ucbvi.network.messages import REWARDS_ALONE, Query, Start
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import POLICY_FILE
@@ -64,8 +66,10 @@ def federate(
 ) -> tuple[Run, list[RoundRecord]]:
     """Three nodes with an agent each; some do not tell what they are paid. With certificates sums are secure."""
     seen: list[RoundRecord] = []
-    plan = RunPlan(algorithm, SETTING, collection="live", secure_sums=tls_files is not None)
-    nodes = [Node(f"node-{i}", source(corridors), i, 1, no_rewards=i in silent) for i in range(AGENTS)]
+    plan = RunPlan(algorithm, SETTING, rules=FederationRules(collection="live", secure_sums=tls_files is not None))
+    nodes = [
+        Node(f"node-{i}", source(corridors), i, 1, terms=NodeTerms(no_rewards=i in silent)) for i in range(AGENTS)
+    ]
     return run_to_the_end(plan, nodes, tls_files, on_round=seen.append).run, seen
 
 
@@ -144,7 +148,7 @@ def test_those_who_do_not_tell_are_not_in_the_mean(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_live_node_that_is_started_again_says_the_same(tmp_path: Path) -> None:
-    task = RunPlan(FedUCBVI(), SETTING, collection="live")
+    task = RunPlan(FedUCBVI(), SETTING, rules=FederationRules(collection="live"))
     start = Start(1, 0, 0, T, T, first_broadcast(task))
     corridors = Corridors()
     found = []
@@ -220,7 +224,11 @@ def test_rewards_that_cannot_be_true_are_a_violation(numbers: list[int], says: s
 
 
 UNITS = Units(-1.5, 5.0)
-PLAN = RunPlan(FedUCBVI(bonus_scale=0.1), Setting(4, 2, H, 2, 40, 0.0, 0, random_rewards=True), collection="live")
+PLAN = RunPlan(
+    FedUCBVI(bonus_scale=0.1),
+    Setting(4, 2, H, 2, 40, 0.0, 0, random_rewards=True),
+    rules=FederationRules(collection="live"),
+)
 
 
 async def test_what_is_paid_is_shown_as_it_was_paid_everywhere(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from fed_ucbvi.network.messages import (
     encode,
 )
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.transport import Connection, RemoteServer
 from federation_processes import Line
@@ -215,7 +216,7 @@ async def test_a_node_that_knows_that_it_masks_its_reports_asks_for_no_compressi
 
     plan = plan_for(FedKLUCBVI(), WORLD, 5, seed=SEED, secure_sums=True)
     served = Served(plan, tls_files=tls_files)
-    first, *others = make_nodes(WORLD, [1, 1, M - 2], tmp_path, require_secure_sums=required)
+    first, *others = make_nodes(WORLD, [1, 1, M - 2], tmp_path, terms=NodeTerms(require_secure_sums=required))
     joining = served.begin(run_node(first, Noting(served, tls_files(first.name))))[0]
     await served.meet()
     stream = served.registry.members[first.name].stream

@@ -24,9 +24,11 @@ from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.failures import DeclinedError, FederationStoppedError
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Denial, Played, Report, RosterEntry, Start
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_state_store import NodeStateStore
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, make_roster, new_episodes
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.secure_sums import VERSION, framed, mask, masked, pair_key, summed
@@ -470,9 +472,9 @@ def test_a_live_run_with_masks_learns_what_its_nodes_sums_say(random_rewards: bo
         random_rewards=random_rewards,
         starts_known=False,
     )
-    task = RunPlan(algorithm, setting, collection="live", secure_sums=True)
+    task = RunPlan(algorithm, setting, rules=FederationRules(collection="live", secure_sums=True))
     source = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
-    nodes = make_nodes(source, SPLIT, kind=Noting, require_secure_sums=True)
+    nodes = make_nodes(source, SPLIT, kind=Noting, terms=NodeTerms(require_secure_sums=True))
     outcome = federate(task, nodes, tls_files)
     assert outcome.run.complete
     assert outcome.run.records["agent_episodes"].sum() == 4 * 40
@@ -553,12 +555,12 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_sum(collection: str, silent: bo
     rules: dict[str, Any] = {"quorum": 3, "wait": 0.3}
     if collection == "live":
         setting = Setting(17, 4, 6, 4, 30, 0.0, SEED, eps_p_known=False)
-        task = RunPlan(algorithm, setting, collection="live", secure_sums=True, **rules)
+        task = RunPlan(algorithm, setting, rules=FederationRules(collection="live", secure_sums=True, **rules))
         source: Any = LiveSource.of("FrozenLake-v1", reward_range=(0, 1), horizon=6)
     else:
         task = plan(algorithm, **rules)
         source = WORLD
-    mortal, *others = make_nodes(source, [1] * 4, kind=Noting, require_secure_sums=True)
+    mortal, *others = make_nodes(source, [1] * 4, kind=Noting, terms=NodeTerms(require_secure_sums=True))
     mortal.dies_in = 2
     mortal.after = not silent
     outcome = one_vanishes(task, [mortal, *others], tls_files)
@@ -659,18 +661,18 @@ def test_plans_sums_cannot_hide_are_refused(algorithm: Any, world: Any, changes:
 )
 def test_counts_above_a_message_are_refused(algorithm: Any, states: int, rest: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        _ = RunPlan(algorithm, Setting(states, 2, 10, 3, 10, 0.0, 0), **rest).support
-    _ = RunPlan(algorithm, Setting(states // 2, 2, 10, 3, 10, 0.0, 0), **rest).support
+        _ = RunPlan(algorithm, Setting(states, 2, 10, 3, 10, 0.0, 0), rules=FederationRules(**rest)).support
+    _ = RunPlan(algorithm, Setting(states // 2, 2, 10, 3, 10, 0.0, 0), rules=FederationRules(**rest)).support
 
 
 def test_nodes_refuse_what_they_have_not_agreed_to(certs: Path) -> None:
-    node = Node("node-0", lambda M: WORLD, 0, 1, require_secure_sums=True)
+    node = Node("node-0", lambda M: WORLD, 0, 1, terms=NodeTerms(require_secure_sums=True))
     with pytest.raises(InputError, match="secure sums only"):
         node.enter(plan_for(FedUCBVI(), WORLD, T).welcome())
     with pytest.raises(InputError, match="need certificates"):
         node.enter(plan(FedKLUCBVI()).welcome())
     for least in ((1, 4), (2, 3)):
-        node = Node("node-0", lambda M: WORLD, 0, 1, least_episodes=least[0], least_members=least[1])
+        node = Node("node-0", lambda M: WORLD, 0, 1, terms=NodeTerms(least_episodes=least[0], least_members=least[1]))
         node.identify(TLSFiles.of(certs, "node-0"), "127.0.0.1")
         with pytest.raises(InputError, match=r"this node wants . or more; serve it with --least-"):
             node.enter(plan(FedKLUCBVI()).welcome())
@@ -690,4 +692,4 @@ def test_join_says_in_which_company_a_node_takes_part(certs: Path, tmp_path: Pat
     assert "enough" in refusal("join", "127.0.0.1:1", *own, *company)
     (node,) = made
     assert node.members == {"node-1", "ab" * 32}
-    assert (node.least_members, node.least_episodes, node.most_failures, node.no_rewards) == (4, 2, 0, True)
+    assert node.terms == NodeTerms(least_members=4, least_episodes=2, most_failures=0, no_rewards=True)

@@ -34,14 +34,17 @@ def test_the_documents_follow_from_the_stored_rows() -> None:
 def test_the_stored_rows_are_those_of_the_sweep() -> None:
     rows = [row for row in ROWS if row.environment in HERE.environments]
     stored = [(row.environment, row.algorithm, row.agents, row.episodes, row.seed) for row in rows]
-    assert stored == [(job.environment, job.algorithm, job.agents, job.episodes, job.seed) for job in in_order()]
+    assert stored == [
+        (job.problem.environment, job.algorithm.name, job.problem.agents, job.episodes, job.seed)
+        for job in in_order()
+    ]
 
 
 def in_order() -> list[Job]:
     places = {name: place for names in (BOARD.environments, ALGORITHMS) for place, name in enumerate(names)}
     return sorted(
         JOBS,
-        key=lambda job: (places[str(job.environment)], places[job.algorithm], job.seed),
+        key=lambda job: (places[str(job.problem.environment)], places[job.algorithm.name], job.seed),
     )
 
 
@@ -55,13 +58,15 @@ def in_order() -> list[Job]:
     ],
 )
 def test_a_run_made_today_gives_the_row_that_is_stored(environment: str, algorithm: str) -> None:
-    (job,) = (job for job in JOBS if (job.environment, job.algorithm, job.seed) == (environment, algorithm, 1))
+    (job,) = (
+        job for job in JOBS if (job.problem.environment, job.algorithm.name, job.seed) == (environment, algorithm, 1)
+    )
     (stored,) = (row for row in ROWS if (row.environment, row.algorithm, row.seed) == (environment, algorithm, 1))
     assert Row.of(job, job.run()) == stored
 
 
 def test_every_algorithm_and_environment_is_there_or_left_out_for_a_reason() -> None:
-    pairs = {(job.algorithm, job.environment) for job in JOBS}
+    pairs = {(job.algorithm.name, job.problem.environment) for job in JOBS}
     for environment in ENVIRONMENTS:
         for algorithm in ALGORITHMS:
             assert environment in {**BOARD.environments, **BOARD.excluded}, f"name {environment} in leaderboard.toml"
@@ -136,7 +141,10 @@ def test_an_environment_may_have_a_grid_of_its_own_and_only_the_algorithms_that_
         "synthetic": {"episodes": [20]},
     }
     board = LeaderboardPlan(2, 0.1, 1, grids, {"others on chain": "slow"})
-    jobs = {(job.environment, job.algorithm): job for job in board.sweep(["fed-kl-ucbvi", "fed-ucbvi"]).jobs()}
+    jobs = {
+        (job.problem.environment, job.algorithm.name): job
+        for job in board.sweep(["fed-kl-ucbvi", "fed-ucbvi"]).jobs()
+    }
     assert set(jobs) == {
         ("chain", "fed-kl-ucbvi"),
         ("synthetic", "fed-kl-ucbvi"),
@@ -144,12 +152,12 @@ def test_an_environment_may_have_a_grid_of_its_own_and_only_the_algorithms_that_
     }
     one = jobs["chain", "fed-kl-ucbvi"]
     other = jobs["synthetic", "fed-kl-ucbvi"]
-    assert (one.eps_p, one.driver, one.parameters["stationary"]) == (
+    assert (one.problem.eps_p, one.driver, one.algorithm.parameters["stationary"]) == (
         0.0,
         "episodes",
         True,
     )
-    assert (other.eps_p, other.driver, other.parameters["stationary"]) == (
+    assert (other.problem.eps_p, other.driver, other.algorithm.parameters["stationary"]) == (
         0.1,
         "auto",
         False,

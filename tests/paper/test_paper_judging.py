@@ -226,7 +226,7 @@ def test_further_seeds_go_to_open_claims_look_by_look_until_decided_or_spent(
     def made(self: Runs, jobs: Sequence[Job]) -> Traces:
         found: dict[tuple[object, float], list[Job]] = {}
         for job in jobs:
-            found.setdefault((job.environment, job.eps_p or 0.0), []).append(job)
+            found.setdefault((job.problem.environment, job.problem.eps_p or 0.0), []).append(job)
         groups = []
         for (name, eps_p), several in found.items():
             bad = [name == "synthetic" and eps_p > 0 and job.seed % 5 == 4 for job in several]
@@ -256,8 +256,8 @@ def test_further_seeds_go_to_open_claims_look_by_look_until_decided_or_spent(
 
         def make(place: str, grids: list[dict[str, object]]) -> None:
             jobs = Sweep(name="x", grids=grids).jobs()
-            assert all(job.env_seed == job.seed for job in jobs)
-            found[place] = {(str(job.environment), job.seed) for job in jobs}
+            assert all(job.problem.env_seed == job.seed for job in jobs)
+            found[place] = {(str(job.problem.environment), job.seed) for job in jobs}
 
         Runs(None).jobs(plan, make)  # type: ignore[arg-type]
         return found
@@ -323,10 +323,15 @@ def test_the_grid_is_widened_beyond_an_edge_for_those_whose_best_factor_is_there
     }
     grids = tuned.wider_grids(all_tried(ends), RunScale())
     jobs = [job for grid in grids for job in Sweep(name="t", grids=[grid]).jobs()]
-    assert {(job.environment, job.algorithm, job.label) for job in jobs} == {
+    assert {(job.problem.environment, job.algorithm.name, job.algorithm.label) for job in jobs} == {
         *(("gridworld", "fedq-advantage", f"k = {k:g}") for k in (2, 4, 8, 16)),
         *(("synthetic", "concurrent-ucbvi", f"k = {1 / k:g}") for k in (128, 256, 512, 1024)),
     }
     assert {job.seed for job in jobs} == set(tuned.TUNING_SEEDS)
-    assert {job.parameters["iota"] for job in jobs if job.algorithm == "fedq-advantage"} == {4.0, 16.0, 64.0, 256.0}
+    assert {job.algorithm.parameters["iota"] for job in jobs if job.algorithm.name == "fedq-advantage"} == {
+        4.0,
+        16.0,
+        64.0,
+        256.0,
+    }
     assert tuned.wider_grids(all_tried({}), RunScale()) == []

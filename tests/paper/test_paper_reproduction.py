@@ -13,8 +13,8 @@ import pytest
 from commands import call, refusal, told
 from fed_ucbvi import InputError
 from fed_ucbvi.charts.panels import Series
-from fed_ucbvi.command_line.sweeping import report_on_sweep
 from fed_ucbvi.paper import ablations, reproduction, section5, theory, tuned
+from fed_ucbvi.paper.commands.reporting import report_on_sweep
 from fed_ucbvi.paper.experiment import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, RunScale
 from fed_ucbvi.paper.kl import MANY_SEEDS
 from fed_ucbvi.paper.report.content import PageContent, Section, check_report
@@ -80,7 +80,7 @@ def test_the_default_is_the_papers_setting() -> None:
     assert pytest.approx([0, *(10 ** np.arange(-3, 0, 0.5))], abs=1e-6) == EPS_P
     jobs = Sweep(name="figures", grids=section5.grids(RunScale())).jobs()
     assert {job.seed for job in jobs} == set(range(5))
-    assert {(job.eps_p, job.agents) for job in jobs if job.algorithm == "fed-ucbvi"} == {
+    assert {(job.problem.eps_p, job.problem.agents) for job in jobs if job.algorithm.name == "fed-ucbvi"} == {
         *((eps_p, 20) for eps_p in EPS_P),
         *((eps_p, agents) for eps_p in (0.0, 0.1, EPS_P[-1]) for agents in AGENTS),
         (0.0, 1),
@@ -98,7 +98,11 @@ def test_the_papers_cell_agrees_with_the_independent_implementations() -> None:
     jobs = Sweep(name="figures", grids=section5.grids(RunScale(seeds=2))).jobs()
     for eps_p, low, high in ((0.0, 290, 335), (0.1, 225, 270)):
         cell = ("fed-ucbvi", "gridworld", 20, eps_p)
-        replicates = [job for job in jobs if (job.algorithm, job.environment, job.agents, job.eps_p) == cell]
+        replicates = [
+            job
+            for job in jobs
+            if (job.algorithm.name, job.problem.environment, job.problem.agents, job.problem.eps_p) == cell
+        ]
         assert len(replicates) == 2
         assert low < np.mean([job.run().regret for job in replicates]) < high
 
@@ -108,7 +112,7 @@ def test_every_run_meets_the_environment_of_its_seed(size: str) -> None:
     scale = RunScale(size, 2)
     for experiment in EXPERIMENTS.values():
         for job in Sweep(name="x", grids=experiment.grids(scale)).jobs():
-            assert job.env_seed == (0 if job.label.endswith(MANY_SEEDS) else job.seed)
+            assert job.problem.env_seed == (0 if job.algorithm.label.endswith(MANY_SEEDS) else job.seed)
 
 
 def test_only_the_table_of_all_algorithms_is_left_to_a_full_reproduction() -> None:
@@ -181,11 +185,11 @@ def test_figures_show_the_means_of_the_runs_on_disk(report: PageContent, runs: F
                     regret if figure == "figure2" else rounds
                     for job, regret, rounds in runs
                     if (
-                        job.algorithm,
-                        job.label,
-                        job.environment,
-                        job.agents,
-                        f"εₚ = {job.eps_p:.2g}",
+                        job.algorithm.name,
+                        job.algorithm.label,
+                        job.problem.environment,
+                        job.problem.agents,
+                        f"εₚ = {job.problem.eps_p:.2g}",
                     )
                     == wanted
                     and job.seed < QUICK_SEEDS
@@ -224,9 +228,9 @@ def test_where_the_global_rule_cannot_fire_the_mixture_is_the_local_rule(made: M
 def test_tuned_runs_have_the_factor_that_was_best_in_tuning(report: PageContent, runs: Figures) -> None:
     regrets: dict[tuple[str, str, float], list[float]] = {}
     for job, regret, _ in runs:
-        if job.label.startswith("k = ") and job.seed in tuned.TUNING_SEEDS:
-            factor = float(job.label.removeprefix("k = "))
-            regrets.setdefault((str(job.environment), job.algorithm, factor), []).append(regret)
+        if job.algorithm.label.startswith("k = ") and job.seed in tuned.TUNING_SEEDS:
+            factor = float(job.algorithm.label.removeprefix("k = "))
+            regrets.setdefault((str(job.problem.environment), job.algorithm.name, factor), []).append(regret)
     names = {"GridWorld": "gridworld", "synthetic MDP": "synthetic"}
     for row in section(report, "fair").tables[0].rows:
         algorithm = next(name for name in tuned.TUNED if label_of(name) == row[1])
@@ -328,7 +332,7 @@ def small(whole: Path, tmp_path: Path, few: None) -> Path:
     out = tmp_path / "small"
     shutil.copytree(whole, out)
     for job, _ in load_runs(out / "sweeps/main"):
-        if job.label == ablations.LOCAL:
+        if job.algorithm.label == ablations.LOCAL:
             (out / "sweeps/main/runs" / f"{job.id}.parquet").unlink()
     return out
 

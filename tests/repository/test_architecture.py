@@ -30,7 +30,7 @@ def test_the_picture_has_every_package_on_its_floor(drawing: ModuleType) -> None
     shown = re.findall(r'font-weight="bold">(\w+)<', drawing.PICTURE.read_text(encoding="utf-8"))
     assert shown == [package for level in drawing.floors() for package in level]
     packages = {path.parent.name for path in (ROOT / "src" / "fed_ucbvi").glob("*/__init__.py")}
-    assert set(shown) == packages | {"run_spec"}
+    assert set(shown) == packages
 
 
 def test_every_file_that_the_pages_for_contributors_name_exists() -> None:

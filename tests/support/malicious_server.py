@@ -475,7 +475,7 @@ SWITCHES: dict[str, Callable[[], None]] = {
     "counts of what was credited": partial(replaced, "sent_sums", "SentSums._is_of_the_same", lambda *_: True),
     "certificates in the company": partial(replaced, "sent_sums", "certificate_fingerprint", lambda _: ""),
     "the kind of errors alone": partial(replaced, "node", "Node.secret", property(lambda _: False, lambda *_: None)),
-    "a server's rule of three": partial(without, "rounds", "plan.least_episodes"),
+    "a server's rule of three": partial(without, "rounds", "plan.rules.least_episodes"),
 }
 
 

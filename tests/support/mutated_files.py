@@ -33,7 +33,8 @@ from fed_ucbvi.network.run_plan import RunPlan, plan_for, read_spec
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.results.run import CHECKSUM_PLACEHOLDER, CHECKSUM_PREFIX, RUN
-from fed_ucbvi.run_spec import RunSpec
+from fed_ucbvi.specifications.problem import ProblemSpec
+from fed_ucbvi.specifications.run import RunSpec
 from network import Served, make_nodes, tell
 
 SIZES = (3, 2, 2)
@@ -305,6 +306,9 @@ def _make_report(path: Path) -> None:
     path.write_bytes(messages.encode(messages.Report(round=3, exchange=0, arrays=arrays)))
 
 
+GRIDWORLD = RunSpec(problem=ProblemSpec(environment="gridworld"))
+
+
 def _make_welcome(path: Path) -> None:
     plan = plan_for(FedKLUCBVI(), gridworld(agents=2), 30)
     path.write_bytes(messages.encode(plan.welcome()))
@@ -331,7 +335,9 @@ READERS: dict[str, Reader] = {
     "logs.csv": Reader(_logs, lambda path: pl.DataFrame(LOG).write_csv(path)),
     "logs.parquet": Reader(_logs, lambda path: pl.DataFrame(LOG).write_parquet(path)),
     "sweep.toml": Reader(Sweep.from_toml, lambda path: _write(path, TOML)),
-    "spec.json": Reader(_spec, lambda path: _write(path, RunSpec(environment="gridworld").to_json())),
+    "spec.json": Reader(
+        _spec, lambda path: _write(path, RunSpec(problem=ProblemSpec(environment="gridworld")).to_json())
+    ),
     "request.csr": Reader(lambda path: read_request(path.read_bytes()), _make_request),
 }
 

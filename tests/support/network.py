@@ -20,13 +20,16 @@ from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.checks import Expected
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError, RejectedError
+from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.messages import decode_down, decode_up
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import FederationServer, Outcome
 from fed_ucbvi.network.sources import LiveSource
 from fed_ucbvi.network.transport import Connection, RemoteServer, StreamHandler
+from fed_ucbvi.specifications.fields import field_names
 
 SECONDS = 300
 """What a story may take at most."""
@@ -61,7 +64,7 @@ def make_nodes(
     first = 0
     for number, agents in enumerate(split):
         name = f"node-{number}"
-        own = {"send_trajectories": True, **options}
+        own = {"terms": NodeTerms(send_trajectories=True), **options}
         nodes.append(
             kind(
                 name,
@@ -76,10 +79,17 @@ def make_nodes(
     return nodes
 
 
+def live_plan_of(algorithm: Any, setting: Setting, **rest: Any) -> RunPlan:
+    """A plan of a live collection; ``rest`` are fields of the plan or of its rules."""
+    rules = {name: value for name, value in rest.items() if name in field_names(FederationRules)}
+    others = {name: value for name, value in rest.items() if name not in rules}
+    return RunPlan(algorithm, setting, rules=FederationRules(collection="live", **rules), **others)
+
+
 def live_plan(agents: int, episodes: int) -> RunPlan:
     """A live plan of agents in a :class:`gymnasium_problems.TableEnv`, whose rewards depend on the next state."""
     setting = Setting(4, 2, 4, agents, episodes, 0.0, 0, random_rewards=True)
-    return RunPlan(FedUCBVI(synchronisation="local"), setting, collection="live")
+    return live_plan_of(FedUCBVI(synchronisation="local"), setting)
 
 
 def first_broadcast(plan: RunPlan) -> Message:

@@ -185,8 +185,8 @@ def test_files_depend_neither_on_the_number_of_processes_nor_on_the_order(
 def test_long_runs_come_first_after_one_of_each_algorithm(small: Sweep) -> None:
     ordered = by_need(small.jobs())
     assert sorted(job.id for job in ordered) == sorted(job.id for job in small.jobs())
-    assert {job.algorithm for job in ordered[:2]} == {"fed-ucbvi", "fedq-hoeffding"}
-    sizes = [(job.agents or 1) * job.episodes for job in ordered[2:]]
+    assert {job.algorithm.name for job in ordered[:2]} == {"fed-ucbvi", "fedq-hoeffding"}
+    sizes = [(job.problem.agents or 1) * job.episodes for job in ordered[2:]]
     assert sizes == sorted(sizes, reverse=True)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fed_ucbvi import FedUCBVI, InputError, Sweep, gridworld, run
+from fed_ucbvi import FedUCBVI, InputError, RunSpec, Sweep, gridworld, run
 from fed_ucbvi.sweeps.job import Job
 from repository import ROOT
 
@@ -30,7 +30,16 @@ PLAIN: dict[str, Any] = {
 
 
 def job(environment: str = "synthetic", **changes: Any) -> Job:
-    return Job(environment=environment, **{**PLAIN, **changes}).complete()
+    data = {"environment": environment, **PLAIN, **changes}
+    spec = RunSpec.from_data(data).complete()
+    options = spec.options
+    return Job(
+        problem=spec.problem,
+        algorithm=spec.algorithm,
+        episodes=options.episodes,
+        seed=options.seed,
+        driver=options.driver,
+    )
 
 
 def test_the_id_is_the_digest_of_everything_written_out() -> None:
@@ -86,7 +95,17 @@ def test_jobs_come_in_the_documented_order_and_once() -> None:
     expected: list[Any] = [*itertools.product(("gridworld", "synthetic"), ("fed-ucbvi", "rival"), *numbers.values())]
     for grids in ([grid], [grid, {**grid, "agents": [1]}, grid]):
         jobs = Sweep(name="order", grids=grids).jobs()
-        found = [(one.environment, one.label, one.eps_p, one.agents, one.episodes, one.seed) for one in jobs]
+        found = [
+            (
+                one.problem.environment,
+                one.algorithm.label,
+                one.problem.eps_p,
+                one.problem.agents,
+                one.episodes,
+                one.seed,
+            )
+            for one in jobs
+        ]
         assert found == expected
         assert len({one.id for one in jobs}) == len(jobs)
 
@@ -100,11 +119,11 @@ def test_a_single_number_stands_for_a_list_of_one() -> None:
 def test_seeds_episodes_and_environments_may_be_said_in_two_ways() -> None:
     both = {**GRID, "environments": ["gridworld", "synthetic"]}
     jobs = Sweep(name="x", grids=[{**both, "episodes": {"gridworld": 7, "synthetic": 9}, "seeds": 2}]).jobs()
-    found = [(one.environment, one.episodes, one.seed) for one in jobs]
+    found = [(one.problem.environment, one.episodes, one.seed) for one in jobs]
     assert found == [("gridworld", 7, 0), ("gridworld", 7, 1), ("synthetic", 9, 0), ("synthetic", 9, 1)]
-    assert {one.env_seed for one in jobs} == {0}
+    assert {one.problem.env_seed for one in jobs} == {0}
     own = Sweep(name="x", grids=[{**GRID, "seeds": [4, 8], "env_seed": "seed"}]).jobs()
-    assert [(one.seed, one.env_seed) for one in own] == [(4, 4), (8, 8)]
+    assert [(one.seed, one.problem.env_seed) for one in own] == [(4, 4), (8, 8)]
 
 
 def test_a_sweep_survives_json_and_defaults_may_be_written_out() -> None:
@@ -127,10 +146,10 @@ def test_the_example_of_the_documentation_is_the_example_file_and_says_what_it_s
     jobs = Sweep.from_toml(path).jobs()
     assert len(jobs) == 3 * 2 * 2 * 2 * 5 + 5
     labels = ["fed-ucbvi", "theory's bonus", "fedq-bernstein", "ucbvi"]
-    assert list(dict.fromkeys(one.label for one in jobs)) == labels
+    assert list(dict.fromkeys(one.algorithm.label for one in jobs)) == labels
     for label in labels:  # each runs, at a small size
-        chosen = next(one for one in jobs if one.label == label)
-        assert Job(**{**chosen.content(), "episodes": 20}).complete().run().episodes_played == 20
+        chosen = next(one for one in jobs if one.algorithm.label == label)
+        assert Job.from_content({**chosen.content(), "episodes": 20}).run().episodes_played == 20
 
 
 def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class Command:
 
     Args:
         name: the words after ``fed-ucbvi``. A name of two words is a subcommand of the command before it.
-        module: the module of this package that defines the command.
+        module: the module that defines the command.
         function: the function in it, whose docstring is the help and whose parameters are the options.
         heading: the heading in the help of the program.
         examples: command lines without ``fed-ucbvi``, for the end of the command's help.
@@ -47,7 +47,7 @@ class Command:
 
     def load(self) -> Callable[..., None]:
         """Import the module and return the function."""
-        module = import_module(f"{__name__}.{self.module}")
+        module = import_module(self.module)
         function: Callable[..., None] = getattr(module, self.function)
         return function
 
@@ -55,7 +55,7 @@ class Command:
 COMMANDS = (
     Command(
         name="run",
-        module="running",
+        module="fed_ucbvi.command_line.running",
         function="run",
         heading=RUNS,
         examples=(
@@ -66,7 +66,7 @@ COMMANDS = (
     ),
     Command(
         name="resume",
-        module="running",
+        module="fed_ucbvi.command_line.running",
         function="resume",
         heading=RUNS,
         examples=(
@@ -76,7 +76,7 @@ COMMANDS = (
     ),
     Command(
         name="counts",
-        module="running",
+        module="fed_ucbvi.command_line.running",
         function="counts",
         heading=RUNS,
         examples=(
@@ -86,7 +86,7 @@ COMMANDS = (
     ),
     Command(
         name="show",
-        module="saved_runs",
+        module="fed_ucbvi.command_line.saved_runs",
         function="show",
         heading=RUNS,
         examples=(
@@ -97,7 +97,7 @@ COMMANDS = (
     ),
     Command(
         name="play",
-        module="saved_runs",
+        module="fed_ucbvi.command_line.saved_runs",
         function="play",
         heading=RUNS,
         examples=(
@@ -107,7 +107,7 @@ COMMANDS = (
     ),
     Command(
         name="act",
-        module="saved_runs",
+        module="fed_ucbvi.command_line.saved_runs",
         function="act",
         heading=RUNS,
         examples=(
@@ -117,7 +117,7 @@ COMMANDS = (
     ),
     Command(
         name="sweep",
-        module="sweeping",
+        module="fed_ucbvi.command_line.sweeping",
         function="sweep",
         heading=RUNS,
         examples=(
@@ -127,14 +127,14 @@ COMMANDS = (
     ),
     Command(
         name="compare",
-        module="sweeping",
+        module="fed_ucbvi.paper.commands.comparing",
         function="compare",
         heading=RUNS,
         examples=("compare --seeds 3 --out comparison.md",),
     ),
     Command(
         name="advise",
-        module="problems",
+        module="fed_ucbvi.command_line.advising",
         function="advise",
         heading=RUNS,
         examples=(
@@ -144,7 +144,7 @@ COMMANDS = (
     ),
     Command(
         name="environments",
-        module="problems",
+        module="fed_ucbvi.command_line.lists",
         function="environments",
         heading=RUNS,
         examples=(
@@ -154,7 +154,7 @@ COMMANDS = (
     ),
     Command(
         name="algorithms",
-        module="problems",
+        module="fed_ucbvi.command_line.lists",
         function="algorithms",
         heading=RUNS,
         examples=(
@@ -165,14 +165,14 @@ COMMANDS = (
     ),
     Command(
         name="bins",
-        module="problems",
+        module="fed_ucbvi.network.commands.binning",
         function="bins",
         heading=RUNS,
         examples=("bins CartPole-v1 --horizon 200 --bins 6 --out bins.json",),
     ),
     Command(
         name="reproduce",
-        module="sweeping",
+        module="fed_ucbvi.paper.commands.reproducing",
         function="reproduce",
         heading=PAPER,
         examples=(
@@ -182,14 +182,14 @@ COMMANDS = (
     ),
     Command(
         name="report",
-        module="sweeping",
+        module="fed_ucbvi.paper.commands.reporting",
         function="report",
         heading=PAPER,
         examples=("report sweep",),
     ),
     Command(
         name="leaderboard",
-        module="sweeping",
+        module="fed_ucbvi.paper.commands.comparing",
         function="leaderboard",
         heading=PAPER,
         examples=(
@@ -200,21 +200,21 @@ COMMANDS = (
     ),
     Command(
         name="plan",
-        module="problems",
+        module="fed_ucbvi.paper.commands.planning",
         function="plan",
         heading=PAPER,
         examples=("plan --env gridworld --eps-p 0.001",),
     ),
     Command(
         name="inspect",
-        module="problems",
+        module="fed_ucbvi.paper.commands.inspecting",
         function="inspect",
         heading=PAPER,
         examples=("inspect --env riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
     ),
     Command(
         name="federate",
-        module="federation",
+        module="fed_ucbvi.network.commands.federating",
         function="federate",
         heading=FEDERATIONS,
         examples=(
@@ -224,7 +224,7 @@ COMMANDS = (
     ),
     Command(
         name="serve",
-        module="federation",
+        module="fed_ucbvi.network.commands.serving",
         function="serve",
         heading=FEDERATIONS,
         examples=(
@@ -234,35 +234,35 @@ COMMANDS = (
     ),
     Command(
         name="join",
-        module="nodes",
+        module="fed_ucbvi.network.commands.joining",
         function="join",
         heading=FEDERATIONS,
         examples=("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
     ),
     Command(
         name="policy",
-        module="nodes",
+        module="fed_ucbvi.network.commands.joining",
         function="policy",
         heading=FEDERATIONS,
         examples=("policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json",),
     ),
     Command(
         name="certs",
-        module="nodes",
+        module="fed_ucbvi.network.commands.certifying",
         function="certs",
         heading=FEDERATIONS,
         examples=("certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b",),
     ),
     Command(
         name="certs request",
-        module="nodes",
+        module="fed_ucbvi.network.commands.certifying",
         function="request",
         heading=FEDERATIONS,
         examples=("certs request clinic-c --out mine",),
     ),
     Command(
         name="certs sign",
-        module="nodes",
+        module="fed_ucbvi.network.commands.certifying",
         function="sign",
         heading=FEDERATIONS,
         examples=("certs sign mine/clinic-c.csr --out certs",),

@@ -1,6 +1,6 @@
-"""Flags of the command line: names, placeholders and headings of the fields of a run, and the reading of texts.
+"""Flags of the command line: names, placeholders and headings of fields, and the reading of their texts.
 
-Defaults and help texts stand beside the fields, in :mod:`fed_ucbvi.run_spec`.
+Defaults and help texts of specifications stand beside their fields, in :mod:`fed_ucbvi.specifications`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from typing import Any
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import declared, help_of, json_or_text
-from fed_ucbvi.run_spec import AGENTS, FederationRules, NodeTerms, RunSpec
+from fed_ucbvi.specifications.algorithm import AlgorithmSpec
+from fed_ucbvi.specifications.problem import AGENTS, ProblemSpec
+from fed_ucbvi.specifications.run import RunOptions
+from fed_ucbvi.specifications.texts import read_field, read_parameters
 
 PROBLEM = "The problem"
 ALGORITHM = "The algorithm"
 PROMISES = "Do no harm, prove the gain"
 CLUSTER = "Cluster"
-NETWORK = "The network"
-FAULTS = "When things go wrong"
 OUTPUT = "Running and results"
-NAME = "NAME|FILE|MODULE:ATTRIBUTE"
-USUAL_AGENTS = f"{AGENTS}, or that of your own environment"
+ENVIRONMENT_METAVAR = "NAME|FILE|MODULE:ATTRIBUTE"
+ALGORITHM_METAVAR = "NAME|MODULE:ATTRIBUTE"
+DEFAULT_AGENTS = f"{AGENTS}, or that of your own environment"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Flag:
     """How a field, an option or an argument of a command is written, explained, and read.
 
@@ -37,14 +39,14 @@ class Flag:
         panel: the heading in help.
         name: the flag, if it is not the field's name.
         default: the default in words, where the value does not say it.
-        read: the function from the text that was given to the field's value, where Typer does not convert it.
+        read: the function from the text that was given to the field's value, where its type does not say how.
         names: the names that shells complete.
         is_argument: True for an argument, False for an option.
     """
 
-    value: Any
-    metavar: str
-    help: str
+    value: Any = None
+    metavar: str = ""
+    help: str = ""
     panel: str | None = None
     name: str = ""
     default: str | None = None
@@ -53,40 +55,53 @@ class Flag:
     is_argument: bool = False
 
 
-def flag(value: Any, *given: Any, **more: Any) -> Any:
+FlagTable = Mapping[str, Flag]
+"""Flags of the fields of a specification, by name; defaults and help texts are taken from the fields."""
+
+
+def flag(value: Any, metavar: str, help: str, *, panel: str | None = None, **more: Any) -> Any:
     """A field of a dataclass of options with its default and its :class:`Flag`."""
-    return field(default=value, metadata={"flag": Flag(value, *given, **more)})
+    made = Flag(value=value, metavar=metavar, help=help, panel=panel, **more)
+    return field(default=value, metadata={"flag": made})
 
 
-def shown(metavar: str, panel: str, **more: Any) -> Flag:
-    """The flag of a field whose default and help text are declared elsewhere."""
-    return Flag(None, metavar, "", panel, **more)
+def flags_of(kind: Any, table: FlagTable | None = None) -> dict[str, Flag]:
+    """The flag of each field of a dataclass.
 
-
-def flags_of(kind: Any) -> dict[str, Flag]:
-    """The flag of each field of a dataclass, from the tables below or, for options of commands, from the field."""
-    if kind not in FLAGS:
+    Args:
+        kind: a specification, or a dataclass whose fields are made by :func:`flag`.
+        table: the flags of a specification that is not part of :data:`FLAGS`.
+    """
+    if table is None and kind not in FLAGS:
         return {one.name: one.metadata["flag"] for one in fields(kind)}
+    written_as = FLAGS[kind] if table is None else table
     hints = declared(kind)
     flags = {}
     for one in fields(kind):
         value = None if one.default is MISSING else one.default
-        flags[one.name] = replace(FLAGS[kind][one.name], value=value, help=help_of(hints[one.name]))
+        flags[one.name] = replace(written_as[one.name], value=value, help=help_of(hints[one.name]))
     return flags
 
 
-def read_fields(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of fields from texts of the command line or of a configuration; other values are left as they are.
+def read_fields(kind: Any, given: Mapping[str, Any], table: FlagTable | None = None) -> dict[str, Any]:
+    """Values of the fields of a specification from texts; other values are left as they are.
 
-    >>> read_fields(RunSpec, {"sizes": "8,4,10", "parameters": ["nu=none"], "agents": 3})
-    {'sizes': (8, 4, 10), 'parameters': {'nu': 'none'}, 'agents': 3}
+    >>> read_fields(ProblemSpec, {"sizes": "8,4,10", "agents": "3"})
+    {'sizes': (8, 4, 10), 'agents': 3}
+    >>> read_fields(AlgorithmSpec, {"name": "fed-ucbvi", "parameters": ["nu=none"]})
+    {'name': 'fed-ucbvi', 'parameters': {'nu': None}}
     """
-    flags = FLAGS.get(kind, {})
+    flags = FLAGS[kind] if table is None else table
     values = dict(given)
     for name, value in given.items():
-        read = flags[name].read if name in flags else None
+        read = flags[name].read
         if read is not None and isinstance(value, str | list):
             values[name] = read(value)
+        elif isinstance(value, str):
+            values[name] = read_field(kind, name, value)
+    if kind is AlgorithmSpec and values.get("parameters"):
+        algorithm = values.get("name", defaults.ALGORITHM)
+        values["parameters"] = read_parameters(algorithm, values["parameters"])
     return values
 
 
@@ -138,6 +153,15 @@ def low_and_high(flag: str, text: str) -> tuple[float, float]:
     return low, high
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """``A,B,...`` as a tuple.
+
+    >>> names_in("a, b")
+    ('a', 'b')
+    """
+    return tuple(part.strip() for part in text.split(","))
+
+
 def _sizes(text: str) -> tuple[int, ...]:
     """``S,A,H`` as three numbers."""
     try:
@@ -149,71 +173,71 @@ def _sizes(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def _names(text: str) -> tuple[str, ...]:
-    """``A,B,...`` as a tuple."""
-    return tuple(part.strip() for part in text.split(","))
-
-
 def _environment_options(texts: Iterable[str]) -> dict[str, object]:
     """``KEY=JSON`` texts as a dictionary."""
     return {key: json_or_text(key, text) for key, text in pairs("--env-option", texts).items()}
 
 
-RUN_FLAGS: Mapping[str, Flag] = {
-    "environment": shown(NAME, PROBLEM, name="--env", default=defaults.ENVIRONMENT, names=environment_names),
-    "environment_options": shown("KEY=JSON", PROBLEM, name="--env-option", read=_environment_options),
-    "sizes": shown("S,A,H", PROBLEM, read=_sizes),
-    "bins": shown("FILE", PROBLEM),
-    "agents": shown("M", PROBLEM, default=USUAL_AGENTS),
-    "episodes": shown("T", PROBLEM),
-    "eps_p": shown("X", PROBLEM, default="0"),
-    "env_seed": shown("N", PROBLEM),
-    "random_rewards": shown(
-        "", PROBLEM, name="--random-rewards/--fixed-rewards", default="random with --collection live"
+PROBLEM_FLAGS: FlagTable = {
+    "environment": Flag(
+        metavar=ENVIRONMENT_METAVAR,
+        panel=PROBLEM,
+        name="--env",
+        default=defaults.ENVIRONMENT,
+        names=environment_names,
     ),
-    "liars": shown("X", PROBLEM),
-    "attack": shown("NAME", PROBLEM),
-    "algorithm": shown("NAME|MODULE:ATTRIBUTE", ALGORITHM, names=algorithm_names),
-    "parameters": shown("KEY=VALUE", ALGORITHM, name="--option", read=partial(pairs, "--option")),
-    "seed": shown("N", ALGORITHM),
-    "label": shown("TEXT", ALGORITHM),
-    "warm_start": shown("PATH", PROBLEM),
-    "incumbent": shown("FILE|MODULE:ATTRIBUTE", PROMISES),
-    "loss": shown("X", PROMISES, default="0.05"),
-    "until_gap": shown("X", PROMISES),
-    "return_range": shown("LOW,HIGH", PROMISES, read=partial(low_and_high, "--return-range")),
-    "driver": shown("NAME", OUTPUT),
-    "fleets": shown("NAME", CLUSTER),
-    "address": shown("HOST:PORT", CLUSTER, default="Ray is started on this machine"),
-    "fleet_count": shown("N", CLUSTER, default="one a core"),
-    "checkpoint": shown("DIR", OUTPUT),
-    "checkpoint_every": shown("K", OUTPUT),
-    "out": shown("DIR", OUTPUT),
-    "overwrite": shown("", OUTPUT),
-    "collection": shown("HOW", NETWORK),
-    "nodes": shown("A,B,...", NETWORK, read=_names),
-    "secure_sums": shown("", NETWORK),
-    "least_episodes": shown("N", NETWORK),
-    "least_members": shown("N", NETWORK),
-    "deadline": shown("SECONDS", FAULTS),
-    "patience": shown("SECONDS", FAULTS),
-    "gathering": shown("SECONDS", FAULTS),
-    "quorum": shown("K", FAULTS, default="all nodes, and a violation stops the run"),
-    "wait": shown("SECONDS", FAULTS),
+    "environment_options": Flag(
+        metavar="KEY=JSON",
+        panel=PROBLEM,
+        name="--env-option",
+        read=_environment_options,
+    ),
+    "sizes": Flag(metavar="S,A,H", panel=PROBLEM, read=_sizes),
+    "bins": Flag(metavar="FILE", panel=PROBLEM),
+    "agents": Flag(metavar="M", panel=PROBLEM, default=DEFAULT_AGENTS),
+    "eps_p": Flag(metavar="X", panel=PROBLEM, default="0"),
+    "env_seed": Flag(metavar="N", panel=PROBLEM),
+    "random_rewards": Flag(
+        panel=PROBLEM,
+        name="--random-rewards/--fixed-rewards",
+        default="random with --collection live",
+    ),
+    "liars": Flag(metavar="X", panel=PROBLEM),
+    "attack": Flag(metavar="NAME", panel=PROBLEM),
 }
-"""The fields of :class:`~fed_ucbvi.run_spec.RunSpec`, and thus of its federation's rules."""
-NODE_FLAGS: Mapping[str, Flag] = {
-    "algorithm": shown("NAME|MODULE:ATTRIBUTE", ALGORITHM, default="any that is registered", names=algorithm_names),
-    "send_trajectories": shown("", OUTPUT),
-    "require_secure_sums": shown("", OUTPUT),
-    "least_episodes": shown("N", OUTPUT),
-    "least_members": shown("N", OUTPUT),
-    "most_failures": shown("N", OUTPUT),
-    "no_rewards": shown("", OUTPUT),
+ALGORITHM_FLAGS: FlagTable = {
+    "name": Flag(metavar=ALGORITHM_METAVAR, panel=ALGORITHM, name="--algorithm", names=algorithm_names),
+    "parameters": Flag(
+        metavar="KEY=VALUE",
+        panel=ALGORITHM,
+        name="--option",
+        read=partial(pairs, "--option"),
+    ),
+    "label": Flag(metavar="TEXT", panel=ALGORITHM),
 }
-"""The fields of :class:`~fed_ucbvi.run_spec.NodeTerms`."""
-FLAGS: Mapping[Any, Mapping[str, Flag]] = {
-    RunSpec: RUN_FLAGS,
-    FederationRules: RUN_FLAGS,
-    NodeTerms: NODE_FLAGS,
+RUN_FLAGS: FlagTable = {
+    "episodes": Flag(metavar="T", panel=PROBLEM),
+    "seed": Flag(metavar="N", panel=ALGORITHM),
+    "warm_start": Flag(metavar="PATH", panel=PROBLEM),
+    "incumbent": Flag(metavar="FILE|MODULE:ATTRIBUTE", panel=PROMISES),
+    "loss": Flag(metavar="X", panel=PROMISES, default="0.05"),
+    "until_gap": Flag(metavar="X", panel=PROMISES),
+    "return_range": Flag(
+        metavar="LOW,HIGH",
+        panel=PROMISES,
+        read=partial(low_and_high, "--return-range"),
+    ),
+    "driver": Flag(metavar="NAME", panel=OUTPUT),
+    "fleets": Flag(metavar="NAME", panel=CLUSTER),
+    "address": Flag(metavar="HOST:PORT", panel=CLUSTER, default="Ray is started on this machine"),
+    "fleet_count": Flag(metavar="N", panel=CLUSTER, default="one per core"),
+    "checkpoint": Flag(metavar="DIR", panel=OUTPUT),
+    "checkpoint_every": Flag(metavar="K", panel=OUTPUT),
+    "out": Flag(metavar="DIR", panel=OUTPUT),
+    "overwrite": Flag(panel=OUTPUT),
+}
+FLAGS: Mapping[Any, FlagTable] = {
+    ProblemSpec: PROBLEM_FLAGS,
+    AlgorithmSpec: ALGORITHM_FLAGS,
+    RunOptions: RUN_FLAGS,
 }

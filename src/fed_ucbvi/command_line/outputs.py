@@ -12,9 +12,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -25,11 +24,10 @@ from fed_ucbvi.core.files import check_free
 from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.problem.units import PER_STEP, Units
 from fed_ucbvi.results.round_record import INCUMBENT
-from fed_ucbvi.run_spec import RunSpec
+from fed_ucbvi.specifications.run import RunOptions
 
 if TYPE_CHECKING:
     from fed_ucbvi.network.dashboard.state import LiveState
-    from fed_ucbvi.network.server import Outcome
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.results.run_data import RunData
     from fed_ucbvi.trackers import Tracker
@@ -47,15 +45,15 @@ def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
         raise InputError(f"cannot write {folder}: {above} does not allow it.")
 
 
-def check_kept(spec: RunSpec, *, new_checkpoint: bool = False) -> None:
+def check_kept(options: RunOptions, *, new_checkpoint: bool = False) -> None:
     """Raise unless a run's result, and its checkpoint in another folder, can be written."""
     from fed_ucbvi.engine.checkpoint import FORMAT
     from fed_ucbvi.results.run import FORMAT as SAVED_RUN
 
-    out = spec.out
-    checkpoint = spec.checkpoint
+    out = options.out
+    checkpoint = options.checkpoint
     if out is not None:
-        check_out(out, overwrite=spec.overwrite, kind=SAVED_RUN)
+        check_out(out, overwrite=options.overwrite, kind=SAVED_RUN)
     if checkpoint is not None and new_checkpoint:
         try:
             check_free(checkpoint, FORMAT, overwrite=False)
@@ -230,72 +228,77 @@ def _amount(value: float) -> str:
     return f"{value:,.4f}" if abs(value) < 1000 else f"{value:,.1f}"
 
 
-def finish(
-    run: Run, spec: RunSpec, output: Output, outcome: Outcome | None = None, failure: InputError | None = None
-) -> None:
-    """Save a run, print it, and end with 130 if it was stopped.
+class SavedRun(NamedTuple):
+    """Where a run was saved.
 
-    It is printed even if it cannot be saved. If it cannot be saved anywhere, it is printed in any case. The run of a
-    federation has an ``outcome``, and is not saved if it can be resumed; what made it fail is raised last.
+    Attributes:
+        place: the folder; None if the run was not to be saved, or could not be saved anywhere.
+        error: the error message, if the run could not be saved where it was wanted.
     """
-    out = spec.out
-    checkpoint = spec.checkpoint
-    ended = run.complete if outcome is None else outcome.ended
-    wanted = out if outcome is None or ended or checkpoint is None else None
-    saved, unsaved = (None, None) if wanted is None else _save_somewhere(run, wanted, overwrite=spec.overwrite)
-    if output.as_json:
-        content = run.summary()
-        if outcome is not None:
-            content["agent_episodes"], content["agent_episodes_planned"] = _agent_episodes(run)
-            content |= {"wire": asdict(outcome.wire), "events": outcome.events}
-        print_json(content)
-    elif not output.quiet or (wanted is not None and saved is None):
-        title, rows = summary_rows(run)
-        rows = rows if outcome is None else _with_outcome(rows, outcome, secure_sums=spec.secure_sums)
-        print_rows(title, rows if saved is None else [*rows, ("saved to", str(saved))])
-    if not ended and failure is None:
-        kept = "no result is saved" if saved is None else f"the result so far is saved in {saved}"
-        how = "resume it with: fed-ucbvi resume" if outcome is None else "start the same command again to resume from"
-        again = "" if checkpoint is None else f"; {how} {shlex.quote(str(checkpoint))}"
-        say(f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes; {kept}{again}")
-    if troubles := [str(trouble) for trouble in (failure, unsaved) if trouble is not None]:
-        raise InputError(" ".join(troubles))
-    if not ended:
-        raise typer.Exit(INTERRUPTED)
+
+    place: Path | None = None
+    error: str | None = None
+
+    @property
+    def lost(self) -> bool:
+        """True if the run could not be saved anywhere."""
+        return self.place is None and self.error is not None
 
 
-def _agent_episodes(run: Run) -> tuple[int, int]:
-    """Number of episodes of all agents together: those that were played, and those that were planned."""
-    return int(run.records["agent_episodes"].sum()), run.about.agents * run.about.episodes
-
-
-def _with_outcome(rows: list[tuple[str, str]], outcome: Outcome, *, secure_sums: bool) -> list[tuple[str, str]]:
-    """The rows of a run over the network, with its traffic and events."""
-    played, planned = _agent_episodes(outcome.run)
-    if outcome.ended and not outcome.run.complete:
-        rows[1] = ("not complete", f"agents have played {played:,} of {planned:,} episodes in all")
-    compression = "; masked reports cannot be compressed" if secure_sums else ", before compression"
-    rows.append(("messages sent", up_and_down(outcome.wire) + compression))
-    return rows + [("event", f"round {e['round']}, {e['node']}: {e['what']} -> {e['done']}") for e in outcome.events]
-
-
-def _save_somewhere(run: Run, out: Path, *, overwrite: bool) -> tuple[Path | None, str | None]:
-    """Save a run in ``out``, or in a new folder elsewhere if the system does not let us: it may have taken days.
-
-    Returns:
-        Where the run is, if anywhere, and an error message for the end, if any.
-    """
+def save_run(run: Run, out: Path | None, *, overwrite: bool) -> SavedRun:
+    """Save a run in ``out``, or in a new folder elsewhere if the system does not let us: it may have taken days."""
+    if out is None:
+        return SavedRun()
     try:
         run.save(out, overwrite=overwrite)
-        return out, None
+        return SavedRun(place=out)
     except OSError as error:
         reason = (error.strerror or str(error)).rstrip(".")
     for place in (Path(tempfile.gettempdir()), Path.cwd()):
         elsewhere = place / f"fed-ucbvi-run-{os.getpid()}"
         with suppress(OSError, InputError):
             run.save(elsewhere)
-            return elsewhere, f"cannot write {out}: {reason}. The run is saved in {elsewhere} instead."
-    return None, f"cannot write {out}, nor anywhere else: {reason}. Only what is printed is left."
+            message = f"cannot write {out}: {reason}. The run is saved in {elsewhere} instead."
+            return SavedRun(place=elsewhere, error=message)
+    return SavedRun(error=f"cannot write {out}, nor anywhere else: {reason}. Only what is printed is left.")
+
+
+def print_run(
+    content: Mapping[str, object],
+    title: str,
+    rows: Iterable[tuple[str, str]],
+    output: Output,
+    saved: SavedRun,
+) -> None:
+    """Print a run, as one JSON object or in rows; a run that could not be saved is printed in any case."""
+    if output.as_json:
+        print_json(content)
+    elif not output.quiet or saved.lost:
+        where = [] if saved.place is None else [("saved to", str(saved.place))]
+        print_rows(title, [*rows, *where])
+
+
+def report_stop(run: Run, saved: SavedRun, checkpoint: Path | None, how_to_resume: str) -> None:
+    """Print one line about a run that was stopped, with the way to resume it if there is a checkpoint."""
+    kept = "no result is saved" if saved.place is None else f"the result so far is saved in {saved.place}"
+    again = "" if checkpoint is None else f"; {how_to_resume} {shlex.quote(str(checkpoint))}"
+    say(f"stopped after {run.episodes_played:,} of {run.about.episodes:,} episodes; {kept}{again}")
+
+
+def finish(run: Run, options: RunOptions, output: Output) -> None:
+    """Save a run, print it, and end with 130 if it was stopped.
+
+    It is printed even if it cannot be saved.
+    """
+    saved = save_run(run, options.out, overwrite=options.overwrite)
+    title, rows = summary_rows(run)
+    print_run(run.summary(), title, rows, output, saved)
+    if not run.complete:
+        report_stop(run, saved, options.checkpoint, "resume it with: fed-ucbvi resume")
+    if saved.error is not None:
+        raise InputError(saved.error)
+    if not run.complete:
+        raise typer.Exit(INTERRUPTED)
 
 
 @contextmanager

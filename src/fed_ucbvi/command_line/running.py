@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fed_ucbvi
-from fed_ucbvi.command_line import options, outputs
+from fed_ucbvi.command_line import outputs
 from fed_ucbvi.command_line.flags import OUTPUT, PROBLEM, low_and_high
-from fed_ucbvi.command_line.options import CODE, JSON, Output, argument, fields, option
+from fed_ucbvi.command_line.options import CODE, JSON, Output, argument, fields, load_code, option
 from fed_ucbvi.command_line.outputs import check_kept, finish, finish_trackers, live_page, print_result, tracking
 from fed_ucbvi.command_line.program import interruptible
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, read_manifest
 from fed_ucbvi.core.plugins import is_attribute, load_attribute
 from fed_ucbvi.problem.units import Units
-from fed_ucbvi.run_spec import RunSpec, field_value
+from fed_ucbvi.specifications.algorithm import AlgorithmSpec
+from fed_ucbvi.specifications.fields import check_field
+from fed_ucbvi.specifications.problem import ProblemSpec
+from fed_ucbvi.specifications.run import RunOptions
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm
@@ -28,25 +31,8 @@ if TYPE_CHECKING:
     from fed_ucbvi.results.policy import PolicyLike
 
 LOGS = "Logs"
-TABLES = "environment agents episodes eps_p env_seed environment_options"
+TABLES = "environment agents eps_p env_seed environment_options"
 """The fields of a problem whose tables are known."""
-PASSED_ON = (
-    "seed",
-    "loss",
-    "until_gap",
-    "return_range",
-    "driver",
-    "fleets",
-    "address",
-    "fleet_count",
-    "checkpoint",
-    "checkpoint_every",
-)
-"""The fields that :func:`fed_ucbvi.run` takes as they are."""
-SIMULATION = fields(
-    f"{TABLES} liars attack algorithm parameters seed warm_start incumbent loss until_gap return_range driver fleets "
-    "address fleet_count out overwrite checkpoint checkpoint_every"
-)
 
 
 def _page_of_run(
@@ -60,36 +46,51 @@ def _page_of_run(
     return live_page(output, make)
 
 
-def run(spec: RunSpec = SIMULATION, output: Output = fields("track track_every dashboard as_json quiet")) -> None:
+def run(
+    problem: ProblemSpec = fields(f"{TABLES} liars attack"),
+    algorithm: AlgorithmSpec = fields("name parameters"),
+    options: RunOptions = fields(),
+    output: Output = fields("track track_every dashboard as_json quiet"),
+) -> None:
     """Run a federated algorithm and print its regret and communication.
 
     With --fleets ray the agents are on a Ray cluster; the result is that of --driver episodes, bit for bit.
+    With --incumbent and --loss 0 the run only watches: it plays the incumbent throughout and bounds its value.
     Ctrl-C ends the run early; with --out the result so far is saved. 'fed-ucbvi algorithms NAME' lists the parameters
     that --option sets, 'fed-ucbvi environments NAME' those of --env-option.
     """
     from fed_ucbvi.results.run_data import CallbackList
 
-    algorithm = spec.make_algorithm()
-    check_kept(spec, new_checkpoint=True)
-    federation = spec.make_federation()
+    made = algorithm.make()
+    check_kept(options, new_checkpoint=True)
+    federation = problem.make_federation()
     with (
         interruptible() as interruption,
         outputs.plain_warnings(),
         tracking(output) as trackers,
-        _page_of_run(output, algorithm, federation, seed=spec.seed, driver=spec.driver) as page,
+        _page_of_run(output, made, federation, seed=options.seed, driver=options.driver) as page,
     ):
         listeners = CallbackList(*trackers, page)
         try:
-            with outputs.others_on_standard_error() if spec.fleets == "ray" else nullcontext():
+            with outputs.others_on_standard_error() if options.fleets == "ray" else nullcontext():
                 result = fed_ucbvi.run(
-                    algorithm,
+                    made,
                     federation,
-                    spec.episodes,
+                    options.episodes,
+                    seed=options.seed,
+                    driver=options.driver,
+                    fleets=options.fleets,
+                    address=options.address,
+                    fleet_count=options.fleet_count,
+                    warm_start=None if options.warm_start is None else counts_at(options.warm_start),
+                    incumbent=None if options.incumbent is None else incumbent_at(options.incumbent),
+                    loss=options.loss,
+                    until_gap=options.until_gap,
+                    return_range=options.return_range,
+                    checkpoint=options.checkpoint,
+                    checkpoint_every=options.checkpoint_every,
                     progress=not output.quiet,
                     on_round=listeners or None,
-                    warm_start=None if spec.warm_start is None else counts_at(spec.warm_start),
-                    incumbent=None if spec.incumbent is None else incumbent_at(spec.incumbent),
-                    **{name: getattr(spec, name) for name in PASSED_ON},
                 )
         except fed_ucbvi.Interrupted as stop:
             result = stop.partial
@@ -97,16 +98,21 @@ def run(spec: RunSpec = SIMULATION, output: Output = fields("track track_every d
         if page is not None:
             page.finish(result)
         try:
-            finish(result, spec, output)
+            finish(result, options, output)
         finally:
             finish_trackers(trackers, result)
 
 
 def resume(
-    spec: RunSpec = fields("out overwrite"),
+    options: RunOptions = fields("out overwrite"),
     output: Output = fields("dashboard as_json quiet"),
     folder: Path = argument("DIR", "What 'run --checkpoint DIR' wrote."),
-    episodes: int | None = option(None, "T", "Episodes per agent, if there are to be more than planned.", PROBLEM),
+    episodes: int | None = option(
+        None,
+        "T",
+        "Episodes per agent, if there are to be more than planned.",
+        panel=PROBLEM,
+    ),
     code: list[str] | None = CODE,
 ) -> None:
     """Resume an interrupted run; the result equals that of a run that was never interrupted.
@@ -116,11 +122,12 @@ def resume(
     from fed_ucbvi.engine.checkpoint import open_checkpoint
     from fed_ucbvi.engine.simulation import drive
 
-    options.load_code(code)
-    spec = replace(spec, checkpoint=folder)
-    check_kept(spec)
+    load_code(code)
+    options = replace(options, checkpoint=folder)
+    check_kept(options)
     with interruptible() as interruption:
-        store, simulation = open_checkpoint(folder, None if episodes is None else field_value("episodes", episodes))
+        planned = None if episodes is None else check_field(RunOptions, "episodes", episodes)
+        store, simulation = open_checkpoint(folder, planned)
         assert simulation.known is not None, "live runs are continued in Python"
         page_of_run = _page_of_run(output, simulation.requested, simulation.known)
         with closing(simulation), store, page_of_run as page:
@@ -133,11 +140,11 @@ def resume(
             interruption.saving()
             if page is not None:
                 page.finish(result)
-            finish(result, spec, output)
+            finish(result, options, output)
 
 
 def counts(
-    spec: RunSpec = fields(
+    problem: ProblemSpec = fields(
         "sizes random_rewards",
         sizes={"help": "With --from-logs: states, actions and steps.", "panel": LOGS},
         random_rewards={
@@ -147,14 +154,24 @@ def counts(
         },
     ),
     folder: Path | None = argument(
-        "DIR", "The checkpoint of a run, a live run, or a server that was sent counts.", None
+        "DIR",
+        "The checkpoint of a run, a live run, or a server that was sent counts.",
+        None,
     ),
-    out: Path = option(..., "FILE.npz", "File to write the counts to; it is replaced.", OUTPUT),
-    from_logs: Path | None = option(None, "FILE", "Instead of DIR: a log of episodes, .csv or .parquet.", LOGS),
-    reward_range: str = option("0,1", "LOW,HIGH", "Between which every logged reward lies.", LOGS),
-    over_all_steps: bool = option(False, "", "Count over all steps together, not by step.", LOGS),
+    out: Path = option(..., "FILE.npz", "File to write the counts to; it is replaced.", panel=OUTPUT),
+    from_logs: Path | None = option(
+        None,
+        "FILE",
+        "Instead of DIR: a log of episodes, .csv or .parquet.",
+        panel=LOGS,
+    ),
+    reward_range: str = option("0,1", "LOW,HIGH", "Between which every logged reward lies.", panel=LOGS),
+    over_all_steps: bool = option(False, "", "Count over all steps together, not by step.", panel=LOGS),
     plan: Path | None = option(
-        None, "FILE", "Also the policy with the best guaranteed value, .json; it is replaced.", OUTPUT
+        None,
+        "FILE",
+        "Also the policy with the best guaranteed value, .json; it is replaced.",
+        panel=OUTPUT,
     ),
     code: list[str] | None = CODE,
     as_json: bool = JSON,
@@ -166,20 +183,21 @@ def counts(
     """
     from fed_ucbvi.results.policy import LearntPolicy
 
-    options.load_code(code)
+    load_code(code)
     rewards = low_and_high("--reward-range", reward_range)
     if (folder is None) == (from_logs is None):
         raise InputError("pass either DIR, the checkpoint of a run, or --from-logs FILE.")
     if from_logs is None:
         found = counts_at(folder or Path())
-    elif spec.sizes is None:
+    elif problem.sizes is None:
         raise InputError("logs do not say how many states, actions and steps there are: pass --sizes S,A,H.")
     else:
-        how = {"stationary": over_all_steps, "random_rewards": bool(spec.random_rewards)}
-        found = fed_ucbvi.counts_from_logs(from_logs, spec.sizes, reward_range=rewards, **how)
+        how = {"stationary": over_all_steps, "random_rewards": bool(problem.random_rewards)}
+        found = fed_ucbvi.counts_from_logs(from_logs, problem.sizes, reward_range=rewards, **how)
     planned: dict[str, Any] | None = None
     if plan is not None:
-        made = fed_ucbvi.plan_from_counts(found, None if spec.sizes is None else spec.sizes[2], reward_range=rewards)
+        horizon = None if problem.sizes is None else problem.sizes[2]
+        made = fed_ucbvi.plan_from_counts(found, horizon, reward_range=rewards)
         about = {"name": "logs", **Units.spanning(*rewards).description()}
         LearntPolicy(made.policy, found.visits.shape[2], about, float("nan")).save(plan)
         planned = made.summary()

@@ -60,16 +60,25 @@ def show(
     metric: str = option("regret", "NAME", "What to compare: regret, rounds, bytes..."),
     baseline: str | None = option(None, "GROUP", "What to compare with: a group.", default="the first group"),
     format_: str | None = option(
-        None, "KIND", f"Of a comparison: {', '.join(FORMATS)}.", default="table on a terminal, else markdown"
+        None,
+        "KIND",
+        f"Of a comparison: {', '.join(FORMATS)}.",
+        default="table on a terminal, else markdown",
     ),
     columns: str | None = option(
-        None, "NAME,NAME...", "Columns of a comparison: group, seeds, mean, median, deviation, ratio..."
+        None,
+        "NAME,NAME...",
+        "Columns of a comparison: group, seeds, mean, median, deviation, ratio...",
     ),
     label: list[str] | None = option(
-        None, "NAME=TEXT", "What to call an algorithm or a group in table and picture; may be repeated."
+        None,
+        "NAME=TEXT",
+        "What to call an algorithm or a group in table and picture; may be repeated.",
     ),
     colour: list[str] | None = option(
-        None, "NAME=#RRGGBB", "Of an algorithm or a group in the picture; may be repeated."
+        None,
+        "NAME=#RRGGBB",
+        "Of an algorithm or a group in the picture; may be repeated.",
     ),
     facet: list[str] | None = option(
         None,
@@ -203,7 +212,11 @@ def act(
     state: int | None = option(None, "s", "The state, from 0."),
     certs: Path | None = option(None, "DIR", "Accept only a policy signed under the authority in it (ca.crt)."),
     server_name: str | None = option(None, "NAME", "In the server's certificate, if not HOST."),
-    seed: int | None = option(None, "SEED", "Of the draws, where the policy draws its actions; random by default."),
+    seed: int | None = option(
+        None,
+        "SEED",
+        "Of the draws, where the policy draws its actions; random by default.",
+    ),
     episode: int = option(0, "t", "The number of the episode, from 0; with --seed it decides what is drawn."),
     as_json: bool = option(False, "", "Print a JSON object for each answer.", name="--json"),
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, missing_package
+from fed_ucbvi.core.plugins import load_attribute
 from fed_ucbvi.environments.family import generator
 from fed_ucbvi.problem.units import Units
 
@@ -55,6 +56,16 @@ def limited_maker(
     else:
         limit = {"max_episode_steps": check_positive_integer("horizon", horizon)}
     return lambda agent: make_gymnasium(id, kwargs_of(agent), **limit)
+
+
+def named_maker(text: str, kwargs: Kwargs, horizon: int | None) -> Callable[[int], gymnasium.Env[Any, Any]]:
+    """``make(agent)`` for a Gymnasium id, made with ``kwargs`` for every agent, or for ``module:function``."""
+    if text.partition(":")[2].isidentifier():
+        if kwargs:
+            raise InputError(f"keyword arguments are for Gymnasium ids; {text} is a function and knows its own.")
+        make: Callable[[int], gymnasium.Env[Any, Any]] = load_attribute(text)
+        return make
+    return limited_maker(text, lambda agent: kwargs, horizon)
 
 
 def discrete_sizes(env: gymnasium.Env[Any, Any], name: str) -> tuple[int, int]:

@@ -14,9 +14,7 @@ PACKAGES = {
 
 
 def check_packages() -> None:
+    """Raise unless everything that federations need is installed."""
     for module, package in PACKAGES.items():
         if find_spec(module) is None:
             raise missing_package("federations over the network need", package, "network")
-
-
-check_packages()

@@ -89,7 +89,7 @@ def check_played(played: Played, member: Member, policy: PolicyArray, plan: RunP
 
     Under secure sums a node must not say which agent made the request.
     """
-    if bool(played.requests) if plan.secure_sums else played.somebody:
+    if bool(played.requests) if plan.rules.secure_sums else played.somebody:
         raise _violation(member, "a request of another kind than this run's")
     if played.played > most:
         raise _violation(member, f"played {played.played} episodes, {most} at most were allowed")

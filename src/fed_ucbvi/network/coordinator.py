@@ -59,7 +59,7 @@ class Coordinator:
         self._kept = kept
         self.engine = NetworkEngine(plan)
         self.registry = NodeRegistry(plan, self.engine, on_exchange)
-        self._round_type = ROUND_TYPES[plan.collection]
+        self._round_type = ROUND_TYPES[plan.rules.collection]
         if kept is not None:
             kept.load(self.registry)
         self.begun = False
@@ -78,14 +78,14 @@ class Coordinator:
     async def run(self) -> None:
         registry = self.registry
         self.begun = self.round > 0
-        patience = REUNION_SECONDS if self.begun else self.plan.gathering
+        patience = REUNION_SECONDS if self.begun else self.plan.rules.gathering
         if not self.done and not await registry.wait_until(registry.complete, patience) and not self.begun:
             here = sum(member.agents for member in registry.active if member.connected)
             missing = self.plan.setting.agents - here
             raise FederationStoppedError(f"after {patience:g} s {missing} agents are missing.")
         self.begun = True
         self._use_units()
-        if self.round == 0 and self.plan.secure_sums:
+        if self.round == 0 and self.plan.rules.secure_sums:
             log.info("%s", TrafficEstimate.of(registry))
         self.engine.start_clock()
         if self.round == 0 and any(member.new_logs for member in registry.present):
@@ -112,7 +112,7 @@ class Coordinator:
         events = tuple(self.engine.events)
         nodes = tuple(map(copy, registry.everyone))
         return FederationStatus(
-            self.plan.run, self.plan.secure_sums, nodes, registry.wire, registry.violations, events
+            self.plan.run, self.plan.rules.secure_sums, nodes, registry.wire, registry.violations, events
         )
 
     async def _take_logs(self) -> None:
@@ -195,7 +195,7 @@ class Coordinator:
     async def _keep(self, now: NetworkRound) -> None:
         """Close a round, and save it before any node is told of the next one; if the disk is full, try again."""
         past = now.for_history()
-        end = time.monotonic() + self.plan.patience
+        end = time.monotonic() + self.plan.rules.patience
         kept = self._kept
         now.close()
         while kept is not None:

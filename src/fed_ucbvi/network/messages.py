@@ -81,8 +81,8 @@ class Hello(_Message, frozen=True):
 class Welcome(_Message, frozen=True):
     """Down: what everyone knows before the run.
 
-    ``spec`` has the fields of its :class:`~fed_ucbvi.run_spec.RunSpec` that concern nodes, as JSON; ``bins`` is JSON,
-    too. ``epoch`` grows with every server that resumes the run.
+    ``spec`` has the fields of its :class:`~fed_ucbvi.network.federation_spec.FederationSpec` that concern nodes, as
+    JSON; ``bins`` is JSON, too. ``epoch`` grows with every server that resumes the run.
     ``grid_bits`` is set where the run has been extended, ``earlier_visits`` where it was started from counts.
     ``support`` has the transitions that can be (:mod:`fed_ucbvi.algorithms.increments`), where the server knows them
     and reports list them.

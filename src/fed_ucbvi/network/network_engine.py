@@ -32,7 +32,7 @@ class NetworkEngine(Engine):
             environment={"name": "custom"} if known is None else known.description,
             units=plan.units or Units(),
             driver=DRIVER,
-            together=not plan.live,
+            together=not plan.rules.live,
             counts=plan.counts,
             promises=plan.promises,
         )

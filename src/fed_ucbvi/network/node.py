@@ -33,10 +33,12 @@ from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.failures import DeclinedError
+from fed_ucbvi.network.federation_spec import FederationSpec
 from fed_ucbvi.network.message_sizes import BEFORE_WELCOME
 from fed_ucbvi.network.messages import COUNTS, REWARDS
 from fed_ucbvi.network.node_rounds import NODE_ROUND_TYPES, NodeRound
 from fed_ucbvi.network.node_state_store import NodeStateStore
+from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.query_guard import QueryGuard
 from fed_ucbvi.network.rewards import RewardGrid, paid_of
 from fed_ucbvi.network.roster import Company, Credentials, binding_of, fingerprint
@@ -46,14 +48,13 @@ from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import Hosted, LiveSource, Source, check_room, host, read_reported_logs
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import LearntPolicy, policy_of_bytes
-from fed_ucbvi.run_spec import NodeTerms, RunSpec
 
 log = logging.getLogger("fed_ucbvi.federation")
 
 
 @dataclasses.dataclass(eq=False)
-class Node(NodeTerms):
-    """One node of the federation; code that is not registered runs only if :attr:`algorithm` names it.
+class Node:
+    """One node of the federation; code that is not registered runs only if its :attr:`terms` name it.
 
     Args:
         name: as in its certificate.
@@ -61,6 +62,7 @@ class Node(NodeTerms):
         first_agent: the number of its first agent in the federation.
         agents: how many it hosts.
         folder: where it keeps its agents' counters; without one a node that is killed cannot come back.
+        terms: the terms on which it takes part.
         members: names, or fingerprints of certificates, of the nodes that count as contributors; None: all.
         logs: episodes that were recorded before the run, as :func:`~fed_ucbvi.counts_from_logs` takes them.
     """
@@ -71,16 +73,16 @@ class Node(NodeTerms):
     agents: int
     folder: Path | None = None
     _: dataclasses.KW_ONLY
+    terms: NodeTerms = dataclasses.field(default_factory=NodeTerms)
     members: Collection[str] | None = None
     logs: Any = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_room(self.agents)
         self._environments = (
             self.source.check(self.first_agent, self.agents) if isinstance(self.source, LiveSource) else None
         )
-        self._only_name = None if self.algorithm is None else algorithm_name(class_of(self.algorithm))
+        self._only_name = None if self.terms.algorithm is None else algorithm_name(class_of(self.terms.algorithm))
         self._tls_files: TLSFiles | None = None
         self._server = ""
         self._credentials: Credentials | None = None
@@ -111,7 +113,7 @@ class Node(NodeTerms):
     @property
     def masks(self) -> bool:
         """True if the reports of this node are known to be masked."""
-        return self.require_secure_sums or (self.welcome is not None and self._spec.secure_sums)
+        return self.terms.require_secure_sums or (self.welcome is not None and self._spec.rules.secure_sums)
 
     @property
     def rounds(self) -> int:
@@ -139,7 +141,7 @@ class Node(NodeTerms):
         about = f"{welcome.run} {welcome.epoch}".encode()
         self._welcomed = hashlib.sha256(framed(about, welcome.support)).digest()
         self._questions.begin(welcome.epoch)
-        if spec.secure_sums and self._credentials is None:
+        if spec.rules.secure_sums and self._credentials is None:
             assert self._tls_files is not None
             self._credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
         if self._round is not None:
@@ -154,7 +156,7 @@ class Node(NodeTerms):
         if self.welcome is not None:
             self._party.close()
 
-    def _is_extended(self, welcome: messages.Welcome, spec: RunSpec) -> bool:
+    def _is_extended(self, welcome: messages.Welcome, spec: FederationSpec) -> bool:
         """True if the server continues the same run with more episodes; raises if it is another run."""
         assert self.welcome is not None
         told = (self.welcome, self._spec), (welcome, spec)
@@ -164,21 +166,22 @@ class Node(NodeTerms):
             raise InputError("the server has changed the run since this node joined; start the node again.")
         return bool(changed)
 
-    def _build(self, welcome: messages.Welcome, spec: RunSpec) -> None:
+    def _build(self, welcome: messages.Welcome, spec: FederationSpec) -> None:
         self._check_company(spec)
-        self.secret = self.secret or spec.secure_sums  # before environments are made
-        algorithm = make_algorithm(self.algorithm or spec.algorithm, dict(spec.parameters))
-        self._round_type = NODE_ROUND_TYPES[spec.collection]
+        self.secret = self.secret or spec.rules.secure_sums  # before environments are made
+        named = spec.run.algorithm
+        algorithm = make_algorithm(self.terms.algorithm or named.name, dict(named.parameters))
+        self._round_type = NODE_ROUND_TYPES[spec.rules.collection]
         self._round_type.check_source(spec, real=isinstance(self.source, LiveSource))
         hosted = self._hosted = self._host(welcome, spec)
         self.units = hosted.units
-        if hosted.sizes != spec.sizes:
+        if hosted.sizes != spec.run.problem.sizes:
             remark = "" if hosted.federation else " (one state more than its environments have, for what terminates)"
             raise InputError(
-                f"the server's problem has (S, A, H) = {spec.sizes}, this node's {hosted.sizes}{remark}."
+                f"the server's problem has (S, A, H) = {spec.run.problem.sizes}, this node's {hosted.sizes}{remark}."
             )
         known = hosted.federation
-        if known is not None and known.reward_variances is not None and not spec.random_rewards:
+        if known is not None and known.reward_variances is not None and not spec.run.problem.random_rewards:
             raise InputError(
                 "this node's rewards are random, those of the server's run are not; serve it with --random-rewards."
             )
@@ -187,7 +190,7 @@ class Node(NodeTerms):
         self._make_party(welcome, spec, algorithm)
         self._questions = QueryGuard(self._algorithm, self._plan.setting)
         self.limits = self._questions.limits
-        if self._algorithm.sends_trajectories and not self.send_trajectories:
+        if self._algorithm.sends_trajectories and not self.terms.send_trajectories:
             raise InputError(
                 f"{algorithm.name} sends trajectories to the server. If this node may, pass --send-trajectories."
             )
@@ -201,20 +204,20 @@ class Node(NodeTerms):
             "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
-        self._company = Company(spec.least_episodes, spec.least_members, self.members)
-        self._sent = SentSums(self._generations, self.name, welcome.run, self.most_failures, self._company)
+        self._company = Company(spec.rules.least_episodes, spec.rules.least_members, self.members)
+        self._sent = SentSums(self._generations, self.name, welcome.run, self.terms.most_failures, self._company)
 
-    def _host(self, welcome: messages.Welcome, spec: RunSpec) -> Hosted:
+    def _host(self, welcome: messages.Welcome, spec: FederationSpec) -> Hosted:
         """What the agents play in, finite by the server's bins if it has some."""
         source = self.source
         who = (self.first_agent, self.agents)
         if not isinstance(source, LiveSource):
-            return host(source(spec.agents or 0), *who)
+            return host(source(spec.run.problem.agents or 0), *who)
         if welcome.bins:
             return source.host(*who, Bins.parse(welcome.bins.decode(errors="replace"), "what the server calls bins"))
         return self._environments or source.host(*who)
 
-    def _make_party(self, welcome: messages.Welcome, spec: RunSpec, algorithm: Algorithm[Any, Any]) -> None:
+    def _make_party(self, welcome: messages.Welcome, spec: FederationSpec, algorithm: Algorithm[Any, Any]) -> None:
         """The plan of the run, and the agents, which have seen nothing."""
         hosted = self._hosted
         plan = RunPlan.told_by(welcome, spec, algorithm)
@@ -223,32 +226,32 @@ class Node(NodeTerms):
         self._plan = plan
         self._algorithm = plan.algorithm
         self._party = hosted.party(plan.algorithm, plan.setting)
-        if spec.return_range is not None:
-            self._party.limit_returns(stated_range(spec.return_range, self.units, plan.setting.horizon))
+        if spec.run.options.return_range is not None:
+            self._party.limit_returns(stated_range(spec.run.options.return_range, self.units, plan.setting.horizon))
 
-    def _extend(self, welcome: messages.Welcome, spec: RunSpec) -> None:
+    def _extend(self, welcome: messages.Welcome, spec: FederationSpec) -> None:
         """Continue in a run that has more episodes by now, with the same counts."""
         if self._algorithm.extension.episodes:
             raise InputError(f"{self._algorithm.name} cannot be extended: {self._algorithm.extension.episodes}.")
-        log.warning("%s: the run continues with %d episodes for each agent", self.name, spec.episodes)
+        log.warning("%s: the run continues with %d episodes for each agent", self.name, spec.run.options.episodes)
         self._party.close()
         self._make_party(welcome, spec, self._algorithm)
         self._questions.change(self._plan.setting)
         self._generations.change(self._party)
         self._round = None
 
-    def _check_company(self, spec: RunSpec) -> None:
+    def _check_company(self, spec: FederationSpec) -> None:
         """Raise unless this node agrees to what the server would learn."""
-        if self.require_secure_sums and not spec.secure_sums:
+        if self.terms.require_secure_sums and not spec.rules.secure_sums:
             raise InputError(
                 "this node takes part in runs with secure sums only (--require-secure-sums), and this one has none; "
                 "serve it with --secure-sums."
             )
-        if spec.secure_sums and self._tls_files is None:
+        if spec.rules.secure_sums and self._tls_files is None:
             raise InputError("secure sums need certificates; an insecure federation cannot have them.")
-        for name in ("least_episodes", "least_members") if spec.secure_sums else ():
-            has = getattr(spec, name)
-            least = getattr(self, name)
+        for name in ("least_episodes", "least_members") if spec.rules.secure_sums else ():
+            has = getattr(spec.rules, name)
+            least = getattr(self.terms, name)
             flag = f"--{name.replace('_', '-')}"
             if has < least:
                 raise InputError(
@@ -311,7 +314,7 @@ class Node(NodeTerms):
         """
         if self._logs and start.confirmed < 0 <= self._sent.confirmed(COUNTS) < start.round:
             raise InputError("the server asks for logs again that it has had, which an honest one never does.")
-        secure = self._plan.secure_sums
+        secure = self._plan.rules.secure_sums
         base = self._round_type.base_of(start, self._generations, server_counts=self._algorithm.server_counts)
         late = base > start.base
         before = int(self._generations.note(base)["clock"]) - start.first if late else 0
@@ -349,7 +352,7 @@ class Node(NodeTerms):
         party = self._party
         number = now.start.round
         H = len(self._party.policy)
-        if self._plan.secure_sums:
+        if self._plan.rules.secure_sums:
             return messages.Played(number, party.played, (), party.asked, self._ready(now), now.before)
         requests = [
             messages.Request(end.agent, end.step if end.step >= 0 else H, end.state, end.action, end.rule)
@@ -368,7 +371,7 @@ class Node(NodeTerms):
         episodes = counted, int(unreported.starts.sum()) // self.agents
         if now.ready is None or (now.ready.episodes, now.ready.uncredited) != episodes:
             since = now.last_confirmed[COUNTS], now.last_confirmed[REWARDS]
-            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=not self.no_rewards)
+            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=not self.terms.no_rewards)
             if start.missed and self._sent.may_deny(start.missed, start.missed_roster):
                 ready = replace(ready, denial=self._credentials.denial(start.missed, start.missed_roster))
             now.ready = ready
@@ -377,9 +380,9 @@ class Node(NodeTerms):
     def _report(self, query: messages.Query) -> messages.Report:
         """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
         now = self._in_play(query.round, stopped=True)
-        if self._plan.secure_sums:
+        if self._plan.rules.secure_sums:
             raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
-        rewards = (self._told(now, tell=not self.no_rewards),) if query.rewards else ()
+        rewards = (self._told(now, tell=not self.terms.no_rewards),) if query.rewards else ()
         alone = query.rewards and query.exchange == messages.REWARDS_ALONE and not query.arrays
         own = () if alone else self._own_report(query.arrays, self._questions.exchange_of(query))
         self._questions.check(query, (*own, *rewards))
@@ -409,7 +412,7 @@ class Node(NodeTerms):
             if roster.counts:
                 own[COUNTS] = self._own_report((), 0)
             if roster.rewards:
-                tell = not self.no_rewards and self._company.tells_rewards(roster)
+                tell = not self.terms.no_rewards and self._company.tells_rewards(roster)
                 own[REWARDS] = (self._told(now, tell=tell),)
             self._sent.check(roster, own, self._credentials.authority)
         except DeclinedError as declined:

@@ -21,11 +21,11 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network import messages
+from fed_ucbvi.network.federation_spec import FederationSpec
 from fed_ucbvi.network.messages import COUNTS
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.rewards import added, listed, paid_in
 from fed_ucbvi.network.sources import check_room
-from fed_ucbvi.run_spec import RunSpec
 
 
 def key_of(start: messages.Start) -> str:
@@ -71,7 +71,7 @@ class NodeRound(ABC):
 
     @classmethod
     @abstractmethod
-    def check_source(cls, spec: RunSpec, *, real: bool) -> None:
+    def check_source(cls, spec: FederationSpec, *, real: bool) -> None:
         """Raise unless a node with known problems, or with ``real`` environments, can play such rounds."""
 
     @classmethod
@@ -171,8 +171,8 @@ class LockstepNodeRound(NodeRound):
     """
 
     @classmethod
-    def check_source(cls, spec: RunSpec, *, real: bool) -> None:
-        check_room(spec.agents or 0, whose="agents of the server's run")
+    def check_source(cls, spec: FederationSpec, *, real: bool) -> None:
+        check_room(spec.run.problem.agents or 0, whose="agents of the server's run")
         if real:
             raise InputError(
                 "this node's agents have real environments, which cannot be taken back to an earlier episode, as "
@@ -225,7 +225,7 @@ class LiveNodeRound(NodeRound):
     """
 
     @classmethod
-    def check_source(cls, spec: RunSpec, *, real: bool) -> None:
+    def check_source(cls, spec: FederationSpec, *, real: bool) -> None:
         """Nothing: such rounds can be played in whatever a node has."""
 
     @classmethod

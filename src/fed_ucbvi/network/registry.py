@@ -175,11 +175,11 @@ class NodeRegistry:
         By default each node has the deadline of the run to answer.
         """
         if waiting is None:
-            waiting = Deadline(self.plan.deadline)
+            waiting = Deadline(self.plan.rules.deadline)
         tasks = {asyncio.create_task(self._ask(member, question, waiting)): member for member in self.present}
         try:
-            if self.plan.quorum is not None:
-                await self._in_time(tasks, self.plan.quorum)
+            if self.plan.rules.quorum is not None:
+                await self._in_time(tasks, self.plan.rules.quorum)
             answers = await asyncio.gather(*tasks)
         finally:
             for task in tasks:
@@ -198,7 +198,7 @@ class NodeRegistry:
                 for answer in asyncio.as_completed(tasks):
                     heard += await answer is not None
                     if heard >= quorum and limit.when() is None:
-                        limit.reschedule(asyncio.get_running_loop().time() + self.plan.wait)
+                        limit.reschedule(asyncio.get_running_loop().time() + self.plan.rules.wait)
         for task in [task for task in tasks if not task.done()]:
             task.cancel()
             member = tasks.pop(task)
@@ -243,7 +243,7 @@ class NodeRegistry:
                 if ends.count(member.incarnation) >= MAX_ENDS:
                     await self.violated(member, f"it ended {MAX_ENDS} streams where one answer was due")
             except TimeoutError:
-                await self.give_up(member, stream, f"no answer within {self.plan.deadline:g} s")
+                await self.give_up(member, stream, f"no answer within {self.plan.rules.deadline:g} s")
             except ViolationError as violation:
                 await self.violated(member, str(violation))
             away_since = away_since or time.monotonic()
@@ -254,18 +254,18 @@ class NodeRegistry:
         """Seconds to wait for a node: few if this round lacks a quorum that is there by now, for the next one."""
         plan = self.plan
         here = sum(member.connected for member in self.present)
-        some_back = plan.quorum is not None and here < plan.quorum <= self.connected
-        return min(plan.wait, plan.patience) if some_back else plan.patience
+        some_back = plan.rules.quorum is not None and here < plan.rules.quorum <= self.connected
+        return min(plan.rules.wait, plan.rules.patience) if some_back else plan.rules.patience
 
     async def _stayed_away(self, member: Member) -> None:
         """Continue without a node that has not come back if a quorum is connected; otherwise stop the run."""
         plan = self.plan
-        if plan.quorum is not None and plan.quorum <= self.connected:
+        if plan.rules.quorum is not None and plan.rules.quorum <= self.connected:
             member.status = AWAY
             self.note(member, "is away, and others are back", "the round closes without it")
             return
         raise FederationStoppedError(
-            f"'{member.name}' has stayed away, or has not answered, for {plan.patience:g} s in round "
+            f"'{member.name}' has stayed away, or has not answered, for {plan.rules.patience:g} s in round "
             f"{self._round}; finished rounds are kept. Start the server again once the node can take part, or begin "
             "a new run without it from the counts of this one (serve --warm-start)."
         )
@@ -274,7 +274,7 @@ class NodeRegistry:
         """Exclude a node whose answer cannot be true if a quorum remains; otherwise stop the run."""
         log.error("%s: %s", member.name, what, extra={**member.about, "round": self._round})
         self.violations += 1
-        quorum = self.plan.quorum
+        quorum = self.plan.rules.quorum
         others = len(self.active) - 1
         if quorum is None or others < quorum:
             fewer = "" if quorum is None else f", and without it {others} nodes are left of a quorum of {quorum}"

@@ -25,9 +25,9 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.signatures import FOR_NODES, check_party_certificate, issued_by
 from fed_ucbvi.network.certificates import TLSFiles, check_name
 from fed_ucbvi.network.failures import DeclinedError
+from fed_ucbvi.network.federation_spec import MIN_NODES
 from fed_ucbvi.network.messages import COUNTS, REWARDS, Denial, Ready, Roster, RosterEntry, Start, encode
 from fed_ucbvi.network.secure_sums import VERSION, framed, pair_key
-from fed_ucbvi.run_spec import MIN_NODES
 
 _SIGNATURE = ec.ECDSA(hashes.SHA256())
 

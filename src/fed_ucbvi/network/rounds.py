@@ -128,7 +128,7 @@ class NetworkRound(ABC):
         # A node that played beyond the end of the round made its requests in episodes that do not count.
         counted = [played for name, played in answers.items() if played.played == self.lengths[name]]
         requests = [request for played in counted for request in played.requests]
-        if self.plan.secure_sums and any(played.asked for played in answers.values()):
+        if self.plan.rules.secure_sums and any(played.asked for played in answers.values()):
             self.end = self.end._replace(requests=1)
         elif requests:
             one = min(requests, key=lambda request: request.agent)
@@ -173,7 +173,7 @@ class NetworkRound(ABC):
     def _take_ready(self, member: Member, played: Played) -> None:
         """Note what a node has signed for this round; raise unless it is right."""
         ready = played.ready
-        if not self.plan.secure_sums:
+        if not self.plan.rules.secure_sums:
             if ready is not None:
                 raise ViolationError("it is ready for a sum that nobody has asked for")
             return
@@ -211,7 +211,7 @@ class NetworkRound(ABC):
 
         Nobody needs their counts, which stay with them until somebody does.
         """
-        if self.plan.secure_sums:
+        if self.plan.rules.secure_sums:
             await self._sum_of_nodes(REWARDS)
             return
         query = Query(self.number, messages.REWARDS_ALONE, (), rewards=True)
@@ -220,7 +220,7 @@ class NetworkRound(ABC):
     async def synchronise(self, server: Any, *, planning: bool = False) -> None:
         """Hold all exchanges with a server, or with a planner."""
         plan = self.plan
-        if plan.secure_sums:
+        if plan.rules.secure_sums:
             await self._synchronise_sums(server, planning=planning)
             return
         for exchange in range(plan.exchanges):
@@ -309,13 +309,14 @@ class NetworkRound(ABC):
         """Those that are there and ready; None if fewer than it takes have new episodes."""
         plan = self.plan
         registry = self._registry
-        if (active := len(registry.active)) < plan.least_members:
+        if (active := len(registry.active)) < plan.rules.least_members:
             raise FederationStoppedError(
-                f"secure sums need {plan.least_members} nodes, and {active} take part; finished rounds are kept."
+                f"secure sums need {plan.rules.least_members} nodes, and {active} take part; finished rounds are "
+                "kept."
             )
         for part in parts:
             new = [self._new_episodes(one, part) + self.lengths.get(one.name, 0) for one in registry.present]
-            if sum(episodes >= plan.least_episodes for episodes in new) < plan.least_members:
+            if sum(episodes >= plan.rules.least_episodes for episodes in new) < plan.rules.least_members:
                 return None
         await registry.ask_all(self._to_play(0, again=True))
         entries = [one.ready for one in registry.present if one.ready is not None]
@@ -493,7 +494,7 @@ class LiveRound(NetworkRound):
     """
 
     async def _collect(self) -> dict[str, Played]:
-        waiting = UntilHalted(messages.Continue(self.number, 0), self.plan.deadline)
+        waiting = UntilHalted(messages.Continue(self.number, 0), self.plan.rules.deadline)
         answers = await self._registry.ask_all(self._to_play(self._most), waiting)
         self.lengths = {name: played.played for name, played in answers.items()}
         return answers

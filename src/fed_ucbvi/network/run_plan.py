@@ -7,7 +7,7 @@ import json
 import math
 import secrets
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
@@ -29,11 +29,12 @@ from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.certificates import check_name
+from fed_ucbvi.network.federation_spec import AGENTS_SERVED, FederationRules, FederationSpec
 from fed_ucbvi.network.messages import PROTOCOL, Welcome, one_line
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.policy import PolicyLike
-from fed_ucbvi.run_spec import AGENTS_SERVED, FederationRules, RunSpec
+from fed_ucbvi.specifications.fields import field_names
 
 MAX_NUMBERS = 1 << 22
 """Transition counts in a report, so that a message has at most 32 MiB of them."""
@@ -52,12 +53,13 @@ def epoch_now() -> int:
 
 
 @dataclass(frozen=True)
-class RunPlan(FederationRules):
+class RunPlan:
     """A run over the network, with its rules.
 
     Args:
         federation: the problem, where the server knows it; then regret is on record.
         counts: of an earlier run, to start from.
+        rules: the rules of the federation.
         epoch: grows with every server that resumes the run; nodes refuse a smaller one than they have met.
         bins: by which all nodes make their real environments finite; part of what the run is.
         promises: to keep while the run learns.
@@ -66,7 +68,9 @@ class RunPlan(FederationRules):
 
     algorithm: Algorithm[Any, Any]
     setting: Setting
+    _: KW_ONLY
     federation: Federation | None = None
+    rules: FederationRules = field(default_factory=FederationRules)
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     counts: CountTable | None = field(default=None, compare=False)
     epoch: int = field(default_factory=epoch_now)
@@ -75,8 +79,7 @@ class RunPlan(FederationRules):
     told_support: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self.nodes or ():
+        for name in self.rules.nodes or ():
             check_name(name)
         if self.federation is None:  # the server knows sizes only
             object.__setattr__(self, "setting", replace(self.setting, starts_known=False))
@@ -93,9 +96,9 @@ class RunPlan(FederationRules):
         self._check_collection()
         if self.bins is not None:
             self._check_bins(self.bins)
-        if self.secure_sums:
+        if self.rules.secure_sums:
             object.__setattr__(self, "algorithm", self.algorithm.with_increments())
-        if self.quorum is not None and not self.algorithm.server_counts:
+        if self.rules.quorum is not None and not self.algorithm.server_counts:
             raise InputError(
                 f"{self.algorithm.name} needs a report of every node in every synchronisation, so rounds cannot "
                 "close without some of them. Use fed-kl-ucbvi, whose reports are what is new, or leave out --quorum."
@@ -104,23 +107,23 @@ class RunPlan(FederationRules):
             setting, counts = warm_setting(self.algorithm, self.setting, self.counts)
             object.__setattr__(self, "setting", setting)
             object.__setattr__(self, "counts", counts)
-        if self.secure_sums:
+        if self.rules.secure_sums:
             self._check_secure()
         if self.promises is not None:
             self.promises.apply(self.algorithm)
-            if self.quorum is not None:
+            if self.rules.quorum is not None:
                 raise InputError(
                     "what exploring costs must be known at the end of every round, and a node that is away may have "
                     "explored without anybody knowing; leave out --quorum, or --incumbent and --until-gap."
                 )
 
     def _check_collection(self) -> None:
-        if self.live and self.setting.agents > 1 and self.algorithm.sends_trajectories:
+        if self.rules.live and self.setting.agents > 1 and self.algorithm.sends_trajectories:
             raise InputError(
                 f"{self.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
                 "stop where they are. Use lockstep, or an algorithm that reports counts."
             )
-        if not self.live and self.bins is not None:
+        if not self.rules.live and self.bins is not None:
             raise InputError(
                 "bins are for real environments, which cannot play in lockstep; serve with --collection live."
             )
@@ -135,10 +138,10 @@ class RunPlan(FederationRules):
             )
 
     def _check_secure(self) -> None:
-        if self.most_nodes < self.least_members:
+        if self.most_nodes < self.rules.least_members:
             raise InputError(
-                f"secure sums need at least {self.least_members} nodes, each with an agent or more: from the sum of "
-                "two, each would know the other's numbers."
+                f"secure sums need at least {self.rules.least_members} nodes, each with an agent or more: from the "
+                "sum of two, each would know the other's numbers."
             )
         lies = self.federation is not None and self.federation.liars is not None
         if lies or self.algorithm.grid(self.setting) is None:
@@ -158,7 +161,7 @@ class RunPlan(FederationRules):
     def most_nodes(self) -> int:
         """How many nodes can take part: each has an agent or more."""
         M = self.setting.agents
-        return M if self.nodes is None else min(M, len(set(self.nodes)))
+        return M if self.rules.nodes is None else min(M, len(set(self.rules.nodes)))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -216,32 +219,50 @@ class RunPlan(FederationRules):
         return self.algorithm.exchanges(self.setting)
 
     def welcome(self) -> Welcome:
-        """What a node is told: of the spec what concerns it, and what follows from the rest."""
-        s = self.setting
-        rules = ("collection", "secure_sums", "least_episodes", "least_members")
+        """The description of the run for nodes: the part of its specification that concerns them, and the epoch."""
+        setting = self.setting
         spec = {
             "algorithm": algorithm_name(self.algorithm),
             "parameters": parameters_of(self.algorithm),
-            "sizes": [s.states, s.actions, s.horizon],
-            **{name: getattr(s, name) for name in ("agents", "episodes", "seed", "random_rewards")},
-            **{name: getattr(self, name) for name in rules},
+            "sizes": [setting.states, setting.actions, setting.horizon],
+            "agents": setting.agents,
+            "episodes": setting.episodes,
+            "seed": setting.seed,
+            "random_rewards": setting.random_rewards,
             "return_range": None if self.promises is None else self.promises.return_range,
+            "collection": self.rules.collection,
+            "secure_sums": self.rules.secure_sums,
+            "least_episodes": self.rules.least_episodes,
+            "least_members": self.rules.least_members,
         }
-        told = json.dumps(spec, sort_keys=True).encode()
-        bins = b"" if self.bins is None else self.bins.text.encode()
-        listed = self.algorithm.server_counts and self.federation is not None
-        more = s.grid_bits, s.earlier_visits, bins, self.support.packed if listed else b""
-        return Welcome(PROTOCOL, __version__, self.run, self.epoch, told, s.eps_p, *more)
+        lists_support = self.algorithm.server_counts and self.federation is not None
+        return Welcome(
+            protocol=PROTOCOL,
+            version=__version__,
+            run=self.run,
+            epoch=self.epoch,
+            spec=json.dumps(spec, sort_keys=True).encode(),
+            eps_p=setting.eps_p,
+            grid_bits=setting.grid_bits,
+            earlier_visits=setting.earlier_visits,
+            bins=b"" if self.bins is None else self.bins.text.encode(),
+            support=self.support.packed if lists_support else b"",
+        )
 
     @classmethod
-    def told_by(cls, welcome: Welcome, spec: RunSpec, algorithm: Algorithm[Any, Any]) -> RunPlan:
-        """A node's view of the run; raises where such a run cannot be."""
-        known = {name: getattr(welcome, name) for name in ("eps_p", "grid_bits", "earlier_visits")}
-        setting = replace(spec.setting(), eps_p_known=True, **known)
-        return cls(algorithm, setting, **spec.rules, told_support=welcome.support)
+    def told_by(cls, welcome: Welcome, spec: FederationSpec, algorithm: Algorithm[Any, Any]) -> RunPlan:
+        """A node's view of the run; raises :class:`InputError` if the run is invalid."""
+        setting = replace(
+            spec.setting(),
+            eps_p_known=True,
+            eps_p=welcome.eps_p,
+            grid_bits=welcome.grid_bits,
+            earlier_visits=welcome.earlier_visits,
+        )
+        return cls(algorithm, setting, rules=spec.rules, told_support=welcome.support)
 
 
-def read_spec(data: bytes, only: str | None = None) -> RunSpec:
+def read_spec(data: bytes, only: str | None = None) -> FederationSpec:
     """What a server says that the run is; ``only`` is the algorithm that the person at the keyboard has named.
 
     Data never make code run: without it the algorithm must be a registered one.
@@ -265,47 +286,80 @@ def read_spec(data: bytes, only: str | None = None) -> RunSpec:
             "name it when starting the node (--algorithm)."
         )
     try:
-        spec = RunSpec.from_data(fields, code=() if only is None else (only,))
+        spec = FederationSpec.from_data(fields, code=() if only is None else (only,))
     except (InputError, TypeError, ArithmeticError) as error:
         raise InputError(f"the server's spec cannot be: {one_line(str(error))}") from error
-    if spec.sizes is None or spec.agents is None:
+    problem = spec.run.problem
+    if problem.sizes is None or problem.agents is None:
         raise InputError("the server's spec has no sizes.")
     return spec
 
 
 def plan_for(
-    algorithm: Algorithm[Any, Any], federation: Federation, episodes: int, *, seed: int = 0, **rest: Any
+    algorithm: Algorithm[Any, Any],
+    federation: Federation,
+    episodes: int,
+    *,
+    seed: int = 0,
+    **rest: Any,
 ) -> RunPlan:
-    setting = RunSpec(episodes=episodes, seed=seed).setting(federation)
-    return RunPlan(algorithm, setting, federation=federation, **rest)
+    """The plan of a run on a federation that the server knows; ``rest`` are fields of the plan or of its rules."""
+    random = federation.reward_variances is not None
+    setting = Setting.of(federation, episodes, seed, random_rewards=random)
+    rules = {name: value for name, value in rest.items() if name in field_names(FederationRules)}
+    others = {name: value for name, value in rest.items() if name not in rules}
+    return RunPlan(algorithm, setting, federation=federation, rules=FederationRules(**rules), **others)
 
 
-def plan_of(spec: RunSpec, *, counts: CountTable | None = None, incumbent: PolicyLike | None = None) -> RunPlan:
+def plan_of(
+    spec: FederationSpec,
+    *,
+    counts: CountTable | None = None,
+    incumbent: PolicyLike | None = None,
+) -> RunPlan:
     """The plan of a run, from an environment, or from sizes or bins alone, when eps_p may be unknown.
 
-    It starts from ``counts`` of an earlier run. ``incumbent`` is the policy that is played today.
+    Args:
+        spec: the run and the rules.
+        counts: counts of an earlier run, to start from.
+        incumbent: the policy in use today.
     """
-    if [spec.environment, spec.sizes, spec.bins].count(None) != 2:
+    problem = spec.run.problem
+    options = spec.run.options
+    if [problem.environment, problem.sizes, problem.bins].count(None) != 2:
         raise InputError(
             "pass one of --env NAME (the server scores), --sizes S,A,H (it knows nothing else), and --bins FILE (for "
             "real environments that are made finite)."
         )
-    rest: dict[str, Any] = {**spec.rules, "counts": counts}
-    algorithm = spec.make_algorithm()
+    algorithm = spec.run.algorithm.make()
     federation = None
-    if spec.environment is not None:
-        if spec.random_rewards is not None:
+    bins = None
+    if problem.environment is not None:
+        if problem.random_rewards is not None:
             raise InputError(
                 "--random-rewards and --fixed-rewards go with --sizes or --bins; the tables of --env say whether "
                 "rewards are random. Leave them out."
             )
-        federation = spec.make_federation(AGENTS_SERVED)
-    elif spec.bins is not None:
-        learnt = rest["bins"] = Bins.load(spec.bins)
-        spec = replace(spec, sizes=(learnt.states + 1, learnt.number_of_actions, learnt.horizon))
+        federation = problem.make_federation(AGENTS_SERVED)
+    elif problem.bins is not None:
+        bins = Bins.load(problem.bins)
+        sizes = (bins.states + 1, bins.number_of_actions, bins.horizon)
+        spec = replace(spec, run=replace(spec.run, problem=replace(problem, sizes=sizes)))
     setting = spec.setting(federation)
-    sizes = setting.horizon, setting.states, setting.actions
     promises = Promises.of(
-        incumbent, spec.loss, spec.until_gap, sizes, terminates=federation is None, return_range=spec.return_range
+        incumbent,
+        options.loss,
+        options.until_gap,
+        (setting.horizon, setting.states, setting.actions),
+        terminates=federation is None,
+        return_range=options.return_range,
     )
-    return RunPlan(algorithm, setting, federation=federation, promises=promises, **rest)
+    return RunPlan(
+        algorithm,
+        setting,
+        federation=federation,
+        rules=spec.rules,
+        counts=counts,
+        bins=bins,
+        promises=promises,
+    )

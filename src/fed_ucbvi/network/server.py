@@ -101,11 +101,11 @@ class FederationServer:
         on_exchange: OnExchange | None = None,
     ) -> None:
         self._tls_files = tls_files
-        if plan.secure_sums and tls_files is None:
+        if plan.rules.secure_sums and tls_files is None:
             raise InputError(
                 "secure sums need certificates, by which nodes know each other's keys; serve with --certs."
             )
-        authority = Authority(tls_files.read()[0]) if plan.secure_sums and tls_files is not None else None
+        authority = Authority(tls_files.read()[0]) if plan.rules.secure_sums and tls_files is not None else None
         self._kept = None if checkpoint is None else ServerCheckpoint(checkpoint, plan)
         self.plan = plan if self._kept is None else self._kept.plan
         self.coordinator = Coordinator(self.plan, self._kept, report, on_round, on_exchange, authority)
@@ -260,7 +260,7 @@ class FederationServer:
 
     def _check_listed(self, name: str) -> None:
         """Raise unless the node is on the list of nodes, if there is one."""
-        if self.plan.nodes is not None and name not in self.plan.nodes:
+        if self.plan.rules.nodes is not None and name not in self.plan.rules.nodes:
             raise RejectedError(f"'{name}' is not on the list of nodes")
 
     async def _let_in(self, stream: NodeStream) -> Member:
@@ -313,7 +313,7 @@ class FederationServer:
             log.warning(f"%s: {what}", member.name, held, member.base, extra=member.about)
             for past in self.coordinator.past(member, held) or ():
                 await stream.ask(played_again(past, self.plan))
-        if self.plan.secure_sums:
+        if self.plan.rules.secure_sums:
             member.certificate = der_of(stream.connection.certificate)
         old = member.stream
         member.stream = stream

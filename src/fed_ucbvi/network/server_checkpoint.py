@@ -56,8 +56,8 @@ def _task(plan: RunPlan) -> dict[str, Any]:
         "algorithm": algorithm_name(plan.algorithm),
         "parameters": parameters_of(plan.algorithm),
         "setting": asdict(plan.setting),
-        "collection": plan.collection,
-        "secure_sums": plan.secure_sums,
+        "collection": plan.rules.collection,
+        "secure_sums": plan.rules.secure_sums,
         "environment": None if plan.federation is None else dict(plan.federation.description),
     }
 

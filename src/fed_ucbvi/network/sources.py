@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.algorithms.base import Algorithm, Counting, Message, Setting
 from fed_ucbvi.analysis.logs import read_logs
+from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import byte_count
-from fed_ucbvi.core.plugins import load_attribute
 from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty, part_of
+from fed_ucbvi.environments import REGISTRY, find_environment
 from fed_ucbvi.environments.bins import Bins
-from fed_ucbvi.environments.gymnasium_making import Kwargs, NotDiscreteError, limited_maker, live_sizes, live_units
+from fed_ucbvi.environments.gymnasium_making import Kwargs, NotDiscreteError, live_sizes, live_units, named_maker
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
+from fed_ucbvi.specifications.problem import ProblemSpec, input_errors
 
 if TYPE_CHECKING:
     import gymnasium
@@ -74,6 +76,29 @@ def host(federation: Federation, first_agent: int, agents: int) -> Hosted:
     return Hosted(sizes, units, digest, party, own)
 
 
+def simulated_source(problem: ProblemSpec, agents: int) -> Source:
+    """The source of a problem: a function of M, whose federation has the node's own agents alone if it has fewer.
+
+    Errors of a registered environment of ``agents`` agents are raised at once.
+    """
+    name = problem.environment or defaults.ENVIRONMENT
+    environment = find_environment(name)
+    parameters = {
+        "eps_p": problem.eps_p or 0.0,
+        "seed": problem.env_seed,
+        **problem.environment_options,
+    }
+
+    def source(M: int) -> Federation:
+        with input_errors(name):
+            return environment.build(agents=M, **parameters)
+
+    environment.given(agents=agents, **parameters)
+    if environment.name in REGISTRY:
+        source(agents)
+    return source
+
+
 @dataclass(frozen=True)
 class LiveSource:
     """Where a node's environments come from.
@@ -100,12 +125,10 @@ class LiveSource:
         horizon: int | None = None,
     ) -> LiveSource:
         """A Gymnasium id, made with ``kwargs`` for every agent, or ``module:function``, which gives agent i's."""
-        if text.partition(":")[2].isidentifier():
-            if kwargs:
-                raise InputError(f"keyword arguments are for Gymnasium ids; {text} is a function and knows its own.")
-            return cls(load_attribute(text), reward_range, horizon, text)
-        make = limited_maker(text, lambda agent: kwargs or {}, horizon)
-        return cls(make, reward_range, horizon, f"{text} {json.dumps(kwargs or {}, sort_keys=True)}")
+        make = named_maker(text, kwargs or {}, horizon)
+        is_function = text.partition(":")[2].isidentifier()
+        name = text if is_function else f"{text} {json.dumps(kwargs or {}, sort_keys=True)}"
+        return cls(make, reward_range, horizon, name)
 
     def check(self, first_agent: int, agents: int) -> Hosted | None:
         """The environments of these agents if they can be used as they are; None if they need the server's bins.

@@ -113,14 +113,15 @@ class Row(NamedTuple):
     def of(cls, job: Job, run: RunData) -> Row:
         """The row of a run, its rewards per step in [0, 1]; floats have seven digits."""
         run = run.in_units(PER_STEP)
-        best_shared = best_shared_value(str(job.environment), json.dumps(job.of_environment))
+        environment = str(job.problem.environment)
+        best_shared = best_shared_value(environment, json.dumps(job.problem.environment_parameters))
         floats = (run.regret, run.agents_value.mean, best_shared)
         regret, value, best = (float(f"{number:.7g}") for number in floats)
         sent = run.bytes_up, run.bytes_down
         sizes = run.about.agents, run.about.episodes, run.about.seed
         return cls(
-            str(job.environment),
-            job.algorithm,
+            environment,
+            job.algorithm.name,
             *sizes,
             regret,
             run.rounds,

@@ -186,19 +186,29 @@ def _lacking(jobs: Iterable[Job], wanted: Mapping[str, Iterable[int]]) -> list[l
     there: dict[str, dict[int, Job]] = {}
     for job in jobs:
         there.setdefault(key_of(job.settings), {})[job.seed] = job
-    return [
-        [replace(next(iter(known.values())), seed=seed, env_seed=seed) for seed in wanted[cell] if seed not in known]
-        for cell, known in there.items()
-        if cell in wanted
-    ]
+    lacking = []
+    for cell, known in there.items():
+        if cell in wanted:
+            one = next(iter(known.values()))
+            lacking.append([_with_seed(one, seed) for seed in wanted[cell] if seed not in known])
+    return lacking
+
+
+def _with_seed(job: Job, seed: int) -> Job:
+    """The same job with another seed, of the run and of its environment."""
+    return replace(job, problem=replace(job.problem, env_seed=seed), seed=seed)
 
 
 def _grid_of(jobs: Sequence[Job]) -> dict[str, Any]:
     job = jobs[0]
+    problem = job.problem
+    algorithm = job.algorithm
     return {
-        "algorithms": [{"name": job.algorithm, "label": job.label, **job.parameters}],
-        "environments": [{"name": job.environment, **job.environment_options}],
-        **{name: [getattr(job, name)] for name in ("eps_p", "agents", "episodes")},
+        "algorithms": [{"name": algorithm.name, "label": algorithm.label, **algorithm.parameters}],
+        "environments": [{"name": problem.environment, **problem.environment_options}],
+        "eps_p": [problem.eps_p],
+        "agents": [problem.agents],
+        "episodes": [job.episodes],
         "seeds": [one.seed for one in jobs],
         "env_seed": "seed",
     }

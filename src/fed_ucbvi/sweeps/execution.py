@@ -131,6 +131,6 @@ def by_need(jobs: Sequence[Job]) -> list[Job]:
     The longest job of each algorithm comes before all others, so that processes compile different algorithms at
     first.
     """
-    longest = sorted(jobs, key=lambda job: -(job.agents or 1) * job.episodes)
-    first = {job.algorithm: job for job in reversed(longest)}
-    return [*first.values(), *(job for job in longest if first[job.algorithm] is not job)]
+    longest = sorted(jobs, key=lambda job: -(job.problem.agents or 1) * job.episodes)
+    first = {job.algorithm.name: job for job in reversed(longest)}
+    return [*first.values(), *(job for job in longest if first[job.algorithm.name] is not job)]

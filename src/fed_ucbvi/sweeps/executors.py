@@ -56,7 +56,7 @@ def make(content: Mapping[str, Any]) -> Made:
 
     use_one_thread()
     try:
-        run = Job(**content).complete().run()
+        run = Job.from_content(content).run()
         return Made(replace(run, wall_seconds=math.nan).to_bytes(), run.wall_seconds)
     except Exception as error:
         return Made(error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
@@ -76,13 +76,13 @@ def compile_kernels(contents: Sequence[Mapping[str, Any]]) -> None:
     for content in contents:
         for driver in ("episodes", "counts"):
             with suppress(Exception):
-                job = Job(**content).complete()
+                job = Job.from_content(content)
                 replace(job, driver=driver, episodes=min(job.episodes, EPISODES_TO_COMPILE)).run()
 
 
 def _one_of_each_algorithm(jobs: Sequence[Job]) -> list[Mapping[str, Any]]:
     """Contents of one job of each algorithm."""
-    by_algorithm = {job.algorithm: job for job in reversed(jobs)}
+    by_algorithm = {job.algorithm.name: job for job in reversed(jobs)}
     return [job.content() for job in by_algorithm.values()]
 
 

@@ -13,7 +13,7 @@
 ...         }
 ...     ],
 ... )
->>> [(job.label, job.eps_p, job.seed) for job in sweep.jobs()][:3]
+>>> [(job.algorithm.label, job.problem.eps_p, job.seed) for job in sweep.jobs()][:3]
 [('fed-ucbvi', 0.0, 0), ('fed-ucbvi', 0.0, 1), ('fed-ucbvi', 0.1, 0)]
 """
 
@@ -21,100 +21,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
-from itertools import product
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from fed_ucbvi.algorithms import algorithm_name, as_algorithm, parameters_of
-from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.core.errors import InputError, check_positive_integer, check_printable, printable, unknown_name
+from fed_ucbvi.core.errors import InputError, check_printable, printable
 from fed_ucbvi.core.memory import check_memory
-from fed_ucbvi.run_spec import RunSpec, canonical_name, complete_options, complete_parameters, field_value
+from fed_ucbvi.sweeps.grids import BYTES_PER_RUN, FEWER, at_key, check_keys, read_grid
 from fed_ucbvi.sweeps.job import Job
 
-ValueT = TypeVar("ValueT")
-
-BYTES_PER_RUN = 4000
-"""What the description of a run takes in memory."""
-FEWER = "Use fewer seeds, or several sweeps."
 MAX_BYTES = 1 << 20
-"""Of a file that describes a sweep."""
-NEEDED = ("algorithms", "environments", "episodes")
-DEFAULTS: dict[str, Any] = {"eps_p": [0.0], "agents": [20], "seeds": 5, "env_seed": 0, "driver": "auto"}
-"""Keys of a grid that may be left out."""
-LISTED = {"eps_p": "eps_p", "agents": "agents", "episodes": "episodes", "seeds": "seed"}
-"""By key of a grid: the field of a run that its values are of."""
-
-
-@contextmanager
-def _at(key: str) -> Iterator[None]:
-    """What is wrong is wrong at this key."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{key}: {error}") from error
-
-
-def _check_keys(where: str, given: Mapping[str, Any], known: Sequence[str], needed: Sequence[str]) -> None:
-    for key in given:
-        if key not in known:
-            raise InputError(f"{where}{key}: {unknown_name('key', str(key), known)}")
-    if missing := [key for key in needed if key not in given]:
-        raise InputError(" ".join(f"{where}{key}: is missing; add it." for key in missing))
-
-
-def _listed(given: Any) -> Any:
-    """A list of one where a single number, or one that is written as text, stands for it."""
-    return [given] if isinstance(given, int | float | str) else given
-
-
-def _each(key: str, given: Any, read: Callable[[Any], ValueT]) -> list[ValueT]:
-    """What a list holds, each read; errors name the key and the place in the list."""
-    if not isinstance(given, list | tuple):
-        raise InputError(f"{key}: must be a list in square brackets, got {given!r}.")
-    if not given:
-        raise InputError(f"{key}: is empty; give at least one value.")
-    found = []
-    for number, one in enumerate(given):
-        with _at(f"{key}[{number}]"):
-            found.append(read(one))
-    return found
-
-
-def _runs_of(grid: Mapping[str, Any]) -> int:
-    """The number of runs of a grid."""
-    lengths = 1 if isinstance(grid["episodes"], Mapping) else len(grid["episodes"])
-    others = ("environments", "algorithms", "eps_p", "agents", "seeds")
-    return lengths * math.prod(len(grid[name]) for name in others)
-
-
-def _lengths(key: str, given: Mapping[str, Any], names: set[str]) -> dict[str, int]:
-    for name in sorted(given.keys() ^ names):
-        remedy = f"give {name} a value" if name in names else f"remove {name}, or add it to environments"
-        raise InputError(f"{key}: the table must name every environment of the grid and no other; {remedy}.")
-    found = {}
-    for name, length in given.items():
-        with _at(f"{key}.{name}"):
-            found[name] = field_value("episodes", length)
-    return found
-
-
-def _named(given: Any) -> tuple[str, dict[str, Any]]:
-    """The name in a name, a table, or an algorithm or its class; and what else the table holds."""
-    if isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Algorithm)):
-        algorithm = as_algorithm(given)
-        given = {"name": algorithm_name(algorithm), **parameters_of(algorithm)}
-    table = {"name": given} if isinstance(given, str) else given
-    if not isinstance(table, Mapping):
-        raise InputError("must be a name or a table such as {name = '...', option = ...}.")
-    if not isinstance(table.get("name"), str):
-        raise InputError("the table must name one: name = '...'.")
-    return table["name"], {key: value for key, value in table.items() if key != "name"}
+"""Largest size of a file that describes a sweep."""
 
 
 class Sweep:
@@ -138,7 +56,7 @@ class Sweep:
     def __init__(self, recorded: bool = False, code: Collection[str] | None = None, /, **content: Any) -> None:
         _check_texts("", content)
         given = {"grid" if key == "grids" else key: value for key, value in content.items()}
-        _check_keys("", given, ("name", "grid"), needed=("name", "grid"))
+        check_keys("", given, ("name", "grid"), needed=("name", "grid"))
         name = given["name"]
         grids = given["grid"]
         if not isinstance(name, str):
@@ -149,13 +67,16 @@ class Sweep:
             if not value:
                 raise InputError(f"{key}: is empty; give at least one value.")
         self.name: str = name
-        self._recorded = recorded
-        self._code = code
-        self.grids = [self._grid(one, f"grid[{number}]") for number, one in enumerate(grids)]
-        runs = sum(map(_runs_of, self.grids))
+        read = []
+        for number, one in enumerate(grids):
+            read.append(read_grid(one, f"grid[{number}]", recorded=recorded, code=code))
+        runs = sum(grid.runs for grid in read)
         check_memory(f"A sweep of {runs:,} runs", BYTES_PER_RUN * runs, FEWER)
-        jobs = (job for number, grid in enumerate(self.grids) for job in self._jobs_of(grid, f"grid[{number}]"))
-        self._jobs = tuple(dict.fromkeys(jobs))
+        jobs: dict[Job, None] = {}
+        for number, grid in enumerate(read):
+            jobs.update(dict.fromkeys(grid.jobs(f"grid[{number}]")))
+        self.grids = [grid.content() for grid in read]
+        self._jobs = tuple(jobs)
 
     @classmethod
     def recorded(cls, content: Mapping[str, Any]) -> Sweep:
@@ -182,7 +103,7 @@ class Sweep:
             raise InputError(f"{path} is not a TOML file: {printable(str(error)[:200])}.") from error
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-        with _at(str(path)):
+        with at_key(str(path)):
             try:
                 return cls(False, code, **content)
             except InputError:
@@ -204,76 +125,8 @@ class Sweep:
     @property
     def digest(self) -> str:
         """The SHA-256 of the name and of the runs, in order, with their labels."""
-        text = json.dumps([self.name, [[job.id, job.label] for job in self.jobs()]])
+        text = json.dumps([self.name, [[job.id, job.algorithm.label] for job in self.jobs()]])
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def _grid(self, given: Any, where: str) -> dict[str, Any]:
-        """A grid with all defaults filled in; errors name ``where`` and the key."""
-        if not isinstance(given, Mapping):
-            raise InputError(f"{where}: must be a table, as [[grid]] begins one, got {given!r}.")
-        _check_keys(f"{where}.", given, [*NEEDED, *DEFAULTS], NEEDED)
-        grid: dict[str, Any] = {**DEFAULTS, **given}
-        if not isinstance(grid["seeds"], list | tuple):
-            with _at(f"{where}.seeds"):
-                number = check_positive_integer("seeds", grid["seeds"])
-                check_memory(f"A sweep of {number:,} seeds", BYTES_PER_RUN * number, FEWER)
-                grid["seeds"] = list(range(number))
-        grid["algorithms"] = _each(f"{where}.algorithms", grid["algorithms"], self._algorithm)
-        grid["environments"] = _each(f"{where}.environments", grid["environments"], self._environment)
-        for key, field in LISTED.items():
-            if key == "episodes" and isinstance(grid[key], Mapping):
-                grid[key] = _lengths(f"{where}.{key}", grid[key], {one["name"] for one in grid["environments"]})
-            else:
-                grid[key] = _each(f"{where}.{key}", _listed(grid[key]), partial(field_value, field))
-        with _at(f"{where}.env_seed"):
-            if isinstance(grid["env_seed"], str) and grid["env_seed"] != "seed":
-                raise InputError(f"must be a whole number, or 'seed' for each run's own, got '{grid['env_seed']}'.")
-            if grid["env_seed"] != "seed":
-                grid["env_seed"] = field_value("env_seed", grid["env_seed"])
-        with _at(f"{where}.driver"):
-            grid["driver"] = field_value("driver", grid["driver"])
-        return grid
-
-    def _algorithm(self, given: Any) -> dict[str, Any]:
-        name, parameters = _named(given)
-        self._check_code(algorithm=name)
-        label = parameters.pop("label", None) or ""
-        if not isinstance(label, str):
-            raise InputError(f"the label must be text in quotes, got {label!r}.")
-        if not self._recorded:
-            parameters = complete_parameters(name, parameters)
-            name = canonical_name(name)
-        return {"name": name, "label": label or name, **parameters}
-
-    def _environment(self, given: Any) -> dict[str, Any]:
-        name, options = _named(given)
-        self._check_code(environment=name, environment_options={"id": options.get("id", "")})
-        return {"name": name, **(options if self._recorded else complete_options(name, options))}
-
-    def _check_code(self, **fields: Any) -> None:
-        """Raise if a file names code that the person at the keyboard has not."""
-        if self._code is not None:
-            RunSpec.from_data(fields, code=self._code)
-
-    def _jobs_of(self, grid: Mapping[str, Any], where: str) -> Iterator[Job]:
-        """All runs of a grid; if an algorithm rejects a combination, the error names ``where`` and the keys."""
-        numbered = [list(enumerate(grid[key])) for key in ("environments", "algorithms")]
-        for (e, environment), (a, algorithm) in product(*numbered):
-            (place, options), (name, parameters) = _named(environment), _named(algorithm)
-            case = {"algorithm": name, "label": parameters.pop("label"), "parameters": parameters}
-            case |= {"environment": place, "environment_options": options, "driver": grid["driver"]}
-            lengths = grid["episodes"]
-            lengths = [lengths[place]] if isinstance(lengths, Mapping) else lengths
-            for eps_p, (m, agents), episodes in product(grid["eps_p"], enumerate(grid["agents"]), lengths):
-                case |= {"eps_p": eps_p, "agents": agents, "episodes": episodes}
-                with _at(f"{where}.agents[{m}] with algorithms[{a}] and environments[{e}]"):
-                    own = grid["env_seed"] == "seed"
-                    env_seed = grid["env_seed"]
-                    jobs = [Job(**case, seed=seed, env_seed=seed if own else env_seed) for seed in grid["seeds"]]
-                    if not self._recorded:
-                        jobs = [job.complete() for job in jobs]
-                        jobs[0].check_possible()  # seeds make no difference to that
-                yield from jobs
 
 
 def _check_texts(key: str, value: object) -> None:

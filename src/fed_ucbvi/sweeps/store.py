@@ -152,7 +152,8 @@ class Store(NamedTuple):
         run = Run.read_file(path)
         if not job.made(run):
             raise InputError(f"{path} holds another run than its name.")
-        return run if job.label == job.algorithm else replace(run, about=replace(run.about, label=job.label))
+        label = job.algorithm.label
+        return run if label == job.algorithm.name else replace(run, about=replace(run.about, label=label))
 
     def write(self, job: Job, content: bytes, seconds: float) -> None:
         with new_file(self.path(job)) as draft:

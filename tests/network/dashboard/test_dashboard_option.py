@@ -184,7 +184,7 @@ def test_groups_of_a_sweep_have_the_mean_and_the_median_of_their_seeds(
     groups = page.snapshot()["sweep"]["groups"]
     assert len(groups) == 2
     for group, algorithm in zip(groups, ("fed-ucbvi", "fed-kl-ucbvi"), strict=True):
-        runs = [store.read(job) for job in store.sweep.jobs() if job.algorithm == algorithm]
+        runs = [store.read(job) for job in store.sweep.jobs() if job.algorithm.name == algorithm]
         regret = np.array([run.regret for run in runs])
         assert (group["done"], group["runs"], group["failed"]) == (4, 4, 0)
         assert (group["mean"], group["median"]) == (

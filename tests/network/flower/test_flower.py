@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fed_ucbvi import FedUCBVI, InputError, Run, RunSpec, run, synthetic
+from fed_ucbvi import FedUCBVI, InputError, ProblemSpec, Run, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.engine.party import part_of
@@ -170,7 +170,7 @@ def test_a_run_by_invitation_begun_again_is_the_simulation(simulated: Run, tmp_p
     checkpoint = tmp_path / "checkpoint"
     PROBLEM.save(saved)
     nodes = {
-        number: NodeSettings(RunSpec(environment=str(saved)), state=str(tmp_path / f"state-{number}"))
+        number: NodeSettings(ProblemSpec(environment=str(saved)), state=str(tmp_path / f"state-{number}"))
         for number in (30, 20, 10)
     }
     config = run_config(nodes=3, checkpoint=str(checkpoint))
@@ -194,7 +194,10 @@ def test_a_run_by_invitation_begun_again_is_the_simulation(simulated: Run, tmp_p
 
 @pytest.mark.usefixtures("_impatient")
 def test_a_node_that_cannot_come_stops_the_run_and_says_why() -> None:
-    settings = {1: NodeSettings(RunSpec(environment="gridworld")), 2: NodeSettings(RunSpec(environment="gridworld"))}
+    settings = {
+        1: NodeSettings(ProblemSpec(environment="gridworld")),
+        2: NodeSettings(ProblemSpec(environment="gridworld")),
+    }
     with pytest.raises(InputError, match=r"node-\d cannot take part: .* = \(5, 3, 4\), this node's \(8, 4, 10\)"):
         hold_here(FakePost(settings), run_config())
 
@@ -241,7 +244,7 @@ def test_a_node_invited_to_a_run_that_was_stopped_leaves_the_next_runs_server_al
         service = FederationServer(plan_of(RunSettings.of(run_config()).spec), "127.0.0.1:0", new.server)
         serving = asyncio.ensure_future(service.run())
         (invitation,) = old.invitations("run", f"127.0.0.1:{service.port}", [1], 4, 600).values()
-        settings = NodeSettings(RunSpec(environment="gridworld"))
+        settings = NodeSettings(ProblemSpec(environment="gridworld"))
         request = (await answer(invitation, settings, keys))[REQUEST]
         try:
             with pytest.raises(InputError, match="this run is over: another one is served at"):
@@ -336,7 +339,7 @@ def test_every_setting_can_be_overridden_and_what_cannot_be_meant_is_refused() -
     with pytest.raises(InputError, match="go together"):
         NodeSettings.of({"agents": 2}).share(0, 1)
     node = NodeSettings.of({"env-option": "rows=4 'walls=[[1, 1]]'", "agents": 2, "first-agent": 3})
-    assert node.spec.environment_options == {"rows": 4, "walls": [[1, 1]]}
+    assert node.problem.environment_options == {"rows": 4, "walls": [[1, 1]]}
     assert node.share(0, 1) == (3, 2)
 
 

@@ -137,14 +137,14 @@ class Subject(NamedTuple):
     def of_plan(cls, plan: RunPlan) -> Subject:
         settings = {
             "seed": plan.setting.seed,
-            "collection": plan.collection,
-            "secure sums": plan.secure_sums,
+            "collection": plan.rules.collection,
+            "secure sums": plan.rules.secure_sums,
         }
         return cls.of_run(
             plan.algorithm,
             plan.federation,
             plan.setting,
-            tuple(plan.nodes or ()),
+            tuple(plan.rules.nodes or ()),
             **settings,
         )
 

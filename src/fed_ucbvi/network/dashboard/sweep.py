@@ -38,7 +38,7 @@ class SweepPage(LiveState):
         self._about = {
             job.id: {
                 "id": job.id,
-                "seed": _seeds(job.seed, job.env_seed),
+                "seed": _seeds(job.seed, job.problem.env_seed),
                 "group": names[key_of(settings[job.id])],
             }
             for job in sweep.jobs()

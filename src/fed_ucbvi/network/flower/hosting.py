@@ -128,7 +128,7 @@ class InvitedNodes:
 async def gather(post: MessageChannel, settings: RunSettings) -> tuple[int, ...]:
     """Wait for the SuperNodes to be there; gives them in the order of their agents."""
     wanted = settings.wanted()
-    end = time.monotonic() + settings.spec.gathering
+    end = time.monotonic() + settings.rules.gathering
     while True:
         online = sorted(await asyncio.to_thread(post.online))
         found = tuple(node_id for node_id in wanted or online if node_id in online)
@@ -138,7 +138,7 @@ async def gather(post: MessageChannel, settings: RunSettings) -> tuple[int, ...]
             there = f"{len(found)} SuperNodes are there for a run of {settings.nodes}"
             raise InputError(f"{there}; name by node-ids which are meant: {', '.join(map(str, found))}.")
         if time.monotonic() > end:
-            there = f"{len(found)} of {settings.nodes} SuperNodes connected within {settings.spec.gathering:g} s"
+            there = f"{len(found)} of {settings.nodes} SuperNodes connected within {settings.rules.gathering:g} s"
             missing = ", ".join(map(str, sorted(set(wanted) - set(found))))
             raise InputError(f"{there}; missing: {missing}." if wanted else f"{there}.")
         await asyncio.sleep(LOOK_SECONDS)
@@ -155,14 +155,15 @@ async def hold(
     host, _, port = settings.meeting_point().rpartition(":")
     plan_of(settings.spec)  # what is wrong with it is told before anybody is called
     node_ids = await gather(post, settings)
-    plan = replace(plan_of(replace(settings.spec, nodes=tuple(map(node_name, node_ids)))), run=run)
+    rules = replace(settings.rules, nodes=tuple(node_name(node_id) for node_id in node_ids))
+    plan = replace(plan_of(replace(settings.spec, rules=rules)), run=run)
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
         authority = RunAuthority.make(Path(folder), host.strip("[]"))
-        service = FederationServer(plan, settings.listen, authority.server, checkpoint=settings.spec.checkpoint)
+        service = FederationServer(plan, settings.listen, authority.server, checkpoint=settings.run.checkpoint)
         plan = service.plan
         address = f"{host}:{int(port) or service.port}"
         log.info("run %s: listening on port %d, nodes connect to %s", plan.run, service.port, address)
-        invitations = authority.invitations(plan.run, address, node_ids, plan.setting.agents, settings.spec.patience)
+        invitations = authority.invitations(plan.run, address, node_ids, plan.setting.agents, settings.rules.patience)
         invited_nodes = InvitedNodes(post, service.registry, invitations, authority.sign)
         for node_id in node_ids:
             await invited_nodes.invite(node_id)

@@ -20,6 +20,8 @@ from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.flower.settings import NodeSettings
 from fed_ucbvi.network.node import Node
+from fed_ucbvi.network.node_terms import NodeTerms
+from fed_ucbvi.network.sources import simulated_source
 from fed_ucbvi.network.transport import RemoteServer
 
 RECORD = PROGRAM
@@ -132,12 +134,11 @@ async def _accept(invitation: Invitation, settings: NodeSettings, key: bytes) ->
     first, agents = settings.share(invitation.first_agent, invitation.agents)
     node = Node(
         invitation.name,
-        settings.spec.source(first + agents),
+        simulated_source(settings.problem, first + agents),
         first,
         agents,
         None if settings.state is None else Path(settings.state) / invitation.run,
-        send_trajectories=settings.send_trajectories,
-        algorithm=settings.algorithm,
+        terms=NodeTerms(algorithm=settings.algorithm, send_trajectories=settings.send_trajectories),
     )
     with tempfile.TemporaryDirectory(prefix="fed-ucbvi-") as folder:
         tls_files = invitation.write_tls_files(Path(folder), key)

@@ -13,8 +13,9 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from fed_ucbvi.command_line.options import Output
-from fed_ucbvi.command_line.outputs import check_kept, finish
+from fed_ucbvi.command_line.outputs import check_kept
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.network.commands.outputs import finish_federation
 from fed_ucbvi.network.flower.hosting import hold
 from fed_ucbvi.network.flower.invitation import DAYS, ERROR, LOST, RECORD, Invitation, Record
 from fed_ucbvi.network.flower.settings import RunSettings
@@ -93,12 +94,13 @@ def main(grid: Any, context: Any) -> None:
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     log.setLevel(logging.INFO)
     settings = RunSettings.of(context.run_config)
-    check_kept(settings.spec)
+    check_kept(settings.run)
     if not settings.superlink_tls:
         log.warning("superlink-tls is false: certificates are handed out on this machine only")
 
     def done(outcome: Outcome, failure: InputError | None) -> None:
-        finish(outcome.run, settings.spec, Output(as_json=True), outcome, failure)
+        output = Output(as_json=True)
+        finish_federation(outcome, settings.run, output, secure_sums=False, failure=failure)
 
     run = f"flower-{context.run_id}"
     figures = run_until_signalled(hold(FlowerChannel(grid), settings, run, done=done))

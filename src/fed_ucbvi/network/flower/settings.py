@@ -5,22 +5,44 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
-from fed_ucbvi.command_line.flags import RUN_FLAGS, read_fields
+from fed_ucbvi.command_line.flags import FlagTable, flags_of, read_fields, written
 from fed_ucbvi.core.addresses import check_address, host_of, ip_of, is_loopback
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.parameters import Count, Size, check_value, declared
-from fed_ucbvi.run_spec import RunSpec
+from fed_ucbvi.network.commands.flags import RULE_FLAGS
+from fed_ucbvi.network.federation_spec import FederationRules, FederationSpec
+from fed_ucbvi.specifications.algorithm import AlgorithmSpec
+from fed_ucbvi.specifications.problem import ProblemSpec
+from fed_ucbvi.specifications.run import RunOptions, RunSpec
+
+SPECIFICATIONS: dict[str, Any] = {
+    "problem": ProblemSpec,
+    "algorithm": AlgorithmSpec,
+    "run": RunOptions,
+    "rules": FederationRules,
+}
+TABLES: dict[str, FlagTable] = {"rules": RULE_FLAGS}
+REPEATED = ("environment_options", "parameters")
+"""Fields whose flags may be repeated; a configuration has all of their values in one text."""
+
+
+class Place(NamedTuple):
+    """The field that a key sets: of a specification, or, if ``part`` is empty, of the settings themselves."""
+
+    part: str
+    field: str
 
 
 @dataclass(frozen=True)
 class _Settings:
-    """Some fields of a :class:`RunSpec`, and others, by the keys of a configuration."""
+    """Specifications, and values of their own, by the keys of a configuration."""
 
-    spec: RunSpec = field(default_factory=RunSpec)
+    problem: ProblemSpec = field(default_factory=ProblemSpec)
     of_what: ClassVar[str]
-    names: ClassVar[str]
+    names: ClassVar[dict[str, str]]
+    """Names of the fields that may be set, by the name of the specification."""
     defaults: ClassVar[dict[str, Any]] = {}
 
     def __post_init__(self) -> None:
@@ -29,37 +51,52 @@ class _Settings:
             check_value(name.replace("_", "-"), getattr(self, name), hint)
 
     @classmethod
-    def keys(cls) -> dict[str, str]:
-        """The name of the field that each key sets."""
-        flags = {name: flag.name.partition("/")[0].removeprefix("--") for name, flag in RUN_FLAGS.items()}
-        own = [one.name for one in fields(cls) if one.name != "spec"]
-        return {(flags.get(name) or name).replace("_", "-"): name for name in (*cls.names.split(), *own)}
+    def keys(cls) -> dict[str, Place]:
+        """The field that each key sets."""
+        found = {}
+        for part, names in cls.names.items():
+            flags = flags_of(SPECIFICATIONS[part], TABLES.get(part))
+            for name in names.split():
+                key = written(name, flags[name]).partition("/")[0].removeprefix("--")
+                found[key] = Place(part, name)
+        for one in fields(cls):
+            if one.name not in cls.names:
+                found[one.name.replace("_", "-")] = Place("", one.name)
+        return found
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
         """Read a configuration as Flower hands it over; an empty text leaves a key out, because TOML has no null.
 
-        >>> NodeSettings.of({"env": "gridworld", "eps-p": 0.1}).spec.eps_p
+        >>> NodeSettings.of({"env": "gridworld", "eps-p": 0.1}).problem.eps_p
         0.1
         >>> NodeSettings.of({"environment": "gridworld"})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         fed_ucbvi.core.errors.InputError: the configuration of this node cannot be used: unknown key 'environment'...
         """
-        keys = cls.keys()
-        own = [one.name for one in fields(cls)]
         try:
-            for key in config:
-                if key not in keys:
-                    raise unknown_name("key", key, keys)
-            given = {keys[key]: value for key, value in config.items() if value != ""}
-            for name in ("environment_options", "parameters"):
-                if isinstance(given.get(name), str):
-                    given[name] = shlex.split(given[name])
-            texts = cls.defaults | {name: value for name, value in given.items() if name not in own}
-            spec = RunSpec(**read_fields(RunSpec, texts))
-            return cls(spec=spec, **{name: value for name, value in given.items() if name in own})
+            return cls(**cls._read(config))
         except InputError as error:
             raise InputError(f"the configuration of this {cls.of_what} cannot be used: {error}") from error
+
+    @classmethod
+    def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        keys = cls.keys()
+        given: dict[str, dict[str, Any]] = {"": {}, **{part: {} for part in cls.names}}
+        for key, value in {**cls.defaults, **config}.items():
+            if key not in keys:
+                raise unknown_name("key", key, keys)
+            place = keys[key]
+            if value == "":
+                continue
+            if place.field in REPEATED and isinstance(value, str):
+                value = shlex.split(value)
+            given[place.part][place.field] = value
+        read = given.pop("")
+        for part, values in given.items():
+            kind = SPECIFICATIONS[part]
+            read[part] = kind(**read_fields(kind, values, TABLES.get(part)))
+        return read
 
 
 @dataclass(frozen=True)
@@ -72,17 +109,28 @@ class RunSettings(_Settings):
     """
 
     of_what = "run"
-    names = (
-        "environment sizes agents episodes eps_p env_seed environment_options random_rewards algorithm parameters "
-        "seed collection deadline patience gathering checkpoint out overwrite"
-    )
+    names: ClassVar[dict[str, str]] = {
+        "problem": "environment sizes agents eps_p env_seed environment_options random_rewards",
+        "algorithm": "name parameters",
+        "run": "episodes seed checkpoint out overwrite",
+        "rules": "collection deadline patience gathering",
+    }
     defaults: ClassVar[dict[str, Any]] = {"gathering": 600.0}
 
+    algorithm: AlgorithmSpec = field(default_factory=AlgorithmSpec)
+    run: RunOptions = field(default_factory=RunOptions)
+    rules: FederationRules = field(default_factory=FederationRules)
     nodes: Size = 0
     node_ids: str | int = ""
     listen: str = "127.0.0.1:50051"
     address: str = ""
     superlink_tls: bool = False
+
+    @property
+    def spec(self) -> FederationSpec:
+        """The run and its rules."""
+        run = RunSpec(problem=self.problem, algorithm=self.algorithm, options=self.run)
+        return FederationSpec(run=run, rules=self.rules)
 
     def wanted(self) -> tuple[int, ...]:
         """The SuperNodes that were named, if any were."""
@@ -123,7 +171,7 @@ class NodeSettings(_Settings):
     """
 
     of_what = "node"
-    names = "environment eps_p env_seed environment_options"
+    names: ClassVar[dict[str, str]] = {"problem": "environment eps_p env_seed environment_options"}
 
     agents: Size | None = None
     first_agent: Count | None = None

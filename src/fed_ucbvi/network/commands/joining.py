@@ -1,68 +1,73 @@
-"""``fed-ucbvi join``, ``policy`` and ``certs``: a node of a federation, and certificates for all."""
+"""``fed-ucbvi join`` and ``policy``: a node of a federation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fed_ucbvi.command_line.flags import NETWORK, OUTPUT, PROBLEM
-from fed_ucbvi.command_line.options import (
-    JSON,
-    SERVER,
-    ConnectionOptions,
-    LiveOptions,
-    Output,
-    argument,
-    fields,
-    option,
-)
+from fed_ucbvi.command_line.flags import OUTPUT, PROBLEM
+from fed_ucbvi.command_line.options import JSON, LiveOptions, Output, fields, option
 from fed_ucbvi.command_line.outputs import print_result
 from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log
 from fed_ucbvi.core.errors import InputError, check_integer, check_number
-from fed_ucbvi.run_spec import NodeTerms, RunSpec
+from fed_ucbvi.network import check_packages
+from fed_ucbvi.network.commands.flags import NETWORK, TERM_FLAGS
+from fed_ucbvi.network.commands.options import SERVER, ConnectionOptions, live_source
+from fed_ucbvi.network.node_terms import NodeTerms
+from fed_ucbvi.specifications.problem import ProblemSpec
 
 if TYPE_CHECKING:
     from fed_ucbvi.results.policy import LearntPolicy
 
-DAYS = option(365.0, "N", "How long they are valid.")
-MAX_DAYS = 36_525
-HOST = option(None, "HOST", "A name or address by which nodes reach the server; may be repeated.")
-
 
 def join(
-    spec: RunSpec = fields(
+    problem: ProblemSpec = fields(
         "environment agents eps_p env_seed environment_options",
         agents={"value": 1, "help": "Agents on this node.", "default": None},
     ),
     live: LiveOptions = fields(),
     connection: ConnectionOptions = fields(),
-    terms: NodeTerms = fields(),
+    terms: NodeTerms = fields(table=TERM_FLAGS),
     output: Output = fields("log_format as_json"),
     address: str = SERVER,
-    patience: float = option(600.0, "SECONDS", "How long to look for a server that is away.", NETWORK),
+    patience: float = option(600.0, "SECONDS", "How long to look for a server that is away.", panel=NETWORK),
     result: Path | None = option(
-        None, "FILE", "The signed policy of a run whose end this node has missed; or where it will be.", NETWORK
+        None,
+        "FILE",
+        "The signed policy of a run whose end this node has missed; or where it will be.",
+        panel=NETWORK,
     ),
-    first_agent: int = option(0, "I", "Number of the first of them, from 0.", PROBLEM),
+    first_agent: int = option(0, "I", "Number of the first of them, from 0.", panel=PROBLEM),
     logs: Path | None = option(
         None,
         "FILE",
         "Episodes recorded before the run (.csv, .parquet); they stay here, their counts are the first report.",
-        PROBLEM,
+        panel=PROBLEM,
     ),
     state: Path | None = option(
-        None, "DIR", "Keep this node's counters here; without it a killed node cannot rejoin.", OUTPUT
+        None,
+        "DIR",
+        "Keep this node's counters here; without it a killed node cannot rejoin.",
+        panel=OUTPUT,
     ),
-    out: Path | None = option(None, "FILE", "Write the recommended policy here at the end, as .json.", OUTPUT),
-    overwrite: bool = option(False, "", "Replace an earlier file in --out.", OUTPUT),
+    out: Path | None = option(
+        None,
+        "FILE",
+        "Write the recommended policy here at the end, as .json.",
+        panel=OUTPUT,
+    ),
+    overwrite: bool = option(False, "", "Replace an earlier file in --out.", panel=OUTPUT),
     members: Path | None = option(
-        None, "FILE", "Who counts as a contributor: a name, or the SHA-256 of a certificate, on each line.", OUTPUT
+        None,
+        "FILE",
+        "Who counts as a contributor: a name, or the SHA-256 of a certificate, on each line.",
+        panel=OUTPUT,
     ),
 ) -> None:
     """Join a federation with one or more agents and take part until the run is over."""
+    check_packages()
     import asyncio
     import logging
     from contextlib import closing
@@ -70,36 +75,36 @@ def join(
     write_log(output.log_format, logging.WARNING)
     from fed_ucbvi.network.client import run_node
     from fed_ucbvi.network.node import Node
-    from fed_ucbvi.network.sources import check_room
+    from fed_ucbvi.network.sources import check_room, simulated_source
     from fed_ucbvi.results.policy import check_policy_file
 
     check_number("patience", patience, at_least=0)
-    agents = spec.agents or 1
+    agents = problem.agents or 1
     name = str(connection.name)
     server = connection.server(address)
     check_integer("--first-agent", first_agent)
     if logs is not None and not logs.is_file():
-        raise InputError(f"{logs} is no file; --logs takes a .csv or .parquet file with one row for each step.")
+        raise InputError(f"{logs} is not a file; --logs takes a .csv or .parquet file with one row for each step.")
     if out is not None:
         check_policy_file(out)
         if out.exists() and not overwrite:
             raise InputError(f"{out} exists; choose another name, or allow overwriting it (--overwrite).")
     if live.live is None and live != LiveOptions():
         raise InputError("--live-kwargs, --reward-range and --horizon are for real environments (--live).")
-    if live.live is not None and spec != RunSpec(agents=agents):
+    if live.live is not None and problem != ProblemSpec(agents=agents):
         raise InputError("--env, --env-option, --env-seed and --eps-p are for simulated agents, not for --live.")
     if terms.require_secure_sums and connection.insecure:
         raise InputError("--require-secure-sums needs certificates; an insecure federation cannot have them.")
     check_room(first_agent + agents)
     node = Node(
         name,
-        spec.source(first_agent + agents) if live.live is None else live.source(),
+        simulated_source(problem, first_agent + agents) if live.live is None else live_source(live),
         first_agent,
         agents,
         state,
         members=None if members is None else read_members(members),
         logs=logs,
-        **vars(terms),
+        terms=terms,
     )
     about: dict[str, Any] = {"node": name, "agents": [first_agent, agents]}
     try:
@@ -137,10 +142,11 @@ def policy(
         "certs name server_name insecure", name={"value": None, "help": "The node, whose certificate is in --certs."}
     ),
     address: str = SERVER,
-    out: Path = option(..., "FILE", "Where to write the policy (.json).", OUTPUT),
+    out: Path = option(..., "FILE", "Where to write the policy (.json).", panel=OUTPUT),
     as_json: bool = JSON,
 ) -> None:
     """Ask the server of a federation for the policy that it recommended last; the run is not disturbed."""
+    check_packages()
     import asyncio
 
     from fed_ucbvi.network.certificates import check_name
@@ -170,71 +176,3 @@ def _keep_policy(found: LearntPolicy | None, out: Path | None) -> tuple[dict[str
     when = "at the end of" if found.final else f"after round {found.rounds:,} of"
     line = f"{out}: the policy recommended {when} run {found.run}, {sealed}, SHA-256 {found.digest[:16]}..."
     return {**content, "file": str(out)}, [line]
-
-
-def certs(
-    context: typer.Context,
-    out: Path | None = option(None, "DIR", "Folder for certificates and keys; may hold some already."),
-    server: str | None = option(None, "NAME", "Make a certificate for the server."),
-    host: list[str] | None = HOST,
-    node: list[str] | None = option(None, "NAME", "Make a certificate for this node; may be repeated."),
-    days: float = DAYS,
-    as_json: bool = JSON,
-) -> None:
-    """Make certificates and keys for a whole federation at once; the first call makes the certificate authority too.
-
-    Where every party is to make its own key, use the commands below.
-    """
-    if context.invoked_subcommand is not None:
-        if out is not None or server or host or node:
-            raise InputError(f"put options behind 'certs {context.invoked_subcommand}', not before it.")
-        return
-    from fed_ucbvi.network.certificates import make_certificates
-
-    if out is None:
-        raise InputError("name the folder for certificates (--out DIR).")
-    if server is None and not node:
-        raise InputError("nothing to do: name a --server or a --node.")
-    if host and server is None:
-        raise InputError("--host belongs to a server's certificate; name the --server.")
-    check_number("days", days, above=0, at_most=MAX_DAYS)
-    written = make_certificates(out, server=server, hosts=host or (), nodes=node or (), days=days)
-    files = [str(path) for path in written]
-    print_result(as_json, {"written": files}, *files)
-
-
-def request(
-    name: str = argument("NAME", "Of the node, or of the server."),
-    out: Path = option(..., "DIR", "Folder for NAME.key and NAME.csr."),
-    as_json: bool = JSON,
-) -> None:
-    """Make a key, which stays here, and a request to be signed by those who hold the authority."""
-    from fed_ucbvi.network.certificates import read_request, write_request
-
-    written = write_request(out, name)
-    _print_written(written, name, read_request(written[0].read_bytes()).fingerprint, as_json)
-
-
-def sign(
-    request_file: Path = argument("REQUEST", "NAME.csr, as it was sent."),
-    out: Path = option(..., "DIR", "The authority's folder; gets NAME.crt."),
-    server: bool = option(False, "", "It is the server's request, not a node's."),
-    host: list[str] | None = HOST,
-    days: float = DAYS,
-    as_json: bool = JSON,
-) -> None:
-    """Sign a request; compare the fingerprint with its sender's. The first call makes the authority too."""
-    from fed_ucbvi.network.certificates import read_request, sign_request
-
-    if host and not server:
-        raise InputError("--host belongs to a server's certificate; pass --server.")
-    check_number("days", days, above=0, at_most=MAX_DAYS)
-    asked = read_request(request_file.read_bytes())
-    written = sign_request(out, asked, server=server, hosts=host or (), days=days)
-    _print_written(written, asked.name, asked.fingerprint, as_json)
-
-
-def _print_written(written: Sequence[Path], name: str, fingerprint: str, as_json: bool) -> None:
-    files = [str(path) for path in written]
-    content = {"written": files, "name": name, "fingerprint": fingerprint}
-    print_result(as_json, content, *files, f"fingerprint of the key: {fingerprint}")

@@ -1,0 +1,1 @@
+"""Commands of the paper: its experiments, its theory, and reports on runs."""
