@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -43,12 +43,15 @@ class Problem:
     """Sizes of the problem, and how visits are counted.
 
     Attributes:
-        states: S, and so on for actions, horizon and agents.
+        states: number of states, S.
+        actions: number of actions, A.
+        horizon: number of steps, H.
+        agents: number of agents, M.
         next_states: most next states of a pair: by the tables, or seen in episodes; S where only sizes are known.
         stationary: True if kernel and rewards are the same at every step, by the tables or by the owner's claim.
         reasons: why visits are counted in this way, and where the number of bins comes from.
         bins: number of bins per continuous dimension; None if there are no such dimensions.
-        warning: what contradicts the owner's claim; None if nothing does.
+        warning: evidence against the owner's claim; None if there is none.
     """
 
     states: int
@@ -64,7 +67,8 @@ class Problem:
     @property
     def cells(self) -> int:
         """Number of cells in which visits are counted."""
-        return self.states * self.actions * (1 if self.stationary else self.horizon)
+        pairs = self.states * self.actions
+        return pairs if self.stationary else pairs * self.horizon
 
 
 @dataclass(frozen=True)
@@ -120,56 +124,74 @@ def choose_parameters(
     ('fed-kl-ucbvi', {}, 1008)
     """
     M = check_positive_integer("agents", agents)
-    if episodes is None:
-        T = None
-    else:
-        T = check_positive_integer("episodes", episodes)
-    lives = hasattr(problem, "observation_space")
-    if problem is not None and (states, actions, None if lives else horizon) != (
-        None,
-        None,
-        None,
-    ):
+    T = None if episodes is None else check_positive_integer("episodes", episodes)
+    is_gymnasium = hasattr(problem, "observation_space")
+    has_sizes = states is not None or actions is not None
+    has_horizon = horizon is not None and not is_gymnasium
+    if problem is not None and (has_sizes or has_horizon):
         raise InputError("an environment brings its sizes along; leave out states, actions and horizon.")
     if problem is None:
-        known = _described(
-            {"states": states, "actions": actions, "horizon": horizon},
-            M,
-            stationary=stationary,
-        )
-    elif lives:
+        known = _described(states, actions, horizon, M, stationary=stationary)
+    elif is_gymnasium:
         known = _tried(problem, horizon, M, T, sample_episodes, seed, stationary=stationary)
     else:
         known = _tabulated(problem, stationary=stationary)  # type: ignore[arg-type]
-    algorithm, size, why_algorithm = _choose_algorithm(known)
-    if algorithm == FEDQ:
+    choice = _choose_algorithm(known)
+    if choice.algorithm == FEDQ:
         known = replace(known, stationary=False, reasons=known.reasons[1:])
     needed, why_episodes = _choose_episodes(known, T)
-    options = {"stationary": True} if known.stationary else {}
-    reasons = (why_algorithm, *known.reasons, why_episodes)
-    return Advice(algorithm, options, T or needed, size, known, reasons)
+    return Advice(
+        algorithm=choice.algorithm,
+        options={"stationary": True} if known.stationary else {},
+        episodes=T or needed,
+        memory=choice.memory,
+        problem=known,
+        reasons=(choice.reason, *known.reasons, why_episodes),
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- the problem
-def _described(sizes: Mapping[str, int | None], agents: int, *, stationary: bool) -> Problem:
+def _described(
+    states: int | None,
+    actions: int | None,
+    horizon: int | None,
+    agents: int,
+    *,
+    stationary: bool,
+) -> Problem:
     """A problem of which only S, A and H are known."""
-    if None in sizes.values():
+    if states is None or actions is None or horizon is None:
         raise InputError("advice needs states, actions and horizon, or a federation, or an environment to try.")
-    S, A, H = (check_positive_integer(name, size) for name, size in sizes.items())
-    return Problem(S, A, H, agents, S, stationary, (CLAIMED if stationary else BY_STEP,))
+    S = check_positive_integer("states", states)
+    return Problem(
+        states=S,
+        actions=check_positive_integer("actions", actions),
+        horizon=check_positive_integer("horizon", horizon),
+        agents=agents,
+        next_states=S,
+        stationary=stationary,
+        reasons=(CLAIMED if stationary else BY_STEP,),
+    )
 
 
 def _tabulated(problem: FederationLike, *, stationary: bool) -> Problem:
-    """A problem whose tables are known; they say exactly whether anything depends on the step."""
-    known = as_federation(problem)
-    same = known.common.kernel.steps == 1 and known.rewards.shape[1] == 1
+    """A problem whose tables are known; they decide whether anything depends on the step."""
+    federation = as_federation(problem)
+    same = federation.common.kernel.steps == 1 and federation.rewards.shape[1] == 1
     if stationary and not same:
         raise InputError("stationary=True contradicts the tables of this environment, which depend on the step.")
     reason = "Visits are counted by step, because the tables depend on it."
     if same:
         reason = "Visits are counted over all steps together, because the tables are the same at every step."
-    K = int(known.common.kernel.successors.shape[-1])
-    return Problem(known.states, known.actions, known.horizon, known.agents, K, same, (reason,))
+    return Problem(
+        states=federation.states,
+        actions=federation.actions,
+        horizon=federation.horizon,
+        agents=federation.agents,
+        next_states=federation.common.kernel.width,
+        stationary=same,
+        reasons=(reason,),
+    )
 
 
 def _tried(
@@ -190,32 +212,32 @@ def _tried(
     reasons = [CLAIMED if stationary else BY_STEP]
     most = _most_bins(env, H, agents, episodes, stationary=stationary)
     if most is not None:
-        if episodes is None:
-            given = "no number of episodes is given"
-        else:
-            given = f"each agent has {episodes:,} episodes"
-        reasons.append(f"{most} bins for each continuous dimension, because {given}; the least is {MIN_BINS}.")
-    options = {
-        "bins_per_dimension": most or USUAL_BINS,
-        "actions_per_dimension": MIN_BINS,
-        "reward_range": (0, 1),
-    }
-    bins = learn_bins(env, episodes=sample, horizon=H, seed=seed, **options)  # type: ignore[arg-type]
-    seen = _episodes_in(env, bins, sample, seed)
-    moves = np.unique(seen[:, 1:4], axis=0)
-    K = int(np.unique(moves[:, :2], axis=0, return_counts=True)[1].max())
-    warning = _contradiction(seen, H, seed) if stationary else None
-    S = bins.states + 1  # with the absorbing state in which episodes end early
+        limit = "no number of episodes is given"
+        if episodes is not None:
+            limit = f"each agent has {episodes:,} episodes"
+        reasons.append(f"{most} bins for each continuous dimension, because {limit}; the least is {MIN_BINS}.")
+    bins = learn_bins(
+        env,
+        episodes=sample,
+        horizon=H,
+        seed=seed,
+        bins_per_dimension=most or USUAL_BINS,
+        actions_per_dimension=MIN_BINS,
+        reward_range=(0, 1),
+    )
+    steps = _episodes_in(env, bins, sample, seed)
+    moves = np.unique(steps[:, 1:4], axis=0)  # state, action, next state
+    _, next_states_of_pair = np.unique(moves[:, :2], axis=0, return_counts=True)
     return Problem(
-        S,
-        bins.number_of_actions,
-        H,
-        agents,
-        K,
-        stationary,
-        tuple(reasons),
-        most,
-        warning,
+        states=bins.states + 1,  # with the absorbing state in which episodes end early
+        actions=bins.number_of_actions,
+        horizon=H,
+        agents=agents,
+        next_states=int(next_states_of_pair.max()),
+        stationary=stationary,
+        reasons=tuple(reasons),
+        bins=most,
+        warning=_contradiction(steps, H, seed) if stationary else None,
     )
 
 
@@ -224,15 +246,18 @@ def _most_bins(env: Any, horizon: int, agents: int, episodes: int | None, *, sta
     from fed_ucbvi.environments.finite_spaces import dimensions_of
 
     observed = dimensions_of(env.observation_space)
-    continuous = sum(not one.count for one in observed)
+    continuous = sum(not dimension.count for dimension in observed)
     if not continuous:
         return None
     if episodes is None:
         return USUAL_BINS
-    finite = math.prod(one.count for one in observed if one.count)
-    finite *= math.prod(one.count or MIN_BINS for one in dimensions_of(env.action_space))
-    pairs = episodes * agents * (horizon / VISITS_STATIONARY if stationary else 1 / VISITS_BY_STEP)
-    return max(MIN_BINS, int((pairs / finite) ** (1 / continuous) + 1e-9))
+    finite_pairs = math.prod(dimension.count for dimension in observed if dimension.count)
+    finite_pairs *= math.prod(dimension.count or MIN_BINS for dimension in dimensions_of(env.action_space))
+    if stationary:
+        pairs = episodes * agents * horizon / VISITS_STATIONARY
+    else:
+        pairs = episodes * agents / VISITS_BY_STEP
+    return max(MIN_BINS, int((pairs / finite_pairs) ** (1 / continuous) + 1e-9))
 
 
 def _episodes_in(env: Any, bins: Any, episodes: int, seed: int) -> FloatArray:
@@ -240,19 +265,18 @@ def _episodes_in(env: Any, bins: Any, episodes: int, seed: int) -> FloatArray:
     from fed_ucbvi.environments.bin_making import make_finite, random_episodes
 
     rows = []
-    for one in random_episodes(make_finite(env, bins), episodes, bins.horizon, seed):
-        states = [
-            *one.observations[:-1],
-            bins.states if one.terminated else one.observations[-1],
-        ]
-        for h, (action, reward) in enumerate(zip(one.actions, one.rewards, strict=True)):
-            rows.append((h, states[h], action, states[h + 1], reward))
+    for episode in random_episodes(make_finite(env, bins), episodes, bins.horizon, seed):
+        states = list(episode.observations)
+        if episode.terminated:
+            states[-1] = bins.states
+        for h, action in enumerate(episode.actions):
+            rows.append((h, states[h], action, states[h + 1], episode.rewards[h]))
     return np.array(rows)
 
 
-def _contradiction(seen: FloatArray, horizon: int, seed: int) -> str | None:
+def _contradiction(steps: FloatArray, horizon: int, seed: int) -> str | None:
     """A warning, if episodes contradict the claim that steps do not matter."""
-    test = check_step_dependence(seen, horizon, seed=seed)
+    test = check_step_dependence(steps, horizon, seed=seed)
     if min(test) > FALSE_ALARMS / 2:
         return None
     return (
@@ -262,19 +286,26 @@ def _contradiction(seen: FloatArray, horizon: int, seed: int) -> str | None:
 
 
 # --------------------------------------------------------------------------------------------- the recommendations
-def _choose_algorithm(known: Problem) -> tuple[str, int, str]:
+class _Choice(NamedTuple):
     """The algorithm, the bytes of an agent's tables, and the reason."""
-    small = 16 * known.states * known.actions * known.horizon
-    size = 16 * known.cells * known.next_states
-    takes = f"for each agent, with {known.next_states:,} next states of a pair"
-    if size > MEMORY:
-        reason = f"{KL} keeps {byte_count(size)} of transition counts {takes}, more than {byte_count(MEMORY)}."
-        return FEDQ, small, f"{reason} {FEDQ} keeps {byte_count(small)}, by step."
-    return (
-        KL,
-        size,
-        f"{KL} has a proof and no parameters to tune. It keeps {byte_count(size)} of counts {takes}.",
+
+    algorithm: str
+    memory: int
+    reason: str
+
+
+def _choose_algorithm(known: Problem) -> _Choice:
+    memory_fedq = 16 * known.states * known.actions * known.horizon
+    memory_kl = 16 * known.cells * known.next_states
+    size = f"for each agent, with {known.next_states:,} next states of a pair"
+    if memory_kl <= MEMORY:
+        reason = f"{KL} has a proof and no parameters to tune. It keeps {byte_count(memory_kl)} of counts {size}."
+        return _Choice(KL, memory_kl, reason)
+    reason = (
+        f"{KL} keeps {byte_count(memory_kl)} of transition counts {size}, more than {byte_count(MEMORY)}. "
+        f"{FEDQ} keeps {byte_count(memory_fedq)}, by step."
     )
+    return _Choice(FEDQ, memory_fedq, reason)
 
 
 def _choose_episodes(known: Problem, episodes: int | None) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Runs as tables: a row for each run, the curves of groups, and groups compared in pairs, with intervals."""
+"""Tables of runs: a row for each run, the curves of groups, and groups compared in pairs, with intervals."""
 
 from __future__ import annotations
 
@@ -14,10 +14,21 @@ import polars as pl
 
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer, unknown_name
 from fed_ucbvi.core.text import html_table
+from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results import statistics
 from fed_ucbvi.results.run_data import CURVES, RunData
-from fed_ucbvi.results.run_table import LABELS, RunGroup, RunTable, Settings, apart, checked_runs, label, shared
+from fed_ucbvi.results.run_table import (
+    LABELS,
+    Pairs,
+    RunGroup,
+    RunTable,
+    Settings,
+    apart,
+    checked_runs,
+    label,
+    shared,
+)
 from fed_ucbvi.results.statistics import INTERVAL_NAME
 
 POINTS = 50
@@ -47,41 +58,65 @@ def runs_frame(runs: Iterable[RunData]) -> pl.DataFrame:
     >>> frame.select("algorithm", "environment", "nu", "environment_seed", "seed").rows()
     [('fed-ucbvi', 'synthetic', 50, 0, 1), ('fed-ucbvi', 'synthetic', 50, 0, 2)]
     """
-    found = checked_runs(runs)
-    abouts = [run.about for run in found]
-    results = [outcomes(run) for run in found]
-    made = [
-        {
-            "algorithm": about.algorithm,
-            "environment": about.environment.get("name", "custom"),
-        }
-        | {name: getattr(about, name) for name in (*SIZES, "seed", "driver")}
-        for about in abouts
-    ]
-    owned: list[dict[str, Any]] = [
-        {f"algorithm.{name}": value for name, value in about.parameters.items()}
-        | {f"environment.{name}": value for name, value in about.environment.items() if name != "name"}
-        for about in abouts
-    ]
+    checked = checked_runs(runs)
+    sizes_of_runs = [_sizes(run) for run in checked]
+    settings_of_runs = [_settings(run) for run in checked]
+    results_of_runs = [outcomes(run) for run in checked]
     for size in SIZES:
-        if all(row.get(f"environment.{size}") in (None, here[size]) for here, row in zip(made, owned, strict=True)):
-            for row in owned:
-                row.pop(f"environment.{size}", None)
-    headers = _headers(dict.fromkeys(name for row in owned for name in row), {*made[0], *results[0]})
-    parts = (
-        made,
-        [{headers[name]: value for name, value in row.items()} for row in owned],
-        results,
-    )
-    columns = {name: part for part in parts for name in dict.fromkeys(name for row in part for name in row)}
-    return pl.DataFrame([column(name, [row.get(name) for row in part]) for name, part in columns.items()])
+        option = f"environment.{size}"
+        pairs = zip(sizes_of_runs, settings_of_runs, strict=True)
+        superfluous = all(settings.get(option) in (None, sizes[size]) for sizes, settings in pairs)
+        if superfluous:
+            for settings in settings_of_runs:
+                settings.pop(option, None)
+    taken = [*sizes_of_runs[0], *results_of_runs[0]]
+    headers = _headers(_names(settings_of_runs), taken)
+    columns = []
+    for name in _names(sizes_of_runs):
+        columns.append(column(name, [sizes.get(name) for sizes in sizes_of_runs]))
+    for name, header in headers.items():
+        columns.append(column(header, [settings.get(name) for settings in settings_of_runs]))
+    for name in _names(results_of_runs):
+        columns.append(column(name, [results.get(name) for results in results_of_runs]))
+    return pl.DataFrame(columns)
+
+
+def _sizes(run: RunData) -> dict[str, Any]:
+    """The first columns of a run: algorithm, environment, sizes, seed and driver."""
+    about = run.about
+    sizes: dict[str, Any] = {
+        "algorithm": about.algorithm,
+        "environment": about.environment.get("name", "custom"),
+    }
+    for name in (*SIZES, "seed", "driver"):
+        sizes[name] = getattr(about, name)
+    return sizes
+
+
+def _settings(run: RunData) -> dict[str, Any]:
+    """The parameters of a run's algorithm and the options of its environment, each with its owner's name."""
+    settings: dict[str, Any] = {}
+    for name, value in run.about.parameters.items():
+        settings[f"algorithm.{name}"] = value
+    for name, value in run.about.environment.items():
+        if name != "name":
+            settings[f"environment.{name}"] = value
+    return settings
+
+
+def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names in any of these rows, in the order of their first appearance."""
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    return list(names)
 
 
 def outcomes(run: RunData) -> dict[str, float | int | bool]:
     """The results of a run: ``regret`` is the common regret, bytes are those of all agents, values are per episode.
 
-    ``value`` and ``simple_regret`` are the recommended policy's in the common MDP, ``agents_value`` is what it is
-    worth to the agents on average.
+    ``value`` and ``simple_regret`` are the recommended policy's in the common MDP, ``agents_value`` is its value to
+    the agents on average.
     """
     return {
         "episodes_played": run.episodes_played,
@@ -128,77 +163,102 @@ def curves_frame(
     """
     check_choice("metric", metric, CURVES)
     table = RunTable.of(runs, labels)
-    if episodes is None:
-        given = None
-    else:
-        given = [check_positive_integer("a number of episodes", one) for one in episodes]
-    differing = [{name: one[name] for name in one if name not in LABELS.values()} for one in apart(table.settings)]
-    headers = _headers(
-        dict.fromkeys(name for one in differing for name in one),
-        {"group", "runs", *FIGURES},
-    )
-    headers |= {"episodes": "planned_episodes"} if "episodes" in headers else {}
+    chosen_points = None
+    if episodes is not None:
+        chosen_points = [check_positive_integer("a number of episodes", number) for number in episodes]
+    differing = []
+    for settings in apart(table.settings):
+        differing.append({name: value for name, value in settings.items() if name not in LABELS.values()})
+    headers = _headers(_names(differing), ["group", "runs", *FIGURES])
+    if "episodes" in headers:
+        headers["episodes"] = "planned_episodes"
     rows: list[dict[str, Any]] = []
-    for group, named, others in zip(table, table.divide((), ("", "all runs")), differing, strict=True):
-        known = {
-            "group": named.rest_name,
-            **{headers[name]: value for name, value in others.items()},
-        }
+    named_groups = table.divide((), ("", "all runs"))
+    for group, named, settings in zip(table, named_groups, differing, strict=True):
         last = min(run.episodes_played for run in group.runs)
-        even = np.geomspace(min(1, last), last, POINTS).round()
-        grid = even.tolist() if given is None else given
-        known_points = [point for point in dict.fromkeys(grid) if 0 < point <= last]
-        points = np.array(known_points, dtype=np.int64)
+        points = _points(last, chosen_points)
         samples = np.array([CURVES[metric](run, points) for run in group.runs], dtype=np.float64)
-        quartiles = np.quantile(samples, [0.25, 0.5, 0.75], axis=0)
-        figures = np.vstack([*statistics.mean_interval(samples), quartiles])
-        if len(group) == 1:
-            figures[1:3] = math.nan  # a single run has no interval
-        for point, values in zip(points.tolist(), figures.T.tolist(), strict=True):
-            rows.append(
-                {
-                    **known,
-                    "episodes": point,
-                    "runs": len(group),
-                    **dict(zip(FIGURES, values, strict=True)),
-                }
-            )
+        mean, low, high = statistics.mean_interval(samples)
+        lower_quartile, median, upper_quartile = np.quantile(samples, [0.25, 0.5, 0.75], axis=0)
+        for index, point in enumerate(points.tolist()):
+            row = {
+                "group": named.rest_name,
+                "episodes": point,
+                "runs": len(group),
+                "mean": float(mean[index]),
+                "lower_quartile": float(lower_quartile[index]),
+                "median": float(median[index]),
+                "upper_quartile": float(upper_quartile[index]),
+            }
+            if len(group) > 1:  # a single run has no interval
+                row["mean_low"] = float(low[index])
+                row["mean_high"] = float(high[index])
+            for name, value in settings.items():
+                row[headers[name]] = value
+            rows.append(row)
     if not rows:
         raise InputError("no group of runs has played that many episodes; choose smaller numbers.")
     columns = ["group", *headers.values(), "episodes", "runs", *FIGURES]
     return pl.DataFrame([column(name, [row.get(name) for row in rows]) for name in columns])
 
 
+def _points(last: int, chosen: Sequence[int] | None) -> CountArray:
+    """The chosen numbers of episodes up to ``last``, each once; by default numbers even on a logarithmic axis."""
+    if chosen is None:
+        chosen = np.geomspace(min(1, last), last, POINTS).round().tolist()
+    points = [point for point in dict.fromkeys(chosen) if 0 < point <= last]
+    return np.array(points, dtype=np.int64)
+
+
 def _headers(settings: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """What the columns of settings are called: by their names, with their owner's where such a name is taken."""
-    names = list(settings)
-    used = Counter([*(name.rpartition(".")[2] for name in names), *taken])
-    return {name: name.replace(".", "_") if used[short := name.rpartition(".")[2]] > 1 else short for name in names}
+    """Names of the columns of settings: their own, with their owner's where such a name is taken."""
+    short_names = {name: name.rpartition(".")[2] for name in settings}
+    uses = Counter([*short_names.values(), *taken])
+    headers = {}
+    for name, short_name in short_names.items():
+        headers[name] = name.replace(".", "_") if uses[short_name] > 1 else short_name
+    return headers
 
 
 def column(name: str, values: list[Any]) -> pl.Series:
     """A column of whole numbers, numbers, truth values or texts; values of several kinds become texts."""
     cells = [None if isinstance(value, float) and math.isnan(value) else value for value in values]
     kinds = {type(cell) for cell in cells if cell is not None}
-    for wanted, kind in (
-        ({bool}, pl.Boolean),
-        ({int}, pl.Int64),
-        ({int, float}, pl.Float64),
-    ):
-        if kinds and kinds <= wanted:
-            return pl.Series(name, cells, dtype=kind)
-    texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell, default=str) for cell in cells]
+    if not kinds:
+        return pl.Series(name, cells, dtype=pl.String)
+    if kinds == {bool}:
+        return pl.Series(name, cells, dtype=pl.Boolean)
+    if kinds == {int}:
+        return pl.Series(name, cells, dtype=pl.Int64)
+    if kinds <= {int, float}:
+        return pl.Series(name, cells, dtype=pl.Float64)
+    texts = []
+    for cell in cells:
+        is_text = cell is None or isinstance(cell, str)
+        texts.append(cell if is_text else json.dumps(cell, default=str))
     return pl.Series(name, texts, dtype=pl.String)
 
 
 # ------------------------------------------------------------------------------------------------------ comparisons
 LATEX_SIGNS = str.maketrans(
-    {sign: f"\\{sign}" for sign in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"\u221e": r"$\infty$", "\u2212": "$-$", "\u2026": r"\ldots{}"}
+    {
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\u221e": r"$\infty$",
+        "\u2212": "$-$",
+        "\u2026": r"\ldots{}",
+    }
 )
-TEXTS = ("problem", "group", "outcome")
-COUNTS = ("seeds", "failing", "pairs", "lower_in", "seeds_needed")
+TEXT_COLUMNS = ("problem", "group", "outcome")
+COUNT_COLUMNS = ("seeds", "failing", "pairs", "lower_in", "seeds_needed")
 COLUMNS = (
     "problem",
     "group",
@@ -224,7 +284,7 @@ COLUMNS = (
     "outcome",
     "seeds_needed",
 )
-"""Of the frame of a comparison: texts, counts, and all others numbers."""
+"""Columns of the frame of a comparison: texts, counts, and all of them."""
 USUAL = (
     "group",
     "seeds",
@@ -239,11 +299,11 @@ USUAL = (
 )
 """The default columns of a table."""
 VALUES = ("average_reward", "value", "optimal_value", "agents_value")
-"""Metrics whose ratios mean something only where rewards cannot be negative; elsewhere ratios are left empty."""
+"""Metrics whose ratios are meaningful only where rewards cannot be negative; elsewhere ratios are left empty."""
 PAIRED = ("difference", "ratio", "lower_in", "outcome", "seeds_needed")
-"""Those of them that say something of a group and the baseline."""
+"""Columns about the pairs of a group and the baseline."""
 GAINS = ("average_reward", "value", "optimal_value", "agents_value", "episodes_played")
-"""Metrics of which more is better or nothing; runs fail by the others."""
+"""Metrics that are not a cost: runs do not fail by them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,15 +311,15 @@ class Comparison:
     """The result of :func:`compare_runs`.
 
     Attributes:
-        metric: what is compared, a column of :func:`runs_frame`.
+        metric: the compared figure, a column of :func:`runs_frame`.
         baseline: label of the group that others are compared with.
-        title: what all runs share, in words.
-        frame: a Polars frame with one row for each group in each problem. ``problem`` and ``group`` say which.
+        title: settings that all runs share, in words.
+        frame: a Polars frame with one row for each group in each problem, named by ``problem`` and ``group``.
             The group's own are ``seeds``, ``mean``, ``mean_low``, ``mean_high``, ``deviation`` (standard),
-            ``median``, and ``failing``: how many have more than three times the median, with the 95 % interval of
+            ``median``, and ``failing``: the number with more than three times the median, with the 95 % interval of
             their share from ``failing_low`` to ``failing_high``. The rest is about the seeds that group and
-            baseline share: ``pairs`` (how many), ``difference`` with ``_low``, ``_high`` and ``_median``,
-            ``lower_in`` (in how many the group is lower), ``ratio`` (of means) with ``_low`` and ``_high``,
+            baseline share: ``pairs`` (their number), ``difference`` with ``_low``, ``_high`` and ``_median``,
+            ``lower_in`` (pairs in which the group is lower), ``ratio`` (of means) with ``_low`` and ``_high``,
             ``ratio_of_medians``, ``outcome`` (lower, higher, equal, undecided or baseline) and ``seeds_needed``. A
             cell is null where there is no such number.
     """
@@ -270,7 +330,7 @@ class Comparison:
     frame: pl.DataFrame
 
     def caption_of(self, columns: Iterable[str] = USUAL) -> str:
-        """What a table with these columns shows, and what its intervals are."""
+        """Caption of a table with these columns, which explains its intervals."""
         about = f" ({self.title})" if self.title else ""
         shown = set(columns)
         parts = [f"{self.metric}{about}."]
@@ -283,9 +343,9 @@ class Comparison:
             )
         failing = self.frame.filter(self.frame["failing"] > 0).select("problem", "group").rows()
         if failing:
-            carried = [f"{group} ({problem})" if problem else group for problem, group in failing]
-            parts.append(f"Few runs carry the mean of {', '.join(carried)}: compare the medians.")
-        if shown & {*PAIRED}:
+            groups = [f"{group} ({problem})" if problem else group for problem, group in failing]
+            parts.append(f"Few runs carry the mean of {', '.join(groups)}: compare the medians.")
+        if shown & set(PAIRED):
             parts.append(f"Differences and ratios are to {self.baseline}, paired over common seeds.")
         if shown & {"outcome", "seeds_needed"}:
             parts.append(
@@ -298,12 +358,10 @@ class Comparison:
     def to_markdown(self, columns: Sequence[str] | None = None) -> str:
         """The table and its caption as Markdown; with these columns, see :meth:`texts`."""
         header, rows = self.texts(columns)
-        lines = [
-            header,
-            ["---"] * len(header),
-            *([text.replace("|", "\\|") for text in row] for row in rows),
-        ]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        lines = [_markdown_row(header), _markdown_row(["---"] * len(header))]
+        for row in rows:
+            lines.append(_markdown_row([text.replace("|", "\\|") for text in row]))
+        table = "\n".join(lines)
         return f"{table}\n\n{self.caption_of(self._chosen(columns))}\n"
 
     def to_latex(self, columns: Sequence[str] | None = None) -> str:
@@ -313,21 +371,33 @@ class Comparison:
         """
         header, rows = self.texts(columns)
         names = self._chosen(columns)
-        lines = [" & ".join(text.translate(LATEX_SIGNS) for text in row) + r" \\" for row in (header, *rows)]
-        body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
-        sides = "".join("l" if name in TEXTS else "r" for name in names)
-        return (
-            f"\\begin{{table}}\n\\centering\n\\begin{{tabular}}{{{sides}}}\n{body}\n\\end{{tabular}}\n"
-            f"\\caption{{{self.caption_of(names).translate(LATEX_SIGNS)}}}\n"
-            f"\\label{{tab:{self.metric.replace('_', '-')}}}\n\\end{{table}}\n"
-        )
+        alignment = "".join("l" if name in TEXT_COLUMNS else "r" for name in names)
+        caption = self.caption_of(names).translate(LATEX_SIGNS)
+        lines = [
+            r"\begin{table}",
+            r"\centering",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            _latex_row(header),
+            r"\midrule",
+            *[_latex_row(row) for row in rows],
+            r"\bottomrule",
+            r"\end{tabular}",
+            rf"\caption{{{caption}}}",
+            rf"\label{{tab:{self.metric.replace('_', '-')}}}",
+            r"\end{table}",
+        ]
+        return "\n".join(lines) + "\n"
 
     def to_csv(self, columns: Sequence[str] | None = None) -> str:
         """The frame as CSV, with full numbers; with these columns and the ends of their intervals."""
         if columns is None:
             return self.frame.write_csv()
-        ends = [(name, f"{name}_low", f"{name}_high") for name in self._chosen(columns)]
-        return self.frame.select(one for some in ends for one in some if one in self.frame.columns).write_csv()
+        selected = []
+        for name in self._chosen(columns):
+            with_ends = (name, f"{name}_low", f"{name}_high")
+            selected += [part for part in with_ends if part in self.frame.columns]
+        return self.frame.select(selected).write_csv()
 
     def texts(self, columns: Sequence[str] | None = None) -> tuple[list[str], list[list[str]]]:
         """The header and the rows, as they are printed.
@@ -340,16 +410,18 @@ class Comparison:
         names = self._chosen(columns)
         special = {"mean": f"mean {self.metric}", "ratio": "ratio of means"}
         header = [special.get(name, name.replace("_", " ")) for name in names]
-        return header, [[_cell(row, name) for name in names] for row in self.frame.iter_rows(named=True)]
+        rows = []
+        for row in self.frame.iter_rows(named=True):
+            rows.append([_cell(row, name) for name in names])
+        return header, rows
 
     def _chosen(self, columns: Sequence[str] | None) -> list[str]:
         if columns is None:
-            several = self.frame["problem"].n_unique() > 1
-            left_out = ("failing",) if self.metric in GAINS else ()
-            return [
-                *(["problem"] if several else []),
-                *(name for name in USUAL if name not in left_out),
-            ]
+            usual = list(USUAL)
+            if self.metric in GAINS:
+                usual.remove("failing")
+            several_problems = self.frame["problem"].n_unique() > 1
+            return ["problem", *usual] if several_problems else usual
         for name in columns:
             check_choice("column", name, self.frame.columns)
         if not columns:
@@ -357,16 +429,15 @@ class Comparison:
         return list(columns)
 
     def __repr__(self) -> str:
-        found = self.frame["outcome"].drop_nulls().to_list()
+        outcomes = self.frame["outcome"].drop_nulls().to_list()
         kinds = ("lower", "higher", "equal", "undecided")
-        counts = ", ".join(f"{found.count(kind)} {kind}" for kind in kinds if kind in found)
-        groups = self.frame["group"].n_unique()
+        counts = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in kinds if kind in outcomes)
+        number = self.frame["group"].n_unique()
+        groups = "1 group" if number == 1 else f"{number} groups"
         problems = self.frame["problem"].n_unique()
         where = f" on {problems} problems" if problems > 1 else ""
-        return (
-            f"<Comparison of {self.metric}: {groups} group{'s' * (groups != 1)}{where}, baseline {self.baseline}"
-            f"{': ' if counts else ''}{counts}>"
-        )
+        result = f": {counts}" if counts else ""
+        return f"<Comparison of {self.metric}: {groups}{where}, baseline {self.baseline}{result}>"
 
     def _repr_html_(self) -> str:
         header, rows = self.texts()
@@ -405,49 +476,74 @@ def compare_runs(
     [('bonus_scale = 1', 2, None), ('bonus_scale = 0.1', 2, 2)]
     """
     table = RunTable.of(runs, labels, by)
-    sides = list(zip(table, table.divide(by, ("all runs", "")), strict=True))
-    for group, named in sides:
+    named_groups = list(zip(table, table.divide(by, ("all runs", "")), strict=True))
+    for group, named in named_groups:
         group.check_seeds(named.name or named.rest_name)
-    known = {id(run): _measure(run, metric) for run in table.runs}
-    cost = metric not in GAINS
+    measures = {id(run): _measure(run, metric) for run in table.runs}
+    baseline_name = _baseline(baseline, {named.name: named.part for _, named in named_groups})
     rows = []
-    chosen = _baseline(baseline, {named.name: named.part for _, named in sides})
-    for problem in dict.fromkeys(named.rest_name for _, named in sides):
-        groups = {named.name: group for group, named in sides if named.rest_name == problem}
+    for problem in dict.fromkeys(named.rest_name for _, named in named_groups):
+        groups = {named.name: group for group, named in named_groups if named.rest_name == problem}
         for name, group in groups.items():
-            shares = metric not in VALUES or all(Units.of(run.about.environment).shares for run in group.runs)
-            figures = _row(group, groups.get(chosen), lambda run: known[id(run)], cost, shares)
-            rows.append({"problem": problem, "group": name, **figures})
-    title = label({name: value for name, value in shared(table.settings).items() if "." not in name})
-    schema = {name: str if name in TEXTS else int if name in COUNTS else float for name in COLUMNS}
-    return Comparison(metric, chosen, title, pl.DataFrame(rows, schema=schema))
+            from_zero = all(Units.of(run.about.environment).shares for run in group.runs)
+            row = _row(
+                group,
+                groups.get(baseline_name),
+                lambda run: measures[id(run)],
+                is_cost=metric not in GAINS,
+                with_ratios=metric not in VALUES or from_zero,
+            )
+            row["problem"] = problem
+            row["group"] = name
+            rows.append(row)
+    common = {name: value for name, value in shared(table.settings).items() if "." not in name}
+    return Comparison(
+        metric=metric,
+        baseline=baseline_name,
+        title=label(common),
+        frame=pl.DataFrame(rows, schema=_schema()),
+    )
+
+
+def _schema() -> dict[str, type]:
+    """The type of each column of a comparison."""
+    schema: dict[str, type] = {}
+    for name in COLUMNS:
+        if name in TEXT_COLUMNS:
+            schema[name] = str
+        elif name in COUNT_COLUMNS:
+            schema[name] = int
+        else:
+            schema[name] = float
+    return schema
 
 
 def _measure(run: RunData, metric: str) -> float:
-    found = outcomes(run)
-    check_choice("metric", metric, [name for name in found if name != "complete"])
+    results = outcomes(run)
+    check_choice("metric", metric, [name for name in results if name != "complete"])
     where = f"{run.about.algorithm} with seed {run.about.seed}"
     if not run.complete:
         raise InputError(f"the run of {where} was interrupted; a comparison needs complete runs.")
-    if not math.isfinite(found[metric]):
+    if not math.isfinite(results[metric]):
         raise InputError(f"the {metric} of the run of {where} is unknown; use another one, such as average_reward.")
-    return float(found[metric])
+    return float(results[metric])
 
 
-def _baseline(wanted: object, groups: dict[str, Settings]) -> str:
-    if wanted is None:
+def _baseline(baseline: object, groups: dict[str, Settings]) -> str:
+    """The name of the group that a label or a value stands for; the first by default."""
+    if baseline is None:
         return next(iter(groups))
-    if str(wanted) in groups:
-        return str(wanted)
-    fitting = [
-        name
-        for name, settings in groups.items()
-        if any(value == wanted or str(value) == str(wanted) for value in settings.values())
-    ]
+    text = str(baseline)
+    if text in groups:
+        return text
+    fitting = []
+    for name, settings in groups.items():
+        if any(value == baseline or str(value) == text for value in settings.values()):
+            fitting.append(name)
     if len(fitting) > 1:
-        raise InputError(f"several groups fit the baseline '{wanted}'; give one of these: {', '.join(fitting)}.")
+        raise InputError(f"several groups fit the baseline '{text}'; give one of these: {', '.join(fitting)}.")
     if not fitting:
-        raise unknown_name("baseline", str(wanted), groups)
+        raise unknown_name("baseline", text, groups)
     return fitting[0]
 
 
@@ -455,62 +551,78 @@ def _row(
     group: RunGroup[RunData],
     base: RunGroup[RunData] | None,
     measure: Callable[[RunData], float],
-    cost: bool,
-    ratios: bool,
+    *,
+    is_cost: bool,
+    with_ratios: bool,
 ) -> dict[str, Any]:
     """The figures of a group, and of its pairs with the baseline where it has one."""
-    found = group.summary(measure)
+    summary = group.summary(measure)
     row: dict[str, Any] = {
-        "seeds": found.runs,
-        "deviation": found.deviation,
-        "median": found.median,
+        "seeds": summary.runs,
+        "deviation": summary.deviation,
+        "median": summary.median,
+        "mean": summary.mean,
     }
-    row |= {"mean": found.mean, "mean_low": found.low, "mean_high": found.high}
-    if len(group) == 1:
-        row |= {"mean_low": None, "mean_high": None}
-    if cost:
-        row |= {
-            "failing": found.failing,
-            "failing_low": found.failing_low,
-            "failing_high": found.failing_high,
-        }
+    if len(group) > 1:
+        row["mean_low"] = summary.low
+        row["mean_high"] = summary.high
+    if is_cost:
+        row["failing"] = summary.failing
+        row["failing_low"] = summary.failing_low
+        row["failing_high"] = summary.failing_high
     if base is group:
         row["outcome"] = "baseline"
-    elif base is not None and (pairs := group.paired(base, measure)).seeds:
-        difference = statistics.paired_difference(pairs.x, pairs.y)
+    elif base is not None:
+        runs_fail = is_cost and bool(summary.failing or base.summary(measure).failing)
+        row |= _paired_figures(group.paired(base, measure), runs_fail=runs_fail, with_ratios=with_ratios)
+    finite = {}
+    for name, cell in row.items():
+        finite[name] = None if isinstance(cell, float) and not math.isfinite(cell) else cell
+    return finite
+
+
+def _paired_figures(pairs: Pairs[RunData], *, runs_fail: bool, with_ratios: bool) -> dict[str, Any]:
+    """The figures of the pairs of a group and the baseline; none if there are no pairs."""
+    if not pairs.seeds:
+        return {}
+    difference = statistics.paired_difference(pairs.x, pairs.y)
+    outcome = difference.outcome
+    if runs_fail:  # Student's interval does not account for rare failures
+        low, high = statistics.share_interval(difference.lower, difference.seeds)
+        sign_test_agrees = low > 0.5 if outcome == "lower" else high < 0.5
+        if not sign_test_agrees:
+            outcome = "undecided"
+    figures: dict[str, Any] = {
+        "difference": difference.mean,
+        "difference_low": difference.low,
+        "difference_high": difference.high,
+        "difference_median": difference.median,
+        "outcome": outcome,
+        "pairs": difference.seeds,
+        "lower_in": difference.lower,
+        "seeds_needed": difference.seeds_needed,
+    }
+    if with_ratios:
         ratio = statistics.paired_ratio(pairs.x, pairs.y)
-        outcome = difference.outcome
-        if cost and (found.failing or base.summary(measure).failing):
-            # Student's interval does not see rare failures
-            low, high = statistics.share_interval(difference.lower, difference.seeds)
-            agrees = low > 0.5 if outcome == "lower" else high < 0.5
-            outcome = outcome if agrees else "undecided"
-        row |= {
-            "difference": difference.mean,
-            "difference_low": difference.low,
-            "difference_high": difference.high,
-        }
-        row["outcome"] = outcome
-        if ratios:
-            median = float(np.median(pairs.x))
-            other = float(np.median(pairs.y))
-            row |= {
-                "ratio": ratio.mean,
-                "ratio_low": ratio.low,
-                "ratio_high": ratio.high,
-            }
-            row["ratio_of_medians"] = median / other if other else None
-        row["difference_median"] = difference.median
-        row |= {
-            "pairs": difference.seeds,
-            "lower_in": difference.lower,
-            "seeds_needed": difference.seeds_needed,
-        }
-    return {name: None if isinstance(cell, float) and not math.isfinite(cell) else cell for name, cell in row.items()}
+        figures["ratio"] = ratio.mean
+        figures["ratio_low"] = ratio.low
+        figures["ratio_high"] = ratio.high
+        baseline_median = float(np.median(pairs.y))
+        if baseline_median:
+            figures["ratio_of_medians"] = float(np.median(pairs.x)) / baseline_median
+    return figures
+
+
+def _markdown_row(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _latex_row(texts: Iterable[str]) -> str:
+    return " & ".join(text.translate(LATEX_SIGNS) for text in texts) + r" \\"
 
 
 def _cell(row: dict[str, Any], name: str) -> str:
-    """A cell as it is printed; infinite ends mean that the interval is unbounded."""
+    """The text of a cell; infinite ends mean that the interval is unbounded."""
     value = row[name]
     low = row.get(f"{name}_low")
     if value is None or isinstance(value, str):
@@ -522,7 +634,8 @@ def _cell(row: dict[str, Any], name: str) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if low is not None:
-        return f"{_number(value)} [{_number(low)}, {_number(row[f'{name}_high'])}]"
+        high = row[f"{name}_high"]
+        return f"{_number(value)} [{_number(low)}, {_number(high)}]"
     if name in ("difference", "ratio"):
         return f"{_number(value)} [\u2212\u221e, \u221e]"
     return _number(value)

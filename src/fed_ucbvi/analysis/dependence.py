@@ -31,7 +31,7 @@ Codes = npt.NDArray[np.int64]
 
 RESAMPLES = 399
 GROUPS = 4
-ROUNDING = 1e-9
+STATISTIC_ROUNDING = 1e-9
 FALSE_ALARMS = 0.01
 """Rate of false alarms of both tests together."""
 
@@ -43,27 +43,30 @@ class Dependence(NamedTuple):
     rewards: float
 
 
-def check_step_dependence(seen: FloatArray, horizon: int, seed: int = 0) -> Dependence:
+def check_step_dependence(steps: FloatArray, horizon: int, seed: int = 0) -> Dependence:
     """Test the hypothesis that kernel and rewards are the same at every step.
 
     Args:
-        seen: steps of independent episodes, one row per step: step, state, action, next state, reward. Actions may be
-            chosen by any rule.
+        steps: steps of independent episodes, one row per step: step, state, action, next state, reward. Actions may
+            be chosen by any rule.
         horizon: H.
         seed: of the permutations.
     """
     rng = np.random.default_rng(seed)
-    group = seen[:, 0].astype(np.int64) * min(GROUPS, horizon) // horizon
-    pair = _codes(seen[:, 1:3])
-    move = _codes(seen[:, 1:4])
-    means = np.bincount(move, seen[:, 4]) / np.bincount(move)
-    centred = (seen[:, 4] - means[move]) / (float(np.ptp(seen[:, 4])) or 1.0)
-    # only this part of the likelihood ratio changes when next states are permuted within pairs
-    moves = (_entries(_shuffled(move, pair, rng), group) for _ in range(RESAMPLES))
-    kernel = _p_value(_entries(move, group), moves)
-    paid = (_between(_shuffled(centred, move, rng), move, group) for _ in range(RESAMPLES))
-    rewards = _p_value(_between(centred, move, group), paid)
-    return Dependence(kernel, rewards)
+    group = steps[:, 0].astype(np.int64) * min(GROUPS, horizon) // horizon
+    pair = _codes(steps[:, 1:3])
+    move = _codes(steps[:, 1:4])
+    rewards = steps[:, 4]
+    # Next states: only this part of the likelihood ratio changes when they are permuted within pairs.
+    permuted = [_entries(_shuffled(move, pair, rng), group) for _ in range(RESAMPLES)]
+    p_kernel = _p_value(_entries(move, group), permuted)
+    # Rewards, less their means per move, in units of their range.
+    means = np.bincount(move, rewards) / np.bincount(move)
+    reward_span = float(np.ptp(rewards)) or 1.0
+    centred = (rewards - means[move]) / reward_span
+    permuted = [_between(_shuffled(centred, move, rng), move, group) for _ in range(RESAMPLES)]
+    p_rewards = _p_value(_between(centred, move, group), permuted)
+    return Dependence(kernel=p_kernel, rewards=p_rewards)
 
 
 def _entries(codes: Codes, groups: Codes) -> float:
@@ -76,21 +79,27 @@ def _entries(codes: Codes, groups: Codes) -> float:
 def _between(rewards: FloatArray, move: Codes, groups: Codes) -> float:
     """Sum over moves of the squares of centred rewards between groups."""
     cell = move * (groups.max() + 1) + groups
-    return float((np.bincount(cell, rewards) ** 2 / np.maximum(np.bincount(cell), 1)).sum())
+    sums = np.bincount(cell, rewards)
+    visits = np.maximum(np.bincount(cell), 1)
+    return float((sums**2 / visits).sum())
 
 
 def _codes(rows: FloatArray) -> Codes:
-    """One number per row, the same for equal rows."""
-    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    """One number per row, equal for equal rows."""
+    _, codes = np.unique(rows, axis=0, return_inverse=True)
+    return codes.reshape(-1)
 
 
 def _shuffled(values: npt.NDArray[Any], within: Codes, rng: np.random.Generator) -> npt.NDArray[Any]:
     """The values, permuted at random among the rows that have the same code in ``within``."""
+    by_code = np.argsort(within, kind="stable")
+    by_code_at_random = np.lexsort((rng.random(len(values)), within))
     shuffled = np.empty_like(values)
-    shuffled[np.argsort(within, kind="stable")] = values[np.lexsort((rng.random(len(values)), within))]
+    shuffled[by_code] = values[by_code_at_random]
     return shuffled
 
 
 def _p_value(observed: float, permuted: Iterable[float]) -> float:
     """The p-value of a statistic that is large if the hypothesis is wrong."""
-    return (1 + sum(one >= observed - ROUNDING for one in permuted)) / (1 + RESAMPLES)
+    as_large = sum(statistic >= observed - STATISTIC_ROUNDING for statistic in permuted)
+    return (1 + as_large) / (1 + RESAMPLES)

@@ -1,9 +1,9 @@
-"""Logs as counts: episodes that were recorded while some rule acted; and a plan from counts alone.
+"""Counts of logged episodes that were recorded under any rule; and a plan from counts alone.
 
 A log has one row for each step, with ``episode``, ``step`` (from 0), ``state``, ``action``, ``reward`` and
 ``next_state``. Rows may come in any order. They are visits like any other, ordered before the first round of a run,
-so the optimism of Fed-KL-UCBVI stands, whatever rule acted. What is not in a log is not detected: if whoever
-acted knew more than the logged state (*confounding*), the counts are not those of the kernel.
+so the optimism of Fed-KL-UCBVI stands, whatever rule acted. Influences that are not in the log are not detected: if
+the rule that acted used more than the logged state (*confounding*), the counts are not those of the kernel.
 
 **A plan from counts** is the policy with the best guaranteed value, that with the worst kernels that
 the counts allow (:mod:`fed_ucbvi.algorithms.kl_bound`):
@@ -44,12 +44,12 @@ ARRAYS = ("observations", "actions", "rewards", "terminations")
 READERS = {".csv": "CSV", ".parquet": "Parquet"}
 BYTES_PER_ROW = 400
 """Memory that a row of a log takes while it is checked and counted."""
-ROUNDING = 1e-9
-"""How far outside its range a reward may lie, as a share of the range."""
+REWARD_ROUNDING = 1e-9
+"""Largest distance of a reward from its range, as a share of the range."""
 
 
 class Log(NamedTuple):
-    """The rows of a log, and how to name one of them in a message."""
+    """The rows of a log, and a function that names a row in a message."""
 
     columns: Mapping[str, Any]
     place: Callable[[int], str]
@@ -75,8 +75,8 @@ def counts_from_logs(
         sizes: S, A and H. Episodes may be shorter than H.
         reward_range: the least and the largest reward of a step; counts have them as 0 and 1.
         stationary: count over all steps together.
-        random_rewards: whether rewards depend on chance, or on the next state. If not, a reward that is not that of
-            an earlier visit is an error.
+        random_rewards: true if rewards depend on chance, or on the next state. If not, a reward that differs from
+            that of an earlier visit is an error.
 
     Raises:
         InputError: names the first line that cannot be used, and why.
@@ -90,7 +90,8 @@ def counts_from_logs(
     Traceback (most recent call last):
     fed_ucbvi.core.errors.InputError: row 1: state is 5, expected 0 to 1.
     """
-    return read_logs(source, sizes, reward_range, stationary, random_rewards)[0]
+    counts, _ = read_logs(source, sizes, reward_range, stationary, random_rewards)
+    return counts
 
 
 def read_logs(
@@ -103,50 +104,42 @@ def read_logs(
     """The counts of a log, as :func:`counts_from_logs` takes it, and its number of episodes."""
     import polars as pl
 
-    S, A, H = (check_positive_integer(name, size) for name, size in zip("SAH", sizes, strict=True))
+    S, A, H = sizes
+    for name, size in (("S", S), ("A", A), ("H", H)):
+        check_positive_integer(name, size)
     units = _units_of_range(rewards)
-    low, high = rewards
     log = _read(source, S)
-    _check(log, (S, A, H), (low, high))
-    names = ("step", "state", "action", "next_state")
-    step, state, action, after = (log.columns[name].astype(np.int64) for name in names)
-    paid = np.clip(units.rescaled(log.columns["reward"]), 0.0, 1.0)
-    values = np.ceil(paid * 2.0**MAX_BITS).astype(np.int64)
-    cells = ((np.zeros_like(step) if stationary else step) * S + state) * A + action
-    rows = pl.DataFrame({"cell": cells, "after": after, "value": values})
-    counts = _table((1 if stationary else H, S, A), rows, log, by_slot=random_rewards)
-    return counts, int(np.count_nonzero(step == 0))
+    _check(log, sizes, rewards)
+    step = log.columns["step"].astype(np.int64)
+    state = log.columns["state"].astype(np.int64)
+    action = log.columns["action"].astype(np.int64)
+    next_state = log.columns["next_state"].astype(np.int64)
+    rescaled = np.clip(units.rescaled(log.columns["reward"]), 0.0, 1.0)
+    counted_step = np.zeros_like(step) if stationary else step
+    rows = pl.DataFrame(
+        {
+            "cell": (counted_step * S + state) * A + action,
+            "after": next_state,
+            "value": np.ceil(rescaled * 2.0**MAX_BITS).astype(np.int64),
+        }
+    )
+    steps = 1 if stationary else H
+    counts = _table((steps, S, A), rows, log, by_slot=random_rewards)
+    episodes = int(np.count_nonzero(step == 0))
+    return counts, episodes
 
 
 # ------------------------------------------------------------------------------------------------------ reading
 def _read(source: Any, states: int) -> Log:
-    """Columns as arrays of numbers, with NaN where there is none; and how to name a row."""
+    """The rows of a log; numbers that are missing are NaN."""
     import polars as pl
 
     if isinstance(source, str | Path):
-        path = Path(source)
-        if path.suffix not in READERS:
-            raise InputError(f"logs are read from .csv and .parquet files; {path} is neither.")
-        if not path.is_file():
-            raise InputError(f"{path} is no {READERS[path.suffix]} file that can be read: there is no such file.")
-        is_csv = path.suffix == ".csv"
-        check_memory(f"The content of {path}", 3 * path.stat().st_size, "Use a shorter log.")
-        try:
-            table = read_table(path.read_bytes(), "csv" if is_csv else "parquet", COLUMNS)
-        except InputError as error:
-            raise InputError(f"{path} is no {READERS[path.suffix]} file that can be read: {error}") from error
-        _check_columns(table.columns)
-        check_memory(
-            f"The log in {path}",
-            BYTES_PER_ROW * table.frame.height,
-            "Use a shorter log.",
-        )
-        if is_csv:
-            return _of_frame(table.frame, lambda row: f"{path}, line {row + 2}")
-        return _of_frame(table.frame, lambda row: f"{path}, row {row}")
-    if hasattr(source, "columns") and hasattr(source, "iloc"):  # a pandas frame; its index says nothing
+        return _read_file(Path(source))
+    if hasattr(source, "columns") and hasattr(source, "iloc"):  # a pandas frame; its index has no meaning here
         source = {str(name): source[name].tolist() for name in source.columns}
-    if isinstance(source, pl.DataFrame) or (isinstance(source, Mapping) and "observations" not in source):
+    is_table = isinstance(source, Mapping) and "observations" not in source
+    if is_table or isinstance(source, pl.DataFrame):
         try:
             frame = pl.DataFrame(source)
         except Exception as error:
@@ -154,10 +147,27 @@ def _read(source: Any, states: int) -> Log:
                 f"the columns of a log must have one length and values of one kind each: {error}"
             ) from error
         return _of_frame(frame, lambda row: f"row {row}")
-    return _of_episodes(
-        [source] if isinstance(source, Mapping) or hasattr(source, "actions") else source,
-        states,
-    )
+    is_episode = isinstance(source, Mapping) or hasattr(source, "actions")
+    return _of_episodes([source] if is_episode else source, states)
+
+
+def _read_file(path: Path) -> Log:
+    if path.suffix not in READERS:
+        raise InputError(f"logs are read from .csv and .parquet files; {path} is neither.")
+    file_kind = f"{READERS[path.suffix]} file that can be read"
+    if not path.is_file():
+        raise InputError(f"{path} is no {file_kind}: there is no such file.")
+    check_memory(f"The content of {path}", 3 * path.stat().st_size, "Use a shorter log.")
+    is_csv = path.suffix == ".csv"
+    try:
+        table = read_table(path.read_bytes(), "csv" if is_csv else "parquet", COLUMNS)
+    except InputError as error:
+        raise InputError(f"{path} is no {file_kind}: {error}") from error
+    _check_columns(table.columns)
+    check_memory(f"The log in {path}", BYTES_PER_ROW * table.frame.height, "Use a shorter log.")
+    if is_csv:
+        return _of_frame(table.frame, lambda row: f"{path}, line {row + 2}")
+    return _of_frame(table.frame, lambda row: f"{path}, row {row}")
 
 
 def _check_columns(found: Sequence[str]) -> None:
@@ -177,113 +187,114 @@ def _of_frame(frame: pl.DataFrame, place: Callable[[int], str]) -> Log:
         if column.dtype == pl.String:
             column = column.str.strip_chars()
         try:
-            column = column.rank("dense") if name == "episode" else column  # any text names an episode
-            found = column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+            if name == "episode":
+                column = column.rank("dense")  # any text names an episode
+            figures = column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
         except pl.exceptions.PolarsError as error:
             raise InputError(f"the column {name} of a log holds {column.dtype}, expected numbers.") from error
-        bad = np.flatnonzero(~np.isfinite(found))
-        if len(bad):
-            text = printable(str(frame[name][int(bad[0])]))
-            raise InputError(f"{place(int(bad[0]))}: {name} is {text}, expected a number.")
-        numbers[name] = found
+        bad_rows = np.flatnonzero(~np.isfinite(figures))
+        if len(bad_rows):
+            row = int(bad_rows[0])
+            text = printable(str(frame[name][row]))
+            raise InputError(f"{place(row)}: {name} is {text}, expected a number.")
+        numbers[name] = figures
     return Log(numbers, place)
 
 
 def _of_episodes(episodes: Iterable[Any], states: int) -> Log:
     """The rows of episodes, one below the other."""
-    parts: list[dict[str, Any]] = []
+    parts: list[dict[str, FloatArray]] = []
     for number, episode in enumerate(episodes):
-        arrays = [_array(episode, name, number) for name in ARRAYS]
-        observations, actions, rewards, ends = arrays
-        if not len(actions) == len(rewards) == len(ends) == len(observations) - 1:
-            lengths = ", ".join(f"{len(array)} {name}" for array, name in zip(arrays, ARRAYS, strict=True))
-            raise InputError(f"episode {number} has {lengths}; expected one more observation than actions.")
-        if ends[:-1].any():
-            raise InputError(f"episode {number} goes on after step {int(np.argmax(ends))}, which terminates it.")
-        after = np.where(ends > 0, states - 1, observations[1:])
-        step = np.arange(len(actions), dtype=np.float64)
-        names = (
-            np.full(len(actions), float(number)),
-            step,
-            observations[:-1],
-            actions,
-            rewards,
-            after,
-        )
-        parts.append(dict(zip(COLUMNS, names, strict=True)))
+        observations = _array(episode, "observations", number)
+        actions = _array(episode, "actions", number)
+        rewards = _array(episode, "rewards", number)
+        terminations = _array(episode, "terminations", number)
+        steps = len(actions)
+        if len(rewards) != steps or len(terminations) != steps or len(observations) != steps + 1:
+            raise InputError(
+                f"episode {number} has {len(observations)} observations, {steps} actions, {len(rewards)} rewards, "
+                f"{len(terminations)} terminations; expected one more observation than actions."
+            )
+        if terminations[:-1].any():
+            last = int(np.argmax(terminations))
+            raise InputError(f"episode {number} goes on after step {last}, which terminates it.")
+        rows = {
+            "episode": np.full(steps, float(number)),
+            "step": np.arange(steps, dtype=np.float64),
+            "state": observations[:-1],
+            "action": actions,
+            "reward": rewards,
+            "next_state": np.where(terminations > 0, states - 1, observations[1:]),
+        }
+        parts.append(rows)
     if not parts:
         raise InputError("there is no episode in the log.")
-    begins = np.cumsum([0, *(len(part["step"]) for part in parts)])
+    begins = np.cumsum([0, *[len(part["step"]) for part in parts]])
 
     def place(row: int) -> str:
         episode = int(np.searchsorted(begins, row, side="right")) - 1
         return f"episode {episode}, step {row - begins[episode]}"
 
-    return Log(
-        {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS},
-        place,
-    )
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+    return Log(columns, place)
 
 
 def _array(episode: Any, name: str, number: int) -> FloatArray:
     if isinstance(episode, Mapping):
-        found = episode.get(name)
+        numbers = episode.get(name)
     else:
-        found = getattr(episode, name, None)
+        numbers = getattr(episode, name, None)
     try:
-        array = np.asarray(found, dtype=np.float64)
+        array = np.asarray(numbers, dtype=np.float64)
     except (TypeError, ValueError):
         array = np.zeros((0, 0))
-    if found is None or array.ndim != 1:
+    if numbers is None or array.ndim != 1:
         raise InputError(f"episode {number} needs {name}, one number for each step; observations are states.")
     return array
 
 
 # ----------------------------------------------------------------------------------------------------- checking
 def _check(log: Log, sizes: tuple[int, int, int], rewards: tuple[float, float]) -> None:
-    """Raise at a row that cannot be: out of range, or not the next step of its episode."""
+    """Raise at an impossible row: out of range, or not the next step of its episode."""
     S, A, H = sizes
-    columns, (low, high) = log.columns, rewards
+    low, high = rewards
+    columns = log.columns
     if len(columns["step"]) == 0:
         raise InputError("there is no step in the log.")
+    # Each row by itself.
     for name, limit in (("step", H), ("state", S), ("action", A), ("next_state", S)):
         column = columns[name]
         bad = (column != np.floor(column)) | (column < 0) | (column >= limit)
         _refuse(bad, log.place, f"{name} is {{:.12g}}, expected 0 to {limit - 1}", column)
-    paid = columns["reward"]
-    outside = ROUNDING * (high - low)
-    bad = (paid < low - outside) | (paid > high + outside)
-    _refuse(
-        bad,
-        log.place,
-        f"reward is {{:.12g}}, expected {low:g} to {high:g} (reward_range)",
-        paid,
-    )
+    reward = columns["reward"]
+    margin = REWARD_ROUNDING * (high - low)
+    bad = (reward < low - margin) | (reward > high + margin)
+    _refuse(bad, log.place, f"reward is {{:.12g}}, expected {low:g} to {high:g} (reward_range)", reward)
+    # Each row after the one before it in its episode.
     order = np.lexsort((columns["step"], columns["episode"]))
-    episode, step, state, after = (columns[name][order] for name in ("episode", "step", "state", "next_state"))
-    first = np.append(True, episode[1:] != episode[:-1])
+    episode = columns["episode"][order]
+    step = columns["step"][order]
+    state = columns["state"][order]
+    next_state = columns["next_state"][order]
+    is_first = np.append(True, episode[1:] != episode[:-1])
 
     def place(row: int) -> str:
         return log.place(int(order[row]))
 
-    expected = np.where(first, 0.0, np.append(0.0, step[:-1] + 1.0))
-    once = "step is {:.0f}, expected {:.0f}; an episode has each step once, from 0 on"
-    _refuse(step != expected, place, once, step, expected)
-    led_to = np.where(first, state, np.append(0.0, after[:-1]))
-    _refuse(
-        state != led_to,
-        place,
-        "state is {:.0f}, but the step before it led to {:.0f}",
-        state,
-        led_to,
-    )
+    expected_step = np.where(is_first, 0.0, np.append(0.0, step[:-1] + 1.0))
+    complaint = "step is {:.0f}, expected {:.0f}; an episode has each step once, from 0 on"
+    _refuse(step != expected_step, place, complaint, step, expected_step)
+    expected_state = np.where(is_first, state, np.append(0.0, next_state[:-1]))
+    complaint = "state is {:.0f}, but the step before it led to {:.0f}"
+    _refuse(state != expected_state, place, complaint, state, expected_state)
 
 
-def _refuse(bad: MaskArray, place: Callable[[int], str], why: str, *columns: FloatArray) -> None:
-    """Raise at the first bad row; ``why`` has places for its figures in some columns."""
+def _refuse(bad: MaskArray, place: Callable[[int], str], complaint: str, *columns: FloatArray) -> None:
+    """Raise at the first bad row; ``complaint`` has places for its figures in these columns."""
     if bad.any():
         row = int(np.argmax(bad))
-        raise InputError(f"{place(row)}: {why.format(*(column[row] for column in columns))}.")
+        figures = [column[row] for column in columns]
+        raise InputError(f"{place(row)}: {complaint.format(*figures)}.")
 
 
 # ----------------------------------------------------------------------------------------------------- counting
@@ -322,14 +333,14 @@ def _table(shape: tuple[int, int, int], rows: pl.DataFrame, log: Log, *, by_slot
 # ------------------------------------------------------------------------------------------------------- planning
 @dataclass(frozen=True, eq=False)
 class CautiousPlan:
-    """What counts say of the best policy; bounds hold for all steps and states together.
+    """A plan from counts, with bounds that hold for all steps and states together.
 
     Attributes:
         policy: ``(H, S)``, the policy with the largest guaranteed value; of equals the action seen most.
-        lower: ``(H+1, S)``, what it is worth at least, with probability ``1 - delta``.
-        upper: ``(H+1, S)``, what the best policy is worth at most, with probability ``1 - delta``.
-        thin: ``(H, S)``, where the counts cannot tell that the policy's action is best: another one may be better.
-        seen: ``(H, S)``, where the state was visited at all (at any step, if counts are over all steps).
+        lower: ``(H+1, S)``, lower bound on its value, with probability ``1 - delta``.
+        upper: ``(H+1, S)``, upper bound on the value of the best policy, with probability ``1 - delta``.
+        thin: ``(H, S)``, true where the counts do not prove that the policy's action is best.
+        seen: ``(H, S)``, true where the state was visited (at any step, if counts are over all steps).
     """
 
     policy: IndexArray
@@ -341,34 +352,40 @@ class CautiousPlan:
     support: int
 
     def bounds(self, initial: npt.ArrayLike | int) -> tuple[float, float]:
-        """What the policy is worth at least and the best policy at most, from a first state or its distribution."""
+        """Bounds from below on the policy's value and from above on the best one, from a first state or its law."""
         start = check_initial(initial, self.policy.shape[1])
         return float(start @ self.lower[0]), float(start @ self.upper[0])
 
     def summary(self, initial: npt.ArrayLike | int | None = None) -> dict[str, Any]:
-        """How many (step, state) were seen, at how many of them the best action is certain, and bounds."""
+        """Number of (step, state) that were seen, and where the best action is certain, and bounds."""
         H, S = self.policy.shape
         figures: dict[str, Any] = {
-            **{"states": S, "horizon": H, "delta": self.delta, "support": self.support},
+            "states": S,
+            "horizon": H,
+            "delta": self.delta,
+            "support": self.support,
             "seen": int(self.seen.sum()),
             "certain": int((self.seen & ~self.thin).sum()),
             "best_lower_bound": float(self.lower[0].max()),
         }
         if initial is not None:
-            figures["lower_bound"], figures["optimistic_value"] = self.bounds(initial)
+            lower, upper = self.bounds(initial)
+            figures["lower_bound"] = lower
+            figures["optimistic_value"] = upper
         return figures
 
     def __repr__(self) -> str:
-        told = self.summary()
+        figures = self.summary()
         return (
-            f"<CautiousPlan: S = {told['states']:,}, H = {told['horizon']:,}; of {told['seen']:,} (step, state) seen "
-            f"the best action is certain at {told['certain']:,}>"
+            f"<CautiousPlan: S = {figures['states']:,}, H = {figures['horizon']:,}; of {figures['seen']:,} "
+            f"(step, state) seen the best action is certain at {figures['certain']:,}>"
         )
 
 
 def _units_of_range(reward_range: Sequence[float]) -> Units:
     """Units in which rewards of this range become those of [0, 1]."""
-    low, high = (check_number("reward_range", bound) for bound in reward_range)
+    low = check_number("reward_range", reward_range[0])
+    high = check_number("reward_range", reward_range[1])
     if low >= high:
         raise InputError(f"reward_range must ascend, got {low:g} to {high:g}.")
     return Units.spanning(low, high)
@@ -384,15 +401,15 @@ def plan_from_counts(
 ) -> CautiousPlan:
     """The policy with the largest value that counts guarantee, with bounds, and where they are too thin to judge.
 
-    Causes that are not in the states (confounding) are not detected: if whoever acted saw more than the logged state,
-    what the counts say of the actions may be wrong, and so may be the bounds.
+    Causes that are not in the states (confounding) are not detected: if the rule that acted used more than the logged
+    state, the counts of its actions may mislead, and the bounds may be wrong.
 
     Args:
         counts: of logs (:func:`counts_from_logs`) or of a run; several are merged by
             :meth:`CountTable.merge`. Tables that keep rewards by next state have random rewards.
         horizon: H, which is needed where visits were counted over all steps together.
         delta: the probability with which each of the two bounds may fail.
-        support: how many next states a pair (h,s,a) may have, if that is known; the fewer, the tighter.
+        support: number of next states that a pair (h,s,a) may have, if that is known; the fewer, the tighter.
         reward_range: the range of rewards with which the logs were counted; bounds are in these units.
 
     >>> visit = {"episode": range(300), "step": 0, "state": 0, "action": [0, 1, 1] * 100, "reward": [0, 1, 1] * 100}
@@ -408,29 +425,33 @@ def plan_from_counts(
     if steps not in (1, H):
         raise InputError(f"these counts are by step and have H = {steps}, got horizon = {H}.")
     check_number("delta", delta, above=0, below=1)
-    if support is None:
-        K = S
-    else:
+    K = S
+    if support is not None:
         K = check_integer("support", support, at_least=int(counts.seen.max()), at_most=S)
-    random = counts.by_slot
-    chosen = np.zeros((H, S), dtype=np.int32)
-    lower = pessimistic_values(counts, chosen, random, delta, K, True)
+    random_rewards = counts.by_slot
+    # The guaranteed value, and the policy that has it.
+    policy = np.zeros((H, S), dtype=np.int32)
+    lower = pessimistic_values(counts, policy, random_rewards, delta, K, True)
+    # The optimistic value.
     optimistic = Estimates.start(H, S, A, plain=False)
     table = counts.copy()
     table.fresh[:] = True
-    induct(
-        table,
-        Rule.new(S, H, delta, int(counts.bits[0]), random_rewards=random),
-        optimistic,
-    )
-    others = optimistic.Q.copy()
-    np.put_along_axis(others, chosen[..., None].astype(np.int64), -np.inf, axis=2)
+    rule = Rule.new(S, H, delta, int(counts.bits[0]), random_rewards=random_rewards)
+    induct(table, rule, optimistic)
+    # States where another action may be better than the policy's.
+    thin = np.zeros((H, S), dtype=np.bool_)
     if A > 1:
+        others = optimistic.Q.copy()
+        np.put_along_axis(others, policy[..., None].astype(np.int64), -np.inf, axis=2)
         thin = np.asarray(others.max(axis=2) > lower[:-1])
-    else:
-        thin = np.zeros((H, S), dtype=np.bool_)
     seen = np.broadcast_to(counts.visits.any(axis=2), (H, S))
     units = _units_of_range(reward_range)
-    least = convert_values(lower, units)
-    most = convert_values(optimistic.V, units)
-    return CautiousPlan(chosen, least, most, thin | ~seen, seen, delta, K)
+    return CautiousPlan(
+        policy=policy,
+        lower=convert_values(lower, units),
+        upper=convert_values(optimistic.V, units),
+        thin=thin | ~seen,
+        seen=seen,
+        delta=delta,
+        support=K,
+    )

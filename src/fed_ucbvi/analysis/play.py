@@ -31,7 +31,7 @@ class PlayedEpisodes:
 
     Attributes:
         returns: each episode's sum of rewards.
-        lengths: how many steps each had; fewer than H where it terminated.
+        lengths: number of steps of each; fewer than H where it terminated.
         own_value: value of the policy in the MDP of the agent that played; NaN where its table is unknown.
     """
 
@@ -42,16 +42,16 @@ class PlayedEpisodes:
 
     @property
     def interval(self) -> Interval:
-        """Interval of the policy's value in the environment that was played in; nothing else is assumed."""
+        """Interval of the policy's value in the environment that was played in, without further assumptions."""
         units = self.policy.units
         H = self.policy.horizon
         histogram = new_histogram()
         add_returns(histogram, units.rescaled_return(np.array(self.returns), H), float(H))
-        found = interval_of(histogram, float(H), DELTA)
-        return found._replace(
-            lower=units.original_return(found.lower, H),
-            upper=units.original_return(found.upper, H),
-            mean=units.original_return(found.mean, H),
+        rescaled = interval_of(histogram, float(H), DELTA)
+        return rescaled._replace(
+            lower=units.original_return(rescaled.lower, H),
+            upper=units.original_return(rescaled.upper, H),
+            mean=units.original_return(rescaled.mean, H),
         )
 
     def summary(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def play(
     Args:
         policy: from a run (``LearntPolicy.of(run)``) or a file (``load_policy``).
         agent: whose environment, from 0.
-        episodes: how many.
+        episodes: number of episodes.
         seed: of the environment and, where the policy draws its actions, of these draws.
         environment: its name, if the policy does not contain it or if it is code (``module:attribute``): code is not
             run because a file names it.
@@ -112,11 +112,10 @@ def play(
             over = False
             _render(env, show)
             while not over and step < policy.horizon:
-                state, reward, terminated, truncated, _ = env.step(
-                    policy.act(step, int(state), seed=root, agent=agent, episode=episode)
-                )
-                total = total + float(reward)
-                step = step + 1
+                action = policy.act(step, int(state), seed=root, agent=agent, episode=episode)
+                state, reward, terminated, truncated, _ = env.step(action)
+                total += float(reward)
+                step += 1
                 over = terminated or truncated
                 _render(env, show)
             returns.append(total)
@@ -124,14 +123,22 @@ def play(
             report(episode + 1, n)
     finally:
         env.close()
+    return PlayedEpisodes(
+        policy=policy,
+        returns=tuple(returns),
+        lengths=tuple(lengths),
+        own_value=_own_value(policy, name, options, agent),
+    )
+
+
+def _own_value(policy: LearntPolicy, name: str, options: Mapping[str, Any], agent: int) -> float:
+    """Value of the policy in the agent's MDP; NaN if the environment has no table."""
     try:
         mdp = make_environment(name, **options).agent(agent)
-    except InputError:  # it has no table
-        own_value = math.nan
-    else:
-        rescaled = float(mdp.initial @ mdp.evaluate(policy.table)[0])
-        own_value = policy.units.original_return(rescaled, policy.horizon)
-    return PlayedEpisodes(policy, tuple(returns), tuple(lengths), own_value)
+    except InputError:
+        return math.nan
+    rescaled = float(mdp.initial @ mdp.evaluate(policy.table)[0])
+    return policy.units.original_return(rescaled, policy.horizon)
 
 
 def _environment_of(
@@ -141,7 +148,7 @@ def _environment_of(
     agent: int,
     render_mode: str | None,
 ) -> gymnasium.Env[Any, Any]:
-    """One agent's environment, as Gymnasium has it, from the name and the options that a run keeps."""
+    """One agent's Gymnasium environment, from the name and the options that a run records."""
     description = policy.environment
     horizon = policy.horizon
     if name != from_gymnasium.__name__:

@@ -189,7 +189,7 @@ def _table(comparison: Comparison, names: Sequence[str], *, headed: bool) -> Tab
     from rich.table import Table
     from rich.text import Text
 
-    from fed_ucbvi.analysis.comparison import TEXTS
+    from fed_ucbvi.analysis.comparison import TEXT_COLUMNS
 
     header, rows = comparison.texts(names)
     problems = comparison.frame["problem"].to_list()
@@ -198,7 +198,7 @@ def _table(comparison: Comparison, names: Sequence[str], *, headed: bool) -> Tab
         if name in ("group", "problem"):
             table.add_column(text, overflow="fold", min_width=LEAST)
         else:
-            table.add_column(text, justify="left" if name in TEXTS else "right", no_wrap=True)
+            table.add_column(text, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=True)
     for place, (problem, row) in enumerate(zip(problems, rows, strict=True)):
         if headed and problem and problem not in problems[:place]:
             table.add_row(Text(problem, style="bold"))

@@ -61,7 +61,10 @@ def current_name(name: str) -> str:
     ('deep_sea', 'deep_sea', 'shops:five')
     """
     spelled = name.replace("-", "_")
-    return spelled if name not in REGISTRY and spelled in REGISTRY else name
+    spelled = name.replace("-", "_")
+    if name not in REGISTRY and spelled in REGISTRY:
+        return spelled
+    return name
 
 
 def environment_label(name: str) -> str:
@@ -76,7 +79,7 @@ def environment_label(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """What a name stands for: a function that returns a federation, or a federation."""
+    """An environment by name: a function that returns a federation, or a federation."""
 
     name: str
     made: Callable[..., Any] | Federation
@@ -88,9 +91,11 @@ class Environment:
         return inspect.signature(self.made).parameters
 
     def accepts(self, key: str) -> bool:
-        """Whether it has the parameter ``key``; every environment has ``bernoulli_rewards`` (:meth:`build`)."""
+        """True if it has the parameter ``key``; every environment has ``bernoulli_rewards`` (:meth:`build`)."""
+        if key in self._parameters or key == BERNOULLI_REWARDS:
+            return True
         kinds = {parameter.kind for parameter in self._parameters.values()}
-        return key in self._parameters or key == BERNOULLI_REWARDS or inspect.Parameter.VAR_KEYWORD in kinds
+        return inspect.Parameter.VAR_KEYWORD in kinds
 
     @property
     def chooses_agents(self) -> bool:
@@ -104,19 +109,19 @@ class Environment:
         """Its own options with their defaults, where JSON can hold these; for a federation, its digest."""
         if isinstance(self.made, Federation):
             return {DIGEST: self.made.digest}
-        return {
-            name: parameter.default
-            for name, parameter in self._parameters.items()
-            if name not in COMMON and parameter.default is not parameter.empty and _can_be_written(parameter.default)
-        }
+        options = {}
+        for name, parameter in self._parameters.items():
+            has_default = parameter.default is not parameter.empty
+            if name not in COMMON and has_default and _can_be_written(parameter.default):
+                options[name] = parameter.default
+        return options
 
     def recorded(self, description: Mapping[str, object]) -> dict[str, object]:
         """The entries of a description that are its parameters."""
-        known = {
-            BERNOULLI_REWARDS,
-            *({DIGEST} if isinstance(self.made, Federation) else self._parameters),
-        }
-        return {key: value for key, value in description.items() if key in known}
+        names = {BERNOULLI_REWARDS, *self._parameters}
+        if isinstance(self.made, Federation):
+            names.add(DIGEST)
+        return {key: value for key, value in description.items() if key in names}
 
     def given(self, **parameters: object) -> dict[str, Any]:
         """The given parameters that it takes; one that would have no effect is an error.
@@ -158,26 +163,29 @@ class Environment:
         (:meth:`~fed_ucbvi.problem.federation.Federation.with_bernoulli_rewards`).
         """
         accepted = self.given(**parameters)
-        if BERNOULLI_REWARDS in self._parameters:
-            random = False
-        else:
-            random = accepted.pop(BERNOULLI_REWARDS, False)
+        bernoulli_rewards = False
+        if BERNOULLI_REWARDS not in self._parameters:
+            bernoulli_rewards = accepted.pop(BERNOULLI_REWARDS, False)
         if isinstance(self.made, Federation):
             federation = self.made
         else:
             federation = self._call(accepted)
-        federation = federation.with_bernoulli_rewards(random)
-        if self._ours:
+        federation = federation.with_bernoulli_rewards(bernoulli_rewards)
+        if self._is_built_in:
             return federation
-        rest = {key: value for key, value in federation.description.items() if key not in COMMON}
-        about = {
-            **rest,
-            **self.defaults(),
-            **accepted,
-            "name": self.name,
-            "agents": federation.agents,
-        }
-        return replace(federation, description=about)
+        description = {key: value for key, value in federation.description.items() if key not in COMMON}
+        description.update(self.defaults())
+        description.update(accepted)
+        description["name"] = self.name
+        description["agents"] = federation.agents
+        return replace(federation, description=description)
+
+    @property
+    def _is_built_in(self) -> bool:
+        """True if it belongs to this package; such environments write their own description."""
+        if ENVIRONMENTS.get(self.name) is not self.made:
+            return False
+        return str(self.made.__module__).startswith(f"{__name__}.")
 
     @property
     def _ours(self) -> bool:
@@ -199,7 +207,7 @@ class Environment:
         except TypeError as error:
             raise InputError(f"{self.name}: {error}") from error
         except Exception as error:
-            if self._ours:
+            if self._is_built_in:
                 raise
             raise InputError(f"{self.name} failed: {type(error).__name__}: {error}") from error
 
@@ -212,40 +220,38 @@ def _can_be_written(value: object) -> bool:
     return True
 
 
-def as_federation(given: FederationLike) -> Federation:
-    """What people pass as a problem: a federation, the name of an environment, an MDP, or a list with one per agent.
+def as_federation(problem: FederationLike) -> Federation:
+    """A problem as a federation: a federation, the name of an environment, an MDP, or a list with one per agent.
 
     >>> as_federation("gridworld").agents, as_federation(as_federation("gridworld").agent(0)).agents
     (20, 1)
     """
-    if isinstance(given, str):
-        return make_environment(given)
-    built: object = given
-    hint = f"; call it: {built.__name__}()" if inspect.isfunction(built) else ""
-    return _federation(
-        "pass a Federation, the name of an environment, an MDP or a list of MDPs",
-        built,
-        hint,
-    )
+    if isinstance(problem, str):
+        return make_environment(problem)
+    built: object = problem
+    hint = ""
+    if inspect.isfunction(built):
+        hint = f"; call it: {built.__name__}()"
+    return _federation("pass a Federation, the name of an environment, an MDP or a list of MDPs", built, hint)
 
 
 def _federation(expected: str, built: object, hint: str = "") -> Federation:
     """An object as a federation; for a list of MDPs the common MDP has the mean kernel."""
     if isinstance(built, Federation):
         return built
+    mdps: list[object] = []
     if isinstance(built, MDP):
         mdps = [built]
     elif isinstance(built, Sequence):
         mdps = list(built)
-    else:
-        mdps = []
-    if not mdps or not all(isinstance(mdp, MDP) for mdp in mdps):
+    checked = [mdp for mdp in mdps if isinstance(mdp, MDP)]
+    if not checked or len(checked) < len(mdps):
         raise InputError(f"{expected}, got {type(built).__name__}{hint}.")
-    return Federation.from_mdps(mdps, reference="mean")
+    return Federation.from_mdps(checked, reference="mean")
 
 
 def find_environment(name: str) -> Environment:
-    """What ``name`` stands for.
+    """Environment of that name.
 
     Args:
         name: as registered; a file that :meth:`Federation.save` wrote, by its suffix ``.npz``; or
@@ -257,11 +263,13 @@ def find_environment(name: str) -> Environment:
         return Environment(name, Federation.load(name))
     name = current_name(name)
     found = REGISTRY.find("environment", name)
-    return Environment(name, found if callable(found) else _federation(f"{name} {MUST_GIVE}", found))
+    if not callable(found):
+        found = _federation(f"{name} {MUST_GIVE}", found)
+    return Environment(name, found)
 
 
 def make_environment(name: str, **parameters: object) -> Federation:
-    """The environment that ``name`` stands for; see :func:`find_environment`.
+    """Make the environment of that name; see :func:`find_environment`.
 
     >>> make_environment("synthetic", agents=4, eps_p=0.2).agents
     4

@@ -1,6 +1,6 @@
-"""Environments made finite by bins: bins with edges and values of one's own, or learnt from a few random episodes.
+"""Environments made finite by bins: bins with chosen edges and values, or learnt from a few random episodes.
 
-What needs Gymnasium is imported when it is used, so that these functions can be looked at without it.
+Gymnasium is imported only when it is used, so that this module can be imported without it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 CutT = TypeVar("CutT", Edges, Levels)
 PerDimension = Mapping[str, Sequence[float] | int]
-"""For each dimension its edges or values, or how many of them, equally spaced."""
+"""For each dimension its edges or values, or their number, equally spaced."""
 MARGIN = 0.25
-"""By how much of the observed width the range of rewards is widened on either side."""
+"""Share of the observed width by which the range of rewards is widened on either side."""
 RESOLUTION = 1000
 """Edges are rounded to this part of the observed width or finer: they need not be observations."""
 
@@ -67,55 +67,64 @@ def given_bins(
         horizon: H; by default the environment's max_episode_steps.
     """
     H = horizon_of_spec(env, "the environment", horizon)
-    return Bins(
-        tuple(_made(Edges, one, given) for one, given in _matched("edges", env.observation_space, edges or {})),
-        tuple(_made(Levels, one, given) for one, given in _matched("grid", env.action_space, grid or {})),
-        H,
-    )
+    observations = []
+    for dimension, choice in _matched("edges", env.observation_space, edges or {}):
+        observations.append(_made(Edges, dimension, choice))
+    actions = []
+    for dimension, choice in _matched("grid", env.action_space, grid or {}):
+        actions.append(_made(Levels, dimension, choice))
+    return Bins(observations=tuple(observations), actions=tuple(actions), horizon=H)
 
 
 def _matched(
-    what: str, space: spaces.Space[Any], given: PerDimension
+    what: str, space: spaces.Space[Any], choices: PerDimension
 ) -> list[tuple[Whole | Interval, Sequence[float] | int]]:
-    """What is given for each dimension; an error where something is missing or has no use."""
-    from fed_ucbvi.environments.finite_spaces import dimensions_of, listed
+    """Each dimension with its edges or values; an error where something is missing or has no use."""
+    from fed_ucbvi.environments.finite_spaces import dimensions_of, quoted
 
     dimensions = dimensions_of(space)
-    continuous = [one.name for one in dimensions if not one.count]
-    if missing := [name for name in continuous if name not in given]:
-        raise InputError(f"{what} for {listed(missing)} are missing.")
-    if extra := [name for name in given if name not in continuous]:
+    continuous = [dimension.name for dimension in dimensions if not dimension.count]
+    if missing := [name for name in continuous if name not in choices]:
+        raise InputError(f"{what} for {quoted(missing)} are missing.")
+    if extra := [name for name in choices if name not in continuous]:
+        known = "this space has none"
         if continuous:
-            known = f"those of this space are {listed(continuous)}"
-        else:
-            known = "this space has none"
-        raise InputError(f"{what} are given for {listed(extra)}, no continuous dimension; {known}.")
-    return [(one, given.get(one.name, 0)) for one in dimensions]
+            known = f"those of this space are {quoted(continuous)}"
+        raise InputError(f"{what} are given for {quoted(extra)}, no continuous dimension; {known}.")
+    return [(dimension, choices.get(dimension.name, 0)) for dimension in dimensions]
 
 
-def _made(kind: type[CutT], one: Whole | Interval, given: Sequence[float] | int) -> Whole | CutT:
-    if isinstance(one, Whole):
-        return one
-    if isinstance(given, int):
-        cut = kind is Edges
-        number = check_positive_integer(f"{'bins' if cut else 'values'} of '{one.name}'", given)
-        given = _spaced(one, number + 1)[1:-1] if cut else _spaced(one, number)
-    return kind(one.name, tuple(float(x) for x in given))
+def _made(
+    kind: type[CutT],
+    dimension: Whole | Interval,
+    choice: Sequence[float] | int,
+) -> Whole | CutT:
+    """A dimension with the chosen edges or values, or with so many of them, equally spaced."""
+    if isinstance(dimension, Whole):
+        return dimension
+    if isinstance(choice, int) and kind is Edges:
+        bins = check_positive_integer(f"bins of '{dimension.name}'", choice)
+        choice = _spaced(dimension, bins + 1)[1:-1]
+    elif isinstance(choice, int):
+        values = check_positive_integer(f"values of '{dimension.name}'", choice)
+        choice = _spaced(dimension, values)
+    return kind(dimension.name, tuple(float(number) for number in choice))
 
 
-def _spaced(one: Interval, points: int) -> list[float]:
+def _spaced(dimension: Interval, points: int) -> list[float]:
     """Equally spaced points from one bound to the other; the middle, if it is one point."""
-    if not (math.isfinite(one.low) and math.isfinite(one.high)):
-        raise InputError(f"'{one.name}' has no bounds, so its bins or values must be given one by one.")
-    if points > 1:
-        ends = (one.low, one.high)
-    else:
-        ends = ((one.low + one.high) / 2,) * 2
-    return [float(x) for x in np.linspace(*ends, points)]
+    low = dimension.low
+    high = dimension.high
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise InputError(f"'{dimension.name}' has no bounds, so its bins or values must be given one by one.")
+    if points == 1:
+        return [(low + high) / 2]
+    numbers: list[float] = np.linspace(low, high, points).tolist()
+    return numbers
 
 
 class Episode(NamedTuple):
-    """What was seen in an episode: one observation more than actions and rewards, and whether it terminated."""
+    """Record of an episode: one observation more than actions and rewards, and whether it terminated."""
 
     observations: list[Any]
     actions: list[Any]
@@ -128,21 +137,25 @@ def random_episodes(env: gymnasium.Env[Any, Any], episodes: int, horizon: int, s
     check_positive_integer("episodes", episodes)
     env.action_space.seed(check_integer("seed", seed))
     for number in range(episodes):
-        terminated = truncated = False
+        terminated = False
+        truncated = False
         with BlamedOn(0, "a random episode"):
-            episode = Episode(
-                [env.reset(seed=seed if number == 0 else None)[0]],
-                [],
-                [],
-                terminated=False,
-            )
-            while not (terminated or truncated) and len(episode.actions) < horizon:
+            observation, _ = env.reset(seed=seed if number == 0 else None)
+            observations = [observation]
+            actions: list[Any] = []
+            rewards: list[float] = []
+            while not (terminated or truncated) and len(actions) < horizon:
                 action = env.action_space.sample()
                 observation, reward, terminated, truncated, _ = env.step(action)
-                episode.observations.append(observation)
-                episode.actions.append(action)
-                episode.rewards.append(float(reward))
-        yield episode._replace(terminated=bool(terminated))
+                observations.append(observation)
+                actions.append(action)
+                rewards.append(float(reward))
+        yield Episode(
+            observations=observations,
+            actions=actions,
+            rewards=rewards,
+            terminated=bool(terminated),
+        )
 
 
 def learn_bins(
@@ -156,18 +169,18 @@ def learn_bins(
     margin: float = MARGIN,
     seed: int = 0,
 ) -> Bins:
-    """Bins for an environment, from what a few episodes with random actions show.
+    """Learn bins for an environment from a few episodes with random actions.
 
-    A continuous dimension of observations is cut at quantiles of what was seen, so that its bins are equally often
-    visited. A continuous dimension of actions becomes equally spaced values. The range of rewards is the one that was
-    seen, with 0 in it if an episode terminated, for nothing is paid after that; it is then widened by ``margin``
-    times its width on either side.
+    A continuous dimension of observations is cut at quantiles of the observed values, so that its bins are equally
+    often visited. A continuous dimension of actions becomes equally spaced values. The range of rewards is the
+    observed one, with 0 in it if an episode terminated, for nothing is paid after that; it is then widened by
+    ``margin`` times its width on either side.
 
     Args:
         env: one agent's environment; the bins then serve all agents.
-        episodes: how many to play.
-        bins_per_dimension: how many bins at most, for all continuous dimensions or by name.
-        actions_per_dimension: how many values, likewise.
+        episodes: number of episodes to play.
+        bins_per_dimension: largest number of bins, for all continuous dimensions or by name.
+        actions_per_dimension: number of values, likewise.
         horizon: H; by default the environment's max_episode_steps.
         reward_range: the true range, if you know it. It is then that of the bins, and a reward outside it is an
             error.
@@ -179,22 +192,29 @@ def learn_bins(
     H = horizon_of_spec(env, "the environment", horizon)
     check_number("margin", margin, at_least=0)
     played = list(random_episodes(env, episodes, H, seed))
-    seen = np.array([numbers_in(env.observation_space, one) for episode in played for one in episode.observations])
-    edges = {
-        one.name: quantile_edges(one.name, seen[:, column], _wanted("bins", bins_per_dimension, one.name))
-        for column, one in enumerate(dimensions_of(env.observation_space))
-        if not one.count
-    }
-    values = [one.name for one in dimensions_of(env.action_space) if not one.count]
-    grid = {name: _wanted("values", actions_per_dimension, name) for name in values}
+    observed = []
+    for episode in played:
+        for observation in episode.observations:
+            observed.append(numbers_in(env.observation_space, observation))
+    numbers = np.array(observed)
+    edges = {}
+    for column, dimension in enumerate(dimensions_of(env.observation_space)):
+        if not dimension.count:
+            most_bins = _number_for("bins", bins_per_dimension, dimension.name)
+            edges[dimension.name] = quantile_edges(dimension.name, numbers[:, column], most_bins)
+    grid = {}
+    for dimension in dimensions_of(env.action_space):
+        if not dimension.count:
+            grid[dimension.name] = _number_for("values", actions_per_dimension, dimension.name)
     bins = given_bins(env, edges, grid, horizon=H)
-    known = reward_bounds(reward_range)
-    if known is not None:
-        return replace(bins, reward_range=known, clips=False)
+    known_range = reward_bounds(reward_range)
+    if known_range is not None:
+        return replace(bins, reward_range=known_range, clips=False)
     return replace(bins, reward_range=_observed_range(played, margin))
 
 
-def _wanted(what: str, number: int | Mapping[str, int], name: str) -> int:
+def _number_for(what: str, number: int | Mapping[str, int], name: str) -> int:
+    """The number of bins or values of a dimension, from one number for all or from a table by name."""
     if isinstance(number, Mapping):
         if name not in number:
             raise InputError(f"the number of {what} of '{name}' is missing.")
@@ -216,13 +236,15 @@ def quantile_edges(name: str, numbers: FloatArray, bins: int) -> tuple[float, ..
     else:
         cuts = np.quantile(numbers, np.arange(1, bins) / bins)
         width = distinct[-1] - distinct[0]
-        cuts = np.round(cuts, max(0, int(np.ceil(-np.log10(width / RESOLUTION)))))
+        decimals = int(np.ceil(-np.log10(width / RESOLUTION)))
+        cuts = np.round(cuts, max(0, decimals))
     cuts = np.unique(cuts)
-    return tuple(float(cut) for cut in cuts if distinct[0] < cut <= distinct[-1])
+    within = (distinct[0] < cuts) & (cuts <= distinct[-1])
+    return tuple(cuts[within].tolist())
 
 
 def _observed_range(played: Sequence[Episode], margin: float) -> tuple[float, float]:
-    rewards = np.array([reward for episode in played for reward in episode.rewards])
+    rewards = np.concatenate([episode.rewards for episode in played])
     if not np.isfinite(rewards).all():
         raise InputError("some reward is not a finite number.")
     low = float(rewards.min())

@@ -1,4 +1,4 @@
-"""Bins: how observations and actions of an environment are numbered, as a value that can be saved and sent.
+"""Bins: the numbering of an environment's observations and actions, as a value that can be saved and sent.
 
 An observation has one number for each of its *dimensions*. A dimension with finitely many values keeps them
 (:class:`Whole`). A continuous one is cut into bins (:class:`Edges`), or, for actions, replaced by some of its values
@@ -36,11 +36,11 @@ from fed_ucbvi.core.files import check_version, new_file
 FORMAT = "fed-ucbvi/bins"
 FORMAT_VERSION = 2
 MAX_PAIRS = 10_000_000
-"""States times actions at most; tables of more would not fit into memory anyway."""
+"""Largest number of states times actions; larger tables would not fit into memory anyway."""
 MAX_START = 1 << 53
-"""Whole numbers up to this are told apart as floating-point numbers."""
+"""Whole numbers up to this are exact as floating-point numbers."""
 MAX_BYTES = 1 << 20
-"""Of bins as text."""
+"""Largest length of bins as text."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Whole:
         check_positive_integer(f"the number of values of '{printable(self.name)}'", self.count)
 
     def place(self, number: float) -> int:
-        """Which of them a number is; others are an error."""
+        """The place of a number among the values; other numbers are an error."""
         place = number - self.start
         if not 0 <= place < self.count or place != int(place):
             raise InputError(
@@ -116,7 +116,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Bins:
-    """What makes an environment finite; the same for all agents of a federation.
+    """A numbering that makes an environment finite; all agents of a federation have the same.
 
     Args:
         observations: its dimensions, in the order of the observation space.
@@ -139,13 +139,11 @@ class Bins:
 
     def __post_init__(self) -> None:
         check_positive_integer("horizon", self.horizon)
-        for what, dimensions in (
-            ("observations", self.observations),
-            ("actions", self.actions),
-        ):
+        for what, dimensions in (("observations", self.observations), ("actions", self.actions)):
+            names = {dimension.name for dimension in dimensions}
             if not dimensions:
                 raise InputError(f"the {what} have no dimension.")
-            if len({dimension.name for dimension in dimensions}) < len(dimensions):
+            if len(names) < len(dimensions):
                 raise InputError(f"two dimensions of the {what} have one name.")
         if self.states * self.number_of_actions > MAX_PAIRS:
             raise InputError(
@@ -200,7 +198,7 @@ class Bins:
 
     @classmethod
     def parse(cls, text: str, name: str = "the text") -> Bins:
-        """From JSON, with every part checked: it may come from somebody else."""
+        """Bins from JSON, with every part checked, because it may come from another machine."""
         try:
             content = json.loads(text) if len(text) <= MAX_BYTES else None
         except (ValueError, RecursionError) as error:
@@ -209,13 +207,15 @@ class Bins:
             raise InputError(f"{name} does not hold bins that fed-ucbvi wrote.")
         check_version(name, content, FORMAT_VERSION)
         try:
-            low_high = content["reward_range"]
+            reward_range = content["reward_range"]
+            if reward_range is not None:
+                reward_range = (float(reward_range[0]), float(reward_range[1]))
             return cls(
-                tuple(_read(one) for one in content["observations"]),  # type: ignore[misc]
-                tuple(_read(one) for one in content["actions"]),  # type: ignore[misc]
-                check_positive_integer("horizon", content["horizon"]),
-                None if low_high is None else (float(low_high[0]), float(low_high[1])),
-                check_flag("clips", content["clips"]),
+                observations=tuple(_read(dimension) for dimension in content["observations"]),  # type: ignore[misc]
+                actions=tuple(_read(dimension) for dimension in content["actions"]),  # type: ignore[misc]
+                horizon=check_positive_integer("horizon", content["horizon"]),
+                reward_range=reward_range,
+                clips=check_flag("clips", content["clips"]),
             )
         except InputError as error:
             raise InputError(f"{name}: {error}") from error
@@ -260,22 +260,25 @@ def _written(dimension: Whole | Edges | Levels) -> dict[str, Any]:
 
 
 def _read(content: dict[str, Any]) -> Whole | Edges | Levels:
-    ((kind, numbers),) = ((key, value) for key, value in content.items() if key != "name")
+    (kind,) = set(content) - {"name"}
+    numbers = content[kind]
     name = str(content["name"])
     if kind == "whole":
         start, count = numbers
         return Whole(
-            name,
-            check_integer("start", start, at_least=-MAX_START),
-            check_positive_integer("count", count),
+            name=name,
+            start=check_integer("start", start, at_least=-MAX_START),
+            count=check_positive_integer("count", count),
         )
-    if kind not in ("edges", "grid"):
-        raise InputError(f"'{printable(kind)}' is no kind of dimension; known are whole, edges, grid.")
-    return (Edges if kind == "edges" else Levels)(name, tuple(float(x) for x in numbers))
+    if kind == "edges":
+        return Edges(name, tuple(float(number) for number in numbers))
+    if kind == "grid":
+        return Levels(name, tuple(float(number) for number in numbers))
+    raise InputError(f"'{printable(kind)}' is no kind of dimension; known are whole, edges, grid.")
 
 
 def _check_rising(name: str, numbers: Sequence[float]) -> None:
     for number in numbers:
         check_number(f"an edge or value of '{printable(name)}'", number)
-    if any(one >= other for one, other in pairwise(numbers)):
+    if any(lower >= upper for lower, upper in pairwise(numbers)):
         raise InputError(f"the edges or values of '{printable(name)}' must rise from one to the next.")

@@ -44,29 +44,29 @@ SWIM: dict[str, dict[str, tuple[float, float, float]]] = {
 ARMS = 6
 OPENS = (1.0, 0.15, 0.10, 0.05, 0.03, 0.01)
 PAYS = (50.0, 133.0, 300.0, 800.0, 1660.0, 6000.0)
-"""Probability that the door of each room opens, and what a step in that room pays."""
+"""Probability that the door of each room opens, and the reward of a step in that room."""
 WAY_OUT = 4
 """The one action that leaves the first room."""
 WAIT = 0
 """The action that stays in the waiting state of the hard instance."""
 
 
-def _tree_size(given: Mapping[str, Any]) -> ProblemSize:
-    """Sizes of the hard instance; trees of more than 64 levels, which nobody has room for, count as 64 levels."""
-    A = given["actions"]
-    nodes = (A ** min(given["depth"], 64) - 1) // (A - 1)
-    return ProblemSize(nodes + 3, A, A, given["horizon"])
+def _tree_size(options: Mapping[str, Any]) -> ProblemSize:
+    """Sizes of the hard instance; trees of more than 64 levels, which fit into no memory, count as 64 levels."""
+    A = options["actions"]
+    nodes = (A ** min(options["depth"], 64) - 1) // (A - 1)
+    return ProblemSize(nodes + 3, A, A, options["horizon"])
 
 
 def _line(states: int) -> dict[str, object]:
     """States in a row from the first, where episodes start, to the last, the goal; actions are left and right."""
     return grid_layout(
-        1,
-        states,
-        ((0, s) for s in range(states)),
-        (0, 0),
-        [(0, states - 1)],
-        [(0, -1), (0, 1)],
+        rows=1,
+        columns=states,
+        cells=[(0, s) for s in range(states)],
+        start=(0, 0),
+        goals=[(0, states - 1)],
+        moves=[(0, -1), (0, 1)],
     )
 
 
@@ -105,28 +105,31 @@ def riverswim(
     rewards[0, 0] = 5e-4 if original else 5e-3
     rewards[S - 1, 1] = 1.0
     start = np.zeros(S)
-    start[[1, 2] if original else [0]] = 0.5 if original else 1.0
+    if original:
+        start[[1, 2]] = 0.5
+    else:
+        start[0] = 1.0
 
     def kernel(x: FloatArray) -> Kernel:
-        chances = [SWIM[variant][one] for one in ("first", *["between"] * (S - 2), "last")]
-        return kernel_of([[{max(s - 1, 0): 1.0}, _swim(s, *one, x)] for s, one in enumerate(chances)])
+        places = ["first", *["between"] * (S - 2), "last"]
+        table = []
+        for s, place in enumerate(places):
+            up, stay, down = SWIM[variant][place]
+            table.append([{max(s - 1, 0): 1.0}, _swim(s, up, stay, down, x)])
+        return kernel_of(table)
 
-    if original:
-        layout, units = (None, Units(scale=10000.0))
-    else:
-        layout, units = (_line(S), Units())
     return Family(
-        kernel,
-        rewards,
-        start,
+        kernel=kernel,
+        rewards=rewards,
+        initial=start,
         varies="the chance of moving",
-        layout=layout,
-        units=units,
+        layout=None if original else _line(S),
+        units=Units(scale=10000.0) if original else Units(),
     )
 
 
 def _swim(s: int, up: float, stay: float, down: float, x: FloatArray) -> dict[int, float]:
-    """Where swimming right in state s leads when the current is x."""
+    """Next states of swimming right in state s when the current is x, with their probabilities."""
     weights = {s - 1: down * float(np.exp(x)), s: stay, s + 1: up * float(np.exp(-x))}
     total = sum(weights.values())
     return {state: weight / total for state, weight in weights.items() if weight > 0}
@@ -167,7 +170,12 @@ def chain(
     """
     L = length
     both_fail = variant == "rlberry"
-    default_fail, default_horizon = (0.1, 2 * L) if both_fail else (1.0 / L, L)
+    if both_fail:
+        default_fail = 0.1
+        default_horizon = 2 * L
+    else:
+        default_fail = 1.0 / L
+        default_horizon = L
     q = default_fail if fail is None else fail
     H = default_horizon if horizon is None else horizon
     rewards = np.zeros((L, 2))
@@ -179,17 +187,22 @@ def chain(
 
     def kernel(x: FloatArray) -> Kernel:
         p = shifted(q, x)
-        ends = [(max(s - 1, 0), min(s + 1, L - 1)) for s in range(L)]
-        wrong = p if both_fail else 0.0
-        return kernel_of([[{left: 1.0 - wrong, right: wrong}, {left: p, right: 1.0 - p}] for left, right in ends])
+        p_left = p if both_fail else 0.0
+        table = []
+        for s in range(L):
+            left = max(s - 1, 0)
+            right = min(s + 1, L - 1)
+            moving_left = {left: 1.0 - p_left, right: p_left}
+            moving_right = {left: p, right: 1.0 - p}
+            table.append([moving_left, moving_right])
+        return kernel_of(table)
 
-    known = {"fail": q, "horizon": H}
     return Family(
-        kernel,
-        rewards,
+        kernel=kernel,
+        rewards=rewards,
         varies="the probability of failing",
         layout=_line(L),
-        resolved=known,
+        resolved={"fail": q, "horizon": H},
     )
 
 
@@ -221,30 +234,29 @@ def six_arms(
     or 0.01; otherwise the agent stays in the hall. In room 1 every action but 4 stays and pays 50; in room i >= 2
     only action i - 1 stays, and pays 133, 300, 800, 1660 or 6000. All other actions lead back to the hall.
     """
-    staying = [
-        [a for a in range(ARMS) if a != WAY_OUT],
-        *([room - 1] for room in range(2, ARMS + 1)),
-    ]
+    staying_actions = [[a for a in range(ARMS) if a != WAY_OUT]]  # of each room
+    for room in range(2, ARMS + 1):
+        staying_actions.append([room - 1])
     rewards = np.zeros((ARMS + 1, ARMS))
-    for room, actions in enumerate(staying, start=1):
+    for room, actions in enumerate(staying_actions, start=1):
         rewards[room, actions] = PAYS[room - 1] / PAYS[-1]
 
     def kernel(x: FloatArray) -> Kernel:
-        opens = [shifted(p, one) for p, one in zip(OPENS, x, strict=True)]
-        hall = [{0: 1.0 - p, a + 1: p} for a, p in enumerate(opens)]
-        rooms = [
-            [{room: 1.0} if a in actions else {0: 1.0} for a in range(ARMS)]
-            for room, actions in enumerate(staying, start=1)
-        ]
-        return kernel_of([hall, *rooms])
+        hall = []
+        for a in range(ARMS):
+            p = shifted(OPENS[a], x[a])
+            hall.append({0: 1.0 - p, a + 1: p})
+        table = [hall]
+        for room, actions in enumerate(staying_actions, start=1):
+            table.append([{room: 1.0} if a in actions else {0: 1.0} for a in range(ARMS)])
+        return kernel_of(table)
 
-    units = Units(scale=PAYS[-1])
     return Family(
-        kernel,
-        rewards,
+        kernel=kernel,
+        rewards=rewards,
         varies="the probability that a door opens",
         shape=(ARMS,),
-        units=units,
+        units=Units(scale=PAYS[-1]),
     )
 
 
@@ -346,9 +358,11 @@ def hard_instance(
     nodes = (A**d - 1) // (A - 1)
     leaves = A ** (d - 1)
     rng = family.generator(seed, family.RandomPart.STRUCTURE)
-    drawn = [int(rng.integers(low, high)) for low, high in ((d, last + d), (0, leaves), (0, A))]
+    drawn_step = int(rng.integers(d, last + d))
+    drawn_leaf = int(rng.integers(0, leaves))
+    drawn_action = int(rng.integers(0, A))
     try:
-        step, leaf, action = drawn if best is None else best
+        step, leaf, action = (drawn_step, drawn_leaf, drawn_action) if best is None else best
     except (TypeError, ValueError) as error:
         raise InputError(f"best must be a step, a leaf and an action, as [3, 0, 1]; got {best!r}.") from error
     step = check_integer("best: the step", step, at_least=d, at_most=last + d - 1)

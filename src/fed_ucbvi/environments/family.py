@@ -75,7 +75,7 @@ def generator(seed: int, *part: int) -> np.random.Generator:
 
 
 class Family(NamedTuple):
-    """An environment before it is known how its agents differ.
+    """An environment before heterogeneity is applied.
 
     Attributes:
         kernel: the kernel at displacement ``x``, an array of shape ``shape``.
@@ -87,7 +87,7 @@ class Family(NamedTuple):
         individual: ``P^{ind,i}`` from the published kernel, i and agent i's generator.
         layout: how to draw the states.
         units: of the original rewards.
-        resolved: options as they are recorded, where this differs from what was given.
+        resolved: options as they are recorded, where this differs from the caller's.
     """
 
     kernel: Callable[[FloatArray], Kernel]
@@ -127,8 +127,8 @@ def environment(
 
     The function's name is that of the environment; ``label`` is for tables and figures, and ``size`` gives the sizes
     for these options, which are compared with the memory before anything is built. The function gets options
-    that fit their annotations (:mod:`fed_ucbvi.core.parameters`), and uses those that it needs. How agents differ is
-    done here, and so is the federation's description: its name and all its parameters.
+    that fit their annotations (:mod:`fed_ucbvi.core.parameters`), and uses those that it needs. This decorator makes
+    the agents differ, and writes the federation's description: its name and all its parameters.
     """
 
     def decorate(build: Callable[P, Family | Federation]) -> Callable[P, Federation]:
@@ -139,29 +139,23 @@ def environment(
         def make(*args: P.args, **kwargs: P.kwargs) -> Federation:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            given = bound.arguments
-            for name, value in given.items():
-                given[name] = check_value(name, value, hints[name])
-            if given["eps_p"] > 0 and given.get("spread", 0) > 0:
-                raise InputError(
-                    f"eps_p = {given['eps_p']:g} and spread = {given['spread']:g} are two ways to make agents "
-                    "differ; give one of them and leave the other at 0."
-                )
-            alike = all(given.get(name, 0) == 0 for name in ("eps_p", "spread", "eps_r"))
-            steps = given.get("horizon") or 1  # some environments say it only when they are built
-            check_problem(build.__name__, size(given), given["agents"], steps, alike=alike)
-            made = build(*bound.args, **bound.kwargs)
-            bernoulli = given.pop("bernoulli_rewards")
-            description = {"name": build.__name__, **given}
-            if isinstance(made, Family):
-                description |= made.resolved
-                if "spread" in given:
-                    description |= {
-                        "reward_scale": made.units.scale,
-                        "reward_offset": made.units.offset,
-                    }
-                made = _federation(made, description)
-            return replace(made, description=description).with_bernoulli_rewards(bernoulli)
+            options = bound.arguments
+            for name, value in options.items():
+                options[name] = check_value(name, value, hints[name])
+            _check_one_way_to_differ(options)
+            alike = all(options.get(name, 0) == 0 for name in ("eps_p", "spread", "eps_r"))
+            steps = options.get("horizon") or 1  # some environments know their horizon only when they are built
+            check_problem(build.__name__, size(options), options["agents"], steps, alike=alike)
+            built = build(*bound.args, **bound.kwargs)
+            bernoulli_rewards = options.pop("bernoulli_rewards")
+            description = {"name": build.__name__, **options}
+            if isinstance(built, Family):
+                description.update(built.resolved)
+                if "spread" in options:
+                    description["reward_scale"] = built.units.scale
+                    description["reward_offset"] = built.units.offset
+                built = _federation(built, description)
+            return replace(built, description=description).with_bernoulli_rewards(bernoulli_rewards)
 
         make.__signature__ = signature.replace(return_annotation="Federation")  # type: ignore[attr-defined]
         make.__annotations__ = {**build.__annotations__, "return": Federation}
@@ -170,41 +164,71 @@ def environment(
     return decorate
 
 
-def _federation(made: Family, given: Mapping[str, Any]) -> Federation:
+def _check_one_way_to_differ(options: Mapping[str, Any]) -> None:
+    eps_p = options["eps_p"]
+    spread = options.get("spread", 0)
+    if eps_p > 0 and spread > 0:
+        raise InputError(
+            f"eps_p = {eps_p:g} and spread = {spread:g} are two ways to make agents "
+            "differ; give one of them and leave the other at 0."
+        )
+
+
+def _federation(built: Family, options: Mapping[str, Any]) -> Federation:
     """The federation of agents around an environment; agent i's part depends on ``(seed, i)`` alone."""
-    agents = given["agents"]
-    eps_p = given["eps_p"]
-    seed = given["seed"]
-    spread = given.get("spread", 0.0)
-    published = made.kernel(np.zeros(made.shape))
-    H = made.horizon or given["horizon"]
-    if spread > 0:
-        signs = np.resize([1.0, -1.0], made.shape)  # if all were the same, they could cancel
-        if np.array_equal(made.kernel(spread * signs).probabilities, published.probabilities):
-            raise InputError(
-                f"spread = {spread:g} changes nothing: {made.varies} is 0 or 1 in this {given['name']}. "
-                "Choose one in between, or spread = 0."
-            )
-        draws = (generator(seed, RandomPart.DISPLACEMENT, i).uniform(-1.0, 1.0, made.shape) for i in range(agents))
-        kernels = (made.kernel(spread * np.asarray(u)) for u in draws)
-        mdps = [MDP(kernel, made.rewards, made.initial, H) for kernel in kernels]
-        return Federation.from_mdps(mdps, layout=made.layout)
-    rngs = [generator(seed, RandomPart.INDIVIDUAL, i) for i in range(agents if eps_p > 0 else 1)]
-    own = [made.individual(published, i, rng) for i, rng in enumerate(rngs)]
-    tables: dict[str, Any] = {
-        "rewards": made.rewards,
-        "initial": made.initial,
-        "horizon": H,
-    }
-    federation = Federation.mixture(published, own, eps_p, **tables, layout=made.layout)
+    if options.get("spread", 0.0) > 0:
+        return _displaced_agents(built, options)
+    agents = options["agents"]
+    eps_p = options["eps_p"]
+    published = built.kernel(np.zeros(built.shape))
+    kernels = []
+    for i in range(agents if eps_p > 0 else 1):
+        rng = generator(options["seed"], RandomPart.INDIVIDUAL, i)
+        kernels.append(built.individual(published, i, rng))
+    federation = Federation.mixture(
+        published,
+        kernels,
+        eps_p,
+        rewards=built.rewards,
+        initial=built.initial,
+        horizon=built.horizon or options["horizon"],
+        layout=built.layout,
+    )
     if eps_p > 0:
         return federation
-    one = (
-        federation.probabilities,
-        federation.initial,
-    )  # all agents have the same tables in memory
-    probabilities, initial = (np.broadcast_to(table, (agents, *table.shape[1:])) for table in one)
-    return replace(federation, probabilities=probabilities, initial=initial)
+    # All agents share the tables of one in memory.
+    probabilities = federation.probabilities
+    initial = federation.initial
+    return replace(
+        federation,
+        probabilities=np.broadcast_to(probabilities, (agents, *probabilities.shape[1:])),
+        initial=np.broadcast_to(initial, (agents, *initial.shape[1:])),
+    )
+
+
+def _displaced_agents(built: Family, options: Mapping[str, Any]) -> Federation:
+    """Agents whose natural parameter differs by displacements uniform on ``[-spread, spread]``."""
+    spread = options["spread"]
+    published = built.kernel(np.zeros(built.shape))
+    alternating = np.resize([1.0, -1.0], built.shape)  # equal signs could cancel
+    displaced = built.kernel(spread * alternating)
+    if np.array_equal(displaced.probabilities, published.probabilities):
+        raise InputError(
+            f"spread = {spread:g} changes nothing: {built.varies} is 0 or 1 in this {options['name']}. "
+            "Choose one in between, or spread = 0."
+        )
+    mdps = []
+    for i in range(options["agents"]):
+        u = generator(options["seed"], RandomPart.DISPLACEMENT, i).uniform(-1.0, 1.0, built.shape)
+        kernel = built.kernel(spread * np.asarray(u))
+        mdp = MDP(
+            kernel=kernel,
+            rewards=built.rewards,
+            initial=built.initial,
+            horizon=built.horizon or options["horizon"],
+        )
+        mdps.append(mdp)
+    return Federation.from_mdps(mdps, layout=built.layout)
 
 
 def shifted(probability: float, x: npt.ArrayLike) -> float:
@@ -215,7 +239,8 @@ def shifted(probability: float, x: npt.ArrayLike) -> float:
     """
     if probability == 1.0:
         return 1.0
-    return min(1.0, float(probability * np.exp(x) / (1.0 + probability * np.expm1(x))))
+    displaced = probability * np.exp(x) / (1.0 + probability * np.expm1(x))
+    return min(1.0, float(displaced))
 
 
 def kernel_of(*steps: Rows, common_support: bool = True) -> Kernel:
@@ -227,16 +252,21 @@ def kernel_of(*steps: Rows, common_support: bool = True) -> Kernel:
     >>> kernel_of([[{0: 0.5, 1: 0.5}, {0: 1.0}], [{1: 1.0}, {1: 1.0}]]).successors[0, 0].tolist()
     [[0, 1], [0, 1]]
     """
-    K = max(len(set().union(*rows) if common_support else max(rows, key=len)) for table in steps for rows in table)
-    shape = (len(steps), len(steps[0]), len(steps[0][0]), K)
-    successors = np.zeros(shape, dtype=np.int32)
-    probabilities = np.zeros(shape)
+    supports = []
     for h, table in enumerate(steps):
         for s, rows in enumerate(table):
             for a, row in enumerate(rows):
-                states = sorted(set().union(*rows) if common_support else row)
-                successors[h, s, a] = states + states[-1:] * (K - len(states))
-                probabilities[h, s, a, : len(states)] = [row.get(state, 0.0) for state in states]
+                listed_states = set().union(*rows) if common_support else row
+                supports.append((h, s, a, sorted(listed_states)))
+    K = max(len(states) for _, _, _, states in supports)
+    shape = (len(steps), len(steps[0]), len(steps[0][0]), K)
+    successors = np.zeros(shape, dtype=np.int32)
+    probabilities = np.zeros(shape)
+    for h, s, a, states in supports:
+        row = steps[h][s][a]
+        padding = states[-1:] * (K - len(states))
+        successors[h, s, a] = states + padding
+        probabilities[h, s, a, : len(states)] = [row.get(state, 0.0) for state in states]
     return Kernel(successors, probabilities)
 
 
@@ -267,7 +297,7 @@ def grid_layout(
     goals: Iterable[Cell],
     moves: Iterable[Cell],
 ) -> dict[str, object]:
-    """How to draw states that are squares of a grid, and actions that are moves."""
+    """Layout of states that are squares of a grid, and actions that are moves, for drawing."""
     return {
         "rows": rows,
         "columns": columns,

@@ -67,25 +67,32 @@ def dimensions_of(space: spaces.Space[Any], name: str = "") -> list[Whole | Inte
                 f"{space} cannot be made finite. Known are Discrete, MultiDiscrete, MultiBinary, Box, and Tuple and "
                 "Dict of these; turn it into one of them in a wrapper of your own."
             )
-    return [one for key, part in parts for one in dimensions_of(part, f"{name}.{key}" if name else str(key))]
+    dimensions = []
+    for key, part in parts:
+        dimensions += dimensions_of(part, f"{name}.{key}" if name else str(key))
+    return dimensions
 
 
 def _named(name: str, kind: Callable[..., Whole | Interval], *ends: Any) -> list[Whole | Interval]:
-    each = np.column_stack([np.ravel(end) for end in ends]).tolist()
-    if len(each) > 1:
-        names = [f"{name}.{i}" if name else str(i) for i in range(len(each))]
-    else:
-        names = [name or "0"]
-    return [kind(own, *one) for own, one in zip(names, each, strict=True)]
+    """The dimensions of a space of numbers, whose names are its own with the position of each number."""
+    ends_by_number = np.column_stack([np.ravel(end) for end in ends]).tolist()
+    if len(ends_by_number) == 1:
+        return [kind(name or "0", *ends_by_number[0])]
+    prefix = f"{name}." if name else ""
+    return [kind(f"{prefix}{i}", *pair) for i, pair in enumerate(ends_by_number)]
 
 
 def numbers_in(space: spaces.Space[Any], value: Any) -> list[float]:
     """The numbers of an observation, one for each dimension of its space."""
+    numbers: list[float] = []
     if isinstance(space, spaces.Dict):
-        return [number for key, part in space.spaces.items() for number in numbers_in(part, value[key])]
-    if isinstance(space, spaces.Tuple):
-        return [number for i, part in enumerate(space.spaces) for number in numbers_in(part, value[i])]
-    numbers: list[float] = np.ravel(value).tolist()
+        for key, part in space.spaces.items():
+            numbers += numbers_in(part, value[key])
+    elif isinstance(space, spaces.Tuple):
+        for i, part in enumerate(space.spaces):
+            numbers += numbers_in(part, value[i])
+    else:
+        numbers = np.ravel(value).tolist()
     return numbers
 
 
@@ -98,7 +105,8 @@ def _value(space: spaces.Space[Any], numbers: Iterator[float]) -> Any:
     if isinstance(space, spaces.Discrete):
         return int(next(numbers))
     shape = space.shape or ()
-    return np.array([next(numbers) for _ in range(math.prod(shape))], dtype=space.dtype).reshape(shape)
+    values = [next(numbers) for _ in range(math.prod(shape))]
+    return np.array(values, dtype=space.dtype).reshape(shape)
 
 
 class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -112,10 +120,10 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.bins = bins
         self.clipped = 0
-        self._seen = env.observation_space
-        self._taken = env.action_space
-        _check_fit("observations", self._seen, bins.observations)
-        _check_fit("actions", self._taken, bins.actions)
+        self._observations = env.observation_space
+        self._actions = env.action_space
+        _check_fit("observations", self._observations, bins.observations)
+        _check_fit("actions", self._actions, bins.actions)
         self.observation_space = spaces.Discrete(bins.states)
         self.action_space = spaces.Discrete(bins.number_of_actions)
 
@@ -125,18 +133,13 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         """One step with the action of that number."""
-        chosen = _value(self._taken, iter(self.bins.action(int(action))))
+        chosen = _value(self._actions, iter(self.bins.action(int(action))))
         observation, reward, terminated, truncated, info = self.env.step(chosen)
-        return (
-            self._state(observation),
-            self._clip(float(reward)),
-            terminated,
-            truncated,
-            info,
-        )
+        state = self._state(observation)
+        return state, self._clip(float(reward)), terminated, truncated, info
 
     def _state(self, observation: Any) -> int:
-        return self.bins.state(numbers_in(self._seen, observation))
+        return self.bins.state(numbers_in(self._observations, observation))
 
     def _clip(self, reward: float) -> float:
         if self.bins.reward_range is None or not self.bins.clips:
@@ -159,16 +162,19 @@ class FiniteEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return min(max(reward, low), high)
 
 
-def listed(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
+    """Names in quotation marks, with commas between them."""
     return ", ".join(f"'{name}'" for name in names)
 
 
 def _check_fit(what: str, space: spaces.Space[Any], dimensions: Sequence[Whole | Edges | Levels]) -> None:
+    """Raise unless bins fit the space of an environment."""
     own = dimensions_of(space)
-    if [one.name for one in own] != [one.name for one in dimensions]:
+    own_names = [dimension.name for dimension in own]
+    binned_names = [dimension.name for dimension in dimensions]
+    if own_names != binned_names:
         raise InputError(
-            f"the bins are for {what} {listed([one.name for one in dimensions])}, but those of this environment are "
-            f"{listed([one.name for one in own])}."
+            f"the bins are for {what} {quoted(binned_names)}, but those of this environment are {quoted(own_names)}."
         )
     for one, binned in zip(own, dimensions, strict=True):
         if isinstance(binned, Whole) and binned != one:

@@ -34,21 +34,22 @@ MOVES: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
 """Left, right, down and up."""
 
 ROOMS_IN_A_ROW = 5
-FIRST = 0.1
-START = 0.01
-LAST = 1.0
+FIRST_ROOM_REWARD = 0.1
+START_REWARD = 0.01
+LAST_ROOM_REWARD = 1.0
 """The rewards in the middle of the first room, of the room where the agent starts and of the last room."""
 STEP = -1.0
 FALL = -100.0
 GOAL = 100.0
 """Published rewards of a step in an ordinary square, in the cliff and in the goal."""
 MOVE_COST = 0.01
-"""What N moves to the right cost together."""
+"""The cost of N moves to the right together."""
 
 
 def _neighbours_of(cell: Cell, number: dict[Cell, int]) -> list[int | None]:
     """The state each action aims at, or None where that square is a wall or outside."""
-    return [number.get((cell[0] + dr, cell[1] + dc)) for dr, dc in MOVES]
+    row, column = cell
+    return [number.get((row + down, column + right)) for down, right in MOVES]
 
 
 def _moving_kernel(neighbours: list[list[int | None]], success: float) -> Kernel:
@@ -61,28 +62,30 @@ def _moving_kernel(neighbours: list[list[int | None]], success: float) -> Kernel
         near = [n for n in aims if n is not None]
         rows = []
         for aim in aims:
+            row = dict.fromkeys((s, *near), 0.0)
             others = [n for n in near if n != aim]
-            moves = {s if aim is None else aim: 1.0}
-            if aim is not None and others:
-                moves = {
-                    aim: success,
-                    **dict.fromkeys(others, (1.0 - success) / len(others)),
-                }
-            rows.append({**dict.fromkeys((s, *near), 0.0), **moves})
+            if aim is None:
+                row[s] = 1.0
+            elif not others:
+                row[aim] = 1.0
+            else:
+                row[aim] = success
+                for other in others:
+                    row[other] = (1.0 - success) / len(others)
+            rows.append(row)
         table.append(rows)
     return kernel_of(table)
 
 
 def _random_moving_kernel(common: Kernel, neighbours: list[list[int | None]], rng: np.random.Generator) -> Kernel:
     """An individual kernel: free neighbours with weights uniform on (0,1), normalised."""
-    near = ([n for n in aims if n is not None] or [s] for s, aims in enumerate(neighbours))
-    listed = zip(common.successors[0, :, 0].tolist(), near, strict=True)
-    free = [[successor in states for successor in row] for row, states in listed]
-    return family.random_kernel(
-        common,
-        rng,
-        family.distinct(common.successors) & np.array(free)[None, :, None, :],
-    )
+    successors = common.successors[0, :, 0].tolist()  # the same for all actions
+    is_free = []
+    for s, aims in enumerate(neighbours):
+        near = [n for n in aims if n is not None] or [s]
+        is_free.append([successor in near for successor in successors[s]])
+    allowed = family.distinct(common.successors) & np.array(is_free)[None, :, None, :]
+    return family.random_kernel(common, rng, allowed)
 
 
 @environment(
@@ -102,7 +105,7 @@ def gridworld(
     walls: Annotated[
         Iterable[Cell] | None,
         Help(
-            "squares (row, column) nobody can enter; by default the centre (1,1) of the 3 x 3 grid, "
+            "squares (row, column) that cannot be entered; by default the centre (1,1) of the 3 x 3 grid, "
             "none for other sizes."
         ),
     ] = None,
@@ -161,7 +164,8 @@ def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> list[Ce
             pair = ()
         if len(pair) != 2:
             raise InputError(f"{name}: {cell!r} is not a (row, column) pair; expected a list such as [(1, 1)].")
-        r, c = (check_integer(f"{name}: a coordinate", x, at_least=-(10**9)) for x in pair)
+        r = check_integer(f"{name}: a coordinate", pair[0], at_least=-(10**9))
+        c = check_integer(f"{name}: a coordinate", pair[1], at_least=-(10**9))
         if not (0 <= r < rows and 0 <= c < columns):
             raise InputError(f"{name}: {(r, c)} lies outside the {rows} x {columns} grid.")
         checked.add((r, c))
@@ -213,9 +217,11 @@ def n_room(
     neighbours[number[goal]] = [end] * len(MOVES)
     neighbours.append([None] * len(MOVES))
     rewards = np.zeros((end + 1, len(MOVES)))
-    for cell, pays in ((first, FIRST), (start, START), (goal, LAST)):
-        rewards[number[cell]] = pays
-    height, width = (max(cell[axis] for cell in free) + 1 for axis in (0, 1))
+    rewards[number[first]] = FIRST_ROOM_REWARD
+    rewards[number[start]] = START_REWARD
+    rewards[number[goal]] = LAST_ROOM_REWARD
+    height = max(row for row, _ in free) + 1
+    width = max(column for _, column in free) + 1
     return Family(
         kernel=lambda x: _moving_kernel(neighbours, family.shifted(success, x)),
         rewards=rewards,
@@ -233,16 +239,20 @@ def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:
     corners = []
     for k in range(rooms):
         row, column = divmod(k, ROOMS_IN_A_ROW)
-        corners.append(
-            (
-                row * pitch,
-                (column if row % 2 == 0 else ROOMS_IN_A_ROW - 1 - column) * pitch,
-            )
-        )
-    squares = {(top + r, left + c) for top, left in corners for r in range(size) for c in range(size)}
+        if row % 2 == 1:
+            column = ROOMS_IN_A_ROW - 1 - column
+        corners.append((row * pitch, column * pitch))
+    squares: set[Cell] = set()
+    for top, left in corners:
+        for r in range(size):
+            squares.update((top + r, left + c) for c in range(size))
+    # A door between each room and the next one, which is beside it or below it.
+    for (top, left), (next_top, next_left) in pairwise(corners):
+        if top == next_top:
+            squares.add((top + half, max(left, next_left) - 1))
+        else:
+            squares.add((next_top - 1, left + half))
     middles = [(top + half, left + half) for top, left in corners]
-    for (top, left), (below, beside) in pairwise(corners):
-        squares.add((top + half, max(left, beside) - 1) if top == below else (below - 1, left + half))
     return sorted(squares), middles
 
 
@@ -287,12 +297,19 @@ def windy_cliff(
     cells = [(r, c) for r in range(R) for c in range(C)]
     start = (R - 1, 0)
     goal = (R - 1, C - 1)
-    published = np.array([GOAL if cell == goal else FALL if _ends(cell, R) else STEP for cell in cells])
     units = Units.spanning(FALL, GOAL)
+    rewards = np.zeros((R * C, len(MOVES)))
+    for s, cell in enumerate(cells):
+        published_reward = STEP
+        if cell == goal:
+            published_reward = GOAL
+        elif _ends(cell, R):
+            published_reward = FALL
+        rewards[s] = units.rescaled(published_reward)
     return Family(
         kernel=lambda x: kernel_of(_moves(R, C, family.shifted(wind / 3, x))),
         varies="the probability of being blown down",
-        rewards=np.repeat(((published - units.offset) / units.scale)[:, None], len(MOVES), axis=1),
+        rewards=rewards,
         initial=cells.index(start),
         individual=lambda common, _, rng: kernel_of(_moves(R, C, rng.random() / 3)),
         layout=grid_layout(R, C, cells, start, [goal], MOVES),
@@ -301,24 +318,32 @@ def windy_cliff(
 
 
 def _ends(cell: Cell, rows: int) -> bool:
-    return cell[0] == rows - 1 and cell[1] > 0
+    """True for the squares of cliff and goal, which lead back to the start."""
+    row, column = cell
+    return row == rows - 1 and column > 0
 
 
 def _moves(rows: int, columns: int, blown: float) -> family.Rows:
-    """Where every action leads from every square; squares are numbered row by row."""
+    """Next states of every action in every square; squares are numbered row by row."""
+    start = (rows - 1) * columns
+    as_intended = 1.0 - blown
     table = []
-    kept = 1.0 - blown
     for r in range(rows):
         for c in range(columns):
-            below = min(r + 1, rows - 1) * columns + c
             if _ends((r, c), rows):
-                table.append([{(rows - 1) * columns: 1.0}] * len(MOVES))
+                table.append([{start: 1.0}] * len(MOVES))
                 continue
-            here = []
+            below = min(r + 1, rows - 1) * columns + c
+            outcomes = []
             for dr, dc in MOVES:
-                aim = min(max(r + dr, 0), rows - 1) * columns + min(max(c + dc, 0), columns - 1)
-                here.append({aim: 1.0} if aim == below else {aim: kept, below: 1.0 - kept})
-            table.append(here)
+                aim_row = min(max(r + dr, 0), rows - 1)
+                aim_column = min(max(c + dc, 0), columns - 1)
+                aim = aim_row * columns + aim_column
+                if aim == below:
+                    outcomes.append({aim: 1.0})
+                else:
+                    outcomes.append({aim: as_intended, below: 1.0 - as_intended})
+            table.append(outcomes)
     return table
 
 
@@ -372,24 +397,28 @@ def deep_sea(
         right = int(right_action[row, column])
         rewards[s, 1 - right] = MOVE_COST / N
         rewards[s, right] = 1.0 if column == N - 1 else 0.0
-        aims = [[1, max(column - 1, 0) - column], [1, min(column + 1, N - 1) - column]]
-        moves.append(aims if right == 1 else aims[::-1])
+        left_move = (1, max(column - 1, 0) - column)
+        right_move = (1, min(column + 1, N - 1) - column)
+        moves.append([left_move, right_move] if right == 1 else [right_move, left_move])
+
+    def outcomes(s: int, row: int, column: int, p: float) -> list[dict[int, float]]:
+        """Next states of both actions in a square, if moves to the right slip with probability p."""
+        if row == N - 1:  # the episode ends here
+            return [{s: 1.0}, {s: 1.0}]
+        below = s + N
+        left = below + max(column - 1, 0) - column
+        right = below + min(column + 1, N - 1) - column
+        leftward = {left: 1.0}
+        rightward = {right: 1.0}
+        if p > 0 and right != below:
+            rightward = {right: 1.0 - p, below: p}
+        if right_action[row, column] == 1:
+            return [leftward, rightward]
+        return [rightward, leftward]
 
     def kernel(x: FloatArray) -> Kernel:
         p = family.shifted(slip, x)
-        return kernel_of([rows(s, row, column, p) for s, (row, column) in enumerate(cells)])
-
-    def rows(s: int, row: int, column: int, p: float) -> list[dict[int, float]]:
-        if row == N - 1:  # the episode ends here
-            return [{s: 1.0}, {s: 1.0}]
-        left, below, right = (s + N + min(max(c, 0), N - 1) - column for c in (column - 1, column, column + 1))
-        if p == 0 or right == below:
-            rightward = {right: 1.0}
-        else:
-            rightward = {right: 1.0 - p, below: p}
-        if right_action[row, column] == 1:
-            return [{left: 1.0}, rightward]
-        return [rightward, {left: 1.0}]
+        return kernel_of([outcomes(s, row, column, p) for s, (row, column) in enumerate(cells)])
 
     layout = grid_layout(N, N, cells, (0, 0), [(N - 1, N - 1)], [(1, -1), (1, 1)]) | {"moves_by_state": moves}
     units = Units(offset=-MOVE_COST / N)

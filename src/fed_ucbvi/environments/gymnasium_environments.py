@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,14 +32,14 @@ import gymnasium  # noqa: E402
 NAMESPACE = "fed_ucbvi"
 
 Rows = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
-"""``P[s][a]``: a list of (probability, next state, reward, terminated), as Gymnasium's toy environments have it."""
+"""``P[s][a]``: a list of (probability, next state, reward, terminated), as in Gymnasium's toy environments."""
 
 Frame = npt.NDArray[np.uint8]
 
 ROW = 20
 """States without a layout are drawn in rows of this length."""
 LARGEST = 480
-"""Pixels along the longer side of a picture, about."""
+"""Approximate length in pixels of the longer side of a picture."""
 WALL = "#"
 FILLS = {WALL: DARK_GREY, ".": WHITE, "G": GREEN, "S": ORANGE}
 """Signs for squares, and their colours."""
@@ -73,10 +74,9 @@ class TabularEnv(gymnasium.Env[Any, Any]):
     ) -> None:
         federation = make_environment(environment, **options)
         if agent is None:
-            i = None
+            self.mdp = federation.common
         else:
-            i = check_integer("agent", agent, at_most=federation.agents - 1)
-        self.mdp = federation.common if i is None else federation.agent(i)
+            self.mdp = federation.agent(check_integer("agent", agent, at_most=federation.agents - 1))
         self.units = Units.of(federation.description)
         if render_mode is not None:
             check_choice("render mode", render_mode, self.metadata["render_modes"])
@@ -85,11 +85,9 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         self.action_space = gymnasium.spaces.Discrete(self.mdp.actions)
         self.initial_state_distrib = self.mdp.initial
         self.layout = layout_of(federation.layout, self.mdp.states)
-        variances = self.mdp.reward_variances
-        if variances is None:
-            self._payments = None
-        else:
-            self._payments = payments(self.mdp.rewards, variances)
+        self._payments = None
+        if self.mdp.reward_variances is not None:
+            self._payments = payments(self.mdp.rewards, self.mdp.reward_variances)
         if self.mdp.kernel.steps == 1 and len(self.mdp.rewards) == 1:
             self.P = self.table(0)
         self._distribution = np.cumsum(self.mdp.kernel.probabilities, axis=-1)
@@ -99,35 +97,38 @@ class TabularEnv(gymnasium.Env[Any, Any]):
 
     def table(self, step: int) -> Rows:
         """``P[s][a]`` of a step (from 0)."""
-        kernel = self.mdp.kernel
-        rewards = self.mdp.rewards
         h = check_integer("step", step, at_most=self.mdp.horizon - 1)
-        hk = min(h, kernel.steps - 1)
-        hr = min(h, len(rewards) - 1)
-        return {
-            s: {
-                a: [
-                    (float(p) * chance, int(y), paid, False)
-                    for p, y in zip(
-                        kernel.probabilities[hk, s, a],
-                        kernel.successors[hk, s, a],
-                        strict=True,
-                    )
-                    if p > 0
-                    for paid, chance in self._outcomes(hr, s, a)
-                ]
-                for a in range(self.mdp.actions)
-            }
-            for s in range(self.mdp.states)
-        }
+        rows: Rows = {}
+        for s in range(self.mdp.states):
+            rows[s] = {a: self._entries(h, s, a) for a in range(self.mdp.actions)}
+        return rows
+
+    def _entries(self, step: int, state: int, action: int) -> list[tuple[float, int, float, bool]]:
+        """``P[s][a]`` of a step: each possible next state with each possible reward."""
+        kernel = self.mdp.kernel
+        h = min(step, kernel.steps - 1)
+        entries = []
+        for k in range(kernel.width):
+            p = float(kernel.probabilities[h, state, action, k])
+            next_state = int(kernel.successors[h, state, action, k])
+            if p > 0:
+                for reward, chance in self._outcomes(step, state, action):
+                    entries.append((p * chance, next_state, reward, False))
+        return entries
 
     def _outcomes(self, step: int, state: int, action: int) -> list[tuple[float, float]]:
-        """The possible rewards in own units, with probabilities; ``step`` is an index into the table of rewards."""
+        """The possible rewards in own units, with their probabilities."""
+        h = min(step, len(self.mdp.rewards) - 1)
         if self._payments is None:
-            return [(self.units.original(float(self.mdp.rewards[step, state, action])), 1.0)]
-        amount, chance = (float(table[step, state, action]) for table in self._payments)
-        outcomes = ((0.0, 1.0 - chance), (amount, chance))
-        return [(self.units.original(paid), p) for paid, p in outcomes if p > 0]
+            return [(self.units.original(float(self.mdp.rewards[h, state, action])), 1.0)]
+        amount = float(self._payments.amounts[h, state, action])
+        chance = float(self._payments.chances[h, state, action])
+        outcomes = []
+        if chance < 1:
+            outcomes.append((self.units.original(0.0), 1.0 - chance))
+        if chance > 0:
+            outcomes.append((self.units.original(amount), chance))
+        return outcomes
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
@@ -142,15 +143,16 @@ class TabularEnv(gymnasium.Env[Any, Any]):
         if not 0 <= action < self.mdp.actions:
             raise InputError(f"an action must be 0..{self.mdp.actions - 1}, got {action}.")
         kernel = self.mdp.kernel
-        rewards = self.mdp.rewards
         s = self._state
-        hk = min(self._steps, kernel.steps - 1)
-        hr = min(self._steps, len(rewards) - 1)
-        outcomes = self._outcomes(hr, s, action)
-        last = len(outcomes) == 1 or self.np_random.random() >= outcomes[0][1]
-        self._paid = outcomes[-1 if last else 0][0]
-        slot = self._pick(self._distribution[hk, s, action])
-        self._state = int(kernel.successors[hk, s, action, slot])
+        outcomes = self._outcomes(self._steps, s, action)
+        (first_reward, first_chance), (last_reward, _) = outcomes[0], outcomes[-1]
+        if len(outcomes) == 1 or self.np_random.random() >= first_chance:
+            self._paid = last_reward
+        else:
+            self._paid = first_reward
+        h = min(self._steps, kernel.steps - 1)
+        slot = self._pick(self._distribution[h, s, action])
+        self._state = int(kernel.successors[h, s, action, slot])
         self._steps += 1
         return self._state, self._paid, False, self._steps == self.mdp.horizon, {}
 
@@ -174,16 +176,19 @@ def register() -> list[str]:
 
     Environments whose tables other packages hold are left out.
     """
-    ours = [name for name, made in ENVIRONMENTS.items() if made not in (from_gymnasium, icu_sepsis)]
-    ids = {f"{NAMESPACE}/{name}-v0": name for name in ours}
-    for id, name in ids.items():
+    ids = []
+    for name, made in ENVIRONMENTS.items():
+        if made in (from_gymnasium, icu_sepsis):
+            continue
+        id = f"{NAMESPACE}/{name}-v0"
+        ids.append(id)
         if id not in gymnasium.registry:
             gymnasium.register(id, entry_point=f"{__name__}:TabularEnv", kwargs={"environment": name})
-    return list(ids)
+    return ids
 
 
 def layout_of(layout: Mapping[str, Any] | None, states: int) -> dict[str, Any]:
-    """The layout as given, or else the states in order, row by row.
+    """The layout of an environment, or else the states in order, row by row.
 
     >>> layout_of(None, 3)["cells"]
     [[0, 0], [0, 1], [0, 2]]
@@ -191,7 +196,8 @@ def layout_of(layout: Mapping[str, Any] | None, states: int) -> dict[str, Any]:
     if layout is not None:
         return dict(layout)
     cells = [[state // ROW, state % ROW] for state in range(states)]
-    return {"rows": -(-states // ROW), "columns": min(states, ROW), "cells": cells}
+    rows = math.ceil(states / ROW)
+    return {"rows": rows, "columns": min(states, ROW), "cells": cells}
 
 
 def draw_text(layout: Mapping[str, Any], state: int) -> str:
@@ -225,14 +231,13 @@ def draw_picture(layout: Mapping[str, Any], state: int) -> Frame:
 def _signs(layout: Mapping[str, Any]) -> npt.NDArray[np.str_]:
     """A sign for each square, one of :data:`FILLS`."""
     signs = np.full((layout["rows"], layout["columns"]), WALL)
+    for cell in layout["cells"]:
+        signs[tuple(cell)] = "."
+    for cell in layout.get("goals", []):
+        signs[tuple(cell)] = "G"
     start = layout.get("start")
-    for sign, cells in (
-        (".", layout["cells"]),
-        ("G", layout.get("goals", [])),
-        ("S", [start] if start else []),
-    ):
-        for cell in cells:
-            signs[tuple(cell)] = sign
+    if start:
+        signs[tuple(start)] = "S"
     return signs
 
 

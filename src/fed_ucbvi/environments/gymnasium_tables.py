@@ -30,9 +30,16 @@ if TYPE_CHECKING:
     import gymnasium
 
 BYTES_PER_AGENT = 500
-"""What an agent's keyword arguments take in memory."""
-Entry = tuple[float, int, float, bool]
-"""Probability, next state, reward, terminated."""
+"""Memory of an agent's keyword arguments."""
+
+
+class Entry(NamedTuple):
+    """An entry of ``P[s][a]``."""
+
+    probability: float
+    next_state: int
+    reward: float
+    terminated: bool
 
 
 class TransitionTable(NamedTuple):
@@ -87,48 +94,56 @@ def from_gymnasium(
             'agents differ by keyword arguments, as vary={"success_rate": [0.6, 0.9]}; eps_p is then computed.'
         )
     check_memory(f"A list of {agents:,} agents", BYTES_PER_AGENT * agents, SMALLER)
-    each = making.kwargs_of_agents(agents, kwargs, vary, seed)
+    kwargs_by_agent = making.kwargs_of_agents(agents, kwargs, vary, seed)
+    keys = [json.dumps(own_kwargs, sort_keys=True) for own_kwargs in kwargs_by_agent]
+    # One table for each set of keyword arguments.
     tables: dict[str, TransitionTable] = {}
-    keys = [json.dumps(one, sort_keys=True) for one in each]
     H: int | None = horizon
-    for key, one in zip(keys, each, strict=True):
+    for key, own_kwargs in zip(keys, kwargs_by_agent, strict=True):
         if key not in tables:
-            env = making.make_gymnasium(id, one)
+            env = making.make_gymnasium(id, own_kwargs)
             try:
                 H = making.horizon_of_spec(env, id, H)
                 tables[key] = read_table(env, id)
             finally:
                 env.close()
-    one_kernel = next(iter(tables.values())).kernel
-    size = ProblemSize(one_kernel.states, one_kernel.actions, one_kernel.width, own_tables=True)
     assert H is not None
-    check_problem(id, size, len(each), H, alike=False)
-    spans = tables.values()
-    low = min(table.low for table in spans)
-    high = max(table.high for table in spans)
+    kernel = next(iter(tables.values())).kernel
+    size = ProblemSize(kernel.states, kernel.actions, kernel.width, own_tables=True)
+    check_problem(id, size, len(keys), H, alike=False)
+    # Rewards, rescaled by the range that the caller gives or else by their span.
+    low = min(table.low for table in tables.values())
+    high = max(table.high for table in tables.values())
     bounds = making.reward_bounds(reward_range)
     if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
         raise InputError(f"reward_range {bounds} does not cover the rewards of {id}, which span {(low, high)}.")
     low, high = bounds or (low, high)
     units = Units.spanning(low, high)
-    mdps = {
-        key: MDP(
-            table.kernel,
-            np.clip((table.rewards - low) / units.scale, 0.0, 1.0),
-            table.initial,
-            H,
+    mdps = {}
+    for key, table in tables.items():
+        mdps[key] = MDP(
+            kernel=table.kernel,
+            rewards=np.clip((table.rewards - low) / units.scale, 0.0, 1.0),
+            initial=table.initial,
+            horizon=H,
         )
-        for key, table in tables.items()
-    }
+    recorded_kwargs: object
+    if kwargs is None or isinstance(kwargs, Mapping):
+        recorded_kwargs = dict(kwargs or {})
+    else:
+        recorded_kwargs = [dict(own_kwargs) for own_kwargs in kwargs]
+    recorded_ranges = {}
+    for name, values in (vary or {}).items():
+        recorded_ranges[name] = [float(value) for value in values]
     description = {
         "name": "from_gymnasium",
         "id": id,
-        "agents": len(each),
+        "agents": len(keys),
         "eps_p": 0.0,
         "seed": int(seed),
         "horizon": H,
-        "kwargs": dict(kwargs or {}) if kwargs is None or isinstance(kwargs, Mapping) else [dict(k) for k in kwargs],
-        "vary": {name: [float(x) for x in values] for name, values in (vary or {}).items()},
+        "kwargs": recorded_kwargs,
+        "vary": recorded_ranges,
         "reward_range": [low, high],
         "reference": reference,
         "reward_offset": units.offset,
@@ -152,20 +167,38 @@ def read_table(env: gymnasium.Env[Any, Any], name: str) -> TransitionTable:
     if start is None:
         raise InputError(f"{name} has a table P but no initial_state_distrib, so the initial states are unknown.")
     initial = check_initial(np.asarray(start, dtype=np.float64), S)
-    rows = {(s, a): _row(P, s, a, S, name) for s in range(S) for a in range(A)}
-    entered = {entry[1] for row in rows.values() for entry in row if not entry[3]}
+    rows: dict[tuple[int, int], list[Entry]] = {}
+    entered = set()
+    rewards_paid = []
+    terminates = False
+    for s in range(S):
+        for a in range(A):
+            rows[s, a] = _row(P, s, a, S, name)
+            for entry in rows[s, a]:
+                rewards_paid.append(entry.reward)
+                if entry.terminated:
+                    terminates = True
+                else:
+                    entered.add(entry.next_state)
     for (s, a), row in rows.items():
         if not row and (s in entered or initial[s] > 0):
             raise InputError(f"{name}: P[{s}][{a}] is missing or empty, but episodes can go on from state {s}.")
-    paid = [entry[2] for row in rows.values() for entry in row]
-    if any(entry[3] for row in rows.values() for entry in row) or not paid:
-        paid.append(0.0)
-    supports = [[_support(rows[s, a], S) for a in range(A)] for s in range(S)]
+    if terminates or not rewards_paid:
+        rewards_paid.append(0.0)
     rewards = np.zeros((S + 1, A))
-    for (s, a), row in rows.items():
-        rewards[s, a] = sum(p * reward for p, _, reward, _ in row)
-    kernel = kernel_of([*supports, [{S: 1.0}] * A], common_support=False)
-    return TransitionTable(kernel, rewards, np.append(initial, 0.0), min(paid), max(paid))
+    supports = []
+    for s in range(S):
+        supports.append([_support(rows[s, a], S) for a in range(A)])
+        for a in range(A):
+            rewards[s, a] = sum(entry.probability * entry.reward for entry in rows[s, a])
+    supports.append([{S: 1.0}] * A)
+    return TransitionTable(
+        kernel=kernel_of(supports, common_support=False),
+        rewards=rewards,
+        initial=np.append(initial, 0.0),
+        low=min(rewards_paid),
+        high=max(rewards_paid),
+    )
 
 
 def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
@@ -185,14 +218,21 @@ def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
             raise InputError(
                 f"{name}: P[{s}][{a}] holds {entry!r}, not (probability, next state, reward, terminated)."
             ) from error
-        if not (p >= 0.0 and math.isfinite(p) and math.isfinite(reward) and 0 <= following < states):
+        is_possible = p >= 0.0 and math.isfinite(p) and math.isfinite(reward) and 0 <= following < states
+        if not is_possible:
             raise InputError(
                 f"{name}: P[{s}][{a}] holds {entry!r}; probabilities must not be negative, rewards must be finite "
                 f"and next states 0..{states - 1}."
             )
         if p > 0.0:
-            row.append((p, following, reward, bool(terminated)))
-    total = sum(entry[0] for entry in row)
+            checked = Entry(
+                probability=p,
+                next_state=following,
+                reward=reward,
+                terminated=bool(terminated),
+            )
+            row.append(checked)
+    total = sum(entry.probability for entry in row)
     if entries and abs(total - 1.0) > ROW_SUM_TOLERANCE:
         raise InputError(f"{name}: the probabilities of P[{s}][{a}] sum to {total:.9g}, not to 1.")
     return row
@@ -201,7 +241,7 @@ def _row(P: Any, s: int, a: int, states: int, name: str) -> list[Entry]:
 def _support(row: Sequence[Entry], absorbing: int) -> dict[int, float]:
     """Next states and probabilities; termination, or a state with no entries, leads to the absorbing state."""
     support: dict[int, float] = {}
-    for p, following, _, terminated in row:
-        target = absorbing if terminated else following
-        support[target] = support.get(target, 0.0) + p
+    for entry in row:
+        target = absorbing if entry.terminated else entry.next_state
+        support[target] = support.get(target, 0.0) + entry.probability
     return support or {absorbing: 1.0}

@@ -30,14 +30,17 @@ from fed_ucbvi.environments.family import (
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.kernel import Kernel
 
-_COMMON, _REWARDS, _INDIVIDUAL, _OFFSETS = range(4)
+_COMMON = 0
+_REWARDS = 1
+_INDIVIDUAL = 2
+_OFFSETS = 3
 """Parts of the synthetic environment."""
 MAX_RANKED = 10**8
 """Up to this many triples (s,a,s') every triple draws a rank; beyond, only the next states are drawn."""
 RANK_BYTES = 16
 """Memory of a rank, and of its place in the order."""
 AT_ONCE = 10**7
-"""How many ranks are held at a time."""
+"""Largest number of ranks in memory at a time."""
 
 
 def _array_size(
@@ -48,8 +51,14 @@ def _array_size(
     own_tables: bool = False,
 ) -> ProblemSize:
     """Sizes of an environment that is drawn as arrays."""
-    sizes = (given["states"], given["actions"], next_states, steps)
-    return ProblemSize(*sizes, by_row=False, own_tables=own_tables)
+    return ProblemSize(
+        given["states"],
+        given["actions"],
+        next_states,
+        steps,
+        by_row=False,
+        own_tables=own_tables,
+    )
 
 
 def _garnet_size(given: Mapping[str, Any]) -> ProblemSize:
@@ -91,13 +100,21 @@ def synthetic(
     M = agents
     sizes = (horizon, states, actions)
     common = _simplex_rows(generator(seed, _COMMON), (*sizes, states))
+    individual = []
+    for i in range(M):
+        individual.append(_simplex_rows(generator(seed, _INDIVIDUAL, i), (*sizes, states)))
     rewards = generator(seed, _REWARDS).random(sizes)[None]
-    individual = [_simplex_rows(generator(seed, _INDIVIDUAL, i), (*sizes, states)) for i in range(M)]
     if eps_r > 0:
         offsets = [generator(seed, _OFFSETS, i).random(sizes) for i in range(M)]
         rewards = (1.0 - eps_r) * rewards + eps_r * np.stack(offsets)
-    start = np.full(states, 1.0 / states)
-    return Federation.mixture(common, individual, eps_p, rewards=rewards, initial=start, horizon=horizon)
+    return Federation.mixture(
+        common,
+        individual,
+        eps_p,
+        rewards=rewards,
+        initial=np.full(states, 1.0 / states),
+        horizon=horizon,
+    )
 
 
 def _simplex_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
@@ -141,7 +158,8 @@ def garnet(
     rng = generator(seed, RandomPart.STRUCTURE)
     successors = _subsets(rng, S * A, S, b).reshape(1, S, A, b)
     cuts = np.sort(rng.random((1, S, A, b - 1)), axis=-1)
-    return _weighted(successors, np.diff(cuts, axis=-1, prepend=0.0, append=1.0), seed)
+    rows = np.diff(cuts, axis=-1, prepend=0.0, append=1.0)
+    return _weighted(successors, rows, seed)
 
 
 def _weighted(successors: IndexArray, rows: FloatArray, seed: int) -> Family:
@@ -152,11 +170,10 @@ def _weighted(successors: IndexArray, rows: FloatArray, seed: int) -> Family:
         weights = rows * np.exp(x)
         return Kernel(successors, weights / weights.sum(axis=-1, keepdims=True))
 
-    rewards = generator(seed, RandomPart.REWARDS).random((S, A))
     return Family(
-        kernel,
-        rewards,
-        np.full(S, 1.0 / S),
+        kernel=kernel,
+        rewards=generator(seed, RandomPart.REWARDS).random((S, A)),
+        initial=np.full(S, 1.0 / S),
         varies="every probability",
         shape=rows.shape,
     )
@@ -175,7 +192,7 @@ def _subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:
 
 
 def _drawn_subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> IndexArray:
-    """The same in law by Floyd's method (Bentley and Floyd 1987), with b draws for each subset.
+    """Subsets of the law of :func:`_subsets` by Floyd's method (Bentley and Floyd 1987), with b draws for each.
 
     For j = n-b, ..., n-1 a number of 0..j is drawn; it joins the subset, or j does if it is there already.
     """
@@ -229,10 +246,14 @@ def random_mdps(
     else:
         common = np.ones((1, S, A, S), dtype=np.bool_)
     everywhere = np.broadcast_to(np.arange(S, dtype=np.int32), common.shape)
-    rows = random_kernel(Kernel(everywhere, common / common.sum(axis=-1, keepdims=True)), rng, common).probabilities
-    return _weighted(everywhere, rows, seed)._replace(
-        individual=lambda published, _, own: random_kernel(published, own, ~common if disjoint else common)
-    )
+    uniform = Kernel(everywhere, common / common.sum(axis=-1, keepdims=True))
+    rows = random_kernel(uniform, rng, common).probabilities
+    elsewhere = ~common if disjoint else common
+
+    def individual(published: Kernel, _: int, own_rng: np.random.Generator) -> Kernel:
+        return random_kernel(published, own_rng, elsewhere)
+
+    return _weighted(everywhere, rows, seed)._replace(individual=individual)
 
 
 def _halves(rng: np.random.Generator, S: int, A: int) -> npt.NDArray[np.bool_]:

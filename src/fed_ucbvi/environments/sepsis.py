@@ -29,7 +29,7 @@ SURVIVED = 714
 
 
 class SepsisTables(NamedTuple):
-    """What the package holds: kernel, law of the first state ``(S,)``, and clinicians' frequencies ``(S, A)``."""
+    """Tables of the package: kernel, law of the first state ``(S,)``, and clinicians' frequencies ``(S, A)``."""
 
     kernel: Kernel
     initial: FloatArray
@@ -49,17 +49,20 @@ def sepsis_tables() -> SepsisTables:
     if S <= SURVIVED + 1 or clinicians.shape != (S, A):
         raise InputError(f"{path} does not hold the tables of icu-sepsis 2.0: S = {S}, A = {A}.")
     total = clinicians.sum(axis=1, keepdims=True)
-    frequencies = np.where(total > 0, clinicians / np.where(total > 0, total, 1.0), 1.0 / A)
-    return SepsisTables(kernel, check_initial(initial, S), frequencies)
+    positive_total = np.where(total > 0, total, 1.0)
+    frequencies = np.where(total > 0, clinicians / positive_total, 1.0 / A)
+    return SepsisTables(
+        kernel=kernel,
+        initial=check_initial(initial, S),
+        clinicians=frequencies,
+    )
 
 
 def _tables_file() -> Path:
     spec = find_spec(PACKAGE)  # finds the package without importing it
-    if spec is None:
-        places = []
-    else:
-        places = [Path(place) / TABLES for place in spec.submodule_search_locations or ()]
-    for path in places:
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    for folder in folders:
+        path = Path(folder) / TABLES
         if path.is_file():
             return path
     raise missing_package("the environment icu_sepsis takes its tables from", "icu-sepsis", "icu-sepsis")
@@ -92,12 +95,16 @@ def icu_sepsis(
     tables = sepsis_tables()
     rewards = np.zeros((tables.kernel.states, tables.kernel.actions))
     rewards[SURVIVED] = 1.0
-    return Family(lambda _: tables.kernel, rewards, tables.initial)
+    return Family(
+        kernel=lambda _: tables.kernel,
+        rewards=rewards,
+        initial=tables.initial,
+    )
 
 
 def clinicians_policy(step: int, state: int) -> FloatArray:
-    """How often clinicians give each dose in a state, as ``incumbent=`` and ``evaluate`` take it; no step matters.
+    """Frequency of each dose in a state among clinicians, for ``incumbent=`` and ``evaluate``; no step matters.
 
-    It is worth 0.7778 for H = 51.
+    Its value is 0.7778 for H = 51.
     """
     return np.asarray(sepsis_tables().clinicians[state])

@@ -8,7 +8,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fed_ucbvi.core.errors import InputError, check_choice, check_positive_integer, missing_package
 from fed_ucbvi.core.text import shortened
@@ -57,9 +57,16 @@ def results_of(run: RunData) -> dict[str, float]:
 
 def parameters_of(run: RunData) -> dict[str, Any]:
     """The settings of a run, its seeds and its driver, by name; an unknown number is ``unknown``."""
-    seeds = {"seed" if name == "run" else f"environment.{name}": seed for name, seed in seeds_of(run.about)}
-    named = {**settings_of(run.about), **seeds, "driver": run.about.driver}
-    return {name: "unknown" if value != value else value for name, value in named.items()}
+    seeds = {}
+    for name, seed in seeds_of(run.about):
+        seeds["seed" if name == "run" else f"environment.{name}"] = seed
+    parameters = dict(settings_of(run.about))
+    parameters.update(seeds)
+    parameters["driver"] = run.about.driver
+    for name, value in parameters.items():
+        if value != value:
+            parameters[name] = "unknown"
+    return parameters
 
 
 def _known(figures: Mapping[str, float]) -> dict[str, float]:
@@ -120,11 +127,10 @@ class Tracker(Subscriber, ABC):
     def _write_unlogged(self) -> None:
         record = self._unlogged
         self._unlogged = None
-        if record is not None:
-            self.write(
-                record.episodes,
-                _known({name: float(getattr(record, name)) for name in FIGURES}),
-            )
+        if record is None:
+            return
+        figures = {name: float(getattr(record, name)) for name in FIGURES}
+        self.write(record.episodes, _known(figures))
 
     def _try(self, log: Callable[[], None]) -> None:
         """Call ``log``; after the first error warn and call nothing more."""
@@ -170,7 +176,9 @@ class TensorBoardTracker(Tracker):
     def describe(self, parameters: Mapping[str, Any], results: Mapping[str, float], episodes: int) -> None:
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
-        plain = {name: value if isinstance(value, int | float) else str(value) for name, value in parameters.items()}
+        plain = {}
+        for name, value in parameters.items():
+            plain[name] = value if isinstance(value, int | float) else str(value)
         self._add(0, hparams_pb(plain))
         self.write(episodes, results)
 
@@ -196,14 +204,14 @@ class MLflowTracker(Tracker):
         from mlflow import MlflowClient
 
         super().__init__(place, every)
-        experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROGRAM)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROGRAM)
         self._client = MlflowClient(tracking_uri=place)
-        known = self._client.get_experiment_by_name(experiment)
-        if known is None:
-            number = self._client.create_experiment(experiment)
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
+            experiment_id = self._client.create_experiment(name)
         else:
-            number = known.experiment_id
-        self.run_id: str = self._client.create_run(number).info.run_id
+            experiment_id = experiment.experiment_id
+        self.run_id: str = self._client.create_run(experiment_id).info.run_id
 
     def write(self, episodes: int, figures: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
@@ -243,12 +251,18 @@ class WandbTracker(Tracker):
         self._run.finish(exit_code=int(failed))
 
 
-TRACKERS: dict[str, tuple[Callable[[str, int], Tracker], str]] = {
-    "tensorboard": (TensorBoardTracker, "TensorBoard"),
-    "mlflow": (MLflowTracker, "MLflow"),
-    "wandb": (WandbTracker, "Weights & Biases"),
+class TrackerKind(NamedTuple):
+    """The class of a tracker and the package it needs; the extra and the package's module have the tracker's name."""
+
+    make: Callable[[str, int], Tracker]
+    package: str
+
+
+TRACKERS: dict[str, TrackerKind] = {
+    "tensorboard": TrackerKind(TensorBoardTracker, "TensorBoard"),
+    "mlflow": TrackerKind(MLflowTracker, "MLflow"),
+    "wandb": TrackerKind(WandbTracker, "Weights & Biases"),
 }
-"""The class of each tracker and the package it needs; the extra and the package's module have the tracker's name."""
 
 
 def make_tracker(text: str, every: int = 1) -> Tracker:
@@ -267,12 +281,13 @@ def make_tracker(text: str, every: int = 1) -> Tracker:
     check_choice("tracker", name, TRACKERS)
     if not place:
         raise InputError(f"a tracker is NAME:PLACE, as tensorboard:logs/first, got '{text}'.")
-    kind, package = TRACKERS[name]
+    make, package = TRACKERS[name]
     check_positive_integer("every", every)
     try:
-        return kind(place, every)
+        return make(place, every)
     except ImportError as error:
-        if (error.name or "").partition(".")[0] == name:
+        missing_module = (error.name or "").partition(".")[0]
+        if missing_module == name:
             raise missing_package("this tracker needs", package, name) from error
         raise InputError(f"{package} cannot use '{place}': {error}; install the whole of {package}.") from error
     except Exception as error:
