@@ -19,6 +19,7 @@ class DrawnText(NamedTuple):
 
     text: str
     box: Bbox
+    slanted: bool
 
 
 def drawn_texts(figure: Figure) -> list[DrawnText]:
@@ -31,7 +32,8 @@ def drawn_texts(figure: Figure) -> list[DrawnText]:
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         if text.get_visible() and text.get_text().strip() and text not in hidden:
-            found.append(DrawnText(text=text.get_text(), box=text.get_window_extent(renderer)))
+            slanted = text.get_rotation() % 90 != 0
+            found.append(DrawnText(text=text.get_text(), box=text.get_window_extent(renderer), slanted=slanted))
     return found
 
 
@@ -51,11 +53,11 @@ def texts_of(figure: Figure) -> list[str]:
 
 
 def badly_placed(figure: Figure) -> list[str]:
-    """Texts that overlap another one or reach beyond the figure."""
+    """Texts that overlap another one or reach beyond the figure; boxes of slanted texts may overlap."""
     drawn = drawn_texts(figure)
     faults = []
     for one, other in combinations(drawn, 2):
-        if one.box.padded(-SLACK).overlaps(other.box.padded(-SLACK)):
+        if not (one.slanted or other.slanted) and one.box.padded(-SLACK).overlaps(other.box.padded(-SLACK)):
             faults.append(f"{one.text!r} overlaps {other.text!r}")
     width, height = figure.bbox.size
     for text in drawn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import Formatter, Locator, NullFormatter, NullLocator
 
-from fed_ucbvi.core.colours import Marker
+from fed_ucbvi.core.colours import Dash, Marker
 from fed_ucbvi.core.numbers import power_of_ten, short
 from fed_ucbvi.core.text import one_line
 
-Dash = Literal["solid", "dashed", "dotted", "dashdot"]
-DASHES: tuple[Dash, ...] = get_args(Dash)
 MARKERS: Mapping[Marker, str] = {
     "circle": "o",
     "square": "s",

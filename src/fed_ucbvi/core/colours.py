@@ -1,4 +1,4 @@
-"""Colours that everyone can tell apart, and the markers of points."""
+"""Colours that everyone can tell apart, dashes of lines, and the markers of points."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from fed_ucbvi.core.errors import InputError
 
 Marker = Literal["cross", "circle", "square", "diamond", "triangle", "none"]
 MARKERS: tuple[Marker, ...] = get_args(Marker)
+Dash = Literal["solid", "dashed", "dotted", "dashdot"]
+DASHES: tuple[Dash, ...] = get_args(Dash)
 
 BLACK = "#000000"
 ORANGE = "#E69F00"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import ANY, Claim, Finding, Pairs, judge, ratios_at_most
 from fed_ucbvi.paper.report import run_figures as draw
 from fed_ucbvi.paper.report.content import Figure, Section, Verdict
+from fed_ucbvi.paper.report.panels import Series
 from fed_ucbvi.paper.report.traces import Measure, Traces, regret, rounds
 
 ALGORITHM = "fed-ucbvi"

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fed_ucbvi.charts.panels import Series
 from fed_ucbvi.core.colours import BLUE, GREEN, ORANGE, VERMILLION, Marker
 from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import OURS, Claim, Finding, Pairs, against, range_text, ratios_at_most
 from fed_ucbvi.paper.report import run_figures as draw
 from fed_ucbvi.paper.report.content import Figure, Section, Verdict
+from fed_ucbvi.paper.report.panels import Series
 from fed_ucbvi.paper.report.traces import Measure, Traces, regret, rounds
 from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.statistics import share_interval

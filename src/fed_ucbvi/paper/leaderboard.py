@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import ALGORITHMS, class_of
-from fed_ucbvi.charts.panels import Panel
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
 from fed_ucbvi.environments import ENVIRONMENTS, current_name, make_environment
 from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table
+from fed_ucbvi.paper.report.panels import Panel
 from fed_ucbvi.paper.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, bars
 from fed_ucbvi.paper.report.traces import megabytes, regret, rounds
 from fed_ucbvi.paper.report.writing import cell_text

@@ -16,13 +16,13 @@ from itertools import pairwise
 import numpy as np
 
 from fed_ucbvi.algorithms import ALGORITHMS as REGISTRY
-from fed_ucbvi.charts.panels import DASHES, Panel, Series
-from fed_ucbvi.core.colours import DARK_GREY
+from fed_ucbvi.core.colours import DARK_GREY, DASHES
 from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import BASE_AGENTS, Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import ANY, Claim, Condition, Find, Finding, Pairs, range_text, ratios_at_most, signed
 from fed_ucbvi.paper.report import run_figures as draw
 from fed_ucbvi.paper.report.content import Figure, Section, Verdict
+from fed_ucbvi.paper.report.panels import Panel, Series
 from fed_ucbvi.paper.report.run_figures import cell_text, eps_text
 from fed_ucbvi.paper.report.traces import Group, Measure, Trace, Traces, regret, rounds
 from fed_ucbvi.results.about import label_of

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from fed_ucbvi.charts.panels import DASHES, Dash, Panel, Series
-from fed_ucbvi.core.colours import DARK_GREY
+from fed_ucbvi.core.colours import DARK_GREY, DASHES, Dash
 from fed_ucbvi.paper.bounds import most_rounds, regret_bound
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import Claim, fact, range_text, verdict_of
 from fed_ucbvi.paper.report import run_figures as draw
 from fed_ucbvi.paper.report.content import Cell, Figure, Section, Table, Verdict
+from fed_ucbvi.paper.report.panels import Panel, Series
 from fed_ucbvi.paper.report.traces import Group, Trace, Traces, regret
 from fed_ucbvi.paper.section5 import INVERSE_SPEED_UP, OWN, SPEED_UP, inverse, inverse_line, linear, local_slopes
 from fed_ucbvi.results.about import label_of

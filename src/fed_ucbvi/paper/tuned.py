@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms import ALGORITHMS
-from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import NEVER, OURS, Claim, Finding, against, carried, judge, range_text, ratios_at_most
 from fed_ucbvi.paper.report import run_figures as draw
 from fed_ucbvi.paper.report.content import Cell, Figure, Section, Table, Verdict
+from fed_ucbvi.paper.report.panels import Panel, Series
 from fed_ucbvi.paper.report.traces import Group, Measure, Traces, regret, rounds
 from fed_ucbvi.paper.section5 import BELOW, OWN, below, ratios_to
 from fed_ucbvi.results.about import label_of, marker_of

@@ -13,10 +13,8 @@ from matplotlib.axes import Axes
 
 from fed_ucbvi.charts.axes import (
     BAND_OPACITY,
-    DASHES,
     FAINT_BAND_OPACITY,
     FEW_CURVES,
-    Dash,
     draw_curve,
     set_scales,
     set_texts,
@@ -32,7 +30,7 @@ from fed_ucbvi.charts.figures import (
     without_tex,
 )
 from fed_ucbvi.charts.picture_files import Size, check_picture, check_size
-from fed_ucbvi.core.colours import check_colour
+from fed_ucbvi.core.colours import DASHES, Dash, check_colour
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.types import CountArray, FloatArray
 from fed_ucbvi.results import run_table

@@ -18,10 +18,10 @@ from polars.testing import assert_frame_equal
 import sample_report
 from commands import executed
 from fed_ucbvi import InputError
-from fed_ucbvi.charts.panels import Panel, Series
 from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.paper.report import writing
 from fed_ucbvi.paper.report.content import Cell, Figure, Outcome, PageContent, Section, Table, Verdict
+from fed_ucbvi.paper.report.panels import Panel, Series
 from fed_ucbvi.paper.report.writing import FORMAT, cell_text, figure_frame, table_frame, write_report
 from fed_ucbvi.results.statistics import Estimate
 
@@ -49,7 +49,7 @@ def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None
     folder = tmp_path / "new" / "report"
     written = write_report(small("a", "b", tables=("t",)), folder, lambda *count: done.append(count))
     names = {"index.html", "verdicts.json", "tables/t.csv", "tables/t.parquet"}
-    names |= {f"figures/{id_}.{kind}" for id_ in "ab" for kind in ("png", "pdf", "parquet")}
+    names |= {f"figures/{id_}.{kind}" for id_ in "ab" for kind in ("svg", "png", "pdf", "parquet")}
     assert {str(path.relative_to(folder)) for path in written} == names
     assert set(contents(folder)) == names | {"manifest.json"}
     assert json.loads((folder / "manifest.json").read_text())["format"] == FORMAT
@@ -125,7 +125,7 @@ def test_a_manifest_cannot_make_files_elsewhere_vanish(tmp_path: Path) -> None:
     assert (folder / "precious.csv").read_text() == "2"
 
 
-@pytest.mark.parametrize("fails", ["render_page", "Picture", "figure_frame"])
+@pytest.mark.parametrize("fails", ["render_page", "FigureFiles", "figure_frame"])
 def test_a_report_that_fails_leaves_the_earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     def fail(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -202,7 +202,7 @@ def test_control_characters_from_data_reach_no_file_raw(tmp_path: Path) -> None:
 def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
     code = (
         "import sys, fed_ucbvi, fed_ucbvi.paper.report.writing\n"
-        "sys.exit(str(sorted({'vl_convert', 'jinja2', 'altair', 'polars'} & set(sys.modules))))"
+        "sys.exit(str(sorted({'matplotlib', 'jinja2', 'polars'} & set(sys.modules))))"
     )
     assert executed(code, env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}).stderr.strip() == "[]"
 

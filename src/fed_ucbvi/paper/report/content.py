@@ -1,6 +1,7 @@
 """The parts of a report as plain values. The page, the pictures and the data files are all made from them.
 
-All texts are plain Unicode, without mark-up of any kind. Panels and series are in :mod:`fed_ucbvi.charts.panels`.
+All texts are plain Unicode, without mark-up of any kind. Panels and series are in
+:mod:`fed_ucbvi.paper.report.panels`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from fed_ucbvi.charts.panels import Panel, check_panels
 from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.paper.report.panels import Panel, check_panels
 from fed_ucbvi.results.statistics import Estimate
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+MAX_COLUMNS = 3
 Outcome = Literal["holds", "holds partly", "at the limit", "undecided", "does not hold"]
 
 
@@ -28,6 +30,12 @@ class Figure:
     title: str
     caption: str
     panels: Sequence[Panel]
+
+    @property
+    def columns(self) -> int:
+        """Number of panels side by side: at most three, with rows as even as can be."""
+        rows = -(-len(self.panels) // MAX_COLUMNS)
+        return -(-len(self.panels) // rows)
 
 
 Cell = str | int | float | Estimate | None

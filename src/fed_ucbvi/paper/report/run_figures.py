@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.charts.panels import DASHES, Panel, Series
+from fed_ucbvi.core.colours import DASHES
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.text import shortened
 from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table
+from fed_ucbvi.paper.report.panels import Panel, Series
 from fed_ucbvi.paper.report.traces import Group, Measure, Traces, megabytes, regret, rounds
 from fed_ucbvi.results.about import colour_of, different_colours, label_of, marker_of
 from fed_ucbvi.results.run_table import ENVIRONMENT_SIZES, apart, key_of, label, settings_of

@@ -13,29 +13,28 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.charts import vega
-from fed_ucbvi.charts.panels import legend_of
-from fed_ucbvi.charts.picture import POLICY, Picture, javascript_library
 from fed_ucbvi.core.colours import DARK_GREY, on_dark
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, read_manifest, write_manifest
 from fed_ucbvi.core.text import with_printable_texts
 from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table, Verdict, check_report
+from fed_ucbvi.paper.report.panels import colour_variable, legend_of
 from fed_ucbvi.results.statistics import Estimate
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 FORMAT = "fed-ucbvi/report"
 FORMAT_VERSION = 1
 PAGE = "index.html"
 VERDICTS = "verdicts.json"
-OURS = re.compile(r"index\.html|verdicts\.json|(figures|tables)/[A-Za-z0-9][A-Za-z0-9_-]*\.(png|pdf|csv|parquet)")
+OURS = re.compile(r"index\.html|verdicts\.json|(figures|tables)/[A-Za-z0-9][A-Za-z0-9_-]*\.(svg|png|pdf|csv|parquet)")
 """The files of which a report can consist. No other file is ever removed, even if a manifest lists it."""
 SIGNS = {
     "holds": ("✓", "holds"),
@@ -47,20 +46,22 @@ SIGNS = {
 """Sign and CSS class of each outcome; the words are always written too."""
 PLURALS = {"holds": "hold", "holds partly": "hold partly", "does not hold": "do not hold"}
 """Outcomes that have another form in the plural."""
-PICTURES = ("png", "pdf")
+PICTURES = ("svg", "png", "pdf")
 FIGURE_FILES = (*PICTURES, "parquet")
 TABLE_FILES = ("csv", "parquet")
-ON_PAGE: vega.Spec = {
-    **vega.CONFIG,
-    "background": None,
-    "font": "system-ui, sans-serif",
-    "axis": {
-        **vega.CONFIG["axis"],
-        **{"labelColor": "var(--ink)", "titleColor": "var(--ink)", "gridColor": "var(--rule)"},
-        **{"domainColor": "var(--faint)", "tickColor": "var(--faint)"},
-    },
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+"""The page may load nothing from outside, nor evaluate texts as programs."""
+LONG_PARAGRAPH = 400
+"""Characters of a paragraph at the top that is shown whole; of longer ones the first sentence is."""
+SWATCH_DASHES = {"solid": "1 0", "dashed": "7 3", "dotted": "1.5 2.5", "dashdot": "7 3 1.5 3"}
+SWATCH_SHAPES = {
+    "cross": "M-1,-.5L-.5,-1L0,-.5L.5,-1L1,-.5L.5,0L1,.5L.5,1L0,.5L-.5,1L-1,.5L-.5,0Z",
+    "circle": "M-.9,0A.9,.9,0,1,1,.9,0A.9,.9,0,1,1,-.9,0Z",
+    "square": "M-.8,-.8H.8V.8H-.8Z",
+    "diamond": "M0,-1.1L1.1,0L0,1.1L-1.1,0Z",
+    "triangle": "M0,-1L1,.8H-1Z",
 }
-"""The style of the page's plots: that of pictures, in the colours of the page, light or dark."""
+"""Dashes and markers of the legends on the page, as SVG."""
 
 
 def write_report(report: PageContent, folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Path]:
@@ -68,8 +69,8 @@ def write_report(report: PageContent, folder: Path, progress: Callable[[int, int
 
     All files are first written to a temporary place and moved only when all of them are complete; what cannot be
     drawn is an error before that. ``progress`` is called with the number of figures drawn and of all. Returned are
-    the files: ``index.html``, ``verdicts.json``, for each figure ``figures/ID.png``, ``.pdf`` and ``.parquet``, for
-    each table ``tables/ID.csv`` and ``.parquet``.
+    the files: ``index.html``, ``verdicts.json``, for each figure ``figures/ID.svg``, ``.png``, ``.pdf`` and
+    ``.parquet``, for each table ``tables/ID.csv`` and ``.parquet``.
     """
     report = with_printable_texts(report)
     check_report(report)
@@ -125,12 +126,30 @@ def _contents(report: PageContent) -> dict[str, Callable[[], bytes]]:
         VERDICTS: lambda: f"{json.dumps(verdicts, indent=1, ensure_ascii=False)}\n".encode(),
     }
     for figure in report.figures:
-        picture = Picture(figure.panels)  # without a title: a paper has captions
-        contents |= {f"figures/{figure.id}.{kind}": partial(picture.content, kind) for kind in PICTURES}
+        pictures = FigureFiles(figure)
+        contents |= {f"figures/{figure.id}.{kind}": partial(pictures.content, kind) for kind in PICTURES}
         contents[f"figures/{figure.id}.parquet"] = partial(_data, figure_frame, figure, "parquet")
     for table in report.tables:
         contents |= {f"tables/{table.id}.{kind}": partial(_data, table_frame, table, kind) for kind in TABLE_FILES}
     return contents
+
+
+class FigureFiles:
+    """The files of one figure, which is laid out once for all of them."""
+
+    def __init__(self, figure: Figure) -> None:
+        self.figure = figure
+
+    @cached_property
+    def drawn(self) -> MatplotlibFigure:
+        from fed_ucbvi.paper.report.drawing import draw_figure
+
+        return draw_figure(self.figure).figure
+
+    def content(self, format_: str) -> bytes:
+        from fed_ucbvi.charts.figures import figure_content
+
+        return figure_content(self.drawn, format_)
 
 
 def _data(frame_of: Callable[[Any], pl.DataFrame], content: Figure | Table, kind: str) -> bytes:
@@ -184,31 +203,27 @@ def render_page(report: PageContent) -> str:
 
     strict = jinja2.StrictUndefined
     environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     drawn = {one.colour.upper() for figure in report.figures for panel in figure.panels for one in panel.series}
     papers, ours = ([pair for pair in report.judged if pair[1].ours is own] for own in (False, True))
     return environment.from_string(_asset("page.html")).render(
         report=report,
         policy=POLICY,
-        longest=400,  # characters of a paragraph at the top that is shown whole; of others one sentence is
+        longest=LONG_PARAGRAPH,
         claims=[("claims", "The paper's claims", papers), ("ours", "Our own claims", ours)],
         counted=_counted,
         signs=SIGNS,
-        colours=[(_variable(colour), colour, on_dark(colour)) for colour in sorted(drawn | {DARK_GREY})],
-        config=ON_PAGE,
+        colours=[(colour_variable(colour), colour, on_dark(colour)) for colour in sorted(drawn | {DARK_GREY})],
         plots_of=plots_of,
         legend_of=legend_of,
-        variable=_variable,
-        dashes=vega.DASHES,
-        shapes=vega.SHAPES,
+        variable=colour_variable,
+        dashes=SWATCH_DASHES,
+        shapes=SWATCH_SHAPES,
         figure_files=FIGURE_FILES,
         table_files=TABLE_FILES,
-        columns_of=lambda figure: -(-len(figure.panels) // -(-len(figure.panels) // 3)),
         table_cells=lambda table: [[_shown(cell) for cell in row] for row in table.rows],
         provenance=json.dumps(report.provenance, indent=2, ensure_ascii=False, allow_nan=False),
         style=_asset("page.css"),
         script=_asset("page.js"),
-        library=javascript_library(),
     )
 
 
@@ -229,26 +244,15 @@ def counted_text(outcome: str, count: int) -> str:
     return f"{count} {PLURALS.get(outcome, outcome)}"
 
 
-def plots_of(figure: Figure) -> list[vega.Spec]:
-    """The interactive Vega-Lite specification of each panel, as wide as its place on the page."""
-    return [
-        {
-            "$schema": vega.SCHEMA,
-            "description": ". ".join(text for text in (figure.title, panel.title, figure.caption) if text),
-            "width": "container",
-            "height": 200,
-            "autosize": {"type": "fit-x", "contains": "padding"},
-            "params": vega.PARAMETERS,
-            "datasets": {"series": vega.rows_of(panel, lambda colour: f"var({_variable(colour)})")},
-            **vega.panel_chart(panel, "series", pointer="nearest"),
-        }
-        for panel in figure.panels
-    ]
+def plots_of(figure: Figure) -> list[str]:
+    """The SVG element of each panel, with title, panel and caption as its text alternative."""
+    from fed_ucbvi.paper.report.drawing import panel_svg
 
-
-def _variable(colour: str) -> str:
-    """The CSS variable that holds a colour, or its lighter version on a dark background."""
-    return f"--colour-{colour[1:].upper()}"
+    plots = []
+    for number, panel in enumerate(figure.panels):
+        description = ". ".join(text for text in (figure.title, panel.title, figure.caption) if text)
+        plots.append(panel_svg(panel, f"{figure.id}-{number}", description))
+    return plots
 
 
 def _shown(cell: Cell) -> dict[str, Any]:
