@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fed_ucbvi.algorithms.count_table import FIRST_WIDTH, CountTable, mean_reward
+from fed_ucbvi.algorithms.count_table import FIRST_WIDTH, CountTable, NewCounts, mean_reward
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.increments import Support, listed_counts
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.types import CountArray, IndexArray, WordArray
+from fed_ucbvi.core.types import IndexArray
 
 ONE_WORD = Grid(30, 1, 55)
 TWO_WORDS = Grid(40, 2, 55)
@@ -57,12 +57,8 @@ def random_report(rng: np.random.Generator, sizes: Sizes, most: int = 40, paid: 
     return Report(moves, rewards)
 
 
-NewCounts = tuple[IndexArray, IndexArray, CountArray, WordArray]
-"""Cells, next states, transitions and rewards, as a table takes them."""
-
-
 def as_new_counts(rng: np.random.Generator, report: Report, sizes: Sizes, *, twice: bool = False) -> NewCounts:
-    """The same by cells in any order and by slots in any order; with ``twice`` one next state has two slots."""
+    """A report by cells in any order and by slots in any order; with ``twice`` one next state has two slots."""
     K = sizes.states + twice
     cells = sizes.number(sizes.steps, 0, 0)
     successors = np.zeros((*sizes, K), dtype=np.int32)
@@ -79,7 +75,14 @@ def as_new_counts(rng: np.random.Generator, report: Report, sizes: Sizes, *, twi
     for (h, s, a), total in report.paid.items():
         rewards[sizes.number(h, s, a)] = divmod(total, 1 << 64)
     visited = sorted({sizes.number(h, s, a) for h, s, a, _ in report.moves})
-    return rng.permutation(visited).astype(np.int32), successors, transitions, rewards
+    visiting_order: IndexArray = rng.permutation(visited).astype(np.int32)
+    return NewCounts(
+        cells=visiting_order,
+        rows=visiting_order,
+        successors=successors,
+        transitions=transitions,
+        rewards=rewards,
+    )
 
 
 def as_message(report: Report, sizes: Sizes, grid: Grid) -> CountTable:
@@ -134,7 +137,7 @@ def test_a_table_holds_what_a_dictionary_holds_after_every_report() -> None:
         table = CountTable.empty(*sizes)
         total = Report(Counter(), Counter())
         for report in reports:
-            table = table.plus(*as_new_counts(rng, report, sizes, twice=True))
+            table = table.plus(as_new_counts(rng, report, sizes, twice=True))
             total = total + report
             assert_holds(table, total, sizes)
         wider += table.width > FIRST_WIDTH
@@ -143,14 +146,14 @@ def test_a_table_holds_what_a_dictionary_holds_after_every_report() -> None:
 
 def test_order_and_split_of_reports_do_not_change_a_bit() -> None:
     for rng, sizes, reports in problems(2, 150):
-        at_once = CountTable.empty(*sizes).plus(*as_new_counts(rng, added(reports), sizes))
+        at_once = CountTable.empty(*sizes).plus(as_new_counts(rng, added(reports), sizes))
         in_turn, reversed_, wide, narrow = (CountTable.empty(*sizes, width) for width in (2, 2, 9, 1))
         for report in reports:
-            in_turn = in_turn.plus(*as_new_counts(rng, report, sizes))
-            wide = wide.plus(*as_new_counts(rng, report, sizes))
-            narrow = narrow.plus(*as_new_counts(rng, report, sizes))
+            in_turn = in_turn.plus(as_new_counts(rng, report, sizes))
+            wide = wide.plus(as_new_counts(rng, report, sizes))
+            narrow = narrow.plus(as_new_counts(rng, report, sizes))
         for report in reports[::-1]:
-            reversed_ = reversed_.plus(*as_new_counts(rng, report, sizes))
+            reversed_ = reversed_.plus(as_new_counts(rng, report, sizes))
         assert same(at_once, in_turn)
         assert same(at_once, reversed_)
         assert same(at_once.widened(9), wide)
@@ -162,7 +165,7 @@ def test_a_message_adds_what_the_counts_by_slot_add(grid: Grid) -> None:
     for rng, sizes, reports in problems(3, 100):
         by_slot, by_state = (CountTable.empty(*sizes, bits=grid.bits) for _ in range(2))
         for report in reports:
-            by_slot = by_slot.plus(*as_new_counts(rng, report, sizes))
+            by_slot = by_slot.plus(as_new_counts(rng, report, sizes))
             by_state = by_state.merge(as_message(report, sizes, grid))
         assert same(by_slot, by_state)
         moves = added(reports).moves
@@ -180,7 +183,7 @@ def test_sums_of_rewards_beyond_one_word_are_those_of_pythons_integers() -> None
         report = random_report(rng, sizes, 10, paid=1 << 62)
         wide = Report(report.moves, Counter({cell: paid << 1 for cell, paid in report.paid.items()}))
         if rng.random() < 0.5:
-            table = table.plus(*as_new_counts(rng, wide, sizes))
+            table = table.plus(as_new_counts(rng, wide, sizes))
         else:
             table = table.merge(as_message(wide, sizes, grid))
         total = total + wide
@@ -198,24 +201,22 @@ def test_means_of_rewards_are_rounded_up_to_the_grid() -> None:
         assert mean_reward(n, np.uint64(total >> 64), np.uint64(total % (1 << 64)), bits) == expected
 
 
-def fair_table(rng: np.random.Generator, sizes: Sizes, moves: Counter[Transition], *, by_slot: bool) -> CountTable:
-    """Each move pays 0 or an amount, on 20 bits; with ``by_slot`` sums by next state and of squares are kept."""
-    C, R = np.zeros((2, *sizes, sizes.states), dtype=np.int64)
-    W = np.zeros((*sizes, 2), dtype=np.int64)
+def fair_table(rng: np.random.Generator, sizes: Sizes, moves: Counter[Transition]) -> CountTable:
+    """A table in which each move pays 0 or an amount, on 20 bits."""
+    transitions = np.zeros((*sizes, sizes.states), dtype=np.int64)
+    rewards = np.zeros((*sizes, 1), dtype=np.int64)
     for at, number in moves.items():
         n = min(number, 10**6)
         rho = int(rng.integers(0, (1 << 20) + 1))
         times = int(rng.integers(0, n + 1))
-        C[at], R[at] = n, times * rho
-        W[at[:3]] += [times * rho**2, 0]
-    more = (R, W) if by_slot else ()
-    return listed_counts(Support.full(sizes), Grid(20, 1, 60), C, R.sum(axis=3)[..., None], *more)
+        transitions[at] = n
+        rewards[at[:3]] += times * rho
+    return listed_counts(Support.full(sizes), Grid(20, 1, 60), transitions, rewards)
 
 
-@pytest.mark.parametrize("by_slot", [False, True])
-def test_a_file_gives_back_the_table_and_is_as_large_as_what_was_visited(by_slot: bool, tmp_path: Path) -> None:
+def test_a_file_gives_back_the_table(tmp_path: Path) -> None:
     for rng, sizes, reports in problems(6, 40):
-        table = fair_table(rng, sizes, added(reports).moves, by_slot=by_slot)
+        table = fair_table(rng, sizes, added(reports).moves)
         table.widened(table.width + 2).save(tmp_path / "counts.npz")
         again = CountTable.load(tmp_path / "counts.npz")
         assert again.equals(table)
@@ -223,35 +224,39 @@ def test_a_file_gives_back_the_table_and_is_as_large_as_what_was_visited(by_slot
         copy = table.copy()
         assert same(again.widened(9), copy.widened(9))
         assert not table.merge(again).equals(copy) or not copy.visits.any()
+
+
+def test_a_file_is_as_large_as_the_visited_part(tmp_path: Path) -> None:
     large = CountTable.empty(1, 20_000, 4)
     large.save(tmp_path / "large.npz")
     assert (tmp_path / "large.npz").stat().st_size < 5_000
     assert CountTable.load(tmp_path / "large.npz").equals(large)
 
 
-@pytest.mark.parametrize("by_slot", [False, True])
-def test_merging_adds_and_fewer_bits_round_up(by_slot: bool) -> None:
+def test_merging_adds_counts_and_rewards() -> None:
     for rng, sizes, reports in problems(9, 40):
-        one, other = (fair_table(rng, sizes, r.moves, by_slot=by_slot) for r in (reports[0], reports[-1]))
+        one = fair_table(rng, sizes, reports[0].moves)
+        other = fair_table(rng, sizes, reports[-1].moves)
         both = one.copy().merge(other)
-        bits = int(rng.integers(12, 31))
         assert np.array_equal(both.dense(), one.dense() + other.dense())
         assert np.array_equal(both.rewards[..., 1], one.rewards[..., 1] + other.rewards[..., 1])
-        if by_slot:
-            assert np.array_equal(both.dense(both.paid), one.dense(one.paid) + other.dense(other.paid))
-        moved = both.with_bits(bits)
-        for name, factor in (("rewards", 1), ("squares", 2)):
-            words = zip(getattr(both, name).reshape((-1, 2)), getattr(moved, name).reshape((-1, 2)), strict=True)
-            for before, after in words:
-                exact = Fraction((int(before[0]) << 64) + int(before[1])) * Fraction(2) ** (factor * (bits - 20))
-                assert (int(after[0]) << 64) + int(after[1]) == math.ceil(exact)
+
+
+def test_fewer_bits_round_rewards_up() -> None:
+    for rng, sizes, reports in problems(9, 40):
+        table = fair_table(rng, sizes, added(reports).moves)
+        bits = int(rng.integers(12, 31))
+        moved = table.with_bits(bits)
+        for before, after in zip(table.rewards.reshape((-1, 2)), moved.rewards.reshape((-1, 2)), strict=True):
+            exact = Fraction((int(before[0]) << 64) + int(before[1])) * Fraction(2) ** (bits - 20)
+            assert (int(after[0]) << 64) + int(after[1]) == math.ceil(exact)
         if bits >= 20:
-            assert moved.with_bits(20).equals(both)
+            assert moved.with_bits(20).equals(table)
 
 
 def test_a_file_that_cannot_be_a_table_is_rejected(tmp_path: Path) -> None:
     moves = Counter({(0, 0, 0, 1): 3, (0, 0, 0, 2): 4, (1, 2, 1, 0): 5})
-    fair_table(np.random.default_rng(1), Sizes(2, 3, 2), moves, by_slot=True).save(tmp_path / "good.npz")
+    fair_table(np.random.default_rng(1), Sizes(2, 3, 2), moves).save(tmp_path / "good.npz")
     with np.load(tmp_path / "good.npz") as data:
         good = dict(data)
     bad: dict[str, tuple[np.ndarray, str]] = {
@@ -260,13 +265,12 @@ def test_a_file_that_cannot_be_a_table_is_rejected(tmp_path: Path) -> None:
         "successors": (np.array([2, 1, 0], dtype=np.int32), "ascending order"),
         "transitions": (np.array([3, -4, 5]), "counts are positive"),
         "rewards": (np.full((2, 2), 1 << 40, dtype=np.uint64), "rewards above 1"),
-        "paid": (np.zeros(3), "expected int64"),
     }
     for name, (array, message) in bad.items():
         np.savez(tmp_path / "bad.npz", **(good | {name: array}))
         with pytest.raises(InputError, match=message):
             CountTable.load(tmp_path / "bad.npz")
-    np.savez(tmp_path / "bad.npz", **{name: array for name, array in good.items() if name != "squares"})
+    np.savez(tmp_path / "bad.npz", **{name: array for name, array in good.items() if name != "rewards"})
     with pytest.raises(InputError, match="expected the tables"):
         CountTable.load(tmp_path / "bad.npz")
     with pytest.raises(InputError, match=r"does not end in \.npz"):
@@ -277,11 +281,11 @@ def test_a_file_that_cannot_be_a_table_is_rejected(tmp_path: Path) -> None:
 
 def test_a_copy_stays_as_it_is_and_more_room_changes_nothing() -> None:
     for rng, sizes, reports in problems(7, 40):
-        table = CountTable.empty(*sizes).plus(*as_new_counts(rng, reports[0], sizes))
+        table = CountTable.empty(*sizes).plus(as_new_counts(rng, reports[0], sizes))
         copy = table.copy()
         roomy = table.widened(table.width + 3)
         assert_holds(roomy, reports[0], sizes)
-        table.plus(*as_new_counts(rng, added(reports), sizes))
+        table.plus(as_new_counts(rng, added(reports), sizes))
         assert_holds(copy, reports[0], sizes)
 
 
@@ -291,6 +295,6 @@ def test_only_pairs_with_new_visits_are_fresh() -> None:
         assert table.fresh.all()
         for report in reports:
             table.fresh[:] = False
-            table = table.plus(*as_new_counts(rng, report, sizes))
+            table = table.plus(as_new_counts(rng, report, sizes))
             expected = {(h, s, a) for h, s, a, _ in report.moves}
             assert {tuple(cell) for cell in np.argwhere(table.fresh).tolist()} == expected

@@ -28,7 +28,6 @@ from runs import without_cautions
 pytestmark = without_cautions
 
 BONUSES = ("practical", "theory", "corrected")
-AGGREGATIONS = ("weighted", "uniform")
 TOLERANCE = 1e-12
 """Of float arithmetic."""
 
@@ -85,9 +84,10 @@ class Problem(NamedTuple):
         return agents
 
 
-def random_problem(rng: np.random.Generator) -> Problem:
+def random_problem(rng: np.random.Generator, agents: int = 0) -> Problem:
     """Random sizes, supports, rewards and counts; many pairs unvisited, by all agents or by some."""
     S, A, H, M = (int(rng.integers(1, high)) for high in (5, 4, 5, 6))
+    M = agents or M
     federation = any_federation(rng, M, S, A, H)
     P = np.broadcast_to(federation.probabilities, (M, H, S, A, federation.probabilities.shape[-1]))
     rounds = []
@@ -100,21 +100,19 @@ def random_problem(rng: np.random.Generator) -> Problem:
 
 
 def algorithm_with(options: Options, **more: Any) -> FedUCBVI:
-    given: dict[str, Any] = {"bonus": options.bonus, "bonus_scale": options.scale, "aggregation": options.aggregation}
+    given: dict[str, Any] = {"bonus": options.bonus, "bonus_scale": options.scale}
     return FedUCBVI(**given, **more)
 
 
 def error_bound(problem: Problem, algorithm: FedUCBVI) -> list[float]:
     """By step, how far Q on the grid may be from real arithmetic: ``(H-h+1) exp(rho (H-h)) 2u``, h from 1.
 
-    ``u = 2^-f``, ``rho = sqrt(k/2)/2`` with k the factor of Var/N under the root; uniform weights round each agent's
-    moments too, which makes it ``3u`` and, under the root, ``sqrt(k (2 H + 1) u/2)`` more.
+    ``u = 2^-f``, ``rho = sqrt(k/2)/2`` with k the factor of Var/N under the root.
     """
     H = problem.federation.horizon
     rule = algorithm.update_rule(problem.setting)
     k = rule.per_variance
-    u = rule.grid.unit
-    each = 2 * u if algorithm.aggregation == "weighted" else 3 * u + math.sqrt(k * (2 * H + 1) * u / 2)
+    each = 2 * rule.grid.unit
     return [(H - h) * math.exp(math.sqrt(k / 2) / 2 * (H - 1 - h)) * each + TOLERANCE for h in range(H)]
 
 
@@ -125,15 +123,14 @@ def error_bound(problem: Problem, algorithm: FedUCBVI) -> list[float]:
 def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
     rng = np.random.default_rng([1, BONUSES.index(bonus)])
     unclipped = fresh = visited_once = 0
-    for _ in range(120):
+    for _ in range(160):
         problem = random_problem(rng)
         scale = float(rng.choice([1.0, 1.0, 0.25, 0.0, 2.5]))
-        options = Options(bonus, scale, str(rng.choice(AGGREGATIONS)))
+        options = Options(bonus, scale)
         delta = float(rng.choice([0.05, 0.5]))
         algorithm = algorithm_with(options, delta=delta)
         naive = problem.naive(options, delta)
         naive.assert_equals(problem.synchronised(algorithm).estimates, error_bound(problem, algorithm))
-        naive.assert_equals(problem.synchronised(algorithm.with_agent_reports()).estimates, TOLERANCE)
         inside = (naive.N > 1) & (problem.federation.horizon > naive.Q) & (naive.variance > 0)
         unclipped += int(inside.sum()) if options.scale > 0 else 0
         fresh = fresh + int((naive.N == 0).sum())
@@ -141,53 +138,49 @@ def test_a_synchronisation_is_the_one_of_the_pseudocode(bonus: str) -> None:
     assert min(unclipped, fresh, visited_once) > 30, "the problems must reach every branch"
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_an_agents_rows_are_the_messages_of_the_pseudocode(aggregation: str) -> None:
-    rng = np.random.default_rng(2)
-    options = Options("practical", 0.5, aggregation)
-    algorithm = algorithm_with(options).with_agent_reports()
-    for _ in range(60):
-        problem = random_problem(rng)
-        agents = problem.fleet(algorithm)
-        server = algorithm.new_server(problem.setting)
-        naive = problem.naive(options)
-        H = problem.federation.horizon
-        assert algorithm.exchanges(problem.setting) == H
-        for exchange in range(H):
-            h = H - 1 - exchange
-            query = algorithm.query(server, exchange)
-            np.testing.assert_allclose(query[0], naive.V[h + 1], rtol=0, atol=TOLERANCE)
-            n, PV, PV2, Q = report = algorithm.report(agents, query, exchange)
-            for i, s, a in np.ndindex(*n.shape):
-                expected = naive.reports[i, h, s, a]
-                assert n[i, s, a] == expected.n
-                assert PV[i, s, a] == pytest.approx(float(expected.PV), rel=0, abs=TOLERANCE)
-                assert PV2[i, s, a] == pytest.approx(float(expected.PV2), rel=0, abs=TOLERANCE * H)
-                assert Q[i, s, a] == pytest.approx(float(expected.Q), rel=0, abs=TOLERANCE)
-            algorithm.aggregate(server, report, exchange)
-        naive.assert_equals(server.estimates, TOLERANCE)
-
-
 def integer(words: Array, grid: Grid) -> int:
     """The number that words of a report stand for."""
     return sum(int(word) << (grid.base * place) for place, word in enumerate(words))
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-@pytest.mark.parametrize("episodes", first_of([EPISODES, 2**50]))
-def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episodes: int) -> None:
-    """By Python's integers and fractions, transition by transition; with 2^50 episodes X and Z take two words.
+def test_the_report_of_one_agent_is_the_message_of_the_pseudocode() -> None:
+    """The sums divided by visits are ``P V``, ``P V^2`` and Q; rewards are rounded up to the grid."""
+    rng = np.random.default_rng(2)
+    algorithm = algorithm_with(Options("practical", 0.5))
+    for _ in range(60):
+        problem = random_problem(rng, agents=1)
+        agents = problem.fleet(algorithm)
+        server = algorithm.new_server(problem.setting)
+        grid = algorithm.grid(problem.setting)
+        naive = problem.naive(Options("practical", 0.5))
+        H = problem.federation.horizon
+        assert algorithm.exchanges(problem.setting) == H
+        for exchange in range(H):
+            h = H - 1 - exchange
+            report = algorithm.report(agents, algorithm.query(server, exchange), exchange)
+            for s, a in np.argwhere(report.n[0] > 0).tolist():
+                expected = naive.reports[0, h, s, a]
+                n = int(report.n[0, s, a])
+                PV = integer(report.X[0, s, a], grid) / n * grid.unit
+                PV2 = integer(report.Y[0, s, a], grid) / n * grid.unit**2
+                reward = integer(report.Z[0, s, a], grid) / n * grid.unit
+                assert pytest.approx(float(expected.PV), rel=0, abs=1e-9) == PV
+                assert pytest.approx(float(expected.PV2), rel=0, abs=1e-9 * H) == PV2
+                assert reward + PV == pytest.approx(float(expected.Q), rel=0, abs=1e-9)
+            assert np.array_equal(report.n[0], naive.N[h])
+            algorithm.aggregate(server, report, exchange)
 
-    With weights by visits a fleet reports the sum over its agents.
-    """
+
+@pytest.mark.parametrize("episodes", first_of([EPISODES, 2**50]))
+def test_a_fleet_reports_the_exact_sums_over_its_agents(episodes: int) -> None:
+    """By Python's integers and fractions, transition by transition; with 2^50 episodes X and Z take two words."""
     rng = np.random.default_rng(12)
-    algorithm = algorithm_with(Options("practical", 0.5, aggregation))
+    algorithm = algorithm_with(Options("practical", 0.5))
     for _ in range(30):
         problem = random_problem(rng)
         f = problem.federation
         setting = Setting(f.states, f.actions, f.horizon, f.agents, episodes, f.eps_p, 11)
         grid = algorithm.grid(setting)
-        assert grid is not None
         assert grid.words == (1 if episodes == EPISODES else 2)
         agents = problem.fleet(algorithm, setting=setting)
         server = algorithm.new_server(setting)
@@ -197,28 +190,33 @@ def test_an_agents_sums_are_the_integers_they_should_be(aggregation: str, episod
             query = algorithm.query(server, exchange)
             v = [math.ceil(Fraction(float(value)) * 2**grid.bits) for value in query[0]]
             assert all(Fraction(float(value)) * 2**grid.bits == x for value, x in zip(query[0], v, strict=True))
-            n, X, Y, Z = report = algorithm.report(agents, query, exchange)
-            assert len(n) == (f.agents if aggregation == "uniform" else 1)
-            for row, s, a in np.ndindex(*n.shape):
-                expected = np.zeros(4, dtype=object)
-                for agent in naive if aggregation == "weighted" else [naive[row]]:
-                    seen = agent.seen[h, s, a]
-                    count = seen.total()
-                    x, y = (sum(c * v[t] ** p for (_, t), c in seen.items()) for p in (1, 2))
-                    z = sum(c * math.ceil(Fraction(r) * 2**grid.bits) for (r, _), c in seen.items())
-                    if aggregation == "uniform" and count:
-                        x, y, z = (-(-total // count) for total in (x, y, z))
-                    elif aggregation == "uniform":
-                        x = -(-sum(v) // f.states)
-                        y = -(-sum(w * w for w in v) // f.states)
-                        z = 0
-                    expected += np.array([count, x, y, z], dtype=object)
-                words = (X[row, s, a], Y[row, s, a], Z[row, s, a])
-                assert [int(n[row, s, a]), *(integer(word, grid) for word in words)] == expected.tolist()
+            report = algorithm.report(agents, query, exchange)
+            assert len(report.n) == 1
+            for s, a in np.ndindex(f.states, f.actions):
+                n = 0
+                x = 0
+                y = 0
+                z = 0
+                for agent in naive:
+                    for (reward, successor), times in agent.seen[h, s, a].items():
+                        n += times
+                        x += times * v[successor]
+                        y += times * v[successor] ** 2
+                        z += times * math.ceil(Fraction(reward) * 2**grid.bits)
+                assert report.n[0, s, a] == n
+                assert integer(report.X[0, s, a], grid) == x
+                assert integer(report.Y[0, s, a], grid) == y
+                assert integer(report.Z[0, s, a], grid) == z
             algorithm.aggregate(server, report, exchange)
-            V = server.V[h]
-            assert (np.ceil(V * 2.0**grid.bits) == V * 2.0**grid.bits).all()
-            assert (server.estimates.Q[h].max(axis=1) <= V).all()
+
+
+def test_values_lie_on_the_grid() -> None:
+    problem = random_problem(np.random.default_rng(12))
+    algorithm = FedUCBVI(bonus_scale=0.5)
+    server = problem.synchronised(algorithm)
+    scaled = server.V * 2.0 ** algorithm.grid(problem.setting).bits
+    assert (np.ceil(scaled) == scaled).all()
+    assert (server.estimates.Q.max(axis=2) <= server.V[:-1]).all()
 
 
 # ------------------------------------------------------------------------------------- the first round, ties
@@ -303,8 +301,10 @@ def test_a_budget_is_the_first_visit_at_which_the_papers_condition_holds(
         nu = float(rng.choice([0, 1, 3, 6, 10, 20, 1e9]))
         algorithm = FedUCBVI(synchronisation=synchronisation, strict=strict, nu=nu)
         agents = Problem(federation, seen).fleet(algorithm)
-        n = agents.experience.visits
-        N = agents.experience.visits.sum(axis=0)
+        n = np.zeros((M, H, S, A), dtype=np.int64)
+        for played, _, visits in seen:
+            n[(slice(None), *at_actions(played))] += visits
+        N = n.sum(axis=0)
         visits, rule, _ = algorithm.budgets(agents, (policy, N))
         for i, h, s in np.ndindex(*visits.shape):
             a = policy[h, s]
@@ -387,13 +387,3 @@ def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -
     assert (server.estimates.Q == 2.0).all()  # r + P V + H is above the cap
     server = Problem(federation, [once, once]).synchronised(algorithm)
     assert server.estimates.Q[1, 0].tolist() == [2.0, 0.25], "the scale applies from two visits on"
-
-
-def test_uniform_aggregation_gives_an_agent_that_never_came_the_same_weight() -> None:
-    """Two agents, one state, H = 1: only agent 0 came, four times, and was paid 0.8; so Q = 0.8/2 + H/N."""
-    kernel = [[[1.0]]]
-    federation = Federation.mixture(kernel, [kernel, kernel], 0.0, rewards=[[0.8]], initial=0, horizon=1)
-    visits = np.array([[[4]], [[0]]], dtype=np.int64)
-    problem = Problem(federation, [Round(np.zeros((1, 1), dtype=np.int32), visits[..., None], visits)])
-    for algorithm, expected in ((FedUCBVI(aggregation="uniform"), 0.4 + 0.25), (FedUCBVI(), 1.0)):
-        assert problem.synchronised(algorithm).estimates.Q[0, 0, 0] == pytest.approx(expected, abs=4e-11)

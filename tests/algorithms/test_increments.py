@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fed_ucbvi import FedKLUCBVI, gridworld
-from fed_ucbvi.algorithms.count_table import CountTable
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.algorithms.increments import Support, increments_of, listed_counts
 from fed_ucbvi.core.errors import InputError
@@ -66,7 +66,9 @@ def test_a_transition_that_is_not_listed_is_not_lost_silently() -> None:
     lane = np.eye(3, dtype=np.bool_)[None, :, None]
     moves = np.array([[0], [1], [0]])
     to: IndexArray = np.full((1, 3, 1, 1), 2, np.int32)
-    new = CountTable.empty(1, 3, 1).plus(np.array([1], np.int32), to, moves, np.zeros((3, 2), np.uint64))
+    cell = np.array([1], np.int32)
+    added = NewCounts(cells=cell, rows=cell, successors=to, transitions=moves, rewards=np.zeros((3, 2), np.uint64))
+    new = CountTable.empty(1, 3, 1).plus(added)
     with pytest.raises(InputError, match=r"from \(step, state, action\) = \(0, 1, 0\)"):
         increments_of(new, Support(lane, 1), grid)
 

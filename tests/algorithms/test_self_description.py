@@ -146,8 +146,6 @@ def test_an_algorithm_says_truly_what_it_keeps_and_sends(name: str) -> None:
     algorithm = make_algorithm(name, {})
     means = {meaning for report in reports_of(algorithm) for meaning in meanings_of(type(report)).values()}
     assert algorithm.sends_trajectories == (Meaning.STATE in means)
-    kept = algorithm.new_agents(SETTING, TABLES).arrays()
-    assert algorithm.keeps_experience == ("transitions" in kept)
     if algorithm.single_agent:
         with pytest.raises(InputError, match=f"{name} is for a single agent, and this federation has 2"):
             algorithm.new_server(dataclasses.replace(SETTING, agents=2))

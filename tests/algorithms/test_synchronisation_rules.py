@@ -64,7 +64,7 @@ def test_a_rule_of_ones_own_is_kept_in_one_table_agent_by_agent_and_over_the_net
     together = Simulation(algorithm, small, 150, 3, "episodes")
     apart = Simulation(algorithm, counted_apart(small), 150, 3)
     while not together.done:
-        before = apart.agents.experience.visits.copy()
+        before = apart.agents.own_visits.copy()
         broadcast = algorithm.broadcast(together.server)
         limits = algorithm.budgets(together.agents, broadcast).limits.copy()
         expected = own_rule.RootRule().limits(before, broadcast[1], small.agents)

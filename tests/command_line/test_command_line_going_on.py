@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commands import SMALL, refusal, told
-from fed_ucbvi import FedKLUCBVI, FedUCBVI, Run
+from fed_ucbvi import FedKLUCBVI, Run
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.environments import make_environment
 from fed_ucbvi.network.node import Node
@@ -52,7 +52,6 @@ def test_the_document_says_of_every_algorithm_what_it_allows() -> None:
     for name, cells in found.items():
         reasons = make_algorithm(name, {}).extension
         assert [cell.startswith("yes") for cell in cells] == [not reasons.episodes, not reasons.warm_start], name
-    assert FedUCBVI(aggregation="uniform").extension.warm_start
 
 
 @pytest.mark.network

@@ -213,7 +213,7 @@ def test_a_failure_while_the_checkpoint_is_made_leaves_nothing(
 
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "keeps its experience": ("fed-ucbvi", {}),
+    "keeps its counts": ("fed-ucbvi", {}),
     "sets of actions": ("fed-kl-ucbvi", {"min_round_growth": 0.2}),
     "sets of actions, all steps together": ("fed-kl-ucbvi", {"stationary": True}),
     "forgets it after the round": ("fedq-bernstein", {"bernstein_after": 10}),

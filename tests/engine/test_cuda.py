@@ -180,15 +180,13 @@ def test_without_a_gpu_the_driver_says_what_is_missing(monkeypatch: pytest.Monke
     ("algorithm", "federation", "episodes", "reason"),
     [
         (ByzanUCBVI(), line(4), 10, "byzan-ucbvi is another algorithm"),
-        (FedUCBVI(aggregation="uniform"), line(2), 10, "aggregation='uniform'"),
-        (FedUCBVI(), line(4).with_liars(0.25, "inflate"), 10, "some agents lie"),
         (FedUCBVI(), line(1), 2**31, "an agent can come 2,147,483,648 times to one place"),
     ],
 )
 def test_what_it_cannot_play_is_refused_with_what_it_can(
     algorithm: Any, federation: Federation, episodes: int, reason: str
 ) -> None:
-    with pytest.raises(InputError, match="plays fed-kl-ucbvi, and fed-ucbvi with aggregation='weighted'") as error:
+    with pytest.raises(InputError, match="plays fed-kl-ucbvi and fed-ucbvi") as error:
         run(algorithm, federation, episodes, driver="cuda")
     assert reason in str(error.value)
 

@@ -18,6 +18,7 @@ from scipy import stats
 
 from fed_ucbvi import (
     AlgorithmSpec,
+    ByzanUCBVI,
     FedKLUCBVI,
     FedUCBVI,
     InputError,
@@ -120,7 +121,7 @@ def tables_of(simulation: Simulation) -> Any:
 
 def test_agents_count_exactly_what_their_environments_did_and_average_all_rewards() -> None:
     corridors = Corridors()
-    simulation = finished(Simulation(FedUCBVI(), corridors.live(), 40, 1))
+    simulation = finished(Simulation(ByzanUCBVI(log_term=0.01), corridors.live(), 40, 1))
     experience = simulation.agents.experience
     known = tables_of(simulation).known
     observed = corridors.observed()

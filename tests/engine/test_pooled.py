@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, gridworld, run
-from fed_ucbvi.algorithms import experience
+from fed_ucbvi.algorithms import counters
 from fed_ucbvi.algorithms.base import Counting, Setting
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers.base import Fleet, collect
@@ -194,7 +194,7 @@ def test_counters_of_16_bits_give_the_same_run(
     if algorithm.counting is Counting.STATIONARY:
         episodes = episodes // world.horizon
     expected = run(algorithm, world, episodes, seed=2)
-    monkeypatch.setattr(experience, "MAX_IN_CACHES", 0)
+    monkeypatch.setattr(counters, "MAX_IN_CACHES", 0)
     simulation = Simulation(algorithm, world, episodes, 2, "auto")
     assert simulation.driver.visits.dtype == np.int16
     assert run(algorithm, world, episodes, seed=2).same_outcome(expected)
@@ -208,7 +208,7 @@ def test_counters_have_room_for_the_budgets_that_a_warm_start_brings() -> None:
     """By the global rule a budget is N/M, whatever this run adds."""
     setting = Setting(states=2, actions=2, horizon=2, agents=4, episodes=100, eps_p=0.0, seed=0)
     for earlier, kind in ((0, np.int16), (4 << 20, np.int32), (4 << 40, np.int64)):
-        assert experience.counter_type(replace(setting, earlier_visits=earlier), rows=1 << 30) == kind
+        assert counters.counter_type(replace(setting, earlier_visits=earlier), rows=1 << 30) == kind
 
 
 def test_agents_alike_are_evaluated_once_and_the_value_is_the_same_to_the_last_bit() -> None:

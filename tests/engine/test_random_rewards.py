@@ -1,4 +1,4 @@
-"""Random rewards: their law, moments of r + V in reports, optimism, and the same bits however they are counted."""
+"""Random rewards: their law, sums and means by cell, optimism, and the same bits however they are counted."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from fed_ucbvi import (
     run,
     synthetic,
 )
-from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
-from fed_ucbvi.algorithms.base import Algorithm, Budgets, Counting, Setting
+from fed_ucbvi.algorithms import make_algorithm
+from fed_ucbvi.algorithms.base import Budgets, Counting, Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine.drivers import make_driver
@@ -233,7 +233,7 @@ def test_rewards_of_long_rounds_have_their_mean_and_do_not_depend_on_the_next_st
     assert 5e-5 < chi2.sf(float((z**2).sum()), int(enough.sum())) < 1 - 5e-5
 
 
-# -------------------------------------------------------------------------------------- moments in the reports
+# ----------------------------------------------------------------------------------------- sums and means by cell
 
 
 class Observed:
@@ -267,30 +267,23 @@ class Observed:
             yield from ((i, *at, seen) for at, seen in agent.seen.items())
 
 
-CASES: dict[str, tuple[FedUCBVI, bool]] = {
-    "published": (FedUCBVI(), False),
-    "published, own amounts": (FedUCBVI(), True),
-    "uniform weights": (FedUCBVI(aggregation="uniform"), True),
-    "by rows": (FedUCBVI(bonus_scale=0.05).with_agent_reports(), True),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_every_synchronisation_is_that_of_a_naive_server_that_sees_every_visit(case: str) -> None:
-    """The grid rounds up, by less than 1e-8 in all."""
-    algorithm, own = CASES[case]
+@pytest.mark.parametrize("own", [False, True], ids=["shared amounts", "own amounts"])
+@pytest.mark.parametrize("scale", [1.0, 0.05])
+def test_every_synchronisation_is_that_of_a_naive_server_that_sees_every_visit(own: bool, scale: float) -> None:
+    """The grid rounds up, by less than 1e-9 in all."""
+    algorithm = FedUCBVI(bonus_scale=scale)
     simulation = Simulation(algorithm, random_world(7, own=own), 400, 3, "episodes")
     assert (len(simulation.driver.transitions) == 1) == (algorithm.pools and not own)
     watched = Observed(simulation)
     below_cap = 0
     sizes = Sizes(3, 2, 3, len(watched.agents))
-    options = Options("practical", algorithm.bonus_scale, algorithm.aggregation, random_rewards=True)
+    options = Options("practical", scale)
     while not simulation.done:
         rounds = simulation.rounds
         watched.advance()
         if simulation.rounds > rounds and simulation.rounds % 5 == 0:
             expected = synchronise(watched.agents, sizes, options)
-            expected.assert_equals(simulation.server.estimates, 1e-8)
+            expected.assert_equals(simulation.server.estimates, 1e-9)
             below_cap += int((expected.Q < 3).sum())
     assert below_cap > 20
 
@@ -333,32 +326,28 @@ def test_a_table_of_counts_has_what_every_visit_paid(algorithm: FedKLUCBVI, own:
     assert below_cap > 20
 
 
-READ_MEANS = sorted(
-    name
-    for name, kind in ALGORITHMS.items()
-    if kind.grid is Algorithm.grid and kind.reward_grid is Algorithm.reward_grid
-)
-
-
-@pytest.mark.parametrize("name", READ_MEANS)
-def test_other_algorithms_read_means_of_what_was_paid(name: str) -> None:
-    """Over all visits where agents keep their experience, over the round where they report a round."""
-    algorithm = make_algorithm(name, {})
-    world = random_world(8, agents=1 if algorithm.single_agent else 3, own=True)
-    simulation = Simulation(algorithm, world, 30, 2, "episodes")
+@pytest.mark.parametrize("name", ["fed-ucbvi", "byzan-ucbvi", "fedq-hoeffding"])
+def test_agents_read_the_mean_rewards_of_the_round(name: str) -> None:
+    simulation = Simulation(make_algorithm(name, {}), random_world(8, own=True), 30, 2, "episodes")
     watched = Observed(simulation)
-    keeps = hasattr(simulation.agents, "experience")
     assert isinstance(simulation.party, SimulatedParty)
-    rewards = simulation.party.seen
-    assert isinstance(rewards, SimulatedRewards)
-    assert rewards.sums.by_slot.size == 0
+    rewards = simulation.party.random_rewards
+    assert rewards is not None
     while not simulation.done:
         watched.advance()
-        for i, h, s, a, found in watched.found(ever=keeps):
+        for i, h, s, a, found in watched.found():
             mean = sum(reward * times for (reward, _), times in found.items()) / found.total()
             assert rewards.means[i, h, s, a] == pytest.approx(mean, abs=1e-12)
-    if keeps:
-        assert np.shares_memory(simulation.agents.experience.rewards, rewards.means)
+
+
+def test_agents_of_byzan_ucbvi_keep_mean_rewards_over_all_rounds() -> None:
+    simulation = Simulation(make_algorithm("byzan-ucbvi", {}), random_world(8, own=True), 30, 2, "episodes")
+    watched = Observed(simulation)
+    while not simulation.done:
+        watched.advance()
+        for i, h, s, a, found in watched.found(ever=True):
+            mean = sum(reward * times for (reward, _), times in found.items()) / found.total()
+            assert simulation.agents.experience.rewards[i, h, s, a] == pytest.approx(mean, abs=1e-12)
 
 
 # ----------------------------------------------------------------------------------------------------- optimism
@@ -440,10 +429,10 @@ def test_a_node_with_random_rewards_refuses_a_run_without() -> None:
         node.enter(plan_for(FedUCBVI(), plain, 10).welcome())
 
 
-def test_a_node_that_goes_back_to_an_earlier_round_pays_it_anew() -> None:
-    """Counts, sums and means after a round that was played, taken back and played again."""
+def test_a_round_that_is_played_again_has_the_same_rewards() -> None:
+    """Counts and sums after a round that was played, taken back and played again."""
     world = random_world(10, 3, own=True)
-    algorithm = FedUCBVI(aggregation="uniform")
+    algorithm = FedUCBVI()
     setting = plan_for(algorithm, world, 50, seed=2).setting
     party = SimulatedParty(algorithm, setting, world, pooled=False)
     broadcast = algorithm.broadcast(algorithm.new_server(setting))
@@ -455,13 +444,13 @@ def test_a_node_that_goes_back_to_an_earlier_round_pays_it_anew() -> None:
             party.start(broadcast, first)
             party.stop(10)
             after.append({name: array.copy() for name, array in party.state().items()})
-    assert (after[0]["seen.reward_sums"] > 0).any()
+    assert (after[0]["agents.table_rewards"] > 0).any()
     for once, again in (after[:2], after[2:]):
         assert all(np.array_equal(once[name], again[name]) for name in once)
-    assert not np.array_equal(after[0]["seen.reward_sums"], after[2]["seen.reward_sums"])
+    assert not np.array_equal(after[0]["agents.table_rewards"], after[2]["agents.table_rewards"])
 
 
-@pytest.mark.parametrize("algorithm", [FedKLUCBVI(), FedUCBVI(aggregation="uniform")], ids=lambda one: one.name)
+@pytest.mark.parametrize("algorithm", [FedKLUCBVI(), FedUCBVI()], ids=lambda one: one.name)
 def test_a_resumed_run_equals_one_that_never_stopped(algorithm: Any, tmp_path: Path) -> None:
     world = random_world(11)
     whole = run(algorithm, world, 300, seed=4, progress=False)
@@ -479,11 +468,12 @@ def test_counts_by_step_are_refused_where_the_algorithm_counts_steps_together() 
 def test_liars_lie_about_random_rewards_too() -> None:
     world = random_world(14, 4)
     for attack in ATTACKS:
-        assert run(FedUCBVI(), world.with_liars(0.25, attack), 50, seed=1, progress=False).complete
+        algorithm = make_algorithm("byzan-ucbvi", {})
+        assert run(algorithm, world.with_liars(0.25, attack), 50, seed=1, progress=False).complete
 
 
 def test_the_grid_leaves_room_for_sums_of_rewards() -> None:
-    """One word by next state: ``N 2^f < 2^63``; and ``y <= H + 1``."""
+    """Sums of one cell take one word, ``N 2^f < 2^63``; and ``r + V <= H + 1``."""
     for agents, visits, horizon in ((1, 10, 1), (20, 600_000, 10), (1000, 10**12, 100), (3, 2**50, 2)):
         grid = make_grid(agents, visits, horizon, random_rewards=True)
         assert visits * 2**grid.bits < 2**63
@@ -495,7 +485,7 @@ def test_the_grid_leaves_room_for_sums_of_rewards() -> None:
 def test_folding_gives_back_the_buffer_empty_where_the_next_round_did_not_go() -> None:
     world = random_world(15)
     fleet = Fleet.of(world, 1, pooled=True, random_rewards=True)
-    rewards = SimulatedRewards(world, Counting.POLICY, fleet.touched, None, ever=False)
+    rewards = SimulatedRewards(world, Counting.POLICY, fleet.touched, None)
     player = make_driver("episodes", fleet)
     policy = np.zeros((3, 3), dtype=np.int32)
     for episode in range(20):
@@ -517,25 +507,27 @@ def test_a_live_server_knows_what_a_naive_one_does_that_sees_every_visit() -> No
     for (i, h, s, a), seen in corridors.observed().items():
         for reward, following in seen:
             agents[i].observe(h, s, a, reward, following)
-    ended = simulation.agents.experience.visits[:, :, 3]
+    ended = simulation.agents.own_visits[:, :, 3]
     for i, h, a in np.argwhere(ended).tolist():
         agents[i].observe(h, 3, a, 2.0 / 6.0, 3, int(ended[i, h, a]))
-    expected = synchronise(agents, Sizes(4, 2, 4, 3), Options(random_rewards=True))
+    expected = synchronise(agents, Sizes(4, 2, 4, 3), Options())
     expected.assert_equals(simulation.server.estimates, 1e-8)
     assert simulation.result().about.random_rewards
-    assert (simulation.agents.experience.sums.by_slot > 0).any()
+
+
+def test_fixed_rewards_of_live_environments_are_not_added_up() -> None:
     certain = Corridors(noise=0.0, P={s: {a: [(1.0, a, -1.0, False)] for a in range(2)} for s in range(3)})
     plain = finished(Simulation(FedUCBVI(), certain.live(random_rewards=False), 30, 1))
-    assert plain.agents.experience.sums.by_slot.size == 0, "fixed rewards are not added up by next state"
+    assert plain.agents.tables.reward_sums.size == 0
     assert not plain.result().about.random_rewards
 
 
 def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path) -> None:
-    """The environments here begin anew; supports, sums and means are those of the checkpoint."""
+    """The environments here begin anew; supports and sums are those of the checkpoint."""
     kept = {"checkpoint": tmp_path / "kept", "checkpoint_every": 1}
     with pytest.raises(Interrupted):
         run(FedUCBVI(), Corridors().live(random_rewards=True), 60, on_round=interrupt_after(rounds=5), **kept)  # type: ignore[arg-type]
-    assert saved_in(tmp_path / "kept").arrays["seen.reward_sums"].sum() > 0
+    assert saved_in(tmp_path / "kept").arrays["agents.table_rewards"].sum() > 0
     assert resume(tmp_path / "kept", Corridors().live(random_rewards=True), progress=False).complete
     with pytest.raises(Exception, match="random_rewards"):
         resume(tmp_path / "kept", Corridors().live(random_rewards=False), progress=False)

@@ -70,7 +70,7 @@ def test_every_visit_is_in_the_servers_books_or_in_the_last_round(driver: str, s
     N = simulation.server.estimates.N
     rest = 0 if asked_at_the_end else simulation.driver.visits.sum(axis=(0, 2))
     assert (N.sum(axis=(1, 2)) + rest == M * T).all()
-    own = simulation.agents.experience.visits
+    own = simulation.agents.own_visits
     pool = simulation.agents.table
     assert (own.sum(axis=(2, 3)) == T).all()
     assert np.array_equal(own.sum(axis=0), pool.visits)
@@ -123,7 +123,7 @@ def test_the_record_names_the_first_agent_that_asked_and_why() -> None:
     rules = set()
     while not simulation.done:
         policy, N = (array.copy() for array in algorithm.broadcast(simulation.server))
-        n = simulation.agents.experience.visits.copy()
+        n = simulation.agents.own_visits.copy()
         simulation.advance()
         if not simulation.rows[-1].requests:
             continue

@@ -136,8 +136,8 @@ async def test_real_environments_go_on_with_more_episodes_in_one_process(tmp_pat
     again = make_nodes(live, [2, 1], tmp_path)[1]
     served.join(again)
     outcome = await served.finish()
-    assert first.state.experience.visits[:, 0].sum() == 2 * 620
-    assert again.state.experience.visits[:, 0].sum() == 620
+    assert first.state.table.visits[0].sum() == 2 * 620
+    assert again.state.table.visits[0].sum() == 620
     assert outcome.run.complete
 
 
@@ -150,7 +150,7 @@ def test_a_run_cannot_continue_with_another_number_of_agents(tmp_path: Path) -> 
 # --------------------------------------------------------------------------------------------------------- warm start
 
 
-@pytest.mark.parametrize("variant", first_of(["secure, published", "secure, server's counts", *[*VARIANTS][:-1]]))
+@pytest.mark.parametrize("variant", first_of(["secure, server's counts", *[*VARIANTS][:-1]]))
 def test_a_warm_start_is_that_of_the_simulation(variant: str, tmp_path: Path, tls_files: TLSByName) -> None:
     algorithm, world = VARIANTS[variant.removeprefix("secure, ")]
     run(algorithm, world, 200, seed=1, checkpoint=tmp_path / "earlier")
@@ -215,7 +215,7 @@ def test_what_a_node_had_not_reported_goes_with_its_next_report_whenever_that_is
 
 
 def test_a_server_of_masked_counts_has_their_sum_for_a_later_run(tmp_path: Path, tls_files: TLSByName) -> None:
-    algorithm, world = VARIANTS["published"]
+    algorithm, world = VARIANTS["server's counts"]
     serve(tmp_path, algorithm, world, SHORT, [1, 2, 1], tls_files, secure_sums=True)
     simulation = Simulation(algorithm, world, SHORT, SEED, "episodes")
     told = CountTable.empty(1, 1, 1)
@@ -224,8 +224,12 @@ def test_a_server_of_masked_counts_has_their_sum_for_a_later_run(tmp_path: Path,
         if simulation.rows[-1].requests:
             told = algorithm.counts_of(simulation.server, simulation.agents)
     assert counts_in(tmp_path / "server").equals(told)
+
+
+def test_a_server_of_sums_does_not_know_the_counts_of_its_nodes(tmp_path: Path) -> None:
+    algorithm, world = VARIANTS["published"]
     serve(tmp_path / "steps", algorithm, world, SHORT, [1, 3])
-    with pytest.raises(InputError, match="does not know what its nodes have counted"):
+    with pytest.raises(InputError, match="does not know the counts of its nodes"):
         counts_in(tmp_path / "steps" / "server")
     with pytest.raises(InputError, match="fed-ucbvi counts DIR --out FILE"):
         load_counts(tmp_path / "steps" / "server")
@@ -313,7 +317,7 @@ def test_rewards_add_up_to_what_the_agents_were_paid(tmp_path: Path) -> None:
     world = synthetic(agents=4, seed=2, states=3, actions=2, horizon=3)
     nodes = make_nodes(world, [2, 2], tmp_path)
     run = federate(plan_for(ALGORITHM, world, LONG, seed=SEED), nodes).run
-    visits = sum(node.state.experience.visits.sum(axis=0) for node in nodes)
+    visits = sum(node.state.table.visits for node in nodes)
     paid = float((visits * world.rewards[0]).sum())
     assert paid > 0
     assert (run.records["reward"] * run.records["agents"]).sum() == pytest.approx(paid, rel=1e-9)

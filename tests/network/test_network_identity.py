@@ -25,8 +25,7 @@ SPLITS = ([8], [4, 4], [1] * 8, [3, 1, 4])
 CASES: dict[str, tuple[str, dict[str, object], int]] = {
     "fed-ucbvi": ("fed-ucbvi", {"nu": 40}, 150),
     "local rule": ("fed-ucbvi", {"synchronisation": "local", "bonus": "theory", "ties": "random"}, 100),
-    "global rule": ("fed-ucbvi", {"synchronisation": "global", "aggregation": "uniform", "strict": True}, 100),
-    "local rule, means": ("fed-ucbvi", {"synchronisation": "local", "aggregation": "uniform"}, 60),
+    "global rule": ("fed-ucbvi", {"synchronisation": "global", "strict": True}, 100),
     "kl": ("fed-kl-ucbvi", {}, 60),
     "kl fast": ("fed-kl-ucbvi-fast", {}, 80),
     "kl, long rounds": ("fed-kl-ucbvi", {"min_round_growth": 0.3}, 150),

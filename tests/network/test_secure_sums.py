@@ -414,12 +414,10 @@ def plan(algorithm: Any, world: Any = WORLD, episodes: int = T, **rest: Any) -> 
     return plan_for(algorithm, world, episodes, seed=SEED, secure_sums=True, **rest)
 
 
-VARIANTS: dict[str, tuple[FedKLUCBVI | FedUCBVI, Any]] = {
+VARIANTS: dict[str, tuple[FedKLUCBVI, Any]] = {
     "by step": (FedKLUCBVI(), WORLD),
     "stationary": (FedKLUCBVI(stationary=True), gridworld(agents=4, eps_p=0.2)),
     "random rewards": (FedKLUCBVI(), WORLD.with_bernoulli_rewards()),
-    "published": (FedUCBVI(nu=30), WORLD),
-    "published, random rewards": (FedUCBVI(nu=30), WORLD.with_bernoulli_rewards()),
 }
 
 
@@ -437,7 +435,7 @@ def test_masked_runs_are_the_simulation_bit_for_bit_but_for_who_asked(
         monkeypatch.setattr(exact_sums, "ENOUGH_BITS", 50)
         monkeypatch.setattr(base, "make_grid", exact_sums.make_grid.__wrapped__)  # grids are cached
     task = plan(algorithm, world, 20)
-    assert exact_sums.Grid(*algorithm.grid(task.setting) or ()).words == words
+    assert algorithm.grid(task.setting).words == words
     outcome = federate(task, make_nodes(world, SPLIT), tls_files)
     assert_simulation(outcome, task, secure=True)
     requests = outcome.run.records["requests"]
@@ -579,7 +577,6 @@ def test_nothing_is_lost_if_a_node_vanishes_in_a_sum(collection: str, silent: bo
     )
     assert np.array_equal(outcome.run.V, server.V)
     for node in others:
-        assert node.state.arrays()["own_visits"][:, 0].sum() == T
         new = sum(told_episodes(node, node.reports[number]) for number in used)
         assert new <= T
         later = [told_episodes(node, node.reports[n]) for n in (2, 3)]
@@ -630,7 +627,7 @@ def test_a_sum_that_cannot_be_true_stops_the_run_and_nobody_is_named(tls_files: 
 # ----------------------------------------------------------------------------------------------------- what cannot be
 
 
-ROWS = "needs every agent's report by itself"
+NO_COUNTS = "does not report new counts"
 
 
 @pytest.mark.parametrize(
@@ -640,10 +637,9 @@ ROWS = "needs every agent's report by itself"
         (FedKLUCBVI(), WORLD, {"least_members": 5}, "at least 5 nodes"),
         (FedKLUCBVI(), WORLD, {"least_members": 2}, "least_members must be at least 3"),
         (FedKLUCBVI(), synthetic(agents=2), {}, "at least 3 nodes"),
-        (FedKLUCBVI(), WORLD.with_liars(0.25, "flip"), {}, ROWS),
-        (make_algorithm("byzan-ucbvi", {}), WORLD, {}, ROWS),
-        (make_algorithm("fedq-bernstein", {}), WORLD, {}, ROWS),
-        (FedUCBVI(aggregation="uniform"), WORLD, {}, "one node's history"),
+        (make_algorithm("byzan-ucbvi", {}), WORLD, {}, NO_COUNTS),
+        (make_algorithm("fedq-bernstein", {}), WORLD, {}, NO_COUNTS),
+        (FedUCBVI(), WORLD, {}, NO_COUNTS),
     ],
 )
 def test_plans_sums_cannot_hide_are_refused(algorithm: Any, world: Any, changes: dict[str, Any], says: str) -> None:
@@ -654,7 +650,6 @@ def test_plans_sums_cannot_hide_are_refused(algorithm: Any, world: Any, changes:
 @pytest.mark.parametrize(
     ("algorithm", "states", "rest", "says"),
     [
-        (FedUCBVI(), 500, {"secure_sums": True}, r"be 5,000,000 numbers .* at most 4,194,304\. Use fewer states"),
         (FedKLUCBVI(), 500, {}, r"be 5,000,000 numbers .* at most 4,194,304\. Use fewer states"),
         (FedKLUCBVI(stationary=True), 2000, {}, r"be 8,000,000 numbers .* at most 4,194,304\. Use fewer states"),
     ],

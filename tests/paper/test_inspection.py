@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fed_ucbvi import Federation, FedUCBVI, InputError, gridworld, synthetic
+from fed_ucbvi import ByzanUCBVI, Federation, InputError, gridworld, synthetic
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.paper.inspection import inspect_federation
@@ -186,10 +186,10 @@ def test_one_agent_or_one_next_state_leaves_nothing_to_differ() -> None:
 
 
 def test_the_counts_of_a_run_bound_its_eps_p() -> None:
-    """Counters of Fed-UCBVI's own agents, whose visits are anything but independent of what they saw."""
+    """Counts of each agent of Byzan-UCBVI, whose visits depend on what the agents have seen."""
     federation = synthetic(agents=3, eps_p=0.2, states=3, actions=2, horizon=3)
-    simulation = finished(Simulation(FedUCBVI(nu=100.0), counted_apart(federation, "counts"), 10**6, 0))
-    found = estimate_eps_p(simulation.agents.arrays()["own_transitions"])
+    simulation = finished(Simulation(ByzanUCBVI(log_term=0.01), counted_apart(federation, "counts"), 10**6, 0))
+    found = estimate_eps_p(simulation.agents.arrays()["transitions"])
     assert found.lower <= overlap(federation.probabilities).eps_p <= found.upper
 
 

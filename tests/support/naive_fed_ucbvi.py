@@ -28,12 +28,10 @@ class Sizes(NamedTuple):
 
 
 class Options(NamedTuple):
-    """If rewards are random, variances are those of ``r + V``."""
+    """The kind of bonus, and the factor on it."""
 
     bonus: str = "practical"
     scale: float = 1.0
-    aggregation: str = "weighted"
-    random_rewards: bool = False
 
 
 @dataclass
@@ -47,7 +45,7 @@ class NaiveAgent:
 
 
 class NaiveReport(NamedTuple):
-    """What a client sends about one (s, a) at one step; moments are those of ``r + V`` if rewards are random."""
+    """What a client sends about one (s, a) at one step."""
 
     n: int
     PV: Fraction
@@ -56,7 +54,7 @@ class NaiveReport(NamedTuple):
 
 
 class NaiveServer:
-    """What the server ends up with, and what it was sent."""
+    """Tables of the server after a synchronisation, and the reports it was sent."""
 
     def __init__(self, sizes: Sizes) -> None:
         S = sizes.states
@@ -102,17 +100,20 @@ def bonus_of(N: int, variance: Fraction, sizes: Sizes, options: Options) -> floa
     return options.scale * (logs / N + math.sqrt(8 * beta_star(sizes) * float(variance) / N))
 
 
-def report_of(agent: NaiveAgent, at: Triplet, V_next: list[Fraction], random_rewards: bool) -> NaiveReport:
-    """Client side of one (s, a) at step h; the uniform kernel and no reward where it has not been."""
-    seen = [(Fraction(reward), V_next[successor], n) for (reward, successor), n in agent.seen[at].items()]
-    visits = sum(n for *_, n in seen)
-    paid = sum((r * n for r, _, n in seen), Fraction(0)) / max(1, visits)
-    if visits:
-        ys = [(r * random_rewards + v, n) for r, v, n in seen]
-    else:
-        ys = [(v, 1) for v in V_next]
-    first, second = (sum((y**p * n for y, n in ys), Fraction(0)) / sum(n for _, n in ys) for p in (1, 2))
-    return NaiveReport(visits, first, second, first if random_rewards else paid + first)
+def report_of(agent: NaiveAgent, at: Triplet, V_next: list[Fraction]) -> NaiveReport:
+    """Client side of one (s, a) at step h; all zero where it has not been."""
+    visits = 0
+    rewards = Fraction(0)
+    first = Fraction(0)
+    second = Fraction(0)
+    for (reward, successor), n in agent.seen[at].items():
+        visits += n
+        rewards += n * Fraction(reward)
+        first += n * V_next[successor]
+        second += n * V_next[successor] ** 2
+    if visits == 0:
+        return NaiveReport(0, first, second, rewards)
+    return NaiveReport(visits, first / visits, second / visits, (rewards + first) / visits)
 
 
 def synchronise(agents: list[NaiveAgent], sizes: Sizes, options: Options) -> NaiveServer:
@@ -121,17 +122,17 @@ def synchronise(agents: list[NaiveAgent], sizes: Sizes, options: Options) -> Nai
     for h in reversed(range(sizes.horizon)):
         V_next = [Fraction(value) for value in server.V[h + 1].tolist()]
         for s, a in np.ndindex(sizes.states, sizes.actions):
-            reports = [report_of(agent, (h, s, a), V_next, options.random_rewards) for agent in agents]
-            server.reports |= {(i, h, s, a): report for i, report in enumerate(reports)}
+            reports = [report_of(agent, (h, s, a), V_next) for agent in agents]
+            for i, report in enumerate(reports):
+                server.reports[i, h, s, a] = report
             N = sum(report.n for report in reports)
             server.N[h, s, a] = N
             if N == 0:
                 server.Q[h, s, a] = sizes.horizon
                 continue
-            weighted = options.aggregation == "weighted"
-            weights = [Fraction(report.n, N) if weighted else Fraction(1, len(agents)) for report in reports]
-            pairs = list(zip(weights, reports, strict=True))
-            mean, second, average = (sum((w * report[k] for w, report in pairs), Fraction(0)) for k in (1, 2, 3))
+            mean = sum((Fraction(report.n, N) * report.PV for report in reports), Fraction(0))
+            second = sum((Fraction(report.n, N) * report.PV2 for report in reports), Fraction(0))
+            average = sum((Fraction(report.n, N) * report.Q for report in reports), Fraction(0))
             variance = second - mean**2
             server.variance[h, s, a] = variance
             server.Q[h, s, a] = min(

@@ -1,4 +1,4 @@
-"""A plan without bonus once more, in dense NumPy and by enumeration; of the package it uses the reading copy only."""
+"""A plan without bonus once more, in dense NumPy and by enumeration, from the reading copy and a table of counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi import reference
+from fed_ucbvi import CountTable, reference
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from problems import policies_in
 
@@ -18,31 +18,33 @@ class Model(NamedTuple):
     r: FloatArray
 
 
-def agents_models(agents: Any, states: int, *, strangers: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Each agent's ``n[m,H,S,A]``, empirical kernel and rewards; ``strangers`` have the uniform kernel, reward 0."""
-    experience = agents.experience
+def agents_models(experience: Any, states: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Visits ``n[m,H,S,A]``, empirical kernel and rewards of each agent, from the counts that it keeps."""
     n = np.array(experience.visits)
     moves = np.array(experience.transitions)
     m, H, S, A, K = moves.shape
     P = np.zeros((m, H, S, A, states))
     r = np.zeros((m, H, S, A))
     for i, h, s, a in np.ndindex(m, H, S, A):
-        table = experience.rewards[i % len(experience.rewards)]
         if n[i, h, s, a] == 0:
-            P[i, h, s, a] = 1.0 / states if strangers else 0.0
             continue
-        r[i, h, s, a] = table[h % len(table), s, a]
+        r[i, h, s, a] = experience.rewards[i, h, s, a]
         towards = experience.successors[h % len(experience.successors), s, a]
         for k in range(K):
             P[i, h, s, a, towards[k]] += moves[i, h, s, a, k] / n[i, h, s, a]
     return n, P, r
 
 
-def average(n: FloatArray, P: FloatArray, r: FloatArray, *, weighted: bool) -> Model:
-    """The agents' models averaged by visits or one vote each; nothing where nobody has been."""
-    N = n.sum(axis=0)
-    w = np.where(N > 0, n / np.maximum(N, 1) if weighted else np.ones_like(n) / len(n), 0.0)
+def average(n: FloatArray, P: FloatArray, r: FloatArray) -> Model:
+    """The agents' models averaged by visits; nothing where nobody has been."""
+    w = n / np.maximum(n.sum(axis=0), 1)
     return Model((w[..., None] * P).sum(axis=0), (w * r).sum(axis=0))
+
+
+def model_of(counts: CountTable) -> Model:
+    """The estimated MDP of a table of counts by step."""
+    N = np.maximum(counts.visits, 1)
+    return Model(counts.dense() / N[..., None], counts.mean_rewards())
 
 
 def solve(model: Model) -> tuple[FloatArray, FloatArray]:

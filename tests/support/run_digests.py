@@ -84,11 +84,8 @@ def cases() -> Iterator[tuple[str, Callable[[], Run]]]:
         algorithm = make_algorithm(variant, {})
         federation = make_environment("gridworld", agents=20)
         name = f"{variant} | gridworld, M = 20, long | auto"
-        yield (
-            name,
-            partial(run, algorithm, federation, 20_000, seed=SEED, progress=False),
-        )
-    for variant in ("fed-ucbvi", "byzan-ucbvi"):
+        yield name, partial(run, algorithm, federation, 20_000, seed=SEED, progress=False)
+    for variant in ("fedq-hoeffding", "byzan-ucbvi"):
         for attack in ("flip", "silent"):
             yield (
                 f"{variant} | liars, {attack} | auto",

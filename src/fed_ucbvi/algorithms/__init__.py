@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -153,8 +152,6 @@ def algorithm_name(algorithm: Algorithm[Any, Any] | type[Any]) -> str:
     'fed-ucbvi'
     """
     kind = algorithm if isinstance(algorithm, type) else type(algorithm)
-    own = (one for one in kind.__mro__ if not (vars(one).get("another_form") or inspect.isabstract(one)))
-    kind = next(own, kind)
     if ALGORITHMS.get(kind.name) is kind:
         return str(kind.name)
     path = name_of_class(kind)

@@ -39,7 +39,7 @@ from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
 from fed_ucbvi.core.errors import InputError, check_choice
 from fed_ucbvi.core.parameters import check_parameters
 from fed_ucbvi.core.sampling.levels import ONE_LEVEL, LevelLaw
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 if TYPE_CHECKING:
     from fed_ucbvi.problem.federation import Federation
@@ -153,33 +153,9 @@ class VisitedCells(NamedTuple):
         )
 
 
-class RewardSums(NamedTuple):
-    """The random rewards that agents were paid, as sums of ``rho = ceil(r 2^f)`` over all visits.
-
-    ``by_slot (m, steps, S, A, K)`` are those of visits that went on to the k-th successor, and
-    ``squares (m, steps, S, A, 2)`` are of ``rho^2``, as a high and a low word. There is one row where all agents are
-    counted in one table, and none (length 0) where rewards are not random.
-    """
-
-    by_slot: CountArray
-    squares: WordArray
-
-    @classmethod
-    def none(cls, *shape: int) -> RewardSums:
-        """Nothing was paid yet; ``shape`` is that of ``by_slot``, and by default there is nothing to be paid."""
-        rows, steps, S, A, K = shape or (0, 0, 0, 0, 0)
-        return cls(
-            np.zeros((rows, steps, S, A, K), dtype=np.int64), np.zeros((rows, steps, S, A, 2), dtype=np.uint64)
-        )
-
-    def of(self, agents: slice) -> RewardSums:
-        return RewardSums(self.by_slot[agents], self.squares[agents])
-
-
-NO_SUMS = RewardSums.none()
-for _table in NO_SUMS:
-    _table.flags.writeable = False  # as agents see sums always, so that code is compiled once for both
-"""Where rewards are not random, and where an algorithm reads their means only."""
+NO_REWARD_SUMS: CountArray = np.zeros((0, 0, 0, 0), dtype=np.int64)
+NO_REWARD_SUMS.flags.writeable = False  # as the sums that agents read, so that code is compiled once for both
+"""Reward sums of a fleet whose rewards are not random."""
 
 
 class FleetTables(NamedTuple):
@@ -189,11 +165,13 @@ class FleetTables(NamedTuple):
         successors: ``(steps, S, A, K)``, the support of each pair: its possible next states, in K slots. Transitions
             are counted by slot.
         rewards: ``(m or 1, steps, S, A)``; an agent reads its reward only where it has been. Where rewards are random
-            or unknown these are means of what was observed, changed in place by whoever collects the data.
+            or unknown these are the mean rewards of the round, changed in place by whoever collects the data.
         first_agent: its number in the federation.
         touched: where a round went, if the round's transitions are pooled: one table for all agents. Only for
             algorithms that :attr:`Algorithm.pools`.
-        sums: of random rewards, changed in place likewise, for algorithms with a :meth:`Algorithm.reward_grid`.
+        reward_sums: ``(m or 1, steps, S, A)``, sums of ``ceil(r 2^f)`` over the visits of the round, where rewards
+            are random and the algorithm takes sums on a grid (:meth:`Algorithm.grid`); changed in place likewise.
+            They hold only where the round has been.
     """
 
     agents: int
@@ -201,7 +179,7 @@ class FleetTables(NamedTuple):
     rewards: FloatArray
     first_agent: int = 0
     touched: VisitedCells | None = None
-    sums: RewardSums = NO_SUMS
+    reward_sums: CountArray = NO_REWARD_SUMS
 
     def check_stationary(self) -> None:
         """Raise if the tables are known to depend on the step; for algorithms that count over all steps together."""
@@ -412,16 +390,12 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         tuning: how its bonus is scaled where algorithms are compared with tuned constants; not inherited.
         single_agent: whether it runs with one agent only.
         instead: what to use instead if there are several agents.
-        keeps_experience: whether rewards that its agents read are means over all rounds, not over the last alone.
-        rewards_by_state: whether it needs random rewards by next state, with their squares, and not only their sums.
         sends_trajectories: whether its reports tell the server the states that an agent went through, in order. A
             node sends such reports only where its owner has agreed.
         asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it has its plan as
             soon as it is made.
         server_counts: whether reports are increments: what is new since the last one. The server adds them to a
             table of all counts, so a planner needs an exchange only after a round without a synchronisation.
-        another_form: whether this class is a registered one with another form of reports, made by the package; its
-            name is that of the other.
         plays_any_policy: whether its agents may be told to play another policy than the server's, and count it alike.
         values_monotone: whether the V that it broadcasts never rises from one round to the next.
         checked: whether what it returns is checked in every round. This package's own algorithms are not: tests check
@@ -437,12 +411,9 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     tuning: ClassVar[Tuning | None] = None
     single_agent: ClassVar[bool] = False
     instead: ClassVar[str] = "an algorithm for several"
-    keeps_experience: ClassVar[bool] = False
-    rewards_by_state: ClassVar[bool] = False
     sends_trajectories: ClassVar[bool] = False
     asks_to_plan: ClassVar[bool] = False
     server_counts: ClassVar[bool] = False
-    another_form: ClassVar[bool] = False
     plays_any_policy: ClassVar[bool] = False
     values_monotone: ClassVar[bool] = False
     checked: ClassVar[bool]
@@ -616,25 +587,10 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """The grid of its sums; None if it takes rows."""
         return None
 
-    def reward_grid(self, setting: Setting) -> Grid | None:
-        """The grid on which it wants random rewards added up (:class:`RewardSums`); None if means are enough."""
-        return self.grid(setting) if setting.random_rewards else None
-
     @property
     def pools(self) -> bool:
         """Whether it takes sums in which all visits count alike, so that agents can be counted in one table."""
         return False
-
-    def with_agent_reports(self) -> Algorithm[ServerT, AgentsT]:
-        """The same algorithm taking rows, for reports that are forged one by one; itself if it takes rows anyway."""
-        return self
-
-    def with_increments(self) -> Algorithm[ServerT, AgentsT]:
-        """The same algorithm reporting what is new (:attr:`server_counts`), to the same bits; itself if it cannot.
-
-        Secure sums use it: they hide an agent's numbers among those of others, and what is new is all they say.
-        """
-        return self
 
     def logged_counts(self, setting: Setting, counts: CountTable) -> CountTable:
         """Counts of a node's logs, to be reported with what is new (:attr:`server_counts`)."""

@@ -36,7 +36,7 @@ def checked_broadcast(algorithm: Algorithm[Any, Any], setting: Setting, server: 
         _check_policy(algorithm, "the policy that broadcast() returns", message[0], shape, A)
     check_message(algorithm.name, "broadcast()", message)
     declared = algorithm.message_sizes(setting).broadcast
-    if size(message) != declared and not algorithm.another_form:  # whose sizes are those of the registered form
+    if size(message) != declared:
         raise InputError(
             f"{algorithm.name}: broadcast() returns {size(message)} bytes, but message_sizes() says {declared}. "
             "Correct message_sizes(), from which the bytes of a run are computed."

@@ -29,7 +29,7 @@ from fed_ucbvi.core.memory import SMALLER, check_memory
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, WordArray
 
 FORMAT = "fed-ucbvi/counts"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 SUFFIX = ".npz"
 LIST_COPIES = 4
 """How often numbers of a file are held while a table is made of them."""
@@ -39,12 +39,31 @@ _ZERO = np.uint64(0)
 Integers = npt.NDArray[np.object_]
 """Python's integers, which have no size."""
 
-_NO_SUMS: CountArray = np.zeros((0, 0), dtype=np.int64)
-_NO_SQUARES: WordArray = np.zeros((0, 2), dtype=np.uint64)
+CELL_BYTES = 8 + 4 + 16 + 1
+SLOT_BYTES = 8 + 4
+"""Bytes of a table for each (h,s,a), and for each next state that it has room for."""
+
+
+class NewCounts(NamedTuple):
+    """Counts of some cells, to be added to a table.
+
+    Attributes:
+        cells: ``(n,)``, each a number in row-major order of (h,s,a), every cell at most once.
+        rows: ``(n,)``, the row in which ``transitions`` and ``rewards`` have the counts of a cell.
+        successors: ``(steps or 1, S, A, K)``, the next state of each slot.
+        transitions: ``(rows, K)``, by slot.
+        rewards: ``(rows, 2)``, sums of ``ceil(r 2^f)`` as a high and a low word.
+    """
+
+    cells: IndexArray
+    rows: IndexArray
+    successors: IndexArray
+    transitions: CountArray
+    rewards: WordArray
 
 
 class CountTable(NamedTuple):
-    """What is known of all (h,s,a).
+    """Counts of visits, next states and rewards of all (h,s,a).
 
     Attributes:
         visits: ``(steps, S, A)``.
@@ -55,14 +74,12 @@ class CountTable(NamedTuple):
         states: ``(steps, S)``; the first ``numbers[h]`` of row h are the states ever visited at step h, ascending.
         numbers: ``(steps,)``.
         fresh: ``(steps, S, A)``, where visits have been added since someone has last set it to False.
-        paid: ``(steps or 0, S, A, K)``, the part of ``rewards`` from visits that went on to the k-th next state;
-            kept where rewards are random and somebody needs it.
-        squares: ``(steps or 0, S, A, 2)``, the sum of ``ceil(r 2^f)^2``, kept likewise.
         bits: ``(1,)``, f.
 
     >>> to, moves = np.tile(np.arange(3), (1, 3, 2, 1)), np.zeros((6, 3), dtype=np.int64)  # three states, two actions
     >>> moves[1] = [0, 4, 1]
-    >>> table = CountTable.empty(1, 3, 2).plus(np.array([1]), to, moves, np.zeros((6, 2), dtype=np.uint64))
+    >>> cell, no_rewards = np.array([1]), np.zeros((6, 2), dtype=np.uint64)
+    >>> table = CountTable.empty(1, 3, 2).plus(NewCounts(cell, cell, to, moves, no_rewards))
     >>> int(table.visits[0, 0, 1]), table.successors[0, 0, 1].tolist(), table.transitions[0, 0, 1].tolist()
     (5, [1, 2], [4, 1])
     >>> int(table.merge(table).visits.sum())
@@ -77,53 +94,36 @@ class CountTable(NamedTuple):
     states: IndexArray
     numbers: CountArray
     fresh: MaskArray
-    paid: CountArray
-    squares: WordArray
     bits: CountArray
 
     @classmethod
     def empty(
-        cls,
-        steps: int,
-        states: int,
-        actions: int,
-        width: int = FIRST_WIDTH,
-        *,
-        bits: int = MAX_BITS,
-        by_slot: bool = False,
+        cls, steps: int, states: int, actions: int, width: int = FIRST_WIDTH, *, bits: int = MAX_BITS
     ) -> CountTable:
-        """No visits yet; rewards have ``bits`` after the point, and are kept ``by_slot`` too where that is said.
+        """A table without visits, whose sums of rewards have ``bits`` after the point.
 
         Raises:
             InputError: if there is not enough memory.
         """
         shape = (steps, states, actions)
-        needed = table_bytes(shape, width, by_slot=by_slot)
-        check_memory(f"A table of counts for S = {states:,}, A = {actions:,} and {steps:,} steps", needed, SMALLER)
-        kept = (steps if by_slot else 0, states, actions)
+        what = f"A table of counts for S = {states:,}, A = {actions:,} and {steps:,} steps"
+        check_memory(what, table_bytes(shape, width), SMALLER)
         return cls(
-            np.zeros(shape, dtype=np.int64),
-            np.zeros((*shape, width), dtype=np.int64),
-            np.zeros((*shape, width), dtype=np.int32),
-            np.zeros(shape, dtype=np.int32),
-            np.zeros((*shape, 2), dtype=np.uint64),
-            np.zeros((steps, states), dtype=np.int32),
-            np.zeros(steps, dtype=np.int64),
-            np.ones(shape, dtype=np.bool_),
-            np.zeros((*kept, width), dtype=np.int64),
-            np.zeros((*kept, 2), dtype=np.uint64),
-            np.array([bits]),
+            visits=np.zeros(shape, dtype=np.int64),
+            transitions=np.zeros((*shape, width), dtype=np.int64),
+            successors=np.zeros((*shape, width), dtype=np.int32),
+            seen=np.zeros(shape, dtype=np.int32),
+            rewards=np.zeros((*shape, 2), dtype=np.uint64),
+            states=np.zeros((steps, states), dtype=np.int32),
+            numbers=np.zeros(steps, dtype=np.int64),
+            fresh=np.ones(shape, dtype=np.bool_),
+            bits=np.array([bits]),
         )
 
     @property
     def width(self) -> int:
         """Room for next states of a cell."""
         return int(self.successors.shape[3])
-
-    @property
-    def by_slot(self) -> bool:
-        """Whether rewards are kept by next state, with their squares."""
-        return len(self.paid) > 0
 
     @property
     def is_empty(self) -> bool:
@@ -143,36 +143,20 @@ class CountTable(NamedTuple):
     def widened(self, width: int) -> CountTable:
         """This table with more room; only the tables by next state are copied."""
         more = [(0, 0), (0, 0), (0, 0), (0, width - self.width)]
-        wider: dict[str, Any] = {n: np.pad(getattr(self, n), more) for n in ("transitions", "successors", "paid")}
-        return self._replace(**wider)
+        return self._replace(
+            transitions=np.pad(self.transitions, more),
+            successors=np.pad(self.successors, more),
+        )
 
     def copy(self) -> CountTable:
         return CountTable._make(array.copy() for array in self)
 
-    def plus(
-        self,
-        cells: IndexArray,
-        successors: IndexArray,
-        transitions: CountArray,
-        rewards: WordArray,
-        paid: CountArray = _NO_SUMS,
-        squares: WordArray = _NO_SQUARES,
-    ) -> CountTable:
-        """Add the counts of some cells, in place where there is room; the table that has them.
-
-        Args:
-            cells: ``(n,)``, each a number in row-major order of (h,s,a), every cell at most once.
-            successors: ``(steps or 1, S, A, K)``, the next state of each slot.
-            transitions: ``(cells, K)``, by slot; of which those of ``cells`` are read.
-            rewards: ``(cells, 2)``, sums of ``ceil(r 2^f)`` as a high and a low word, likewise.
-            paid: ``(cells or 0, K)``, sums of random rewards by slot, for tables that keep them.
-            squares: ``(cells or 0, 2)``, sums of their squares.
-        """
+    def plus(self, new: NewCounts) -> CountTable:
+        """Add the counts of some cells, in place where there is room; returns the table that has them."""
         table = self
         done = 0
-        while done < len(cells):
-            new = successors, transitions, rewards, paid, squares
-            done, needed = add_rows(done, cells, cells, new, table[:-1])
+        while done < len(new.cells):
+            done, needed = add_rows(done, new, table)
             width = table.width
             while width < needed:
                 width += max(1, width // 2)
@@ -188,64 +172,56 @@ class CountTable(NamedTuple):
         """Add another table of the same sizes, in place where there is room; the table that has both."""
         if other.visits.shape != self.visits.shape:
             raise InputError(f"tables of shapes {self.visits.shape} and {other.visits.shape} cannot be merged.")
-        new = other.with_bits(int(self.bits[0]))
-        by_slot = (-1, other.width)
-        words = (-1, 2)
-        return self.plus(
-            visited_cells(new),
-            new.successors,
-            new.transitions.reshape(by_slot),
-            new.rewards.reshape(words),
-            new.paid.reshape(by_slot),
-            new.squares.reshape(words),
+        other = other.with_bits(int(self.bits[0]))
+        cells = visited_cells(other)
+        new = NewCounts(
+            cells=cells,
+            rows=cells,
+            successors=other.successors,
+            transitions=other.transitions.reshape((-1, other.width)),
+            rewards=other.rewards.reshape((-1, 2)),
         )
+        return self.plus(new)
 
     def with_bits(self, bits: int) -> CountTable:
         """The same with so many bits after the point of rewards: exactly if they are more, rounded up if fewer."""
         more = bits - int(self.bits[0])
         if more == 0:
             return self
-        paid = _shifted(self.paid.astype(object), more).astype(np.int64)
-        rewards, squares = (
-            to_words(_shifted(integers(x), d * more)) for x, d in ((self.rewards, 1), (self.squares, 2))
-        )
-        return self._replace(rewards=rewards, paid=paid, squares=squares, bits=np.array([bits]))
+        rewards = to_words(_shifted(integers(self.rewards), more))
+        return self._replace(rewards=rewards, bits=np.array([bits]))
 
     def over_all_steps(self) -> CountTable:
         steps, S, A = self.visits.shape
-        table = CountTable.empty(1, S, A, self.width, bits=int(self.bits[0]), by_slot=self.by_slot)
+        table = CountTable.empty(1, S, A, self.width, bits=int(self.bits[0]))
         for h in range(steps):
             step = CountTable._make(array if array is self.bits else array[h : h + 1] for array in self)
             table = table.merge(step)
         return table
 
-    def dense(self, by_slot: CountArray | None = None) -> CountArray:
-        """Transitions, or what else is kept ``by_slot``, by next state: ``(steps, S, A, S)``."""
+    def dense(self) -> CountArray:
+        """Transitions by next state, ``(steps, S, A, S)``."""
         steps, S, A = self.visits.shape
-        table = np.zeros((steps * S * A, S), dtype=np.int64)
-        cells = np.arange(len(table))[:, None]
-        shape = (len(table), -1)
-        slots = (self.transitions if by_slot is None else by_slot).reshape(shape)
-        np.add.at(table, (cells, self.successors.reshape(shape)), slots)
+        cells = steps * S * A
+        table = np.zeros((cells, S), dtype=np.int64)
+        successors = self.successors.reshape((cells, -1))
+        transitions = self.transitions.reshape((cells, -1))
+        np.add.at(table, (np.arange(cells)[:, None], successors), transitions)
         return table.reshape((steps, S, A, S))
 
     # ------------------------------------------------------------------------------------ from one run to another
 
-    def check_fits(self, sizes: tuple[int, int, int], *, stationary: bool, by_slot: bool) -> None:
+    def check_fits(self, sizes: tuple[int, int, int], *, stationary: bool) -> None:
         """Raise unless a run of these ``(S, A, H)`` can start from the table.
 
-        ``by_slot`` says that the run needs random rewards by next state; a ``stationary`` one counts over all steps.
+        A ``stationary`` run counts over all steps together.
         """
-        (steps, *own), (S, A, H) = self.visits.shape, sizes
-        if own != [S, A] or steps not in (1, H):
+        S, A, H = sizes
+        steps, own_states, own_actions = self.visits.shape
+        if (own_states, own_actions) != (S, A) or steps not in (1, H):
             raise InputError(
-                f"the counts to start from have (S, A, steps) = {(*own, steps)}, this run has (S, A, H) = {sizes}."
-            )
-        if by_slot and not self.by_slot:
-            raise InputError(
-                "rewards may be random in this run, and the counts to start from have only their means. Use counts "
-                "of a run or of logs with random rewards (--random-rewards), or state that this run's rewards are "
-                "fixed (random_rewards=False, --fixed-rewards)."
+                f"the counts to start from have (S, A, steps) = {(own_states, own_actions, steps)}, this run has "
+                f"(S, A, H) = {sizes}."
             )
         if not stationary and steps == 1 < H:
             raise InputError(
@@ -278,23 +254,23 @@ class CountTable(NamedTuple):
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as draft, draft.open("wb") as file:
-            np.savez_compressed(file, about=np.array(json.dumps(about)), **self.listed())
+            arrays: dict[str, Any] = {"about": np.array(json.dumps(about)), **self.listed()}
+            np.savez_compressed(file, **arrays)
 
-    def listed(self) -> dict[str, Any]:
-        """What was visited: cells, how many next states each has, and numbers cell by cell and slot by slot.
+    def listed(self) -> dict[str, npt.NDArray[Any]]:
+        """The visited cells, the number of next states of each, and counts by cell and by slot.
 
         :func:`table_of_lists` makes the table again.
         """
-        where = self.visits > 0
+        visited = self.visits > 0
         used = np.arange(self.width) < self.seen[..., None]
-        listed: dict[str, Any] = {
-            "cells": np.flatnonzero(where),
-            "seen": self.seen[where],
+        return {
+            "cells": np.flatnonzero(visited),
+            "seen": self.seen[visited],
             "successors": self.successors[used],
             "transitions": self.transitions[used],
-            "rewards": self.rewards[where],
+            "rewards": self.rewards[visited],
         }
-        return listed | ({"paid": self.paid[used], "squares": self.squares[where]} if self.by_slot else {})
 
     def equals(self, other: CountTable) -> bool:
         """Whether two are the same, number by number; room that is not used does not matter."""
@@ -321,68 +297,101 @@ class CountTable(NamedTuple):
                 )
             lists = {name: form for name, form in data.forms.items() if name != "about"}
             as_lists = LIST_COPIES * sum(form.bytes for form in lists.values())
-            as_table = table_bytes((steps, S, A), FIRST_WIDTH, by_slot="paid" in lists)
+            as_table = table_bytes((steps, S, A), FIRST_WIDTH)
             check_memory(f"Reading {path}", as_lists + as_table, SMALLER)
             listed = {name: data[name] for name in lists}
             return table_of_lists((steps, S, A), int(about["bits"]), listed)
 
 
-def table_bytes(shape: tuple[int, int, int], width: int, *, by_slot: bool = False) -> int:
+def table_bytes(shape: tuple[int, int, int], width: int) -> int:
     """Memory of a table of ``(steps, S, A)`` with room for so many next states."""
-    a_slot = 8 + 4 + 8 * by_slot
-    a_cell = 8 + 4 + 16 + 1 + 16 * by_slot
     steps, S, A = shape
-    return steps * S * A * (a_cell + width * a_slot) + steps * S * 4 + steps * 8
+    by_cell = steps * S * A * (CELL_BYTES + width * SLOT_BYTES)
+    by_state = steps * S * 4 + steps * 8
+    return by_cell + by_state
+
+
+LISTS = {"cells": np.int64, "seen": np.int32, "successors": np.int32, "transitions": np.int64, "rewards": np.uint64}
+"""The lists of :meth:`CountTable.listed` and the types of their numbers."""
 
 
 def table_of_lists(sizes: tuple[int, int, int], bits: int, listed: dict[str, Any]) -> CountTable:
-    """The table of what :meth:`CountTable.listed` gives, checked."""
+    """The table that :meth:`CountTable.listed` was made from; raises unless the lists are those of a table."""
     if min(sizes) < 1 or not 0 < bits <= MAX_BITS or math.prod(sizes) >= 2**63:
         raise InputError(f"a table of shape {sizes} with {bits} bits after the point cannot be.")
-    by_slot = "paid" in listed
-    names = ("cells", "seen", "successors", "transitions", "rewards", *(("paid", "squares") if by_slot else ()))
-    if sorted(listed) != sorted(names):
-        raise InputError(f"expected the tables {', '.join(names)}, got {', '.join(listed) or 'none'}.")
+    _check_forms(listed)
     cells = listed["cells"]
     seen = listed["seen"]
-    n = len(cells)
-    total = int(seen.sum()) if seen.dtype == np.int32 else -1
-    forms = {"cells": (n,), "seen": (n,), "rewards": (n, 2), "squares": (n, 2)}
-    kinds = {"seen": np.int32, "successors": np.int32, "rewards": np.uint64, "squares": np.uint64}
-    for name in names:
-        shape = forms.get(name, (total,))
-        kind = np.dtype(kinds.get(name, np.int64))
-        if listed[name].shape != shape or listed[name].dtype != kind:
-            found = f"{listed[name].dtype} {listed[name].shape}"
-            raise InputError(f"{name} is a table of {found}, expected {kind} {shape}.")
     width = max(FIRST_WIDTH, int(seen.max(initial=0)))
-    table = CountTable.empty(*sizes, width, bits=bits, by_slot=by_slot)
-    slots = listed["successors"]
-    owner = np.repeat(np.arange(n), seen)
-    ascending = (owner[1:] > owner[:-1]) | (slots[1:] > slots[:-1])
-    if n and not (
-        ((cells[1:] > cells[:-1]).all() and cells[0] >= 0 and cells[-1] < table.visits.size)
-        and (seen > 0).all()
-        and (ascending.all() and slots.min() >= 0 and slots.max() < sizes[1])
-    ):
-        raise InputError("cells and next states must be those of the table, in ascending order.")
-    if any(listed[name].min(initial=0) < 0 for name in names) or listed["transitions"].min(initial=1) < 1:
-        raise InputError("counts are positive, and sums of rewards are not negative.")
-    visits = np.bincount(owner, listed["transitions"].astype(np.float64), minlength=n)
-    most = visits * 2.0**bits * (1 + 1e-9)
-    high, low = listed["rewards"].T.astype(np.float64)
-    if visits.max(initial=0) > 2.0**COUNT_BITS or (high * 2.0**64 + low > most).any():
-        raise InputError("there are more visits than can be counted, or rewards above 1.")
+    table = CountTable.empty(*sizes, width, bits=bits)
+    _check_order(cells, seen, listed["successors"], table)
+    owner = np.repeat(np.arange(len(cells)), seen)
+    _check_numbers(listed, owner, bits)
     place = np.arange(len(owner)) - (np.cumsum(seen) - seen)[owner]
-    for name in names[2:]:
-        at = cells if name in forms else (cells[owner], place)
-        getattr(table, name).reshape((table.visits.size, -1))[at] = listed[name]
-    table.seen.reshape(-1)[cells] = seen
+    size = table.visits.size
+    table.seen.reshape(size)[cells] = seen
+    table.rewards.reshape((size, 2))[cells] = listed["rewards"]
+    table.successors.reshape((size, width))[cells[owner], place] = listed["successors"]
+    table.transitions.reshape((size, width))[cells[owner], place] = listed["transitions"]
     table.visits[...] = table.transitions.sum(axis=3)
     for h, visited in enumerate(np.asarray(table.visits.any(axis=2))):
         states = np.flatnonzero(visited)
-        table.numbers[h], table.states[h, : len(states)] = len(states), states
+        table.numbers[h] = len(states)
+        table.states[h, : len(states)] = states
     return table
+
+
+def _check_forms(listed: dict[str, Any]) -> None:
+    """Raise unless the lists have the names, types and lengths of a table's."""
+    if sorted(listed) != sorted(LISTS):
+        raise InputError(f"expected the tables {', '.join(LISTS)}, got {', '.join(listed) or 'none'}.")
+    cells = len(listed["cells"])
+    seen = listed["seen"]
+    slots = int(seen.sum()) if seen.dtype == np.int32 else -1
+    shapes = {
+        "cells": (cells,),
+        "seen": (cells,),
+        "successors": (slots,),
+        "transitions": (slots,),
+        "rewards": (cells, 2),
+    }
+    for name, kind in LISTS.items():
+        array = listed[name]
+        expected = np.dtype(kind)
+        if array.shape != shapes[name] or array.dtype != expected:
+            raise InputError(f"{name} is a table of {array.dtype} {array.shape}, expected {expected} {shapes[name]}.")
+
+
+def _check_order(cells: CountArray, seen: IndexArray, successors: IndexArray, table: CountTable) -> None:
+    """Raise unless cells and next states exist and ascend."""
+    states = table.visits.shape[1]
+    exist = (
+        (seen > 0).all()
+        and cells.min(initial=0) >= 0
+        and cells.max(initial=0) < table.visits.size
+        and successors.min(initial=0) >= 0
+        and successors.max(initial=0) < states
+    )
+    in_order = False
+    if exist:
+        owner = np.repeat(np.arange(len(cells)), seen)
+        same_owner = owner[1:] == owner[:-1]
+        in_order = bool((cells[1:] > cells[:-1]).all() and (successors[1:] > successors[:-1])[same_owner].all())
+    if not in_order:
+        raise InputError("cells and next states must be those of the table, in ascending order.")
+
+
+def _check_numbers(listed: dict[str, Any], owner: CountArray, bits: int) -> None:
+    """Raise unless counts are positive and no sum of rewards exceeds its visits; ``owner`` is the cell of a slot."""
+    transitions = listed["transitions"]
+    if transitions.min(initial=1) < 1:
+        raise InputError("counts are positive, and sums of rewards are not negative.")
+    visits = np.bincount(owner, transitions.astype(np.float64), minlength=len(listed["cells"]))
+    most = visits * 2.0**bits * (1 + 1e-9)
+    high = listed["rewards"][:, 0].astype(np.float64)
+    low = listed["rewards"][:, 1].astype(np.float64)
+    if visits.max(initial=0) > 2.0**COUNT_BITS or (high * 2.0**64 + low > most).any():
+        raise InputError("there are more visits than can be counted, or rewards above 1.")
 
 
 # ------------------------------------------------------------------------------ numbers of two words, exactly
@@ -406,76 +415,77 @@ def _shifted(numbers: Integers, bits: int) -> Integers:
 
 
 @compiled
-def add_rows(
-    begin: int, cells: IndexArray, rows: IndexArray, new: tuple[Any, ...], table: tuple[Any, ...]
-) -> tuple[int, int]:
-    """Add counts to cells from number ``begin`` on: to ``cells[j]`` what is in row ``rows[j]`` of ``new``.
+def add_rows(begin: int, new: NewCounts, table: CountTable) -> tuple[int, int]:
+    """Add counts to the cells from number ``begin`` of the new ones on.
 
-    ``new`` and the ``table``, without its bits, are plain tuples of arrays: faster in Numba than named ones. Returns
-    the first cell that has not enough room, and how many next states it has.
+    Returns the number of the first cell that has not enough room, and how many next states it has.
     """
-    others, moves, amounts, new_paid, new_squares = new
-    visits, transitions, successors, seen, rewards, states, numbers, fresh, paid, squares = table
-    _, S, A, width = transitions.shape
-    by_slot = len(paid) > 0 and len(new_paid) > 0
-    for j in range(begin, len(cells)):
-        cell = np.int64(cells[j])
-        row = rows[j]
+    _, S, A, width = table.transitions.shape
+    others = new.successors
+    successors = table.successors
+    transitions = table.transitions
+    seen = table.seen
+    states = table.states
+    K = new.transitions.shape[1]
+    for j in range(begin, len(new.cells)):
+        row = new.rows[j]
+        cell = np.int64(new.cells[j])
         a = cell % A
         rest = cell // A
         s = rest % S
         h = rest // S
         ho = shared(h, others.shape[0])
         there = successors[h, s, a]
+
+        # Leave while nothing is changed, if the new next states do not fit.
         size = seen[h, s, a]
-        known = False
         found = size
-        for k in range(moves.shape[1]):
-            if moves[row, k] > 0 and (k >= size or there[k] != others[ho, s, a, k]):
+        for k in range(K):
+            if new.transitions[row, k] > 0 and (k >= size or there[k] != others[ho, s, a, k]):
                 found += slot_of(others[ho, s, a, k], there, size) < 0
         if found > width:
             return j, found
-        fresh[h, s, a] = True
+
+        # List the state among those visited, in ascending order.
+        table.fresh[h, s, a] = True
+        known = False
         for b in range(A):
-            known |= visits[h, s, b] > 0
-        place = numbers[h]
-        if not known:  # its state is new
+            known |= table.visits[h, s, b] > 0
+        if not known:
+            place = table.numbers[h]
             while place > 0 and states[h, place - 1] > s:
                 states[h, place] = states[h, place - 1]
                 place -= 1
             states[h, place] = s
-            numbers[h] += 1
-        for k in range(moves.shape[1]):
-            n = moves[row, k]
+            table.numbers[h] += 1
+
+        # Add the transitions, with a slot in ascending order for every new next state.
+        for k in range(K):
+            n = new.transitions[row, k]
             if n > 0:
                 to = others[ho, s, a, k]
                 slot = k
                 if k >= seen[h, s, a] or there[k] != to:  # other tables are often ascending, too
                     slot = slot_of(to, there, seen[h, s, a])
-                if slot < 0:  # make room where it belongs
+                if slot < 0:
                     slot = int(seen[h, s, a])
                     while slot > 0 and there[slot - 1] > to:
-                        there[slot], transitions[h, s, a, slot] = there[slot - 1], transitions[h, s, a, slot - 1]
-                        if by_slot:
-                            paid[h, s, a, slot] = paid[h, s, a, slot - 1]
+                        there[slot] = there[slot - 1]
+                        transitions[h, s, a, slot] = transitions[h, s, a, slot - 1]
                         slot -= 1
                     there[slot] = to
                     transitions[h, s, a, slot] = 0
-                    if by_slot:
-                        paid[h, s, a, slot] = 0
                     seen[h, s, a] += 1
                 transitions[h, s, a, slot] += n
-                visits[h, s, a] += n
-                if by_slot:
-                    paid[h, s, a, slot] += new_paid[row, k]
-        high, low = plus((rewards[h, s, a, 0], rewards[h, s, a, 1]), (amounts[row, 0], amounts[row, 1]))
-        rewards[h, s, a, 0] = high
-        rewards[h, s, a, 1] = low
-        if by_slot:
-            high, low = plus((squares[h, s, a, 0], squares[h, s, a, 1]), (new_squares[row, 0], new_squares[row, 1]))
-            squares[h, s, a, 0] = high
-            squares[h, s, a, 1] = low
-    return len(cells), 0
+                table.visits[h, s, a] += n
+
+        # Add the rewards.
+        known_sum = (table.rewards[h, s, a, 0], table.rewards[h, s, a, 1])
+        new_sum = (new.rewards[row, 0], new.rewards[row, 1])
+        total = plus(known_sum, new_sum)
+        table.rewards[h, s, a, 0] = total[0]
+        table.rewards[h, s, a, 1] = total[1]
+    return len(new.cells), 0
 
 
 @compiled
@@ -495,33 +505,28 @@ def slot_of(state: int, successors: IndexArray, seen: int) -> int:
 @compiled
 def visited_cells(table: CountTable) -> IndexArray:
     """The numbers of all cells that were visited, ascending."""
-    visits = table.visits
-    states = table.states
-    numbers = table.numbers
-    (_, S, A), found = visits.shape, 0
-    cells = np.empty(numbers.sum() * A, dtype=np.int32)
-    for h in range(len(numbers)):
-        for j in range(numbers[h]):
+    _, S, A = table.visits.shape
+    cells = np.empty(table.numbers.sum() * A, dtype=np.int32)
+    found = 0
+    for h in range(len(table.numbers)):
+        for j in range(table.numbers[h]):
+            s = table.states[h, j]
             for a in range(A):
-                if visits[h, states[h, j], a] > 0:
-                    cells[found] = (h * S + states[h, j]) * A + a
+                if table.visits[h, s, a] > 0:
+                    cells[found] = (h * S + s) * A + a
                     found += 1
     return cells[:found]
 
 
 @compiled
 def _clear(table: CountTable) -> None:
-    visits, transitions, _, seen, rewards, states, numbers, _, paid, squares, _ = table
-    for h in range(len(numbers)):
-        for s in states[h, : numbers[h]]:
-            visits[h, s] = 0
-            seen[h, s] = 0
-            transitions[h, s] = 0
-            rewards[h, s] = 0
-            if len(paid) > 0:
-                paid[h, s] = 0
-                squares[h, s] = 0
-        numbers[h] = 0
+    for h in range(len(table.numbers)):
+        for s in table.states[h, : table.numbers[h]]:
+            table.visits[h, s] = 0
+            table.seen[h, s] = 0
+            table.transitions[h, s] = 0
+            table.rewards[h, s] = 0
+        table.numbers[h] = 0
 
 
 @compiled

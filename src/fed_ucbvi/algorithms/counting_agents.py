@@ -1,11 +1,10 @@
-"""Agents whose counts are added up: what a fleet has counted, or what of it is new, and when agents make requests.
+"""Agents whose counts are added up: the counts of a fleet, and the visits after which agents make requests.
 
 The server uses nothing but sums over agents, so a fleet need not know which agent made which transition. Each agent's
-own visits are kept where its rule reads them, and all its counts where agents are not counted in one table. Only what
-a round has touched costs time.
+own visits are kept only where its rule reads them. Work after a round is done only where the round has been.
 
-Fed-UCBVI's agents keep all that they have counted, from which the paper's messages are derived. Fed-KL-UCBVI's, and
-Fed-UCBVI's under secure sums, keep and report what is new (:class:`Counted`).
+Fed-UCBVI's agents keep all their counts, from which they answer the server's queries. Agents of a :class:`Counted`
+algorithm keep and report the counts that are new.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -33,17 +32,30 @@ from fed_ucbvi.algorithms.base import (
     VisitedCells,
     added_up,
 )
-from fed_ucbvi.algorithms.count_table import CountTable, add_rows
-from fed_ucbvi.algorithms.exact_sums import Grid, minus, on_grid, plus
-from fed_ucbvi.algorithms.experience import Counters, Experience, counter_type, no_experience, pair_of
-from fed_ucbvi.algorithms.increments import Increments, IncrementsByState, Support, increments_of, listed_counts
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_rows
+from fed_ucbvi.algorithms.counters import Counters, counter_type, pair_of
+from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus
+from fed_ucbvi.algorithms.increments import Increments, Support, increments_of, listed_counts
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.synchronisation_rules import Doubling, DoublingRule, global_limit, is_local, local_limit
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.philox import product
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
+
+
+class RoundRewards(NamedTuple):
+    """Rewards of a round, ``(m or 1, steps, S, A)``.
+
+    Attributes:
+        means: mean rewards by agent, or the reward itself.
+        sums: exact sums of random rewards; no rows where rewards are not random.
+        bits: those of the grid of sums.
+    """
+
+    means: FloatArray
+    sums: CountArray
+    bits: int
 
 
 class CountingAgents:
@@ -51,35 +63,30 @@ class CountingAgents:
 
     Attributes:
         grid: of rewards.
-        rule: when agents request a synchronisation, for ``federation_size`` agents in all.
-        doubling: the same for compiled functions, if it is a doubling rule.
-        asks: the same for a round.
-        everyone: whether there are no other agents, who add to N elsewhere.
-        current: whether ``asks`` are those of the last broadcast, but for where the last round went.
-        table: what all have counted together, since the beginning or since the last report that was confirmed.
-        confirmed: ``(1,)``, how many synchronisations these agents know to be completed.
-        experience: each agent's own counts since the beginning; where agents are counted in one table, nothing but
-            their visits, and those only if the rule reads them.
-        taken: what of the sums of random rewards is in the table: by slot ``(cells, K)``, and squares ``(cells, 2)``.
-        round: room for what a round adds: cells, rewards, and rewards and squares by slot.
-        out: room for what each agent reports by itself, where that is done.
+        rule: the synchronisation rule, for ``federation_size`` agents in all.
+        doubling: the numbers of the rule for compiled functions, if it is a doubling rule.
+        asks: the budgets of a round.
+        everyone: True if this fleet has all agents of the federation, so that nobody else adds to N.
+        current: True if ``asks`` are those of the last broadcast, except where the last round went.
+        table: counts of all agents of the fleet, since the beginning or since the last confirmed report.
+        confirmed: ``(1,)``, the number of synchronisations that these agents know to be completed.
+        own_visits: visits of each agent since the beginning; no rows where the rule does not read them.
     """
 
     def __init__(
         self, algorithm: Algorithm[Any, CountingAgents], setting: Setting, tables: FleetTables, grid: Grid
     ) -> None:
         counting = algorithm.counting
-        rule = algorithm.synchronisation_rule(setting)
         if counting is Counting.STATIONARY:
             tables.check_stationary()
         H = setting.horizon
         S = setting.states
         A = setting.actions
         m = tables.agents
-        K = tables.successors.shape[3]
+        rule = algorithm.synchronisation_rule(setting)
         alone = tables.touched is None
-        shape = (1 if counting is Counting.STATIONARY else H, S, A)
         asked = counting.shape(H, S, A)
+        shape = (1 if counting is Counting.STATIONARY else H, S, A)
         counters = counter_type(setting, rows=m) if counting is Counting.POLICY and not alone else np.int64
         limits = np.ones((1 if rule.shared and not alone else m, *asked), dtype=counters)
         self.tables = tables
@@ -91,80 +98,46 @@ class CountingAgents:
         self.last_policy: IndexArray = np.full((H, S), -1, dtype=np.int32)
         self.everyone = m == setting.agents
         self.current = False
-
-        if alone:
-            kept = no_experience(setting, tables, stationary=shape[0] < H)
-            self.experience = kept._replace(rewards=np.zeros(kept.visits.shape))
-        else:
-            visits = np.zeros((0 if rule.shared else m, *shape), dtype=counters)
-            none = np.zeros((0, *shape, K), dtype=counters), tables.successors, np.zeros((0, *shape))
-            self.experience = Experience(visits, *none, tables.sums)
-        by_slot = setting.random_rewards and algorithm.rewards_by_state
-        self.table = CountTable.empty(*shape, K, bits=grid.bits, by_slot=by_slot)
+        self.table = CountTable.empty(*shape, tables.successors.shape[3], bits=grid.bits)
         self.confirmed: CountArray = np.zeros(1, dtype=np.int64)
+        self.own_visits: Counters = np.zeros((0 if rule.shared else m, *shape), dtype=counters)
         cells = math.prod(shape)
-        kept_by_slot = cells * by_slot
-        random = cells * (len(tables.sums.by_slot) > 0)
-        self.taken: tuple[CountArray, WordArray] = (
-            np.zeros((random, K), dtype=np.int64),
-            np.zeros((random * by_slot, 2), dtype=np.uint64),
-        )
-        self.round: Room = (
-            np.zeros(cells, dtype=np.int32),
-            np.zeros((cells, 2), dtype=np.uint64),
-            np.zeros((kept_by_slot, K), dtype=np.int64),
-            np.zeros((kept_by_slot, 2), dtype=np.uint64),
-        )
-        self.out: Any = None
+        self._cells: IndexArray = np.zeros(cells, dtype=np.int32)
+        self._sums = np.zeros((cells, 2), dtype=np.uint64)
 
     def arrays(self) -> dict[str, Array]:
         arrays: dict[str, Array] = {f"table_{name}": array for name, array in self.table._asdict().items()}
-        arrays |= {"taken": self.taken[0], "taken_squares": self.taken[1], "confirmed": self.confirmed}
-        own = self.experience
-        return arrays | {"own_visits": own.visits, "own_transitions": own.transitions, "own_rewards": own.rewards}
+        return arrays | {"confirmed": self.confirmed, "own_visits": self.own_visits}
 
     # ----------------------------------------------------------------------------------------------- what is counted
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts, and set the budgets of the local rule where the agents have been."""
         touched = self.tables.touched
-        kept = self.experience.visits
-        if touched is None:
-            self.experience.absorb(policy, transitions, visits, self.tables.rewards)
-        elif len(kept):
-            _absorb_visits(policy, visits.reshape((len(visits), -1)), touched, self.doubling, kept, self.asks)
-        if self.out is None:
-            self._add_up(policy, transitions, visits, self.tables.rewards)
-
-    def _add_up(self, policy: PolicyArray, transitions: CountArray, visits: CountArray, paid: FloatArray) -> None:
-        """Add the counts of all agents to the table, which has room for them."""
-        touched = self.tables.touched
-        own = visits.reshape((len(visits), -1))
+        by_cell = visits.reshape((len(visits), -1))
+        if len(self.own_visits) and touched is None:
+            self.own_visits[(slice(None), *at_actions(policy))] += visits
+        elif len(self.own_visits) and touched is not None:
+            _absorb_visits(policy, by_cell, touched, self.doubling, self.own_visits, self.asks)
         if touched is None:
             transitions = transitions if len(transitions) == 1 else transitions.sum(axis=0)
-            total = own.sum(axis=0)
-            where: IndexArray = np.flatnonzero(total).astype(np.int32)
+            total = by_cell.sum(axis=0)
+            visited: IndexArray = np.flatnonzero(total).astype(np.int32)
         else:
-            where = touched.all_cells[: touched.number[0]]
             total = touched.all_visits.reshape(-1)
-        moves = transitions.reshape((-1, transitions.shape[-1]))
-        payments = (paid, *self.tables.sums, *self.taken)
-        given = policy, where, total, own, payments, self.grid.bits, self.tables.successors, moves
-        _add_round(*given, self.round, self.table[:-1])
-
-    def counted(self) -> CountTable:
-        """What all have counted together; where each reports by itself, it is added up now."""
-        if self.out is not None:
-            self.table.clear()
-            for taken in self.taken:
-                taken[...] = 0
-            own = self.experience
-            every = np.ones(self.table.visits.shape, dtype=np.bool_)
-            self._add_up(every, own.transitions.astype(np.int64), own.visits.astype(np.int64), own.rewards)
-        return self.table.copy()
+            visited = touched.all_cells[: touched.number[0]]
+        rewards = RoundRewards(self.tables.rewards, self.tables.reward_sums, self.grid.bits)
+        new = NewCounts(
+            cells=self._cells[: len(visited)],
+            rows=visited,
+            successors=self.tables.successors,
+            transitions=transitions.reshape((-1, transitions.shape[-1])),
+            rewards=self._sums,
+        )
+        _add_round(policy, total, by_cell, rewards, new, self.table)
 
     def confirm(self, completed: int) -> None:
-        """Drop what was reported, if the server has completed a synchronisation since."""
+        """Drop the reported counts, if the server has completed a synchronisation since."""
         if completed > self.confirmed[0]:
             self.table.clear()
             self.confirmed[0] = completed
@@ -172,12 +145,13 @@ class CountingAgents:
     # ------------------------------------------------------------------------------------------------- when they ask
 
     def budgets(self, policy: PolicyArray, N: CountArray) -> Budgets:
-        """How many visits in a round with this policy make an agent request a synchronisation.
+        """Visits in a round with this policy after which an agent requests a synchronisation.
 
         Called after every round, so that little has changed. Where agents are counted in one table and the local rule
         stays in force, :meth:`absorb` has set the budgets already.
         """
-        touched, own, (limits, kinds, _) = self.tables.touched, self.experience.visits, self.asks
+        touched = self.tables.touched
+        own = self.own_visits
         if policy.ndim > 2:
             self._update_limits(touched, np.zeros(1, dtype=np.int64) if self.rule.shared else own, N)
         elif touched is not None and isinstance(self.rule, DoublingRule):
@@ -188,7 +162,8 @@ class CountingAgents:
             at = at_actions(policy)
             total = N[at]
             mine = total * 0 if self.rule.shared else own[(slice(None), *at)]
-            limits[...], kinds[...] = self.rule.limits(mine, total, self.federation_size), self.rule.kinds(total)
+            self.asks.limits[...] = self.rule.limits(mine, total, self.federation_size)
+            self.asks.rule[...] = self.rule.kinds(total)
         return self.asks
 
     def _update_limits(self, touched: VisitedCells | None, own: Counters, N: CountArray) -> None:
@@ -284,7 +259,7 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
         server.table = server.table.merge(new)
         server.update()
 
-    def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments | IncrementsByState:
+    def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments:
         return increments_of(self.new_counts(agents, query), Support.full(agents.table.visits.shape), agents.grid)
 
     def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
@@ -319,17 +294,9 @@ class SharedCounts(Counted[ServerT], Generic[ServerT]):
     def grid(self, setting: Setting) -> Grid:
         return setting.sum_grid(1, setting.horizon if self.counting is Counting.STATIONARY else 1)
 
-    def with_agent_reports(self) -> Self:
-        """There is no such thing: a sum of counts does not show whose are wrong."""
-        raise InputError(
-            f"{self.name} adds up the counts of all agents, so it cannot guard against Byzantine agents. Use "
-            "byzan-ucbvi."
-        )
-
     def logged_counts(self, setting: Setting, counts: CountTable) -> CountTable:
-        """Without rewards by next state, which nobody needs here."""
-        counts = counts.with_bits(self.grid(setting).bits)
-        return counts._replace(paid=counts.paid[:0], squares=counts.squares[:0])
+        """The counts with rewards on the grid of the run."""
+        return counts.with_bits(self.grid(setting).bits)
 
     def message_sizes(self, setting: Setting) -> MessageSizes:
         """Down go sets of actions as bits, N and a number; up a list of transitions, and one of rewards."""
@@ -349,59 +316,42 @@ class SharedCounts(Counted[ServerT], Generic[ServerT]):
 # ------------------------------------------------------------------------------------------------------- compiled
 
 
-Payments = tuple[FloatArray, CountArray, WordArray, CountArray, WordArray]
-"""Rewards or, where they are random, sums of them and of squares, and what of these was taken in."""
-Room = tuple[IndexArray, WordArray, CountArray, WordArray]
-"""For what a round adds: cells, and what their visits paid: in all, by slot, squares."""
-
-
 @compiled
 def _add_round(
     policy: PolicyArray,
-    where: IndexArray,
     total: CountArray,
     own: CountArray,
-    payments: Payments,
-    bits: int,
-    successors: IndexArray,
-    moves: CountArray,
-    room: Room,
-    table: tuple[Any, ...],
+    rewards: RoundRewards,
+    new: NewCounts,
+    table: CountTable,
 ) -> None:
-    """Add a round to the arrays of a table: its transitions, and what its visits paid, by (h,s,a).
+    """Add a round to a table that has room for it.
 
-    Tables come in plain tuples: faster in Numba than named ones.
+    Fills ``new.cells`` and ``new.rewards`` for the visited cells, whose numbers are ``new.rows``. ``total (P,)`` are
+    the visits of all agents together, and ``own (m, P)`` those of each.
     """
-    cells, amounts, paid, squares = room
-    rewards, by_slot, of_squares, taken, taken_squares = payments
-    S, A = rewards.shape[2:]
-    for j in range(len(where)):
-        place = where[j]
+    means = rewards.means
+    sums = rewards.sums
+    _, _, S, A = means.shape
+    for j in range(len(new.rows)):
+        place = new.rows[j]
         h, s, a = pair_of(place, policy, S, A)
-        cell = (h * S + s) * A + a
+        new.cells[j] = (h * S + s) * A + a
+
+        # The exact sum of the rewards of these visits.
         z = (np.uint64(0), np.uint64(0))
-        cells[j] = cell
-        for k in range(taken.shape[1] if len(taken) > 0 else 0):
-            now = 0
-            for i in range(len(by_slot)):
-                now += by_slot[i, h, s, a, k]
-            more, taken[cell, k] = now - taken[cell, k], now
-            z = plus(z, (np.uint64(0), np.uint64(more)))
-            if len(paid) > 0:
-                paid[place, k] = more
-        if len(taken_squares) > 0:
-            known = (taken_squares[cell, 0], taken_squares[cell, 1])
-            w = (np.uint64(0), np.uint64(0))
-            for i in range(len(of_squares)):
-                w = plus(w, (of_squares[i, h, s, a, 0], of_squares[i, h, s, a, 1]))
-            taken_squares[cell, 0], taken_squares[cell, 1] = w
-            squares[place, 0], squares[place, 1] = minus(w, known)
-        for i in range(len(rewards) if len(taken) == 0 else 0):
-            n = total[place] if len(rewards) == 1 else own[i, place]
-            if n > 0:
-                z = plus(z, product(np.uint64(n), on_grid(reward_at(i, h, s, a, rewards), bits)))
-        amounts[place, 0], amounts[place, 1] = z
-    add_rows(0, cells[: len(where)], where, (successors, moves, amounts, paid, squares), table)
+        if len(sums) > 0:
+            for i in range(len(sums)):
+                if len(sums) == 1 or own[i, place] > 0:
+                    z = plus(z, (np.uint64(0), np.uint64(sums[i, h, s, a])))
+        else:
+            for i in range(len(means)):
+                n = total[place] if len(means) == 1 else own[i, place]
+                if n > 0:
+                    z = plus(z, product(np.uint64(n), on_grid(reward_at(i, h, s, a, means), rewards.bits)))
+        new.rewards[place, 0] = z[0]
+        new.rewards[place, 1] = z[1]
+    add_rows(0, new, table)
 
 
 @compiled
@@ -409,7 +359,9 @@ def _absorb_visits(
     policy: PolicyArray, visits: CountArray, touched: VisitedCells, rule: Doubling, kept: Counters, asks: Budgets
 ) -> None:
     """Add the round's ``visits (m, P)`` to each agent's own, and set its budget where the local rule is in force."""
-    (m, P), A, actions = visits.shape, kept.shape[3], policy.ravel()
+    m, P = visits.shape
+    A = kept.shape[3]
+    actions = policy.ravel()
     own = kept.reshape((m, -1))
     budgets = asks.limits.reshape((m, P))
     rules = asks.rule.reshape(P)
@@ -438,7 +390,8 @@ def _update_budgets(
     First find those cells, then go through the agents in the order of memory. By the global rule all agents have one
     budget, about N/M, so that it often stays the same while N grows.
     """
-    (H, S), A = policy.shape, N.shape[2]
+    H, S = policy.shape
+    A = N.shape[2]
     P = H * S
     m = len(asks.limits)
     actions = policy.reshape(P)

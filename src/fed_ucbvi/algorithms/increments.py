@@ -15,12 +15,12 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.count_table import CountTable, visited_cells
+from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, visited_cells
 from fed_ucbvi.algorithms.exact_sums import Grid, numbers_of, words_of
 from fed_ucbvi.algorithms.fields import Meaning
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.memory import SMALLER, check_memory
-from fed_ucbvi.core.types import CountArray, IndexArray, MaskArray, WordArray
+from fed_ucbvi.core.types import CountArray, IndexArray, MaskArray
 
 BYTES_PER_ENTRY = 3
 """Memory of an (h,s,a,s') while a support is read: its bit as two truth values, and as it came."""
@@ -149,67 +149,43 @@ class Increments(NamedTuple):
     Z: Annotated[CountArray, Meaning.SUM_OF_REWARDS]
 
 
-class IncrementsByState(NamedTuple):
-    """Increments with random rewards by next state, ``R (1,n,1)``, and squares ``W (1,steps,S,A,2)``."""
-
-    C: Annotated[CountArray, Meaning.NEW_TRANSITIONS]
-    Z: Annotated[CountArray, Meaning.SUM_OF_REWARDS]
-    R: Annotated[CountArray, Meaning.SUM_OF_REWARDS]
-    W: Annotated[CountArray, Meaning.SUM_OF_SQUARED_REWARDS]
-
-
-def increments_of(new: CountTable, support: Support, grid: Grid) -> Increments | IncrementsByState:
+def increments_of(new: CountTable, support: Support, grid: Grid) -> Increments:
     """New counts as a message; raise if a transition was counted that the support does not have."""
-    visited = visited_cells(new)
-    by_slot = (-1, new.width)
-    row, k = np.nonzero(new.transitions.reshape(by_slot)[visited])
-    cells = visited[row].astype(np.int64)
-    went = cells * support.shape[1] + new.successors.reshape(by_slot)[cells, k]
-    at = np.minimum(np.searchsorted(support.transitions, went), support.numbers - 1)
-    wrong = np.flatnonzero(support.transitions[at] != went)
+    cells = visited_cells(new)
+    moves = new.transitions.reshape((-1, new.width))
+    successors = new.successors.reshape((-1, new.width))
+    row, slot = np.nonzero(moves[cells])
+    origin = cells[row].astype(np.int64)
+    made = origin * support.shape[1] + successors[origin, slot]
+    place = np.minimum(np.searchsorted(support.transitions, made), support.numbers - 1)
+    wrong = np.flatnonzero(support.transitions[place] != made)
     if len(wrong):
-        h, s, a = (int(i) for i in np.unravel_index(cells[wrong[0]], support.shape))
+        h, s, a = (int(i) for i in np.unravel_index(origin[wrong[0]], support.shape))
         raise InputError(
             f"from (step, state, action) = ({h}, {s}, {a}) this problem has gone where it cannot go by the tables "
             "of the run; serve it with --sizes, which leaves everything possible."
         )
-
-    def listed(counts: CountArray) -> CountArray:
-        list_: CountArray = np.zeros((1, support.numbers), dtype=np.int64)
-        list_[0, at] = counts.reshape(by_slot)[cells, k]
-        return list_
-
-    def sums(numbers: WordArray, words: int) -> CountArray:
-        table: CountArray = np.zeros((len(support.starts), words), dtype=np.int64)
-        table[visited] = words_of(numbers.reshape((-1, 2))[visited], grid, words)
-        return table.reshape((1, *support.shape, words))
-
-    plain = Increments(listed(new.transitions), sums(new.rewards, grid.words))
-    if not new.by_slot:
-        return plain
-    return IncrementsByState(*plain, listed(new.paid)[..., None], sums(new.squares, 2))
+    listed: CountArray = np.zeros((1, support.numbers), dtype=np.int64)
+    listed[0, place] = moves[origin, slot]
+    rewards: CountArray = np.zeros((len(support.starts), grid.words), dtype=np.int64)
+    rewards[cells] = words_of(new.rewards.reshape((-1, 2))[cells], grid, grid.words)
+    return Increments(C=listed, Z=rewards.reshape((1, *support.shape, grid.words)))
 
 
-def listed_counts(
-    support: Support,
-    grid: Grid,
-    transitions: CountArray,
-    rewards: CountArray,
-    paid: CountArray | None = None,
-    squares: CountArray | None = None,
-) -> CountTable:
+def listed_counts(support: Support, grid: Grid, transitions: CountArray, rewards: CountArray) -> CountTable:
     """The table of counts in the order of a support, as reports have them.
 
-    Transitions and what they ``paid`` are ``numbers`` of the support, rewards ``(steps, S, A, words)``, and
-    ``squares (steps, S, A, 2)``.
+    Transitions are ``numbers`` of the support, and rewards ``(steps, S, A, words)``.
     """
-
-    def read(words: CountArray) -> WordArray:
-        return numbers_of(np.ascontiguousarray(words.reshape((-1, words.shape[-1]))), grid)
-
     moves = support.spread(transitions.reshape(-1))
     cells: IndexArray = np.flatnonzero(moves.any(axis=1)).astype(np.int32)
-    more = () if paid is None or squares is None else (support.spread(paid.reshape(-1)), read(squares))
-    K = support.successors.shape[3]
-    table = CountTable.empty(*support.shape, K, bits=grid.bits, by_slot=paid is not None)
-    return table.plus(cells, support.successors, moves, read(rewards), *more)
+    words = np.ascontiguousarray(rewards.reshape((-1, rewards.shape[-1])))
+    table = CountTable.empty(*support.shape, support.successors.shape[3], bits=grid.bits)
+    new = NewCounts(
+        cells=cells,
+        rows=cells,
+        successors=support.successors,
+        transitions=moves,
+        rewards=numbers_of(words, grid),
+    )
+    return table.plus(new)

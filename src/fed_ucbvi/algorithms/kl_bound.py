@@ -287,7 +287,7 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
     evaluated if it was a maximiser and something has changed, if it may have risen, or if its old Q is not clearly
     below the new maximum.
     """
-    visits, transitions, successors, seen, _, states, numbers, fresh, _, _, _ = table
+    visits, transitions, successors, seen, _, states, numbers, fresh, _ = table
     Q, V, best, tops, updates = estimates
     H, S, A = Q.shape
     steps = len(visits)
@@ -386,7 +386,7 @@ def _take_logs(states: IndexArray, V: FloatArray, top: float, work: Work) -> Non
 @inner
 def _evaluate(pairs: CountArray, step: Step, table: CountTable, rule: Rule, Q: FloatArray, work: Work) -> None:
     """``Q = min(cap, r + U)`` of some pairs, all of which were visited."""
-    visits, transitions, successors, seen, rewards, _, _, _, _, _, _ = table
+    visits, transitions, successors, seen, rewards, _, _, _, _ = table
     p, d, log_d, logs, r, base, factor, x = work
     hc, V_next, top, cap, beta = step
     for j in range(len(pairs)):
@@ -474,7 +474,7 @@ def pessimistic_values(
         choose: write the policy with the largest such values to ``policy``; of equals the action seen most.
         first_states: True if the law of the first state is unknown.
     """
-    visits, transitions, successors, seen, rewards, states, numbers, _, _, _, bits = table
+    visits, transitions, successors, seen, rewards, states, numbers, _, bits = table
     (H, S), (steps, _, A), width = policy.shape, visits.shape, transitions.shape[3]
     V = np.zeros((H + 1, S))
     p = np.empty(width)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists, to_words
+from fed_ucbvi.algorithms.count_table import CountTable, integers, table_of_lists, to_words
 from fed_ucbvi.algorithms.exact_sums import MAX_BITS
 from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct, pessimistic_values
 from fed_ucbvi.core.errors import InputError, check_integer, check_number, check_positive_integer, printable
@@ -124,7 +124,9 @@ def read_logs(
         }
     )
     steps = 1 if stationary else H
-    counts = _table((steps, S, A), rows, log, by_slot=random_rewards)
+    if not random_rewards:
+        _check_fixed(rows, log)
+    counts = _table((steps, S, A), rows)
     episodes = int(np.count_nonzero(step == 0))
     return counts, episodes
 
@@ -298,25 +300,25 @@ def _refuse(bad: MaskArray, place: Callable[[int], str], complaint: str, *column
 
 
 # ----------------------------------------------------------------------------------------------------- counting
-def _table(shape: tuple[int, int, int], rows: pl.DataFrame, log: Log, *, by_slot: bool) -> CountTable:
+def _check_fixed(rows: pl.DataFrame, log: Log) -> None:
+    """Raise unless all visits to a cell have the same reward."""
+    import polars as pl
+
+    odd = rows.select((pl.col("value") != pl.col("value").first().over("cell")).arg_true())["value"]
+    if len(odd):
+        raise InputError(
+            f"{log.place(odd[0])}: the reward is not that of another visit to the same state and action. "
+            "If rewards depend on chance or on the next state, pass random_rewards=True (--random-rewards)."
+        )
+
+
+def _table(shape: tuple[int, int, int], rows: pl.DataFrame) -> CountTable:
     """The table of rows: visits to a ``cell`` that led to the state ``after`` and paid ``value`` on the grid."""
     import polars as pl
 
-    if not by_slot:
-        odd = rows.select((pl.col("value") != pl.col("value").first().over("cell")).arg_true())["value"]
-        if len(odd):
-            raise InputError(
-                f"{log.place(odd[0])}: the reward is not that of another visit to the same state and action. "
-                "If rewards depend on chance or on the next state, pass random_rewards=True (--random-rewards)."
-            )
-    value = pl.col("value").cast(pl.Int128)
-    sums = (
-        pl.len().alias("n"),
-        value.sum().alias("paid"),
-        (value * value).sum().alias("squares"),
-    )
-    slots = rows.group_by("cell", "after").agg(*sums).sort("cell", "after")
-    visited = slots.group_by("cell", maintain_order=True).agg(pl.len().alias("seen"), pl.col("paid", "squares").sum())
+    paid = pl.col("value").cast(pl.Int128).sum().alias("paid")
+    slots = rows.group_by("cell", "after").agg(pl.len().alias("n"), paid).sort("cell", "after")
+    visited = slots.group_by("cell", maintain_order=True).agg(pl.len().alias("seen"), pl.col("paid").sum())
     listed: dict[str, Any] = {
         "cells": visited["cell"].to_numpy(),
         "seen": visited["seen"].to_numpy().astype(np.int32),
@@ -324,9 +326,6 @@ def _table(shape: tuple[int, int, int], rows: pl.DataFrame, log: Log, *, by_slot
         "transitions": slots["n"].to_numpy().astype(np.int64),
         "rewards": to_words(np.array(visited["paid"].to_list(), dtype=object)),
     }
-    if by_slot:
-        listed["paid"] = slots["paid"].cast(pl.Int64).to_numpy()
-        listed["squares"] = to_words(np.array(visited["squares"].to_list(), dtype=object))
     return table_of_lists(shape, MAX_BITS, listed)
 
 
@@ -391,6 +390,20 @@ def _units_of_range(reward_range: Sequence[float]) -> Units:
     return Units.spanning(low, high)
 
 
+def _check_equal_rewards(counts: CountTable) -> None:
+    """Raise unless every sum of rewards is the number of visits times one reward."""
+    visited = np.argwhere(counts.visits > 0)
+    where = tuple(visited.T)
+    rest = integers(counts.rewards[where]) % counts.visits[where].astype(object)
+    odd = np.flatnonzero(rest)
+    if len(odd):
+        h, s, a = visited[odd[0]].tolist()
+        raise InputError(
+            f"the rewards of the visits to (step, state, action) = ({h}, {s}, {a}) differ. Pass random_rewards=True "
+            "(--random-rewards), so that the bounds cover their spread."
+        )
+
+
 def plan_from_counts(
     counts: CountTable,
     horizon: int | None = None,
@@ -398,6 +411,7 @@ def plan_from_counts(
     delta: float = 0.05,
     support: int | None = None,
     reward_range: Sequence[float] = (0.0, 1.0),
+    random_rewards: bool = False,
 ) -> CautiousPlan:
     """The policy with the largest value that counts guarantee, with bounds, and where they are too thin to judge.
 
@@ -406,11 +420,16 @@ def plan_from_counts(
 
     Args:
         counts: of logs (:func:`counts_from_logs`) or of a run; several are merged by
-            :meth:`CountTable.merge`. Tables that keep rewards by next state have random rewards.
+            :meth:`CountTable.merge`.
         horizon: H, which is needed where visits were counted over all steps together.
         delta: the probability with which each of the two bounds may fail.
         support: number of next states that a pair (h,s,a) may have, if that is known; the fewer, the tighter.
         reward_range: the range of rewards with which the logs were counted; bounds are in these units.
+        random_rewards: True if rewards depend on chance, on the next state or on the agent, so that the bounds must
+            cover their spread.
+
+    Raises:
+        InputError: if ``random_rewards`` is False and a sum of rewards is not that of equal rewards.
 
     >>> visit = {"episode": range(300), "step": 0, "state": 0, "action": [0, 1, 1] * 100, "reward": [0, 1, 1] * 100}
     >>> counts = counts_from_logs({**visit, "next_state": 1}, (2, 2, 1))
@@ -428,7 +447,8 @@ def plan_from_counts(
     K = S
     if support is not None:
         K = check_integer("support", support, at_least=int(counts.seen.max()), at_most=S)
-    random_rewards = counts.by_slot
+    if not random_rewards:
+        _check_equal_rewards(counts)
     # The guaranteed value, and the policy that has it.
     policy = np.zeros((H, S), dtype=np.int32)
     lower = pessimistic_values(counts, policy, random_rewards, delta, K, True)

@@ -197,7 +197,12 @@ def counts(
     planned: dict[str, Any] | None = None
     if plan is not None:
         horizon = None if problem.sizes is None else problem.sizes[2]
-        made = fed_ucbvi.plan_from_counts(found, horizon, reward_range=rewards)
+        made = fed_ucbvi.plan_from_counts(
+            found,
+            horizon,
+            reward_range=rewards,
+            random_rewards=bool(problem.random_rewards),
+        )
         about = {"name": "logs", **Units.spanning(*rewards).description()}
         LearntPolicy(made.policy, found.visits.shape[2], about, float("nan")).save(plan)
         planned = made.summary()

@@ -33,7 +33,7 @@ def extended_setting(algorithm: Algorithm[Any, Any], before: Setting, episodes: 
         raise InputError(
             f"{algorithm.name} cannot be extended with more episodes than planned: {algorithm.extension.episodes}."
         )
-    grid = algorithm.grid(before) or algorithm.reward_grid(before)
+    grid = algorithm.grid(before)
     after = replace(before, episodes=episodes, grid_bits=0 if grid is None else grid.bits)
     algorithm.grid(after)  # raises where there is no room
     return after
@@ -45,7 +45,6 @@ def warm_setting(algorithm: Algorithm[Any, Any], setting: Setting, counts: Count
         reason = algorithm.extension.warm_start or "it takes the report of each agent by itself"
         raise InputError(f"{algorithm.name} cannot start from the counts of an earlier run: {reason}.")
     stationary = algorithm.counting is Counting.STATIONARY
-    by_slot = setting.random_rewards and algorithm.rewards_by_state
-    counts.check_fits((setting.states, setting.actions, setting.horizon), stationary=stationary, by_slot=by_slot)
+    counts.check_fits((setting.states, setting.actions, setting.horizon), stationary=stationary)
     told = counts.over_all_steps() if stationary and len(counts.visits) > 1 else counts
     return replace(setting, earlier_visits=told.most), told

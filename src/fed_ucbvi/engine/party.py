@@ -36,7 +36,7 @@ from fed_ucbvi.algorithms.base import (
     exchange_messages,
 )
 from fed_ucbvi.algorithms.contract import checked_budgets
-from fed_ucbvi.algorithms.experience import counter_type
+from fed_ucbvi.algorithms.counters import counter_type
 from fed_ucbvi.algorithms.return_bounds import new_histogram
 from fed_ucbvi.algorithms.state_memory import check_fleet_memory
 from fed_ucbvi.core.errors import InputError
@@ -203,8 +203,8 @@ class Party(ABC):
         self.driver = driver
         self._apart = apart
         self.agents: Any = algorithm.new_agents(setting, tables)
-        self.seen: LiveTables | SimulatedRewards | None = None
-        """What was seen of the problem, where it is not known: in simulation random rewards."""
+        self.seen: LiveTables | None = None
+        """The next states and rewards seen so far, where the problem is unknown."""
         self._summed: VisitedCells | None = None
         """Where the visits of all agents are added up."""
         self.played = 0
@@ -282,16 +282,17 @@ class Party(ABC):
 
     def _count(self, end: RoundEnd) -> PlayedRound:
         """Add a round to the agents' counts, and say what was played."""
-        transitions = self.driver.transitions
         visits = self.driver.visits
-        if isinstance(self.seen, SimulatedRewards):
-            transitions = self.seen.take(self.policy, transitions, visits)
-        self.algorithm.absorb(self.agents, self.policy, transitions, visits)
+        self.algorithm.absorb(self.agents, self.policy, self._transitions(), visits)
         if self._summed is not None:
             visits = self._summed.all_visits
         counted = self.algorithm.counting is Counting.STATIONARY or self.algorithm.level_law(self.setting).number > 1
         starts = self.driver.starts if counted else starts_in(visits)
         return PlayedRound(end, visits, starts)
+
+    def _transitions(self) -> CountArray:
+        """Transitions of the round by slot of the support, ``(m or 1, *cell, K)``."""
+        return self.driver.transitions
 
     def requests(self) -> list[RoundEnd]:
         """For each agent that makes a request now, in their order: where, and by which rule."""
@@ -415,24 +416,29 @@ class SimulatedParty(Party):
         made = on_gpu(fleet, algorithm, federation, setting) if driver == CUDA else make_driver(driver, fleet)
         agents = len(made.visits)
         touched = made.fleet.touched if pooled else None
-        rewards: SimulatedRewards | None = None
+        self.random_rewards: SimulatedRewards | None = None
         tables = FleetTables(agents, federation.successors, federation.rewards, first_agent, touched)
         if random:
-            kept = algorithm.reward_grid(setting), algorithm.keeps_experience
-            rewards = SimulatedRewards(federation, counting, touched, *kept)
-            tables = rewards.for_agents(agents, federation.successors, first_agent, touched)
+            self.random_rewards = SimulatedRewards(federation, counting, touched, algorithm.grid(setting))
+            tables = self.random_rewards.for_agents(agents, federation.successors, first_agent, touched)
         each = [] if algorithm.stops_jointly else [fleet.agent(i) for i in range(federation.agents)]
         apart = [make_driver(driver, one) for one in each]
         super().__init__(algorithm, setting, made, tables, apart)
         self.federation = federation
         self._fleet = fleet
-        self.seen = rewards
         self._summed = touched if len(federation.rewards) == 1 else None
 
     def start(self, broadcast: Message, first: int) -> None:
         super().start(broadcast, first)
         if self.federation.liars is not None:
             self.federation.liars.tamper_budgets(self.budgets.limits)
+
+    def _transitions(self) -> CountArray:
+        """The transitions of the round, after its random rewards have been read off them."""
+        drawn = self.driver.transitions
+        if self.random_rewards is None:
+            return drawn
+        return self.random_rewards.take(self.policy, drawn, self.driver.visits)
 
     def paid(self) -> Paid:
         """``sum_{i,h,s,a} visits^i_h(s,a) r^i_h(s,a)``, the sum that a simulation has on record."""
@@ -502,17 +508,16 @@ class LiveParty(Party):
         H = setting.horizon
         S = setting.states
         A = setting.actions
-        kept = algorithm.reward_grid(setting), algorithm.keeps_experience
-        fixed = not setting.random_rewards
-        tables = self.tables = LiveTables(
+        random = setting.random_rewards
+        self.tables = tables = LiveTables(
             m,
             H,
             S,
             A,
             agents.start,
             algorithm.counting,
-            *kept,
-            fixed_rewards=fixed,
+            algorithm.grid(setting) if random else None,
+            fixed_rewards=not random,
             levels=algorithm.level_law(setting),
         )
         each = [] if algorithm.stops_jointly else [range(i, i + 1) for i in agents]

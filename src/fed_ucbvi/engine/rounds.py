@@ -35,6 +35,7 @@ from fed_ucbvi.algorithms.contract import check_plan, checked_broadcast
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.first_states import largest_start_value, smallest_start_value
 from fed_ucbvi.algorithms.state_memory import check_server_memory
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
 from fed_ucbvi.engine.assumptions import Circumstances
 from fed_ucbvi.engine.assurance import Assurance
@@ -156,7 +157,7 @@ class Engine:
     """A run in progress: the server, the number of episodes of every agent, and the records so far.
 
     Args:
-        algorithm: the algorithm with its parameters. Where agents lie, the same algorithm taking rows is what runs.
+        algorithm: the algorithm with its parameters.
         setting: sizes and seed of the run.
         known: the federation by which the run is scored; None where it is unknown.
         environment: name and options of the problem, for the record.
@@ -183,8 +184,9 @@ class Engine:
         self.requested = algorithm
         self.driver_name = driver
         self.together = together
-        lies = known is not None and known.liars is not None
-        self.algorithm = algorithm.with_agent_reports() if lies else algorithm
+        if known is not None and known.liars is not None:
+            _check_withstands_liars(algorithm, setting)
+        self.algorithm = algorithm
         if promises is not None:
             self.algorithm = promises.apply(self.algorithm)
         if counts is not None:
@@ -486,8 +488,6 @@ class Engine:
 
     def _row(self, recommended: Recommended) -> RecommendationRow:
         asked = self.planner_needs_reports
-        if self.algorithm.another_form:  # as published: what is counted is the paper's exchange
-            asked = self.algorithm.asks_to_plan
         traffic = self._meter.recommendation(
             int(np.count_nonzero(self.present)),
             recommended.policy,
@@ -619,3 +619,12 @@ def _new_payments(
         return 0.0, {}
     all_reported = reported.episodes == int(reported.starts.sum())
     return reported.exploring if all_reported else math.nan, reported.returns
+
+
+def _check_withstands_liars(algorithm: Algorithm[Any, Any], setting: Setting) -> None:
+    """Raise unless the algorithm takes the report of each agent, which a liar could replace."""
+    if algorithm.grid(setting) is not None:
+        raise InputError(
+            f"{algorithm.name} adds up the reports of all agents, and a sum does not show whose report is wrong. "
+            "Use byzan-ucbvi with Byzantine agents (--liars)."
+        )

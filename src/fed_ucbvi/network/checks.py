@@ -31,7 +31,6 @@ from fed_ucbvi.problem.policies import possible_actions
 
 ROUNDING = 1e-9
 """Relative tolerance, because sums of floats are not exact."""
-MEANS_OF_AGENTS = (Meaning.GRID_MEAN, Meaning.GRID_SQUARE, Meaning.GRID_REWARD)
 
 
 class ReportField(NamedTuple):
@@ -223,7 +222,7 @@ class _Rows:
                 self._refuse(array < 0, form.name, "negative", array)
             self._check_counts(place, report, n, [one[place] for one in before])
             if form.meaning in ranges and array.size:
-                self._check_range(form, array, report[0], n, *ranges[form.meaning])
+                self._check_range(form, array, n, *ranges[form.meaning])
         self._check_spread(report)
 
     def _refuse(self, wrong: MaskArray, name: str, why: str | Callable[[int], str], array: Array) -> None:
@@ -310,32 +309,22 @@ class _Rows:
                 Meaning.RETURN: (min(0.0, low), 1.0 + high),
                 Meaning.REWARD: (0.0, 1.0),
             }
-        # with which sums are those of r + V
         one = 2.0**grid.bits
-        paid = float(setting.random_rewards)
-        low, high = (one * float(query[0].min()), one * (float(query[0].max()) + paid)) if query else (0.0, 0.0)
+        low, high = (one * float(query[0].min()), one * float(query[0].max())) if query else (0.0, 0.0)
         return {
-            **dict.fromkeys((Meaning.SUM, Meaning.GRID_MEAN), (low, high)),
-            **dict.fromkeys((Meaning.SUM_OF_SQUARES, Meaning.GRID_SQUARE), (low**2, high**2)),
-            **dict.fromkeys((Meaning.SUM_OF_REWARDS, Meaning.GRID_REWARD), (0.0, one)),
-            Meaning.SUM_OF_SQUARED_REWARDS: (0.0, one * one),
+            Meaning.SUM: (low, high),
+            Meaning.SUM_OF_SQUARES: (low**2, high**2),
+            Meaning.SUM_OF_REWARDS: (0.0, one),
         }
 
-    def _check_range(
-        self, form: ReportField, array: Array, counts: Array, n: Array, least: float, most: float
-    ) -> None:
-        """Raise unless numbers lie between least and most, on the grid times ``n`` visits, or agents that have means.
-
-        ``counts`` are those of transitions, where some numbers are about each of them.
-        """
+    def _check_range(self, form: ReportField, array: Array, n: Array, least: float, most: float) -> None:
+        """Raise unless numbers lie between least and most, on the grid times ``n`` visits."""
         grid = self.expected.schema.grid
         times: Array | float = 1.0
         value = array
         said = f"outside [{least:g}, {most:g}]"
         if grid is not None:
-            times = counts if array.shape[:-1] == counts.shape else n
-            if form.meaning in MEANS_OF_AGENTS:
-                times = np.broadcast_to(_column(self.agents, n), n.shape)
+            times = n
             if array.shape[-1] > 1:
                 words = array[..., 0]
                 largest = _column(self.agents, words) * 2**grid.base
@@ -353,13 +342,9 @@ class _Rows:
         for place, (first, second) in enumerate(itertools.pairwise(forms)):
             x, y = report[place : place + 2]
             weight: Array | float = 1.0
-            rounded: Array | float = 0.0
             match first.meaning, second.meaning:
                 case Meaning.SUM, Meaning.SUM_OF_SQUARES:
                     weight = report[0].astype(np.float64)
-                case Meaning.GRID_MEAN, Meaning.GRID_SQUARE:
-                    weight = _column(self.agents, report[0]).astype(np.float64)
-                    rounded = 2.0 * weight  # means were rounded up
                 case ((Meaning.MEAN | Meaning.GAP), Meaning.SQUARE):
                     pass
                 case _:
@@ -367,7 +352,7 @@ class _Rows:
             if grid is not None:
                 x = _number(x, grid)
                 y = _number(y, grid)
-            slack = ROUNDING * (1.0 + weight * y) + rounded * (np.abs(x) + 1.0)
+            slack = ROUNDING * (1.0 + weight * y)
             self._refuse(weight * y < x * x - slack, second.name, "less than the mean squared allows", y)
 
 

@@ -96,8 +96,6 @@ class RunPlan:
         self._check_collection()
         if self.bins is not None:
             self._check_bins(self.bins)
-        if self.rules.secure_sums:
-            object.__setattr__(self, "algorithm", self.algorithm.with_increments())
         if self.rules.quorum is not None and not self.algorithm.server_counts:
             raise InputError(
                 f"{self.algorithm.name} needs a report of every node in every synchronisation, so rounds cannot "
@@ -143,18 +141,10 @@ class RunPlan:
                 f"secure sums need at least {self.rules.least_members} nodes, each with an agent or more: from the "
                 "sum of two, each would know the other's numbers."
             )
-        lies = self.federation is not None and self.federation.liars is not None
-        if lies or self.algorithm.grid(self.setting) is None:
-            raise InputError(
-                f"{self.algorithm.name} needs every agent's report by itself, so secure sums cannot hide it. Use "
-                "an algorithm whose reports are sums (one of your own is a CountingAlgorithm then), or leave out "
-                "--secure-sums."
-            )
         if not self.algorithm.server_counts:
             raise InputError(
-                f"{self.algorithm.name} reports sums over all that agents have ever seen; two such sums over "
-                "different nodes differ by one node's history, so secure sums would hide nothing. Use fed-ucbvi with "
-                "weights by visits, or fed-kl-ucbvi: they report what is new."
+                f"{self.algorithm.name} does not report new counts, and secure sums hide nothing else. Use "
+                "fed-kl-ucbvi, or an algorithm of your own that is a CountingAlgorithm, or leave out --secure-sums."
             )
 
     @property

@@ -206,7 +206,7 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], Algorithm[Any, Any], SavedS
         task = store.manifest["task"]
         saved = store.read()
         algorithm = recorded_algorithm(task["algorithm"], task["parameters"])
-        return task, algorithm.with_increments() if task["secure_sums"] else algorithm, saved
+        return task, algorithm, saved
 
 
 def counts_in(folder: Path) -> CountTable:
@@ -214,8 +214,8 @@ def counts_in(folder: Path) -> CountTable:
     _, algorithm, saved = _recorded(folder)
     if not algorithm.server_counts:
         raise InputError(
-            f"{folder}: the server does not know what its nodes have counted. It does in runs of fed-kl-ucbvi, and "
-            "of fed-ucbvi with secure sums."
+            f"{folder}: the server of {algorithm.name} does not know the counts of its nodes. In runs of "
+            "fed-kl-ucbvi it does."
         )
     with reading(folder):
         server = algorithm.new_server(saved_setting(saved.about["setting"]))

@@ -22,7 +22,6 @@ LOCAL = "local rule only"
 GLOBAL = "global rule only"
 VARIANTS: dict[str, dict[str, Any]] = {
     PAPER: {},
-    "uniform weights": {"aggregation": "uniform"},
     LOCAL: {"synchronisation": "local"},
     GLOBAL: {"synchronisation": "global"},
     "> instead of ≥": {"strict": True},
@@ -30,7 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "corrected bonus": {"bonus": "corrected"},
 }
 TEXT = (
-    "M = {}. Every variant differs from the paper's in one thing: agents weighted evenly instead of by their visits; "
+    "M = {}. Every variant differs from the paper's in one thing: "
     "only one of the two rules that ask for a synchronisation; rules that ask once counters have more than doubled, "
     "as in the main text, not once they have doubled; or the bonus of the theory, as printed and with the factor H "
     "that the proof of optimism needs.",

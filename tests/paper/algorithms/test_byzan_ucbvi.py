@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from fed_ucbvi import ByzanUCBVI, FedUCBVI, gridworld
+from fed_ucbvi import ByzanUCBVI, gridworld
 from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.kernels import Ties, at_actions
 from fed_ucbvi.core.indexing import UNREACHABLE
@@ -122,7 +122,7 @@ def test_a_fleet_finds_its_own_agents_among_those_the_server_ignores() -> None:
 
 
 @functools.cache
-def regret_under(algorithm: FedUCBVI | ByzanUCBVI, attack: str | None, seed: int) -> float:
+def regret_under(algorithm: ByzanUCBVI, attack: str | None, seed: int) -> float:
     """The honest agents' regret on the paper's GridWorld with two liars among twenty agents."""
     grid = gridworld(agents=20)
     federation = grid if attack is None else grid.with_liars(LIARS, attack)
@@ -130,17 +130,11 @@ def regret_under(algorithm: FedUCBVI | ByzanUCBVI, attack: str | None, seed: int
     return float(result.records["regret"].sum())
 
 
-def ratio(algorithm: FedUCBVI | ByzanUCBVI, attack: str) -> float:
+def ratio(algorithm: ByzanUCBVI, attack: str) -> float:
     """Regret with liars over regret without, the sums over two seeds."""
     seeds = (0, 1)
     clean = sum(regret_under(algorithm, None, seed) for seed in seeds)
     return sum(regret_under(algorithm, attack, seed) for seed in seeds) / clean
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("attack", "times"), first_of([("counts", 15), ("random", 4), ("collude", 15)]))
-def test_liars_break_fed_ucbvi(attack: str, times: float) -> None:
-    assert ratio(FedUCBVI(), attack) > times
 
 
 @pytest.mark.slow

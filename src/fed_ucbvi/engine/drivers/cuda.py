@@ -55,7 +55,6 @@ def on_gpu(fleet: Fleet, algorithm: Algorithm[Any, Any], federation: Federation,
     known = rule is None or rule.shared or isinstance(rule, DoublingRule)
     reasons = {
         "here some agents lie": federation.liars is not None,
-        "with aggregation='uniform' it takes every agent's own transitions": not algorithm.pools,
         "here agents have rewards of their own": federation.rewards.shape[0] > 1 or not federation.pay_alike,
         "here a rule of one's own reads each agent's visits": not known,
         f"an agent can come {setting.episodes * steps:,} times to one place": setting.episodes * steps > MAX_VISITS,
@@ -64,8 +63,8 @@ def on_gpu(fleet: Fleet, algorithm: Algorithm[Any, Any], federation: Federation,
     if rule is not None and reason is None:
         return CudaDriver(fleet, rule, setting.agents)
     raise InputError(
-        "the driver cuda plays fed-kl-ucbvi, and fed-ucbvi with aggregation='weighted', for honest agents that share "
-        f"their rewards, with up to {MAX_VISITS:,} visits of one agent to one place; "
+        "the driver cuda plays fed-kl-ucbvi and fed-ucbvi, for honest agents that share their rewards, with "
+        f"up to {MAX_VISITS:,} visits of one agent to one place; "
         f"{f'{algorithm.name} is another algorithm' if rule is None else reason}. Use the driver episodes or auto."
     )
 

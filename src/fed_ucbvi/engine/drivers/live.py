@@ -37,7 +37,7 @@ from fed_ucbvi.core.sampling.philox import number_of_action
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Driver, Played, number_of_levels
 from fed_ucbvi.engine.drivers.played_actions import PossibleActions
-from fed_ucbvi.engine.drivers.rewards import ObservedRewards, RewardTables, add_reward, updated_mean
+from fed_ucbvi.engine.drivers.rewards import ObservedRewards, RewardTables
 from fed_ucbvi.problem.units import Units
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ FIRST_WIDTH = 2
 class LiveTables:
     """What the agents of a run, or of one node, have seen: supports, rewards, and the round's buffers.
 
-    ``grid`` is that of sums of random rewards, if they are kept; ``ever`` as in :class:`ObservedRewards`.
+    ``grid`` is that of sums of random rewards, if the algorithm reads them.
     """
 
     def __init__(
@@ -64,7 +64,6 @@ class LiveTables:
         first_agent: int = 0,
         counting: Counting = Counting.POLICY,
         grid: Grid | None = None,
-        ever: bool = False,
         *,
         fixed_rewards: bool = False,
         return_limits: tuple[float, float] | None = None,
@@ -77,7 +76,7 @@ class LiveTables:
         self.known = np.zeros((states, actions), dtype=np.int32)
         """How many next states of (s,a) have been seen."""
         self.successors: IndexArray = np.zeros((1, states, actions, FIRST_WIDTH), dtype=np.int32)
-        self.rewards = ObservedRewards((agents, shape[0], states, actions), FIRST_WIDTH, grid, ever)
+        self.rewards = ObservedRewards((agents, shape[0], states, actions), grid)
         self.visits: CountArray = np.zeros((agents, *shape), dtype=np.int64)
         self.transitions: CountArray = np.zeros((agents, *shape, FIRST_WIDTH), dtype=np.int64)
         self.levels = levels
@@ -115,26 +114,24 @@ class LiveTables:
         seen: dict[str, Array] = {"known": self.known, "successors": self.successors}
         if self.first_rewards.size:
             seen["first_rewards"] = self.first_rewards
-        return {**seen, **self.rewards.arrays()}
+        return seen
 
     def of_round(self) -> dict[str, Array]:
         """What was seen in the round."""
         buffers: dict[str, Array] = {"visits": self.visits, "transitions": self.transitions, "starts": self.starts}
-        return {**buffers, "paid": self.paid, "returns": self.returns}
+        return buffers | self.rewards.arrays() | {"paid": self.paid, "returns": self.returns}
 
     def make_room(self, arrays: Mapping[str, Array]) -> None:
         """Have as many slots for next states as tables that were saved; the buffers of the round are emptied."""
         if (width := arrays["successors"].shape[3]) != self.width:
             self.successors = np.zeros((*self.successors.shape[:3], width), dtype=np.int32)
             self.transitions = np.zeros((*self.visits.shape, width), dtype=np.int64)
-            self.rewards.set_width(width)
 
     def discover(self, states: IndexArray, actions: IndexArray) -> None:
         """Give a slot to every next state in ``states[m,H+1]`` that has none."""
         while not _discover(states, actions, self.successors, self.known):
             self.successors = np.concatenate([self.successors, np.zeros_like(self.successors)], axis=-1)
             self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)], axis=-1)
-            self.rewards.set_width(self.width)
 
 
 class LiveDriver(Driver):
@@ -179,6 +176,10 @@ class LiveDriver(Driver):
         )
         for j in range(len(self._kept)):
             self._kept[j] = kept_level(self._draws, np.uint64(self.first_agent + j))
+
+    def clear(self) -> None:
+        super().clear()
+        self.tables.rewards.sums[self._rows] = 0
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         tables = self.tables
@@ -401,12 +402,13 @@ def _count(
     rewards: RewardTables,
 ) -> tuple[bool, float]:
     """Add one episode of every agent to its counts, means and sums; ``(was there a request, rewards in all)``."""
-    (states, actions, pays), (successors, known), (visits, transitions, starts, levels) = episode, support, counts
-    means, times, sums, bits = rewards
+    states, actions, pays = episode
+    successors, known = support
+    visits, transitions, starts, levels = counts
+    means = rewards.means
     m, H = pays.shape
     _, steps, S, A = means.shape
-    remember = times.size > 0
-    add_up = len(sums.by_slot) > 0
+    add_up = len(rewards.sums) > 0
     asked = False
     paid = 0.0
     for i in range(m):
@@ -422,11 +424,11 @@ def _count(
             asked |= asking and n >= budgets[cell]
             k = _slot(successors[0, s, a], known[s, a], states[i, h + 1])
             transitions[i, cell, k] += 1
-            if remember:
-                times[i, hc, s, a] += 1
-                n = times[i, hc, s, a]
             paid += pays[i, h]
-            means[i, hc, s, a] = updated_mean(means[i, hc, s, a], n - 1, pays[i, h], 1)
+            if n == 1:
+                means[i, hc, s, a] = pays[i, h]
+            else:  # a reward that equals the mean leaves it as it is, exactly
+                means[i, hc, s, a] += (pays[i, h] - means[i, hc, s, a]) / n
             if add_up:
-                add_reward(on_grid(pays[i, h], bits), 1, (i, hc, s, a), k, sums)
+                rewards.sums[i, hc, s, a] += np.int64(on_grid(pays[i, h], rewards.bits))
     return asked, paid

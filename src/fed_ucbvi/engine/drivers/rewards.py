@@ -1,9 +1,8 @@
-"""What agents have been paid, where rewards are random or nobody knows them.
+"""Rewards that agents observe, where rewards are random or unknown.
 
-Agents read means of observed rewards: over all visits if they keep their experience, over the round's visits if they
-report a round and forget it. Either way what an agent reports is the mean of exactly the rewards its report is about.
-Algorithms that want moments of ``r + V(s')`` (:meth:`~fed_ucbvi.algorithms.base.Algorithm.reward_grid`) read sums of
-rewards by next state besides.
+Agents read the mean rewards of the round by (h,s,a). An agent that keeps its counts adds them to means of its own. An
+algorithm whose reports are exact sums (:meth:`~fed_ucbvi.algorithms.base.Algorithm.grid`) reads the sums of the
+round's random rewards in place of means: integers, so that no order of addition matters.
 
 Simulated rewards come from the drivers as they are. The support of every (h,s,a) is doubled: the k-th of K next
 states has a slot k in which nothing is paid, with probability ``p_k (1 - q)``, and a slot K + k in which y is paid,
@@ -13,66 +12,71 @@ as independent of how the work is divided. :class:`SimulatedRewards` adds the tw
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, RewardSums, VisitedCells
-from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus, times
-from fed_ucbvi.algorithms.experience import pair_of
-from fed_ucbvi.core.compiling import compiled, inner
+from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, VisitedCells
+from fed_ucbvi.algorithms.counters import pair_of
+from fed_ucbvi.algorithms.exact_sums import Grid, on_grid
+from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.indexing import reward_at
-from fed_ucbvi.core.sampling.philox import product
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.reward_law import Payments, payments
 
-RewardTables = tuple[FloatArray, CountArray, RewardSums, int]
-"""Means of rewards, the visits behind them, sums and the bits of their grid, for compiled code."""
+
+class RewardTables(NamedTuple):
+    """Rewards of a round by agent and (h,s,a), for compiled code.
+
+    Attributes:
+        means: ``(m or 1, steps, S, A)``, of the round's visits.
+        sums: the same shape, sums of ``ceil(r 2^bits)``; no rows where nobody needs them.
+        bits: those of the grid of ``sums``.
+    """
+
+    means: FloatArray
+    sums: CountArray
+    bits: int
 
 
 class ObservedRewards:
-    """Means of rewards by (h,s,a), the visits behind them and, if there is a grid, sums by next state.
+    """Mean rewards of the round by (h,s,a) and, if there is a grid, their exact sums.
 
     The first axis is the agent's, or has length one where agents are counted in one table. The step axis has length
-    one where steps are counted together. With ``ever`` means are over all visits, otherwise over the round's.
+    one where steps are counted together.
     """
 
-    def __init__(self, shape: tuple[int, int, int, int], width: int, grid: Grid | None, ever: bool) -> None:
+    def __init__(self, shape: tuple[int, int, int, int], grid: Grid | None) -> None:
         self.means: FloatArray = np.zeros(shape)
-        self.times: CountArray = np.zeros(shape if ever else (0, 0, 0, 0), dtype=np.int64)
-        """Visits behind each mean, where they go beyond the round; otherwise empty."""
+        self.sums: CountArray = np.zeros((0, 0, 0, 0) if grid is None else shape, dtype=np.int64)
         self.bits = 0 if grid is None else grid.bits
-        self.sums = RewardSums.none() if grid is None else RewardSums.none(*shape, width)
 
     def of(self, agents: slice) -> RewardTables:
-        return self.means[agents], self.times[agents], self.sums.of(agents), self.bits
+        """The rows of some agents."""
+        return RewardTables(self.means[agents], self.sums[agents], self.bits)
 
     def for_agents(
         self, agents: int, successors: IndexArray, first_agent: int = 0, touched: VisitedCells | None = None
     ) -> FleetTables:
-        """What the agents are told, to read and not to write; rewards change in place."""
+        """The tables that agents read; rewards change in place, and agents cannot write to them."""
         supports = successors.view()
         means = self.means.view()
-        sums = self.sums.of(slice(None))
-        for table in (supports, means, *sums):
+        sums = self.sums.view()
+        for table in (supports, means, sums):
             table.flags.writeable = False
-        return FleetTables(agents, supports, means, first_agent, touched, sums)
-
-    def set_width(self, width: int) -> None:
-        """Have as many slots for next states; what is in those that stay is kept."""
-        if len(self.sums.by_slot):
-            wider = RewardSums.none(*self.means.shape, width)
-            kept = min(width, self.sums.by_slot.shape[-1])
-            wider.by_slot[..., :kept] = self.sums.by_slot[..., :kept]
-            self.sums = self.sums._replace(by_slot=wider.by_slot)
+        return FleetTables(
+            agents=agents,
+            successors=supports,
+            rewards=means,
+            first_agent=first_agent,
+            touched=touched,
+            reward_sums=sums,
+        )
 
     def arrays(self) -> dict[str, Array]:
-        """What has been seen since the beginning."""
-        seen: dict[str, Array] = {"rewards": self.means}
-        if self.times.size:
-            seen["times"] = self.times
-        if len(self.sums.by_slot):
-            seen |= {"reward_sums": self.sums.by_slot, "reward_squares": self.sums.squares}
-        return seen
+        """Rewards of the round, by name; not copied."""
+        return {"rewards": self.means, "reward_sums": self.sums}
 
 
 def doubled(successors: IndexArray, probabilities: FloatArray, chances: FloatArray) -> tuple[IndexArray, FloatArray]:
@@ -96,12 +100,12 @@ def payments_of(federation: Federation) -> Payments:
 class SimulatedRewards(ObservedRewards):
     """Rewards that drivers draw together with transitions, on a doubled support.
 
-    ``touched`` says where a round went, if agents are counted in one table; they must be paid alike then. ``grid`` is
-    that of sums, if the algorithm wants them.
+    ``touched`` lists the cells of a round, if agents are counted in one table; they must be paid alike then. ``grid``
+    is that of sums, if the algorithm reads them.
     """
 
     def __init__(
-        self, federation: Federation, counting: Counting, touched: VisitedCells | None, grid: Grid | None, ever: bool
+        self, federation: Federation, counting: Counting, touched: VisitedCells | None, grid: Grid | None
     ) -> None:
         H = federation.horizon
         S = federation.states
@@ -111,15 +115,15 @@ class SimulatedRewards(ObservedRewards):
         self._amounts = amounts if touched is None else amounts.max(axis=0, keepdims=True)
         cells = counting.shape(H, S, A)
         K = federation.successors.shape[-1]
-        steps = max(cells[0], amounts.shape[1])  # by step, where rewards are, so that everyone sees it
-        super().__init__((rows, steps, S, A), K, grid, ever)
+        steps = max(cells[0], amounts.shape[1])  # by step, where rewards are, so that check_stationary refuses them
+        super().__init__((rows, steps, S, A), grid)
         self._touched = touched
         self._folded: CountArray = np.zeros((rows, *cells, K), dtype=np.int64)
         self._everywhere: IndexArray = np.arange(int(np.prod(cells)), dtype=np.int32)
         self._written = self._everywhere[:0]
 
     def take(self, policy: PolicyArray, drawn: CountArray, visits: CountArray) -> CountArray:
-        """Take in a round's rewards; its transitions ``(m or 1, *cell, K)``, in a buffer that is used again."""
+        """Read a round's rewards; returns its transitions ``(m or 1, *cell, K)``, in a buffer that is used again."""
         cells = self._everywhere
         touched = self._touched
         rows = len(self._folded)
@@ -136,26 +140,6 @@ class SimulatedRewards(ObservedRewards):
         return self._folded
 
 
-@inner
-def updated_mean(mean: float, before: int, total: float, new: int) -> float:
-    """The mean of rewards of which ``before`` had ``mean``, and ``new`` more the sum ``total``.
-
-    One reward more that equals the mean leaves it as it is, exactly.
-    """
-    if before == 0:
-        return total / new
-    return mean + (total - new * mean) / (before + new)
-
-
-@inner
-def add_reward(rho: np.uint64, number: int, cell: tuple[int, int, int, int], k: int, sums: RewardSums) -> None:
-    """Add rewards to the sums: ``number`` times rho, on the way to the k-th successor."""
-    i, h, s, a = cell
-    sums.by_slot[i, h, s, a, k] += np.int64(rho) * number
-    words = sums.squares[i, h, s, a]
-    words[0], words[1] = plus((words[0], words[1]), times(np.uint64(number), product(rho, rho)))
-
-
 @compiled
 def _fold(
     policy: PolicyArray,
@@ -166,11 +150,10 @@ def _fold(
     folded: CountArray,
     rewards: RewardTables,
 ) -> None:
-    """Counts ``drawn (rows, P, 2K)`` to ``folded (rows, P, K)``, and what was paid to means and sums."""
-    (rows, _, K), (means, behind, sums, bits) = folded.shape, rewards
-    S, A = means.shape[2:]
-    remember = behind.size > 0
-    add_up = len(sums.by_slot) > 0
+    """Add the two slots of each next state, ``drawn (rows, P, 2K)`` to ``folded (rows, P, K)``, and set rewards."""
+    rows, _, K = folded.shape
+    _, _, S, A = rewards.means.shape
+    add_up = len(rewards.sums) > 0
     for i in range(rows):
         for cell in cells:
             if visits[i, cell] == 0:
@@ -183,9 +166,6 @@ def _fold(
                 successes = drawn[i, cell, K + k]
                 folded[i, cell, k] = drawn[i, cell, k] + successes
                 paid += successes
-                if add_up and successes > 0:
-                    add_reward(on_grid(y, bits), successes, (i, h, s, a), k, sums)
-            before = behind[i, h, s, a] if remember else 0
-            means[i, h, s, a] = updated_mean(means[i, h, s, a], before, y * paid, visits[i, cell])
-            if remember:
-                behind[i, h, s, a] += visits[i, cell]
+            rewards.means[i, h, s, a] = y * paid / visits[i, cell]
+            if add_up:
+                rewards.sums[i, h, s, a] = np.int64(on_grid(y, rewards.bits)) * paid

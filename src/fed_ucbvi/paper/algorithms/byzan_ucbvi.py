@@ -49,7 +49,7 @@ from fed_ucbvi.algorithms.base import (
     TableRow,
     TableServer,
 )
-from fed_ucbvi.algorithms.experience import Counters, Experience, StepByStep, no_experience
+from fed_ucbvi.algorithms.counters import Counters, counter_type
 from fed_ucbvi.algorithms.fields import (
     Meaning,
     Number,
@@ -62,6 +62,7 @@ from fed_ucbvi.algorithms.fields import (
     new_tables,
 )
 from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates
+from fed_ucbvi.algorithms.step_by_step import StepByStep
 from fed_ucbvi.core.colours import INDIGO
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.indexing import UNREACHABLE, reward_at, shared
@@ -117,11 +118,41 @@ class Estimates(NamedTuple):
 Server = TableServer[Estimates, UpdateRule]
 
 
+class Experience(NamedTuple):
+    """Counts of each agent since the beginning, and the mean rewards that it has observed.
+
+    ``visits`` and ``rewards`` are ``(m, H, S, A)``, ``transitions (m, H, S, A, K)`` by slot of ``successors``. Counts
+    are laid out step by step in memory, as an exchange reads them.
+    """
+
+    visits: Counters
+    transitions: Counters
+    successors: IndexArray
+    rewards: FloatArray
+
+    @classmethod
+    def none(cls, setting: Setting, tables: FleetTables) -> Experience:
+        """No visits yet."""
+        H = setting.horizon
+        S = setting.states
+        A = setting.actions
+        K = tables.successors.shape[3]
+        m = tables.agents
+        kind = counter_type(setting)
+        return cls(
+            visits=np.zeros((H, m, S, A), dtype=kind).swapaxes(0, 1),
+            transitions=np.zeros((H, m, S, A, K), dtype=kind).swapaxes(0, 1),
+            successors=tables.successors,
+            rewards=np.zeros((H, m, S, A)).swapaxes(0, 1),
+        )
+
+
 @dataclass
 class Agents:
     """A fleet: each agent's own experience, whether it made the last request, and the buffers of its messages."""
 
     experience: Experience
+    round_rewards: FloatArray
     out: ByzanReport
     requests: Budgets
     cap: float
@@ -129,7 +160,12 @@ class Agents:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         kept = self.experience
-        return {"visits": kept.visits, "transitions": kept.transitions, "asked": self.out.asked}
+        return {
+            "visits": kept.visits,
+            "transitions": kept.transitions,
+            "rewards": kept.rewards,
+            "asked": self.out.asked,
+        }
 
 
 @dataclass(frozen=True)
@@ -140,7 +176,6 @@ class ByzanUCBVI(StepByStep[Server]):
     label: ClassVar[str] = "Byzan-UCBVI"
     colour: ClassVar[str] = INDIGO
     rules: ClassVar[tuple[str, ...]] = ("local",)
-    keeps_experience: ClassVar[bool] = True
     table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log T", "sqrt(H^4 S^2 A T / M)")
 
     extension = RunExtension(
@@ -219,7 +254,14 @@ class ByzanUCBVI(StepByStep[Server]):
         S = setting.states
         budgets = Budgets(np.ones((m, H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int8))
         out = new_tables(ByzanReport, setting, m)
-        return Agents(no_experience(setting, tables), out, budgets, served_at_most(setting), tables.first_agent)
+        return Agents(
+            experience=Experience.none(setting, tables),
+            round_rewards=tables.rewards,
+            out=out,
+            requests=budgets,
+            cap=served_at_most(setting),
+            first_agent=tables.first_agent,
+        )
 
     def broadcast(self, server: Server) -> Message:
         """The policy, and how many requests of each agent were granted."""
@@ -234,7 +276,7 @@ class ByzanUCBVI(StepByStep[Server]):
 
     def absorb(self, agents: Agents, policy: IndexArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts; who made a request is read off the budgets in force during the round."""
-        agents.experience.absorb(policy, transitions, visits)
+        _absorb(policy, transitions, visits, agents.round_rewards, agents.experience)
         _note_requests(visits, agents.requests.limits, agents.out.asked)
 
     def report(self, agents: Agents, query: Message, exchange: int) -> ByzanReport:
@@ -296,9 +338,35 @@ def _note_requests(visits: CountArray, limits: CountArray, asked: FlagArray) -> 
 
 
 @compiled
+def _absorb(
+    policy: IndexArray,
+    transitions: CountArray,
+    visits: CountArray,
+    round_rewards: FloatArray,
+    experience: Experience,
+) -> None:
+    """Add a round to the counts of each agent, and its mean rewards to the agent's own means."""
+    m, H, S, K = transitions.shape
+    for h in range(H):  # as memory is laid out
+        for i in range(m):
+            for s in range(S):
+                n = visits[i, h, s]
+                if n == 0:
+                    continue
+                a = policy[h, s]
+                experience.visits[i, h, s, a] += n
+                for k in range(K):
+                    experience.transitions[i, h, s, a, k] += transitions[i, h, s, k]
+                weight = n / experience.visits[i, h, s, a]
+                mean = experience.rewards[i, h, s, a]
+                new = reward_at(i, h, s, a, round_rewards)
+                experience.rewards[i, h, s, a] = mean + weight * (new - mean)
+
+
+@compiled
 def _report(h: int, experience: Experience, V_next: FloatArray, x: FloatArray, n: CountArray) -> None:
     """``x = r + sum_k n(s,a,s'_k) V(s'_k) / n(s,a)`` and ``n`` of all agents for step h."""
-    visits, transitions, successors, rewards, _ = experience
+    visits, transitions, successors, rewards = experience
     m, S, A = n.shape
     hk = shared(h, successors.shape[0])
     for i in range(m):
@@ -311,7 +379,7 @@ def _report(h: int, experience: Experience, V_next: FloatArray, x: FloatArray, n
                     total = 0.0
                     for k in range(transitions.shape[4]):
                         total += transitions[i, h, s, a, k] * V_next[successors[hk, s, a, k]]
-                    x[i, s, a] = reward_at(i, h, s, a, rewards) + total / count
+                    x[i, s, a] = rewards[i, h, s, a] + total / count
 
 
 # --------------------------------------------------------------------------------------------- server side
