@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
 from fed_ucbvi import Dynamics, Federation, FedKLUCBVI, FedUCBVI, garnet, gridworld, reference, run, synthetic
 from fed_ucbvi.algorithms.base import Algorithm, Counting
@@ -19,6 +19,7 @@ from known_problems import random_dynamics, random_laws
 from matrices import first_of
 from problems import dense_agents
 from runs import counted_apart, federation_of, without_cautions
+from solvers import largest_mean_by_optimisation
 
 pytestmark = without_cautions
 
@@ -190,18 +191,6 @@ def simulated_counts(rng: np.random.Generator, dynamics: Dynamics, laws: FloatAr
     for i, g in np.ndindex(laws.shape[:2]):
         n[i, g] = rng.multinomial(rng.integers(visits) * (rng.random() < 0.8), laws[i, g])
     return n
-
-
-def largest_mean_by_optimisation(p: FloatArray, x: FloatArray, c: float) -> float:
-    """``sup { q.x : KL(p, q) <= c }`` by a general convex solver."""
-    start = 0.9 * p + 0.1 / len(p)
-    seen = p > 0
-    divergence = {"type": "ineq", "fun": lambda q: c - (p[seen] * np.log(p[seen] / q[seen])).sum()}
-    total = {"type": "eq", "fun": lambda q: q.sum() - 1.0}
-    found = optimize.minimize(
-        lambda q: -(q @ x), start, bounds=[(1e-12, 1.0)] * len(p), constraints=[divergence, total], tol=1e-12
-    )
-    return -float(found.fun)
 
 
 def test_fed_kl_ucbvi_with_known_dynamics_is_a_largest_mean_over_outcomes() -> None:

@@ -41,6 +41,9 @@ from fed_ucbvi.core.types import IndexArray as IndexArray
 from fed_ucbvi.core.types import PolicyArray as PolicyArray
 from fed_ucbvi.core.version import __version__ as __version__
 from fed_ucbvi.engine.checkpoint import load_counts as load_counts
+from fed_ucbvi.engine.hindsight import GainBounds as GainBounds
+from fed_ucbvi.engine.hindsight import Hindsight as Hindsight
+from fed_ucbvi.engine.hindsight import RecordedEpisodes as RecordedEpisodes
 from fed_ucbvi.engine.live import LiveFederation as LiveFederation
 from fed_ucbvi.engine.party import LiveParty as LiveParty
 from fed_ucbvi.engine.party import Party as Party

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.engine.hindsight import RecordedEpisodes
 from fed_ucbvi.problem.dynamics import Dynamics
 from problems import random_rows
 
@@ -57,3 +58,31 @@ def exogenous_dynamics(rng: np.random.Generator, *, horizon: int = 3, own: int =
         states=states,
         actions=2,
     )
+
+
+def lived_episodes(
+    rng: np.random.Generator, dynamics: Dynamics, law: FloatArray, *, first: int, episodes: int
+) -> RecordedEpisodes:
+    """Outcomes of episodes under exogenous dynamics and the laws ``(G, W)`` of one agent."""
+    outcomes: IndexArray = np.zeros((episodes, dynamics.horizon), dtype=np.int32)
+    state: IndexArray = np.full(episodes, first, dtype=np.int32)
+    for h in range(dynamics.horizon):
+        cumulative = law[dynamics.laws_at(h)[state, 0]].cumsum(axis=1)
+        drawn = (rng.random((episodes, 1)) >= cumulative).sum(axis=1)
+        outcomes[:, h] = np.minimum(drawn, dynamics.outcomes - 1)
+        state = dynamics.next_states_at(h)[state, 0, outcomes[:, h]]
+    return RecordedEpisodes(np.full(episodes, first, dtype=np.int32), outcomes)
+
+
+def plan_of_means(dynamics: Dynamics, counts: CountArray) -> IndexArray:
+    """The best policy if laws are what was seen, and uniform where nothing was."""
+    visits = counts.sum(axis=1, keepdims=True)
+    law = np.where(visits > 0, counts / np.maximum(visits, 1), 1 / dynamics.outcomes)
+    policy: IndexArray = np.zeros((dynamics.horizon, dynamics.states), dtype=np.int32)
+    value = np.zeros(dynamics.states)
+    for h in reversed(range(dynamics.horizon)):
+        worth = dynamics.rewards_at(h) + value[dynamics.next_states_at(h)]
+        Q = (law[dynamics.laws_at(h)] * worth).sum(axis=2)
+        policy[h] = Q.argmax(axis=1)
+        value = Q.max(axis=1)
+    return policy
