@@ -375,7 +375,7 @@ def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:
 
 
 def test_a_bar_appears_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fed_ucbvi.engine.progress.PATIENCE", -1.0)
+    monkeypatch.setattr("fed_ucbvi.engine.progress.SECONDS_BEFORE_BAR", -1.0)
     monkeypatch.setenv("TERM", "xterm")
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)

@@ -20,10 +20,10 @@ from fed_ucbvi import FedQHoeffding, FedUCBVI, compare_runs, gridworld, inspect_
 import fed_ucbvi.engine.progress, fed_ucbvi.engine.simulation
 world = gridworld(agents=20, eps_p=0.1)
 _ = run(FedUCBVI(nu=60), world, 50, progress=False)  # compiles
-fed_ucbvi.engine.progress.PATIENCE = 3600.0""",
+fed_ucbvi.engine.progress.SECONDS_BEFORE_BAR = 3600.0""",
     "short run": "result = run(FedUCBVI(nu=60), world, 50, seed=1)",
     "impatience": """
-fed_ucbvi.engine.progress.PATIENCE = fed_ucbvi.engine.progress.BETWEEN_UPDATES = 0.0
+fed_ucbvi.engine.progress.SECONDS_BEFORE_BAR = fed_ucbvi.engine.progress.SECONDS_BETWEEN_UPDATES = 0.0
 fed_ucbvi.engine.simulation.SECONDS_BETWEEN_REPORTS = 0.0""",
     "run": "result = run(FedUCBVI(nu=60), world, 300, seed=1)",
     "many": "with fed_ucbvi.engine.progress.progress_bar('runs') as report:\\n    report(1, 3)\\n    report(2, 3, 1)",

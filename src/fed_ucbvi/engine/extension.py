@@ -17,10 +17,10 @@ def extended_setting(algorithm: Algorithm[Any, Any], before: Setting, episodes: 
     """The setting of a run that continues until each agent has played ``episodes`` episodes in all.
 
     Bonuses, thresholds and budgets are those of the new setting from here on. Exact sums keep the bits of their grid,
-    so that what lies on it stays where it is.
+    so that earlier sums stay exact.
 
     Raises:
-        InputError: if there would be fewer, or the algorithm does not allow it, or the grid has no room.
+        InputError: if the number of episodes is smaller, the algorithm does not allow it, or the grid has no room.
     """
     if episodes < before.episodes:
         raise InputError(
@@ -34,17 +34,25 @@ def extended_setting(algorithm: Algorithm[Any, Any], before: Setting, episodes: 
             f"{algorithm.name} cannot be extended with more episodes than planned: {algorithm.extension.episodes}."
         )
     grid = algorithm.grid(before)
-    after = replace(before, episodes=episodes, grid_bits=0 if grid is None else grid.bits)
+    bits = 0 if grid is None else grid.bits
+    after = replace(before, episodes=episodes, grid_bits=bits)
     algorithm.grid(after)  # raises where there is no room
     return after
 
 
 def warm_setting(algorithm: Algorithm[Any, Any], setting: Setting, counts: CountTable) -> tuple[Setting, CountTable]:
-    """The setting of a run that starts from counts, and the counts as it counts; raise where it cannot start so."""
+    """The setting of a run that starts from counts, and these counts in the form of the algorithm.
+
+    Raises:
+        InputError: if the algorithm cannot start from counts, or these do not fit.
+    """
     if algorithm.grid(setting) is None or algorithm.extension.warm_start:
         reason = algorithm.extension.warm_start or "it takes the report of each agent by itself"
         raise InputError(f"{algorithm.name} cannot start from the counts of an earlier run: {reason}.")
     stationary = algorithm.counting is Counting.STATIONARY
-    counts.check_fits((setting.states, setting.actions, setting.horizon), stationary=stationary)
-    told = counts.over_all_steps() if stationary and len(counts.visits) > 1 else counts
-    return replace(setting, earlier_visits=told.most), told
+    sizes = setting.states, setting.actions, setting.horizon
+    counts.check_fits(sizes, stationary=stationary)
+    if stationary and len(counts.visits) > 1:
+        counts = counts.over_all_steps()
+    warm = replace(setting, earlier_visits=counts.most)
+    return warm, counts

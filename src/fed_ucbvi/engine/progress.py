@@ -1,4 +1,4 @@
-"""One progress bar for whatever takes a while: on a terminal or in a notebook, disabled elsewhere."""
+"""Progress bars on a terminal and in a notebook; nothing is shown elsewhere."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any, Protocol
 
 from fed_ucbvi.results.round_record import OnRound, RoundRecord
 
-PATIENCE = 2.0
+SECONDS_BEFORE_BAR = 2.0
 """Seconds before a bar appears."""
-BETWEEN_UPDATES = 0.2
+SECONDS_BETWEEN_UPDATES = 0.2
 """Seconds between two updates of a bar in a notebook, each of which is a message to the browser."""
 
 Show = Callable[[int, int, str], None]
-"""Is told how many of how many are done, and what to write beside the bar."""
+"""Function of the number done, the total number, and the text beside the bar."""
 
 
 class ProgressCallback(Protocol):
-    """Is told how many of how many are done, and how many have failed."""
+    """Function of the number done, the total number, and the number that failed."""
 
     def __call__(self, done: int, total: int, failed: int = 0) -> None: ...
 
 
 def announce_compilation() -> None:
-    """Write a line that explains why the first run on a machine takes longer, where a person reads it."""
+    """Write on a terminal or in a notebook why the first run on a machine takes longer."""
     from fed_ucbvi.core.compiling import has_compiled_code
 
     if (sys.stderr.isatty() or _in_notebook()) and not has_compiled_code():
@@ -37,7 +37,7 @@ def announce_compilation() -> None:
 
 
 def _in_notebook() -> bool:
-    """Whether this runs in an IPython kernel, as in Jupyter; a terminal's IPython has none."""
+    """True in an IPython kernel, as in Jupyter; IPython on a terminal has none."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
@@ -45,18 +45,21 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[ProgressCallback]:
-    """A function to report to on many things, such as runs."""
+    """A function that reports progress with many equal things, such as runs."""
     with _bar() as show:
 
         def report(done: int, total: int, failed: int = 0) -> None:
-            show(done, total, f"{done}/{total} {what}{f', {failed} failed' if failed else ''}")
+            text = f"{done}/{total} {what}"
+            if failed:
+                text += f", {failed} failed"
+            show(done, total, text)
 
         yield report
 
 
 @contextmanager
 def show_progress(how: bool | OnRound) -> Iterator[OnRound]:
-    """A function to report rounds to: the caller's, a bar, or none."""
+    """A function that reports rounds: the caller's, one with a bar, or one that does nothing."""
     if callable(how):
         yield how
         return
@@ -65,19 +68,31 @@ def show_progress(how: bool | OnRound) -> Iterator[OnRound]:
         return
     with _bar() as show:
         began = time.perf_counter()
-        started_at = -1
+        first_episodes: int | None = None
 
         def report(record: RoundRecord) -> None:
-            nonlocal started_at
-            started_at = record.episodes if started_at < 0 else started_at
-            speed = (record.episodes - started_at) / max(time.perf_counter() - began, 1e-9)
-            total = record.planned_episodes
-            regret = f"regret {record.regret:,.0f}, " if record.regret == record.regret else ""
-            gap = f"gap {record.gap:,.4g}, " if record.gap == record.gap else ""
-            text = f"{record.episodes / total:.0%} of {total:,} episodes, {record.synchronisations:,} rounds, "
-            show(record.episodes, total, f"{text}{regret}{gap}{waiting_to_explore(record)}{speed:,.0f}/s")
+            nonlocal first_episodes
+            if first_episodes is None:
+                first_episodes = record.episodes
+            seconds = time.perf_counter() - began
+            speed = (record.episodes - first_episodes) / max(seconds, 1e-9)
+            show(record.episodes, record.planned_episodes, _describe(record, speed))
 
         yield report
+
+
+def _describe(record: RoundRecord, speed: float) -> str:
+    """The text beside the bar of a run that plays ``speed`` episodes per second."""
+    total = record.planned_episodes
+    parts = [
+        f"{record.episodes / total:.0%} of {total:,} episodes",
+        f"{record.synchronisations:,} rounds",
+    ]
+    if not math.isnan(record.regret):
+        parts.append(f"regret {record.regret:,.0f}")
+    if not math.isnan(record.gap):
+        parts.append(f"gap {record.gap:,.4g}")
+    return ", ".join(parts) + f", {waiting_to_explore(record)}{speed:,.0f}/s"
 
 
 def waiting_to_explore(record: RoundRecord) -> str:
@@ -94,7 +109,7 @@ def waiting_to_explore(record: RoundRecord) -> str:
 
 @contextmanager
 def _bar() -> Iterator[Show]:
-    """Shows on a bar that appears two seconds after the first report, and shows nothing where nobody looks."""
+    """A function that shows progress on a terminal or in a notebook, and does nothing elsewhere."""
     if not (_in_notebook() or sys.stderr.isatty()):
         yield lambda done, total, text: None
         return
@@ -104,21 +119,26 @@ def _bar() -> Iterator[Show]:
 
 @contextmanager
 def _terminal_bar() -> Iterator[Show]:
-    """A bar on standard error, gone in the end."""
+    """A bar on standard error, removed at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    text_column = TextColumn("{task.description}", markup=False)
-    columns = (text_column, BarColumn(bar_width=12), TimeElapsedColumn(), TimeRemainingColumn())
-    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    bar = Bar(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=12),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
     task = bar.add_task("")
-    timer = threading.Timer(PATIENCE, bar.start)
+    timer = threading.Timer(SECONDS_BEFORE_BAR, bar.start)
     timer.daemon = True
 
     def show(done: int, total: int, text: str) -> None:
         bar.update(task, completed=done, total=total, description=text)
-        if PATIENCE <= 0:
+        if SECONDS_BEFORE_BAR <= 0:
             bar.start()
         elif timer.ident is None:
             timer.start()
@@ -135,7 +155,7 @@ def _terminal_bar() -> Iterator[Show]:
 
 @contextmanager
 def _notebook_bar() -> Iterator[Show]:
-    """One output of the cell, updated in place; it stays, with what was reported last."""
+    """One output of the cell, updated in place; the last report stays."""
     began = time.monotonic()
     drawn_at = 0.0
     content = {"text/plain": ""}
@@ -156,7 +176,7 @@ def _notebook_bar() -> Iterator[Show]:
         bar = f'<progress value="{done}" max="{total}"></progress> {escape(text)}'
         content = {"text/plain": text, "text/html": bar}
         now = time.monotonic()
-        if now - began >= PATIENCE and now - drawn_at >= BETWEEN_UPDATES:
+        if now - began >= SECONDS_BEFORE_BAR and now - drawn_at >= SECONDS_BETWEEN_UPDATES:
             draw()
 
     try:

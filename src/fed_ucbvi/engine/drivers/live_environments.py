@@ -19,11 +19,11 @@ VECTORISATIONS = ("sync", "async")
 
 
 class Endless(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that does not terminate: it goes to an absorbing state, the last, and is paid 0 there.
+    """An environment that goes to an absorbing state, the last one, instead of terminating, and pays 0 there.
 
-    So every episode has as many steps as the caller wants, all agents of a vector environment keep in step, and
-    nothing is reset behind the caller's back. Whatever ends a call of the environment but Ctrl-C, ``SystemExit``
-    included, becomes an error that names the agent and the cause.
+    So every episode has the number of steps that the caller wants, all agents of a vector environment keep in step,
+    and no environment is reset by the vector environment. Every exception in a call of the environment except Ctrl-C,
+    ``SystemExit`` included, becomes an error that names the agent and the cause.
     """
 
     def __init__(self, env: Environment, agent: int) -> None:
@@ -31,24 +31,26 @@ class Endless(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._agent = agent
         space = env.observation_space
         assert isinstance(space, gymnasium.spaces.Discrete)
-        self._end = int(space.n)
-        self._over = False
-        self.observation_space = gymnasium.spaces.Discrete(self._end + 1)
+        self._absorbing_state = int(space.n)
+        self._terminated = False
+        self.observation_space = gymnasium.spaces.Discrete(self._absorbing_state + 1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; what the environment says beside the state is dropped."""
-        self._over = False
+        """Begin an episode; the environment's ``info`` is dropped."""
+        self._terminated = False
         with BlamedOn(self._agent, "reset"):
-            return self._checked(self.env.reset(seed=seed, options=options)[0]), {}
+            state, _ = self.env.reset(seed=seed, options=options)
+            return self._checked(state), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if self._over:
-            return self._end, 0.0, False, False, {}
+        """One step; ``terminated`` is always False, and the environment's ``info`` is dropped."""
+        if self._terminated:
+            return self._absorbing_state, 0.0, False, False, {}
         with BlamedOn(self._agent, "step"):
             state, reward, terminated, truncated, _ = self.env.step(action)
             if terminated:
-                self._over = True
-                return self._end, float(reward), False, False, {}
+                self._terminated = True
+                return self._absorbing_state, float(reward), False, False, {}
             return self._checked(state), float(reward), False, bool(truncated), {}
 
     def close(self) -> None:
@@ -56,11 +58,12 @@ class Endless(gymnasium.Wrapper[Any, Any, Any, Any]):
             super().close()
 
     def _checked(self, state: Any) -> int:
+        """The state as an integer; raise if it is outside the observation space."""
         number = int(state)
-        if number != state or not 0 <= number < self._end:
+        if number != state or not 0 <= number < self._absorbing_state:
             raise InputError(
                 f"the environment of agent {self._agent} is in state {state}, but its observation space says "
-                f"0..{self._end - 1}, in whole numbers."
+                f"0..{self._absorbing_state - 1}, in whole numbers."
             )
         return number
 
@@ -72,7 +75,8 @@ def vector_of(
     check_choice("vectorisation", vectorisation, VECTORISATIONS)
 
     def endless(agent: int) -> Environment:
-        return Endless(make_live(make, agent), agent)
+        env = make_live(make, agent)
+        return Endless(env, agent)
 
     functions = [partial(endless, agent) for agent in agents]
     if vectorisation == "async":
