@@ -27,7 +27,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fed_ucbvi import FedKLUCBVI, gridworld
-from fed_ucbvi.engine.state_store import SavedState, StateStore
+from fed_ucbvi.engine.state_arrays import SavedState
+from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.network.local import PROGRAM
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import mask, pair_key

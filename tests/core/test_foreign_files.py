@@ -33,7 +33,8 @@ from fed_ucbvi.algorithms.increments import Support
 from fed_ucbvi.core import memory
 from fed_ucbvi.core.files import manifest_digest
 from fed_ucbvi.core.foreign_tables import read_table
-from fed_ucbvi.engine.state_store import DIGEST_BYTES, HEAD, MAGIC, StateStore
+from fed_ucbvi.engine.state_log import DIGEST_BYTES, HEAD, MAGIC
+from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network.run_plan import read_spec
 from fed_ucbvi.results.policy import policy_of_bytes

@@ -13,8 +13,11 @@ import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, synthetic
 from fed_ucbvi.engine import state_store
+from fed_ucbvi.engine.folder_lock import folder_lock
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.engine.state_store import HEAD, MAGIC, SavedState, StateStore, folder_lock
+from fed_ucbvi.engine.state_arrays import SavedState
+from fed_ucbvi.engine.state_log import HEAD, MAGIC
+from fed_ucbvi.engine.state_store import StateStore
 from saved_states import log_files
 
 

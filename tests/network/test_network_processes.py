@@ -16,7 +16,7 @@ import pytest
 from commands import refusal
 from faults import outcome_of
 from fed_ucbvi import FedUCBVI, gridworld, run
-from fed_ucbvi.engine.state_store import folder_lock
+from fed_ucbvi.engine.folder_lock import folder_lock
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.messages import PART_BYTES, Part, encode
 from fed_ucbvi.network.transport import RemoteServer

@@ -22,7 +22,7 @@ import polars as pl
 from fed_ucbvi import FedKLUCBVI, InputError, Run, Sweep, counts_from_logs, gridworld, load_counts, load_policy, run
 from fed_ucbvi.core.files import MANIFEST, manifest_digest
 from fed_ucbvi.engine.checkpoint import open_checkpoint
-from fed_ucbvi.engine.state_store import DIGEST_BYTES, HEAD
+from fed_ucbvi.engine.state_log import DIGEST_BYTES, HEAD
 from fed_ucbvi.environments.bins import Bins, Edges, Levels, Whole
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.arrays import WireError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fed_ucbvi.core.files import manifest_digest
-from fed_ucbvi.engine.state_store import SavedState, StateStore
+from fed_ucbvi.engine.state_arrays import SavedState
+from fed_ucbvi.engine.state_store import StateStore
 
 
 def log_in(folder: Path) -> StateStore:

@@ -25,8 +25,8 @@ import pytest
 from commands import refusal
 from fed_ucbvi import InputError, Run, Sweep, compare_runs, load_runs, run_sweep
 from fed_ucbvi.core.ray_connection import check_ray
+from fed_ucbvi.engine.folder_lock import folder_lock
 from fed_ucbvi.engine.simulation import Caution
-from fed_ucbvi.engine.state_store import folder_lock
 from fed_ucbvi.sweeps import execution
 from fed_ucbvi.sweeps.execution import by_need
 from fed_ucbvi.sweeps.job import Job

@@ -157,7 +157,7 @@ class Assurance:
         )
 
     def balance(self) -> Balance:
-        """What exploring has cost at most, and what it may cost, over all episodes of all agents."""
+        """Upper bound on the cost of exploring so far, and the cost that is allowed."""
         if self.incumbent is None:
             return Balance(cost=math.nan, allowed=math.nan)
         return self.account.balance(self._rates(self.incumbent), self.promises.loss)

@@ -25,7 +25,8 @@ from fed_ucbvi.engine.party import LiveParty
 from fed_ucbvi.engine.problems import Problem, SimulatedProblem
 from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.engine.state_store import StateStore, restore
+from fed_ucbvi.engine.state_arrays import restore
+from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.problem.units import Units
 
 FORMAT = "fed-ucbvi/checkpoint"

@@ -12,7 +12,7 @@ from fed_ucbvi.algorithms.base import Array, Setting
 from fed_ucbvi.algorithms.return_bounds import Interval, interval_of, new_histogram
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.promises import Promises, stated_range
-from fed_ucbvi.engine.state_store import put_back
+from fed_ucbvi.engine.state_arrays import put_back
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import PLANNED, Recommended
 

@@ -48,7 +48,7 @@ from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
 from fed_ucbvi.engine.rounds import Paid, PlayedRound
-from fed_ucbvi.engine.state_store import named, put_back, restore
+from fed_ucbvi.engine.state_arrays import named, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.units import Units
 

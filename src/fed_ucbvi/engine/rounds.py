@@ -44,7 +44,7 @@ from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.engine.judged_policies import policy_arrays, saved_policy
 from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.regret import Scorer
-from fed_ucbvi.engine.state_store import SavedState, put_back, restore
+from fed_ucbvi.engine.state_arrays import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.policies import by_action
 from fed_ucbvi.problem.units import OWN_UNITS, PER_STEP, Units

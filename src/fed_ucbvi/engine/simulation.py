@@ -15,7 +15,8 @@ from fed_ucbvi.engine.problems import ProblemLike, as_problem
 from fed_ucbvi.engine.progress import show_progress
 from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.rounds import Engine, Play, PlayedRound
-from fed_ucbvi.engine.state_store import SavedState, StateStore
+from fed_ucbvi.engine.state_arrays import SavedState
+from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.results.recommendations import Recommended
 from fed_ucbvi.results.round_record import EXPLORING, OnRound
 from fed_ucbvi.results.run import Run

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import __version__
-from fed_ucbvi.engine.state_store import folder_lock
+from fed_ucbvi.engine.folder_lock import folder_lock
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.certificates import check_name, check_pair

@@ -17,7 +17,7 @@ import numpy as np
 
 from fed_ucbvi.engine.assurance import Assurance
 from fed_ucbvi.engine.rounds import Play
-from fed_ucbvi.engine.state_store import SavedState
+from fed_ucbvi.engine.state_arrays import SavedState
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import FederationStatus, Member
 from fed_ucbvi.network.messages import COUNTS

@@ -8,7 +8,7 @@ from typing import Any
 
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.engine.rounds import Engine
-from fed_ucbvi.engine.state_store import SavedState, named
+from fed_ucbvi.engine.state_arrays import SavedState, named
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.run import Run

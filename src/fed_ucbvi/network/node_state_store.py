@@ -22,7 +22,8 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, manifest_digest, read_manifest, reading, write_manifest
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.party import Party
-from fed_ucbvi.engine.state_store import SavedState, StateStore, missing_log, named
+from fed_ucbvi.engine.state_arrays import SavedState, named
+from fed_ucbvi.engine.state_store import StateStore, missing_log
 from fed_ucbvi.network.run_plan import EPOCHS_AHEAD, epoch_now
 
 FORMAT = "fed-ucbvi/node"

@@ -30,7 +30,7 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.party import PlayAhead
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound
-from fed_ucbvi.engine.state_store import SavedState
+from fed_ucbvi.engine.state_arrays import SavedState
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.checks import Expected, assembled, check_chunk, check_played
 from fed_ucbvi.network.failures import FederationStoppedError, ViolationError

@@ -28,7 +28,8 @@ from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.checkpoint import COUNTS as COUNTS_FILE
 from fed_ucbvi.engine.checkpoint import saved_setting
 from fed_ucbvi.engine.extension import PLANNED, extended_setting
-from fed_ucbvi.engine.state_store import SavedState, StateStore, named, restore
+from fed_ucbvi.engine.state_arrays import SavedState, named, restore
+from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.network.members import Member
 from fed_ucbvi.network.registry import NodeRegistry
 from fed_ucbvi.network.run_plan import EPOCHS_AHEAD, RunPlan, epoch_now

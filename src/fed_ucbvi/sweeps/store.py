@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, check_version, new_file, new_folder, read_manifest, reading, write_manifest
+from fed_ucbvi.engine.folder_lock import folder_lock
 from fed_ucbvi.engine.simulation import Caution
-from fed_ucbvi.engine.state_store import folder_lock
 from fed_ucbvi.results.about import versions
 from fed_ucbvi.results.run import Run
 from fed_ucbvi.sweeps.executors import Made
