@@ -27,8 +27,8 @@ from numba import cuda
 
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, Run, gridworld, run
 from fed_ucbvi.algorithms.base import Algorithm, Budgets
-from fed_ucbvi.charts.panels import Panel, Series
-from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.charts.axes import draw_curve, set_scales, set_texts
+from fed_ucbvi.charts.figures import figure_legend, figure_style, new_panels, set_heading
 from fed_ucbvi.core.colours import BLUE, GREEN, VERMILLION
 from fed_ucbvi.engine.drivers.base import Driver, collect
 from fed_ucbvi.engine.simulation import Simulation
@@ -145,18 +145,31 @@ def draw() -> None:
     """docs/million.png, from what :func:`million` measured."""
     found = json.loads(FIGURES.read_text())
     measured = pl.DataFrame(found["rows"], schema=found["columns"], orient="row")
-    panels = []
-    for column, title, label in (("regret", "Regret", "common regret of an agent"), ("rounds", "Rounds", "rounds")):
-        value = pl.col(column)
-        curves = []
-        for name, colour in COLOURS.items():
-            by_agents = measured.filter(algorithm=name).group_by("agents", maintain_order=True)
-            shown = by_agents.agg(value.mean().alias("mean"), value.min().alias("least"), value.max().alias("most"))
-            agents, mean, least, most = (one.to_list() for one in shown)
-            band = "least to most of the seeds"
-            curves.append(Series(name, colour, agents, mean, least, most, marker="circle", band=band))
-        panels.append(Panel(title, "agents M", label, curves, x_log=True, y_log=True))
-    Picture(panels, title=f"GridWorld, T = {T:,}: up to a million agents", width=1100).save(PICTURE)
+    measures = [("regret", "Regret", "common regret of an agent"), ("rounds", "Rounds", "rounds")]
+    with figure_style():
+        panels = new_panels(2, columns=2, size=(9.0, 3.8))
+        for ax, (column, title, label) in zip(panels, measures, strict=True):
+            value = pl.col(column)
+            set_scales(ax, x_log=True, y_log=True)
+            for name, colour in COLOURS.items():
+                by_agents = measured.filter(algorithm=name).group_by("agents", maintain_order=True)
+                shown = by_agents.agg(
+                    value.mean().alias("mean"), value.min().alias("least"), value.max().alias("most")
+                )
+                draw_curve(
+                    ax,
+                    shown["agents"].to_numpy(),
+                    shown["mean"].to_numpy(),
+                    colour=colour,
+                    label=name,
+                    marker="circle",
+                    low=shown["least"].to_numpy(),
+                    high=shown["most"].to_numpy(),
+                )
+            set_texts(ax, title=title, x_label="agents M (bands: least to most of the seeds)", y_label=label)
+        set_heading(panels, f"GridWorld, T = {T:,}: up to a million agents")
+        figure_legend(panels)
+    panels.save(PICTURE)
 
 
 def main() -> None:

@@ -23,13 +23,14 @@ from typing import Any
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from fed_ucbvi import Caution, Federation, FedUCBVI, Setting, gridworld, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.algorithms.base import Budgets
-from fed_ucbvi.charts.panels import Panel, Series, log_scale
-from fed_ucbvi.charts.picture import Picture
-from fed_ucbvi.core.colours import BLUE, PALETTE, Marker
+from fed_ucbvi.charts.axes import draw_curve, draw_points, set_scales, set_texts
+from fed_ucbvi.charts.figures import figure_style, new_panels
+from fed_ucbvi.core.colours import PALETTE, Marker
 from fed_ucbvi.core.indexing import UNREACHABLE
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Fleet, collect
@@ -170,22 +171,34 @@ def draw(grown: dict[str, dict[str, list[float]]], shares: dict[str, dict[str, f
         ("S",): ("states S", "n x n grid, M = 20, T = 3 000"),
     }
     labels = {"M": "T = 30 000", "M, T = 300": "T = 300"}
-    panels = []
-    for names, (label, title) in titles.items():
-        found = [second for name in names for second in grown[name]["seconds"]]
-        series = [
-            Series(labels.get(name, ""), colour, grown[name]["x"], grown[name]["seconds"], marker="circle")
-            for name, colour in zip(names, (BLUE, PALETTE[1]), strict=False)
-        ]
-        y_axis = log_scale(min(0.01, *found) / 2, 2 * max(1.0, *found))
-        panels.append(Panel(title, label, "seconds", series, x_log=True, y_log=True, y_axis=y_axis))
+    with figure_style():
+        panels = new_panels(4, columns=4, size=(15.0, 3.6))
+        for ax, (names, (label, title)) in zip(panels, titles.items(), strict=False):
+            set_scales(ax, x_log=True, y_log=True)
+            for name, colour in zip(names, PALETTE, strict=False):
+                measured = grown[name]
+                text = labels.get(name, "")
+                draw_curve(ax, measured["x"], measured["seconds"], colour=colour, label=text, marker="circle")
+            found = [second for name in names for second in grown[name]["seconds"]]
+            ax.set_ylim(min(0.01, *found) / 2, 2 * max(1.0, *found))
+            set_texts(ax, title=title, x_label=label, y_label="seconds")
+            if len(names) > 1:
+                ax.legend(loc="upper left")
+        _draw_shares(panels[3], shares)
+    panels.save(PICTURE)
+
+
+def _draw_shares(ax: Axes, shares: dict[str, dict[str, float]]) -> None:
+    """The parts of a round as shares of its time, for each size."""
+    parts = list(next(iter(shares.values())))
     markers: tuple[Marker, ...] = ("circle", "square", "triangle")
-    parts = [
-        Series(name, colour, list(share), [100 * part for part in share.values()], marker=marker, line=False)
-        for (name, share), colour, marker in zip(shares.items(), PALETTE[2:], markers, strict=False)
-    ]
-    panels.append(Panel("where the time goes", "part of a round", "% of the time", parts))
-    Picture(panels, width=1500).save(PICTURE)
+    for (name, share), colour, marker in zip(shares.items(), PALETTE[2:], markers, strict=False):
+        heights = [100 * share[part] for part in parts]
+        draw_points(ax, range(len(parts)), heights, colour=colour, marker=marker, label=name)
+    ax.set_xticks(range(len(parts)), parts, rotation=35, ha="right")
+    ax.set_ylim(bottom=0)
+    ax.legend(loc="best")
+    set_texts(ax, title="where the time goes", x_label="part of a round", y_label="% of the time")
 
 
 def main() -> None:

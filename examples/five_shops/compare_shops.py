@@ -21,8 +21,8 @@ import numpy as np
 from shops import DAYS, HIGH, LOW, MOST, ORDERS, euro, shops
 
 from fed_ucbvi import Caution, Federation, FedKLUCBVI, LiveFederation, Run, best_common_policy, run
-from fed_ucbvi.charts.panels import Panel, Series
-from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.charts.axes import draw_curve, set_scales, set_texts
+from fed_ucbvi.charts.figures import Panels, figure_style, new_panels, set_heading
 from fed_ucbvi.core.colours import BLACK, BLUE, GREEN, ORANGE, VERMILLION
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.results.round_record import PLAYING
@@ -127,26 +127,39 @@ def compare(months: int, seeds: int) -> dict[str, Any]:
     }
 
 
-def picture(figures: dict[str, Any], months: int) -> Picture:
+def picture(figures: dict[str, Any], months: int) -> Panels:
     """Learning curves, with the rule and the best shared policy as lines."""
     learnt = [
         ("together, stationary", BLUE, "five shops together, stationary"),
         ("together", VERMILLION, "five shops together, defaults"),
         ("alone, stationary", ORANGE, "each shop alone, stationary"),
     ]
-    series = []
-    for name, colour, text in learnt:
-        curves = figures[name]
-        at = list(curves[0])
-        values = np.array([[curve[month] for month in at] for curve in curves])
-        ends = {"low": values.min(axis=0).tolist(), "high": values.max(axis=0).tolist()}
-        band = "all seeds" if len(curves) > 1 else ""
-        series.append(Series(text, colour, at, values.mean(axis=0).tolist(), **ends, band=band, marker="circle"))
-    ends_of = [1, months]
-    series.append(Series("best shared policy", GREEN, ends_of, [figures["best_shared"][0]] * 2, dash="dashed"))
-    series.append(Series("best rule", BLACK, ends_of, [figures["rule"]["euro"]] * 2, dash="dotted"))
-    panel = Panel("", "months played by each shop", "euro a month, mean of the shops", series, x_log=True)
-    return Picture([panel], "What is recommended to five shops that learn live")
+    with figure_style():
+        panels = new_panels(1, columns=1, size=(7.0, 4.0))
+        ax = panels[0]
+        set_scales(ax, x_log=True, y_log=False)
+        for name, colour, text in learnt:
+            curves = figures[name]
+            at = list(curves[0])
+            values = np.array([[curve[month] for month in at] for curve in curves])
+            draw_curve(
+                ax,
+                at,
+                values.mean(axis=0),
+                colour=colour,
+                label=text,
+                marker="circle",
+                low=values.min(axis=0),
+                high=values.max(axis=0),
+            )
+        ax.axhline(figures["best_shared"][0], color=GREEN, linestyle="dashed", label="best shared policy")
+        ax.axhline(figures["rule"]["euro"], color=BLACK, linestyle="dotted", label="best rule")
+        ax.set_xlim(1, months)
+        ax.legend(loc="lower right")
+        x_label = "months played by each shop (bands: all seeds)"
+        set_texts(ax, title="", x_label=x_label, y_label="euro a month, mean of the shops")
+        set_heading(panels, "What is recommended to five shops that learn live")
+    return panels
 
 
 def main() -> None:

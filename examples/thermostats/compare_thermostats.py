@@ -22,8 +22,8 @@ import numpy as np
 from houses import HOUSES, STEPS, BangBang, House, hour_of, is_day, make
 
 from fed_ucbvi import Bins, Caution, FedKLUCBVI, LiveFederation, Run, learn_bins, make_finite, run
-from fed_ucbvi.charts.panels import Panel, Series
-from fed_ucbvi.charts.picture import Picture
+from fed_ucbvi.charts.axes import draw_curve, set_scales, set_texts
+from fed_ucbvi.charts.figures import Panels, figure_style, new_panels, set_heading
 from fed_ucbvi.core.colours import BLACK, BLUE
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.environments.bins import Edges
@@ -133,19 +133,30 @@ def compare(lengths: tuple[int, ...], seeds: int, days: int, tuning: int = 30) -
     }
 
 
-def picture(figures: dict[str, Any]) -> Picture:
+def picture(figures: dict[str, Any]) -> Panels:
     """The learning curve, with the rule as a line."""
     at = list(figures["learnt"])
     values = np.array([figures["learnt"][days]["euro"] for days in at])
-    ends = {"low": values.min(axis=1).tolist(), "high": values.max(axis=1).tolist()}
-    learnt = Series(
-        "four houses together", BLUE, at, values.mean(axis=1).tolist(), **ends, band="all seeds", marker="circle"
-    )
-    rule = Series(
-        "best thermostat with hysteresis", BLACK, [at[0], at[-1]], [figures["rule"]["euro"]] * 2, dash="dotted"
-    )
-    panel = Panel("", "days played by each house", "euro a day, mean of the houses", [learnt, rule], x_log=True)
-    return Picture([panel], "What heat and discomfort cost four houses that learn live")
+    with figure_style():
+        panels = new_panels(1, columns=1, size=(7.0, 4.0))
+        ax = panels[0]
+        set_scales(ax, x_log=True, y_log=False)
+        draw_curve(
+            ax,
+            at,
+            values.mean(axis=1),
+            colour=BLUE,
+            label="four houses together",
+            marker="circle",
+            low=values.min(axis=1),
+            high=values.max(axis=1),
+        )
+        ax.axhline(figures["rule"]["euro"], color=BLACK, linestyle="dotted", label="best thermostat with hysteresis")
+        ax.legend(loc="upper right")
+        x_label = "days played by each house (band: all seeds)"
+        set_texts(ax, title="", x_label=x_label, y_label="euro a day, mean of the houses")
+        set_heading(panels, "What heat and discomfort cost four houses that learn live")
+    return panels
 
 
 def main() -> None:

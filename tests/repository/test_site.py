@@ -17,7 +17,7 @@ from repository import ROOT
 DOCS = ROOT / "docs"
 
 
-KNOWN = "from fed_ucbvi import run  # here\nfrom fed_ucbvi.charts.picture import Picture\nimport numpy as np"
+KNOWN = "from fed_ucbvi import run  # here\nfrom fed_ucbvi.charts.figures import Panels\nimport numpy as np"
 IMPORTED = "from fed_ucbvi import (\n    gridworld,\n    run,\n)\nfrom fed_ucbvi.engine.simulation import Simulation"
 SITES: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
     "dead links, missing anchors, things from outside": (
@@ -59,7 +59,7 @@ SITES: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
     ),
     "names that no reference has, imported or called; other people's names are their own affair": (
         {
-            "generated/api.html": '<dt id="fed_ucbvi.run"></dt><dt id="fed_ucbvi.charts.picture.Picture"></dt>',
+            "generated/api.html": '<dt id="fed_ucbvi.run"></dt><dt id="fed_ucbvi.charts.figures.Panels"></dt>',
             "index.html": f"<pre>{KNOWN}</pre><code>run(1)</code><code>sorted(x)</code>",
         },
         {"index.html": f"<pre>{IMPORTED}</pre><code>plot_inspection(found, path)</code>"},

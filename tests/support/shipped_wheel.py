@@ -289,8 +289,7 @@ def check_environment(kind: str, wheel: Path) -> tuple[bool, str]:
 IN_THE_WHEEL = (
     "fed_ucbvi/py.typed",
     "fed_ucbvi/__init__.pyi",
-    "fed_ucbvi/charts/fonts/LICENSE",
-    "fed_ucbvi/charts/fonts/*.ttf",
+    "fed_ucbvi/charts/figures.mplstyle",
     "fed_ucbvi/paper/report/page.html",
     "fed_ucbvi/paper/report/page.css",
     "fed_ucbvi/paper/report/page.js",

@@ -72,7 +72,7 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
         assert len(titles) == 6
         page.wait("document.documentElement.dataset.charts === '5'")
         assert (
-            page("charts.filter(chart => !chart.card.hidden).map(chart => chart.view.data('points').length)")
+            page("charts.filter(chart => !chart.card.hidden).map(chart => chart.rows.length)")
             == [len(result.records["start"])] * 5
         )
         assert page("document.querySelectorAll('#grid .arrow[d^=M]').length") == 8, "one for each free square"
@@ -98,14 +98,13 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
             papers.add((scheme, page("getComputedStyle(document.body).backgroundColor")))
         assert papers == {("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 24, 27)")}
         page.look(1300, "light")
-        page.wait("charts[0].view && charts[0].key.endsWith('#ffffff')")
-        plot = browser.find_element("css selector", ".card:not([hidden]) .plot canvas")
+        plot = browser.find_element("css selector", ".card:not([hidden]) .plot svg")
         page.point_at(plot, 0.95, 0.5)
         page.wait("!document.querySelector('#tooltip').hidden")
         assert texts(page, "#tooltip dt") == ["episodes", "each round", "smoothed"]
         browser.execute_script("document.querySelector('[data-log=true]').click()")
         page.wait("document.querySelector('[data-log=true]').ariaPressed === 'true'")
-        address = {server.url, f"{server.url}events", f"{server.url}vega.js"}
+        address = {server.url, f"{server.url}events"}
         assert {url for url in page.requested() if not url.startswith("data:")} <= address
         assert browser.get_log("browser") == []
 
@@ -134,7 +133,7 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(
         try:
             page.wait("Number(document.querySelector('.tile .figure')?.textContent.replace(',', '')) > 1500")
             browser.execute_script("document.querySelector('[data-x=round]').click()")
-            page.wait("charts.some(chart => chart.view && chart.key.startsWith('round,'))")
+            page.wait("charts.some(chart => chart.axis === 'round')")
         finally:
             stop.set()
             feeding.join()

@@ -92,7 +92,7 @@ const CHARTS = [
   { title: "Communication, as counted in the paper", y: "bytes", text: bytes,
     series: [["bytes_up", "from agents", "blue", ""], ["bytes_down", "to agents", "vermillion", "6 3"]] },
 ];
-const POWERS = Array.from({ length: 16 }, (_, i) => 10 ** i);
+const FAINT = 0.4;
 const UNITS = [[86400, "days"], [3600, "hours"], [60, "minutes"], [1, "seconds"]];
 
 function gap(point) {
@@ -110,9 +110,32 @@ function smooth(points, column, by) {
   });
 }
 const at = name => state.columns.indexOf(name);
-const ink = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** A chart is a specification of Vega-Lite, made anew when axes or colours change; new points only change its data. */
+const HEIGHT = 205, MARGIN = { left: 44, right: 12, top: 22, bottom: 36 };
+
+/** A scale maps numbers from `low` to `high` to places from `start` to `end`, and has ticks at round numbers. */
+class Scale {
+  constructor(low, high, start, end, log) {
+    const of = log ? Math.log10 : value => value;
+    if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - 0.5, high + 0.5];
+    Object.assign(this, { low, high, log });
+    this.at = value => start + (end - start) * (of(Math.max(value, log ? low : -Infinity)) - of(low)) / (of(high) - of(low));
+  }
+  ticks(most) {
+    if (this.log) {
+      const first = Math.ceil(Math.log10(this.low)), count = Math.floor(Math.log10(this.high)) - first + 1;
+      const powers = Array.from({ length: Math.max(0, count) }, (_, i) => 10 ** (first + i));
+      if (powers.length > 1) return powers.filter((_, i) => i % Math.ceil(count / most) === 0);
+    }
+    const width = this.high - this.low, power = 10 ** Math.floor(Math.log10(width / most));
+    const step = [1, 2, 5, 10].map(factor => factor * power).find(size => width / size <= most);
+    const from = Math.ceil(this.low / step - 1e-9), until = Math.floor(this.high / step + 1e-9);
+    return Array.from({ length: until - from + 1 }, (_, i) => Number(((from + i) * step).toPrecision(12)));
+  }
+}
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+/** One chart: its legend with the last values, and its curves as SVG, which is drawn anew when points arrive. */
 class Chart {
   constructor(about) {
     this.about = about;
@@ -123,12 +146,16 @@ class Chart {
     this.card.append(html("h3", "", about.title), this.legend, this.plot);
     this.samples = about.series.map(([, , colour, dash, alpha]) => {
       const span = html("span", colour), text = html("span");
-      span.append(make("svg", { viewBox: "0 0 26 8" }, make("line", { class: "sample", x1: 0, x2: 26, y1: 4, y2: 4, "stroke-dasharray": dash, opacity: alpha ? .4 : 1 })), text);
+      span.append(make("svg", { viewBox: "0 0 26 8" }, make("line", { class: "sample", x1: 0, x2: 26, y1: 4, y2: 4, "stroke-dasharray": dash, opacity: alpha ? FAINT : 1 })), text);
       this.legend.append(span);
       return text;
     });
     this.extra = html("span");
     this.legend.append(this.extra);
+    this.rule = make("line", { class: "rule", y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom, visibility: "hidden" });
+    this.plot.addEventListener("pointermove", event => this.tell(event));
+    this.plot.addEventListener("pointerleave", () => this.hide());
+    new ResizeObserver(mark).observe(this.plot);
     $("policy").before(this.card);
   }
   draw() {
@@ -139,66 +166,78 @@ class Chart {
     this.rows = [];
     state.points.forEach((point, i) => {
       if (point[x] === null || view.log && point[x] <= 0 || series.every(([name]) => value(name, i) === null)) return;
-      this.rows.push({ i: this.rows.length, x: point[x] / size, at: point[x], ...Object.fromEntries(this.names.map(name => [name, value(name, i)])) });
+      this.rows.push({ x: point[x] / size, at: point[x], ...Object.fromEntries(this.names.map(name => [name, value(name, i)])) });
     });
     if (!this.rows.length) return;
     const last = this.rows.at(-1), now = this.labels(last).map(pair => pair.join(" "));
     this.samples.forEach((span, i) => { say(span, now[i]); span.parentElement.hidden = last[this.names[i]] === null; });
     say(this.extra, now.slice(series.length).join(", "));
     this.plot.setAttribute("aria-label", `${this.about.title} (${y}) by ${AXES[view.x].label}; last ${now.join(", ")}`);
-    const known = this.rows.flatMap(row => series.map(([name]) => row[name])).filter(value => value !== null);
-    const log = Boolean(this.about.log) && Math.min(...known) > 0 && Math.max(...known) > 20 * Math.min(...known);
-    const format = Math.max(...known) < 1 ? "~g" : "~s";  // no thousandths
-    const key = [view.x, unit, view.log, log, format, ink("paper")].join();
-    if (this.key !== key) this.embed(key, log, unit, format);
-    else this.view?.data("points", this.rows).runAsync();
+    this.drawCurves(unit);
+    this.axis = view.x;
+    document.documentElement.dataset.charts = document.querySelectorAll(".plot svg").length;
   }
   labels(row) {
     return this.names.map((name, i) => [this.about.series[i]?.[1] ?? name, this.about.text(row[name])]);
   }
-  async embed(key, log, unit, format) {
-    this.key = key;
-    this.view = null;
-    const options = { mode: "vega-lite", actions: false, ast: true, renderer: "canvas", defaultStyle: false, logLevel: 1, tooltip: (_, event, __, value) => this.tell(event, value) };
-    const made = await vegaEmbed(this.plot, this.specification(log, unit, format), options);
-    if (this.key !== key) return made.finalize();
-    this.view = made.view;
-    this.view.data("points", this.rows).runAsync();
-    document.documentElement.dataset.charts = document.querySelectorAll(".plot canvas").length;
+  drawCurves(unit) {
+    const { series, y } = this.about, width = this.plot.clientWidth || 320;
+    const known = this.rows.flatMap(row => series.map(([name]) => row[name])).filter(value => value !== null);
+    const least = Math.min(...known), most = Math.max(...known);
+    const log = Boolean(this.about.log) && least > 0 && most > 20 * least;
+    const fromZero = !log && least > 0 && !["optimistic_value", "reward"].includes(series[0][0]);
+    const up = new Scale(fromZero ? 0 : least, most, HEIGHT - MARGIN.bottom, MARGIN.top, log);
+    this.along = new Scale(this.rows[0].x, this.rows.at(-1).x, MARGIN.left, width - MARGIN.right, view.log);
+    const svg = make("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT });
+    svg.append(make("text", { x: 0, y: 10 }, y));
+    for (const tick of up.ticks(4)) {
+      const place = up.at(tick);
+      svg.append(make("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: place, y2: place }));
+      svg.append(make("text", { x: MARGIN.left - 6, y: place + 4, "text-anchor": "end" }, compact.format(tick)));
+    }
+    const bottom = HEIGHT - MARGIN.bottom;
+    svg.append(make("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom }));
+    for (const tick of this.along.ticks(5)) {
+      const place = this.along.at(tick);
+      svg.append(make("line", { class: "axis", x1: place, x2: place, y1: bottom, y2: bottom + 4 }));
+      svg.append(make("text", { x: place, y: bottom + 16, "text-anchor": "middle" }, compact.format(tick)));
+    }
+    const label = unit ? `${AXES[view.x].label}, ${unit}` : AXES[view.x].label;
+    svg.append(make("text", { x: (MARGIN.left + width - MARGIN.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, label));
+    for (const [name, , colour, dash, alpha] of series)
+      svg.append(make("path", { class: `curve ${colour}`, d: this.path(name, up), "stroke-dasharray": dash, opacity: alpha ? FAINT : 1 }));
+    svg.append(this.rule);
+    this.plot.replaceChildren(svg);
   }
-  specification(log, unit, format) {
-    const { series, y } = this.about, names = series.map(([name]) => name), zero = log ? undefined : !["optimistic_value", "reward"].includes(names[0]);
-    const axis = { labelColor: ink("faint"), titleColor: ink("faint"), domainColor: ink("faint"), tickColor: ink("faint"), gridColor: ink("rule"), titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11, labelFlush: false };
-    const coded = range => ({ field: "name", type: "nominal", scale: { domain: names, range }, legend: null });
-    return {
-      width: "container", height: 175, background: "transparent", padding: { left: 2, right: 8, top: 4, bottom: 5 },
-      config: { font: "system-ui, sans-serif", axis, view: { stroke: null } },
-      data: { name: "points", values: this.rows },
-      transform: [{ fold: names, as: ["name", "value"] }],
-      encoding: {
-        x: { field: "x", type: "quantitative", title: unit ? `${AXES[view.x].label}, ${unit}` : AXES[view.x].label, scale: { type: view.log ? "log" : "linear", nice: false, zero: view.log ? undefined : false }, axis: { grid: false, tickCount: 5, format: "~s" } },
-        y: { field: "value", type: "quantitative", title: y, scale: { type: log ? "log" : "linear", zero }, axis: { tickCount: 4, values: log ? POWERS : undefined, format, labelExpr: "datum.value ? datum.label : '0'", domain: false, ticks: false, titleAnchor: "end", titleAngle: 0, titleAlign: "left", titleX: 0, titleY: -10 } },
-        color: coded(series.map(([, , colour, , alpha = ""]) => ink(colour) + alpha)),
-      },
-      layer: [
-        { mark: { type: "line", strokeWidth: 1.8 }, encoding: { strokeDash: coded(series.map(([, , , dash]) => dash ? dash.split(" ").map(Number) : [1, 0])) } },
-        { transform: [{ filter: { param: "hover", empty: false } }], mark: { type: "rule", color: ink("faint"), strokeDash: [2, 2] }, encoding: { y: null, color: null } },
-        { params: [{ name: "hover", select: { type: "point", fields: ["i"], on: "pointermove", nearest: true, clear: "pointerout" } }],
-          mark: { type: "point", filled: true, size: 60, tooltip: { content: "data" } },
-          encoding: { opacity: { condition: { param: "hover", empty: false, value: 1 }, value: 0 } } },
-      ],
-    };
+  /** The curve of a column, interrupted where it is not known. */
+  path(name, up) {
+    let path = "", pen = "M";
+    for (const row of this.rows) {
+      if (row[name] === null) { pen = "M"; continue; }
+      path += `${pen}${this.along.at(row.x).toFixed(1)} ${up.at(row[name]).toFixed(1)}`;
+      pen = "L";
+    }
+    return path;
   }
-  tell(event, value) {
-    const tip = $("tooltip"), row = this.rows[value?.i];
-    tip.hidden = !row;
-    if (!row) return;
-    const rows = [[view.x === "seconds" ? "time" : view.x === "round" ? "round" : "episodes", AXES[view.x].text(row.at)], ...this.labels(row).filter((_, i) => row[this.names[i]] !== null)];
+  /** Show the figures at the point that is nearest to the pointer. */
+  tell(event) {
+    if (!this.rows?.length) return;
+    const place = event.clientX - this.plot.getBoundingClientRect().left;
+    const distance = row => Math.abs(this.along.at(row.x) - place);
+    const row = this.rows.reduce((best, one) => distance(one) < distance(best) ? one : best);
+    for (const end of ["x1", "x2"]) this.rule.setAttribute(end, this.along.at(row.x));
+    this.rule.setAttribute("visibility", "visible");
+    const tip = $("tooltip"), what = view.x === "seconds" ? "time" : view.x === "round" ? "round" : "episodes";
+    const rows = [[what, AXES[view.x].text(row.at)], ...this.labels(row).filter((_, i) => row[this.names[i]] !== null)];
     tip.replaceChildren(...rows.flatMap(([name, text]) => [html("dt", "", name), html("dd", "", text)]));
     tip.hidden = false;
     const wide = tip.offsetWidth, high = tip.offsetHeight;
     tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - wide - 4))}px`;
     tip.style.top = `${event.clientY + 18 + high > innerHeight ? event.clientY - high - 12 : event.clientY + 18}px`;
+  }
+  hide() {
+    $("tooltip").hidden = true;
+    this.rule.setAttribute("visibility", "hidden");
   }
 }
 const charts = CHARTS.map(about => new Chart(about));
@@ -435,7 +474,7 @@ function drawGroups() {
 
 function drawCharts() {
   $("charts").hidden = state.points.length === 0;
-  if (!state.points.length || !window.vegaEmbed) return;
+  if (!state.points.length) return;
   const timed = state.points.some(point => point[at("seconds")] !== null);
   document.querySelector('[data-x="seconds"]').disabled = !timed;
   for (const chart of charts) chart.card.hidden = !chart.about.series.some(([name]) => state.points.some(point => point[at(name)] !== null));
@@ -505,6 +544,4 @@ for (const button of document.querySelectorAll(".choice button"))
     for (const other of button.parentElement.children) other.setAttribute("aria-pressed", other === button);
     mark();
   });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", mark);
-document.querySelector("script[src]").addEventListener("load", mark);
 connect();

@@ -19,7 +19,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Self
 
-from fed_ucbvi.charts.picture import javascript_library
 from fed_ucbvi.core.addresses import check_address, host_of, is_loopback
 from fed_ucbvi.core.colours import BLUE, GREEN, ORANGE, PURPLE, VERMILLION, on_dark
 from fed_ucbvi.core.errors import InputError, missing_package
@@ -133,7 +132,7 @@ def page() -> tuple[str, str]:
     script = _asset("page.js").replace("/* columns */ []", json.dumps(COLUMNS))
     html = _asset("page.html").replace("/* style */", style).replace("/* script */", script)
     policy = (
-        f"default-src 'none'; script-src 'self' 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'; "
+        f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return html, policy
@@ -271,7 +270,6 @@ class PageServer:
         html, policy = page()
         yield fixed("/", lambda: html, "text/html", **{"Content-Security-Policy": policy})
         yield fixed("/state.json", lambda: _json(state.snapshot()), "application/json")
-        yield fixed("/vega.js", javascript_library, "text/javascript")
         yield Route("/events", events)
 
     def close(self) -> None:
