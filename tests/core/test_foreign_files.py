@@ -48,6 +48,21 @@ LITTLE = 100_000_000
 """Bytes of memory in tests of what needs more."""
 
 
+def test_table_with_a_header_of_python_2_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "federation.npz"
+    gridworld(agents=2).save(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = members["rewards.npy"]
+    members["rewards.npy"] = header.replace(b"(1, ", b"(1L,", 1)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    assert members["rewards.npy"] != header
+    with pytest.raises(InputError, match="outdated"):
+        Federation.load(path)
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_reader_refuses_or_reads_some_mutated_files(name: str, tmp_path: Path) -> None:
     mutations = Mutations.of(name, tmp_path)

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -224,7 +225,12 @@ class TableArchive:
             version = npy.read_magic(file)
             if version not in readers:
                 raise ValueError(f"{member.filename} is in an unknown version of NumPy's format")
-            shape, _, dtype = readers[version](file)
+            with warnings.catch_warnings():  # NumPy warns of headers that Python 2 wrote, and reads them
+                warnings.simplefilter("error", UserWarning)
+                try:
+                    shape, _, dtype = readers[version](file)
+                except UserWarning as warning:
+                    raise ValueError(f"{member.filename} has a header of an outdated form") from warning
             form = TableForm(dtype, shape)
             if dtype.kind not in "biufU" or min(shape, default=0) < 0:
                 raise ValueError(f"{member.filename} is not a table of numbers")

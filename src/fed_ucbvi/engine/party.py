@@ -455,7 +455,7 @@ class SimulatedParty(Party):
         """The returns of the round's episodes, from the same trajectories played again."""
         histogram = new_histogram()
         self._simulated_returns.add(
-            self.policy, self.first, self.played, histogram, self.return_limits, self._fleet.draws
+            self.policy, self.first, self.played, histogram, self.return_limits, self._fleet.kept_levels
         )
         return histogram
 

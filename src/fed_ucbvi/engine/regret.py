@@ -85,7 +85,8 @@ class Scorer:
         is where evaluation begins.
         """
         if policy.ndim < 4:
-            return self._score_policy(policy, visits, starts.sum(axis=1), present, (playing, 0))
+            begun = starts[:, 0] if starts.shape[1] == 1 else starts.sum(axis=1)
+            return self._score_policy(policy, visits, begun, present, (playing, 0))
         regret = 0.0
         reward = 0.0
         value = 0.0

@@ -16,7 +16,7 @@ import numpy as np
 
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.sampling.philox import philox, unit_interval
-from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.core.types import CountArray, FloatArray
 
 LEVELS = 9
 """Number of levels, where agents draw them."""
@@ -54,26 +54,6 @@ ONE_LEVEL = LevelLaw(number=1, share=0.0)
 """The law of a run whose rounds have one policy."""
 
 
-class LevelDraws(NamedTuple):
-    """The draws of a round.
-
-    Attributes:
-        levels: number of policies in the round; 1 if nothing is drawn.
-        share: probability with which an episode draws a fresh level.
-        seed: seed of the draws.
-        first: number of the round's first episode.
-    """
-
-    levels: int
-    share: float
-    seed: np.uint64
-    first: np.uint64
-
-
-NO_DRAWS = LevelDraws(levels=1, share=0.0, seed=_ZERO, first=_ZERO)
-"""The draws of a round with one policy."""
-
-
 @compiled
 def level_of(u: float) -> int:
     """The level that a number in [0, 1) draws."""
@@ -84,23 +64,32 @@ def level_of(u: float) -> int:
 
 
 @compiled
-def kept_level(draws: LevelDraws, agent: np.uint64) -> int:
-    """The level that an agent keeps for the round."""
-    if draws.levels == 1:
-        return 0
-    words = philox(draws.first, _ZERO, _KEPT, _ZERO, draws.seed, agent)
+def kept_level(seed: np.uint64, agent: np.uint64, first: np.uint64) -> int:
+    """The level that an agent keeps for the round that begins with episode number ``first``."""
+    words = philox(first, _ZERO, _KEPT, _ZERO, seed, agent)
     return level_of(unit_interval(words[0]))
 
 
 @compiled
-def level_of_episode(draws: LevelDraws, agent: np.uint64, episode: np.uint64, kept: int) -> int:
-    """The level that an agent plays in an episode of the round."""
-    if draws.levels == 1:
-        return 0
-    words = philox(episode, _ZERO, _FRESH, _ZERO, draws.seed, agent)
-    if unit_interval(words[0]) >= draws.share:
+def level_of_episode(seed: np.uint64, share: float, agent: np.uint64, episode: np.uint64, kept: int) -> int:
+    """The level that an agent plays in an episode; it keeps the level ``kept`` for the round."""
+    words = philox(episode, _ZERO, _FRESH, _ZERO, seed, agent)
+    if unit_interval(words[0]) >= share:
         return kept
     return level_of(unit_interval(words[1]))
+
+
+@compiled
+def kept_levels(seed: np.uint64, first_agent: int, agents: int, first: int) -> CountArray:
+    """The levels ``(agents,)`` that agents from number ``first_agent`` on keep for a round."""
+    levels = np.empty(agents, dtype=np.int64)
+    for i in range(agents):
+        levels[i] = kept_level(seed, np.uint64(first_agent + i), np.uint64(first))
+    return levels
+
+
+NO_LEVELS: CountArray = np.zeros(0, dtype=np.int64)
+"""The kept levels of a round with one policy: nobody draws."""
 
 
 def level_probabilities(law: LevelLaw) -> FloatArray:

@@ -9,7 +9,7 @@ first at which any agent made a request. Drivers differ only in how they produce
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Budgets, Counting, VisitedCells
 from fed_ucbvi.core.compiling import compiled
-from fed_ucbvi.core.sampling.levels import NO_DRAWS, ONE_LEVEL, LevelDraws, LevelLaw
+from fed_ucbvi.core.sampling.levels import NO_LEVELS, ONE_LEVEL, LevelLaw, kept_levels
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.rewards import doubled, payments_of
 from fed_ucbvi.problem.federation import Federation
@@ -155,7 +155,19 @@ def collect(driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, m
 
 
 class Sizes(NamedTuple):
-    """H, S, A and K, whether the kernel depends on the step, whether visits are counted over all steps, the seed."""
+    """Sizes of a fleet's tables, and numbers that are fixed for a run.
+
+    Attributes:
+        horizon: H.
+        states: S.
+        actions: A.
+        slots: K.
+        by_step: True if the kernel depends on the step.
+        stationary: True if visits are counted over all steps together.
+        seed: seed of the run.
+        level_share: probability with which an episode draws a fresh level of the policy.
+        level_seed: seed of the levels.
+    """
 
     horizon: int
     states: int
@@ -164,6 +176,8 @@ class Sizes(NamedTuple):
     by_step: bool
     stationary: bool
     seed: np.uint64
+    level_share: float
+    level_seed: np.uint64
 
 
 @dataclass
@@ -189,15 +203,27 @@ class Fleet:
     """How the agents draw levels of the policy."""
     level_seed: int | None = None
     """Seed of the draws of levels; that of the run if it is not given."""
-    draws: LevelDraws = NO_DRAWS
-    """The draws of the round in progress."""
+    kept_levels: CountArray = field(default_factory=lambda: NO_LEVELS)
+    """Levels that the agents keep for the round, ``(m,)``; empty where the policy has one level."""
+    round_start: int = 0
+    """Number of the first episode of the round."""
 
     @property
     def sizes(self) -> Sizes:
         """H, S, A, K and what else a step depends on."""
         _, steps, S, A, K = self.probabilities.shape
         stationary = self.counting is Counting.STATIONARY
-        return Sizes(self.horizon, S, A, K, steps > 1, stationary, np.uint64(self.seed))
+        return Sizes(
+            horizon=self.horizon,
+            states=S,
+            actions=A,
+            slots=K,
+            by_step=steps > 1,
+            stationary=stationary,
+            seed=np.uint64(self.seed),
+            level_share=self.levels.share,
+            level_seed=np.uint64(self.seed if self.level_seed is None else self.level_seed),
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -244,13 +270,12 @@ class Fleet:
         return starts_in(self.visits)
 
     def begin_round(self, policy: PolicyArray, first: int) -> None:
-        """Set the draws of levels for a round with this policy, whose first episode has number ``first``."""
-        self.draws = LevelDraws(
-            levels=number_of_levels(policy),
-            share=self.levels.share,
-            seed=np.uint64(self.seed if self.level_seed is None else self.level_seed),
-            first=np.uint64(first),
-        )
+        """Draw the levels that agents keep for a round with this policy, whose first episode has number ``first``."""
+        self.round_start = first
+        self.kept_levels = NO_LEVELS
+        if policy.ndim == 4:
+            seed = self.sizes.level_seed
+            self.kept_levels = kept_levels(seed, self.first_agent, len(self.initial), first)
 
     def agent(self, i: int) -> Fleet:
         """The i-th agent as a fleet of its own that writes to the same buffers."""
@@ -287,11 +312,6 @@ def starts_in(visits: CountArray) -> CountArray:
     """Number of episodes that began in each state, ``(rows, 1, S)``, from visits by step ``(rows, *cell)``."""
     at_first_step = visits[:, :1]
     return at_first_step if visits.ndim == 3 else np.asarray(at_first_step.sum(axis=3))
-
-
-def number_of_levels(policy: PolicyArray) -> int:
-    """Number of levels of a policy: the length of its leading axis if it has one, otherwise 1."""
-    return len(policy) if policy.ndim == 4 else 1
 
 
 class FleetDriver(Driver):

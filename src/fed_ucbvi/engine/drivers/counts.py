@@ -30,7 +30,7 @@ from fed_ucbvi.algorithms.base import VisitedCells
 from fed_ucbvi.core.compiling import compiled, inner
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.sampling.distributions import conditional_shares, multinomial, split
-from fed_ucbvi.core.sampling.levels import LevelDraws, kept_level, level_probabilities
+from fed_ucbvi.core.sampling.levels import level_probabilities
 from fed_ucbvi.core.sampling.philox import BLOCKS, CUTS, new_stream
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray, WordArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, one_if_shared
@@ -117,7 +117,7 @@ class CountsDriver(FleetDriver):
         return _collect(
             AgentModel(fleet.successors, self._shares, self._initial_shares),
             Actions(listed.actions, listed.numbers, self._equal, shares, level_shares),
-            fleet.draws,
+            fleet.kept_levels,
             fleet.sizes.stationary,
             limits.reshape((len(limits), -1)),
             asking,
@@ -134,7 +134,7 @@ class CountsDriver(FleetDriver):
 def _collect(
     models: AgentModel,
     play: Actions,
-    draws: LevelDraws,
+    kept_levels: CountArray,
     stationary: bool,
     limits: CountArray,
     may_ask: bool,
@@ -166,7 +166,7 @@ def _collect(
         size, cut = (drawn[i], length) if again else (length, 0)
         block = _block(blocks, i)
         model = _model(models, i)
-        level = kept_level(draws, np.uint64(first_agent + i))
+        level = kept_levels[i] if len(kept_levels) > 0 else 0
         asking = Asking(visits[i], limits[shared(i, len(limits))], may_ask)
         key = np.uint64(first), seed, np.uint64(first_agent + i)
         stream = new_stream(BLOCKS, *key)
@@ -181,7 +181,7 @@ def _collect(
         if held[i] > length:
             spare = _block(blocks, m)
             cuts = new_stream(CUTS, np.uint64(first), seed, np.uint64(first_agent + i))
-            level = kept_level(draws, np.uint64(first_agent + i))
+            level = kept_levels[i] if len(kept_levels) > 0 else 0
             _forward(cuts, _model(models, i), play, level, length, block, given, spare)
             _copy_counts(spare, block)
         flows, seen, states = block

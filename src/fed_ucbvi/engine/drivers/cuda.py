@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,20 @@ ROWS = 8
 """Blocks that share the places of the same agents when a round ends."""
 SHARE_OF_MEMORY = 0.95
 """The largest share of the free memory that is used."""
+
+
+class LevelDraws(NamedTuple):
+    """How agents draw levels in a round.
+
+    Attributes:
+        several: True if the policy has several levels.
+        first: number of the round's first episode.
+    """
+
+    several: bool
+    first: int
+
+
 NO_STARTS = -1
 """Place of the counts of initial states where none are counted."""
 MAX_VISITS = 2**31 - 1
@@ -148,6 +162,7 @@ class CudaDriver(FleetDriver):
 
     def begin(self, policy: PolicyArray, budgets: Budgets, first: int) -> None:
         self.fleet.begin_round(policy, first)
+        self._level_draws = LevelDraws(several=policy.ndim == 4, first=first)
         limits = budgets.limits[0].copy()
         if not self._shared:
             limits[budgets.rule == 0] = self._kernels.OWN
@@ -204,7 +219,7 @@ class CudaDriver(FleetDriver):
         shared = 4 * self._size <= SHARED_BYTES
         launch = (self._blocks, self._width, 0, 4 * self._size if shared else 0)
         actions = self._policy, self._ties, self._thresholds
-        given = (self._sizes, self.fleet.draws, self._rule, *actions, self._due, *self._world)
+        given = (self._sizes, self._level_draws, self._rule, *actions, self._due, *self._world)
         starts = self.transitions.size if self._counts_starts else NO_STARTS
         counted = (self._own_visits, self._visits, self._counts, starts, shared, self._reached, self._signals)
         self._kernels.play[launch](sign, first, last, asking, *given, *counted)

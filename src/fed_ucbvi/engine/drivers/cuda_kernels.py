@@ -12,7 +12,7 @@ from numba import cuda, types
 from numba.cuda.core import config
 
 from fed_ucbvi.algorithms.synchronisation_rules import Doubling, local_limit
-from fed_ucbvi.core.sampling.levels import LevelDraws, kept_level, level_of_episode
+from fed_ucbvi.core.sampling.levels import kept_level, level_of_episode
 from fed_ucbvi.core.sampling.philox import unit_interval, word_at
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
 from fed_ucbvi.engine.drivers.base import Sizes
@@ -57,7 +57,7 @@ def play(
     last: int,
     asking: bool,
     sizes: Sizes,
-    draws: LevelDraws,
+    draws: Any,
     rule: Doubling,
     policy: IndexArray,
     ties: IndexArray,
@@ -102,7 +102,9 @@ def play(
         if sign < 0:
             episode = signals[EARLIEST]
             end = reached[i]
-        kept = kept_level(draws, key)
+        kept = 0
+        if draws.several:
+            kept = kept_level(sizes.level_seed, key, np.uint64(draws.first))
         asked = False
         while episode < end and not asked:
             if sign > 0 and episode >= signals[EARLIEST]:
@@ -110,7 +112,9 @@ def play(
             t = np.uint64(episode)
             w0, w1, w2, w3 = block_of(0, sizes.seed, key, t)
             s = _pick(initial, own_initial, initial_stride, sizes.states, unit_interval(np.uint64(w0)))
-            level = level_of_episode(draws, key, t, kept)
+            level = 0
+            if draws.several:
+                level = level_of_episode(sizes.level_seed, sizes.level_share, key, t, kept)
             if first_start >= 0:
                 start = np.uint64(first_start + level * sizes.states) + s
                 if shared:

@@ -15,7 +15,7 @@ request take back what they played after it. Chunks double, so little is played 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from fed_ucbvi.algorithms.return_bounds import record_returns
 from fed_ucbvi.core.compiling import compiled, compiled_parallel, embedded, inner, prange, threads
 from fed_ucbvi.core.indexing import reward_at
 from fed_ucbvi.core.sampling.distributions import cumulative
-from fed_ucbvi.core.sampling.levels import NO_DRAWS, LevelDraws, kept_level, level_of_episode
+from fed_ucbvi.core.sampling.levels import NO_LEVELS, level_of_episode
 from fed_ucbvi.core.sampling.philox import EPISODES, number_of_action, philox, unit_interval, word_at
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet, FleetDriver, Played, Sizes, drop_untouched, one_if_shared
@@ -40,19 +40,52 @@ GROUP = 8
 """Agents that are played together, step by step; more gain little."""
 
 
-World = tuple[IndexArray, FloatArray, FloatArray, int]
-"""What a fleet plays in, flat: next states ``(steps, S, A, K)``; distribution functions of the kernel
-``(m, steps, S, A, K)`` and of initial states ``(m, S)``, or one agent's if all have the same; and the number of the
-fleet's first agent. A plain tuple, as Numba takes half a microsecond longer to accept a named one."""
-Counts = tuple[CountArray, CountArray, CountArray, IndexArray, CountArray]
-"""The buffers of a round. Flat: transitions ``(m or 1, P, K)``, one row where they are counted together; visits
-``(m, P)``; initial states of episodes ``(m, L, S)``, if they cannot be read off the visits. Then the cells that were
-visited and how many they are (:class:`~fed_ucbvi.algorithms.base.VisitedCells`)."""
+class World(NamedTuple):
+    """The problem of a fleet, in flat tables.
+
+    Attributes:
+        successors: next states ``(steps, S, A, K)``.
+        kernel: distribution functions of the kernel ``(m, steps, S, A, K)``, or one agent's if all have the same.
+        initial: distribution functions of the initial state ``(m, S)``, or one agent's if all have the same.
+        first_agent: number of the fleet's first agent in the federation.
+    """
+
+    successors: IndexArray
+    kernel: FloatArray
+    initial: FloatArray
+    first_agent: int
+
+    @classmethod
+    def of(cls, fleet: Fleet) -> World:
+        return cls(
+            successors=fleet.successors.reshape(-1),
+            kernel=cumulative(one_if_shared(fleet.probabilities)).reshape(-1),
+            initial=cumulative(one_if_shared(fleet.initial)).reshape(-1),
+            first_agent=fleet.first_agent,
+        )
 
 
-def world_of(fleet: Fleet) -> World:
-    kernel, initial = (cumulative(one_if_shared(law)).reshape(-1) for law in (fleet.probabilities, fleet.initial))
-    return fleet.successors.reshape(-1), kernel, initial, fleet.first_agent
+class FlatBuffers(NamedTuple):
+    """The buffers of a round, in flat tables but for the last two.
+
+    Attributes:
+        transitions: ``(m or 1, P, K)``, with one row where all agents are counted together.
+        visits: ``(m, P)``.
+        starts: initial states of episodes ``(m, L, S)``; empty where they can be read off the visits.
+        cells: the visited cells of each agent; see :class:`~fed_ucbvi.algorithms.base.VisitedCells`.
+        numbers: the number of them.
+    """
+
+    transitions: CountArray
+    visits: CountArray
+    starts: CountArray
+    cells: IndexArray
+    numbers: CountArray
+
+
+PlainWorld = tuple[IndexArray, FloatArray, FloatArray, int]
+PlainBuffers = tuple[CountArray, CountArray, CountArray, IndexArray, CountArray]
+"""The parts of :class:`World` and of :class:`FlatBuffers`, in their order, as kernels take them."""
 
 
 class EpisodesDriver(FleetDriver):
@@ -60,34 +93,76 @@ class EpisodesDriver(FleetDriver):
 
     def __init__(self, fleet: Fleet, cores: int | None = None) -> None:
         super().__init__(fleet)
-        self._agents = m = len(fleet.probabilities)
-        self._world = fleet.sizes, world_of(fleet)
-        transitions, visits, starts = (x.reshape(-1) for x in (fleet.transitions, fleet.visits, fleet.counted_starts))
-        self._counts = transitions, visits, starts, fleet.touched.cells, fleet.touched.numbers
+        m = len(fleet.probabilities)
+        self._agents = m
+        self._sizes = fleet.sizes
+        flat = FlatBuffers(
+            transitions=fleet.transitions.reshape(-1),
+            visits=fleet.visits.reshape(-1),
+            starts=fleet.counted_starts.reshape(-1),
+            cells=fleet.touched.cells,
+            numbers=fleet.touched.numbers,
+        )
+        # Numba takes 5 microseconds longer to accept a named tuple, which is a tenth of a short round.
+        self._world: PlainWorld = tuple(World.of(fleet))  # type: ignore[assignment]
+        self._counts: PlainBuffers = tuple(flat)  # type: ignore[assignment]
         self._cores = min(threads() if cores is None else cores, m)
-        self._alone = max(1, (STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS) // (m * fleet.horizon))
+        steps_alone = STEPS_PER_CALL if self._cores == 1 else STEPS_BEFORE_THREADS
+        self._alone = max(1, steps_alone // (m * fleet.horizon))
         self._largest = max(1, STEPS_PER_CALL // (m * fleet.horizon))
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
-        who = (*self._world, self.fleet.draws, flat_actions(policy), limits.reshape(-1), asking)
+        actions = flat_actions(policy)
+        flat_limits = limits.reshape(-1)
+        kept_levels = self.fleet.kept_levels
         played = 0
         chunk = self._alone
         asked = False
         while played < most and not asked:
             now = min(chunk, most - played)
             if self._cores > 1 and played >= self._alone:
-                done, asked = _play_ahead(*who, self._agents, first + played, now, self._counts, self._cores)
+                done, asked = _play_ahead(
+                    self._sizes,
+                    self._world,
+                    kept_levels,
+                    actions,
+                    flat_limits,
+                    asking,
+                    self._agents,
+                    first + played,
+                    now,
+                    self._counts,
+                    self._cores,
+                )
                 chunk = min(2 * chunk, self._largest)
             else:
-                done, asked = _play(*who, 0, self._agents, first + played, now, 1, self._counts)
+                done, asked = self._play(actions, flat_limits, asking, first + played, now, sign=1)
             played += done
         return played, asked
 
     def rewind(self, policy: PolicyArray, limits: CountArray, first: int, count: int) -> None:
-        who = (*self._world, self.fleet.draws, flat_actions(policy), limits.reshape(-1), True)
-        _play(*who, 0, self._agents, first, count, -1, self._counts)
         _, visits, _, cells, numbers = self._counts
+        self._play(flat_actions(policy), limits.reshape(-1), True, first, count, sign=-1)
         drop_untouched(0, self._agents, visits, cells, numbers)
+
+    def _play(
+        self, actions: FlatActions, limits: CountArray, asking: bool, first: int, most: int, *, sign: int
+    ) -> Played:
+        """Play episodes of all agents on one core, or take them back with ``sign`` -1."""
+        return _play(
+            self._sizes,
+            self._world,
+            self.fleet.kept_levels,
+            actions,
+            limits,
+            asking,
+            0,
+            self._agents,
+            first,
+            most,
+            sign,
+            self._counts,
+        )
 
 
 # ------------------------------------------------------------------------------------------------------ one step
@@ -96,8 +171,11 @@ class EpisodesDriver(FleetDriver):
 Words = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 """A block of the random generator."""
 Next = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
-"""What a step gives: the cell that is visited (see :class:`~fed_ucbvi.algorithms.base.Counting`); the same with the
-action, that is, the number of (h,s,a), or of (s,a) over all steps; the slot of the successor; and the next state."""
+"""The outcome of a step.
+
+These are the cell that is visited (see :class:`~fed_ucbvi.algorithms.base.Counting`), the number of (h,s,a), or of
+(s,a) over all steps, the slot of the successor, and the next state.
+"""
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
@@ -192,7 +270,7 @@ _pick, _step = trajectory_for(embedded)
 
 @inner
 def _own_tables(sizes: Sizes, kernel: FloatArray, initial: FloatArray) -> tuple[np.uint64, np.uint64]:
-    """How far apart the tables of two agents are, flat; 0 where all have the same."""
+    """Distances between the tables of two agents, flat; 0 where all have the same."""
     size = sizes.states * sizes.actions * sizes.slots * (sizes.horizon if sizes.by_step else 1)
     own = len(kernel) > size
     own_start = len(initial) > sizes.states
@@ -202,8 +280,8 @@ def _own_tables(sizes: Sizes, kernel: FloatArray, initial: FloatArray) -> tuple[
 @compiled
 def _play(
     sizes: Sizes,
-    world: World,
-    draws: LevelDraws,
+    world: PlainWorld,
+    kept_levels: CountArray,
     actions: FlatActions,
     limits: CountArray,
     asking: bool,
@@ -212,12 +290,12 @@ def _play(
     first: int,
     most: int,
     sign: int,
-    counts: Counts,
+    counts: PlainBuffers,
 ) -> tuple[int, bool]:
     """Add episodes of agents ``low`` to ``high - 1`` to their counts, in step, until one of them reaches a budget.
 
-    Returns ``(episodes played, was there a request)``. ``limits (m or 1, P)`` are flat; only if ``asking`` may agents
-    make requests. With ``sign`` -1 all ``most`` episodes are taken back.
+    Returns the number of episodes played, and True if there was a request. ``limits (m or 1, P)`` are flat; only if
+    ``asking`` may agents make requests. With ``sign`` -1 all ``most`` episodes are taken back.
 
     Agents are played in groups, step by step. An agent's next step depends on the outcome of its last one, for which
     the processor would wait most of the time; meanwhile it plays the others of the group.
@@ -228,23 +306,22 @@ def _play(
     us = np.uint64(sizes.states)
     uk = np.uint64(sizes.slots)
     size = np.uint64(cells.shape[1])
+    # Distances between the tables of two agents; 0 where they share one table.
     own, own_start = _own_tables(sizes, kernel, initial)
     own_due = size if np.uint64(len(limits)) > size else _ZERO
     own_transitions = size if np.uint64(len(transitions)) > size * uk else _ZERO
+    starts_per_agent = np.uint64(len(starts) // max(1, len(numbers)))
+    # Room for a group: random words of an episode, current states, and levels of the policy.
     blocks = (sizes.horizon >> 2) + 1
     words = np.empty(4 * blocks * GROUP, dtype=np.uint64)
     states = np.empty(GROUP, dtype=np.uint64)
     levels = np.zeros(GROUP, dtype=np.int64)
-    kept = np.zeros(high - low, dtype=np.int64)
-    if draws.levels > 1:
-        for i in range(low, high):
-            kept[i - low] = kept_level(draws, np.uint64(first_agent + i))
-    starts_per_agent = np.uint64(len(starts) // max(1, len(numbers)))
     for played in range(most):
         t = np.uint64(first + played)
         asked = False
         for begin in range(low, high, GROUP):
             group = min(GROUP, high - begin)
+            # Draw all random words of the episode.
             for block in range(blocks):
                 for j in range(group):
                     at = _FOUR * np.uint64(block * GROUP + j)
@@ -252,16 +329,19 @@ def _play(
                     words[at], words[at + _ONE], words[at + _TWO], words[at + _THREE] = block_of(
                         4 * block, sizes.seed, key, t
                     )
+            # Draw levels and initial states.
             for j in range(group):
                 ui = np.uint64(begin + j)
                 s = _pick(initial, ui * own_start, _ONE, sizes.states, unit_interval(words[_FOUR * np.uint64(j)]))
                 level = 0
-                if draws.levels > 1:
-                    level = level_of_episode(draws, np.uint64(first_agent + begin + j), t, kept[begin + j - low])
+                if len(kept_levels) > 0:
+                    key = np.uint64(first_agent + begin + j)
+                    level = level_of_episode(sizes.level_seed, sizes.level_share, key, t, kept_levels[begin + j])
                     levels[j] = level
                 if len(starts) > 0:
                     starts[ui * starts_per_agent + np.uint64(level) * us + s] += sign
                 states[j] = s
+            # Play the steps, and count them.
             for h in range(sizes.horizon):
                 at = _FOUR * np.uint64((h + 1 >> 2) * GROUP) + np.uint64(h + 1 & 3)
                 for j in range(group):
@@ -292,15 +372,15 @@ def _play(
 @compiled_parallel
 def _play_ahead(
     sizes: Sizes,
-    world: World,
-    draws: LevelDraws,
+    world: PlainWorld,
+    kept_levels: CountArray,
     actions: FlatActions,
     limits: CountArray,
     asking: bool,
     agents: int,
     first: int,
     most: int,
-    counts: Counts,
+    counts: PlainBuffers,
     cores: int,
 ) -> tuple[int, bool]:
     """Like :func:`_play`, with groups of agents divided among threads, each group playing ahead of the others.
@@ -313,27 +393,34 @@ def _play_ahead(
     parts = np.zeros((cores if pooled else 1, len(transitions) if pooled else 1), dtype=np.int64)
     reached = np.full(groups, most, dtype=np.int64)
     asked = np.zeros(groups, dtype=np.bool_)
+    # Each group plays until one of its agents makes a request, or the chunk ends.
     for core in prange(cores):
         own = (parts[core] if pooled else transitions, visits, starts, cells, numbers)
         for g in range(groups * core // cores, groups * (core + 1) // cores):
-            who = (g * GROUP, min((g + 1) * GROUP, agents))
-            reached[g], asked[g] = _play(sizes, world, draws, actions, limits, asking, *who, first, most, 1, own)
+            low = g * GROUP
+            high = min(low + GROUP, agents)
+            reached[g], asked[g] = _play(
+                sizes, world, kept_levels, actions, limits, asking, low, high, first, most, 1, own
+            )
+    # Groups that went past the earliest request take back what they played after it.
     length = reached.min()
     for core in prange(cores):
         own = (parts[core] if pooled else transitions, visits, starts, cells, numbers)
         for g in range(groups * core // cores, groups * (core + 1) // cores):
-            who = (g * GROUP, min((g + 1) * GROUP, agents))
+            low = g * GROUP
+            high = min(low + GROUP, agents)
             begin = first + length
             more = reached[g] - length
-            _play(sizes, world, draws, actions, limits, asking, *who, begin, more, -1, own)
-            drop_untouched(*who, visits, cells, numbers)
+            _play(sizes, world, kept_levels, actions, limits, asking, low, high, begin, more, -1, own)
+            drop_untouched(low, high, visits, cells, numbers)
+    # Add up the tables of the threads.
     if pooled:
         for core in range(cores):
             transitions += parts[core]
     return int(length), bool(asked.any())
 
 
-# -------------------------------------------------------------------------------------- what single episodes pay
+# ------------------------------------------------------------------------------------------- returns of episodes
 
 
 class SimulatedReturns:
@@ -349,7 +436,8 @@ class SimulatedReturns:
         self._units = Units.of(federation.description)
         self._agents = len(fleet.probabilities)
         self._horizon = fleet.horizon
-        self._world = fleet.sizes._replace(stationary=False), world_of(fleet)
+        self._sizes = fleet.sizes._replace(stationary=False)
+        self._world: PlainWorld = tuple(World.of(fleet))  # type: ignore[assignment]
 
     def add(
         self,
@@ -358,26 +446,36 @@ class SimulatedReturns:
         length: int,
         histogram: CountArray,
         limits: tuple[float, float] | None = None,
-        draws: LevelDraws = NO_DRAWS,
+        kept_levels: CountArray = NO_LEVELS,
     ) -> None:
         """Add the returns of all agents in ``length`` episodes from number ``first`` on.
 
-        ``limits`` is the stated range of a return; a return outside is an error. ``draws`` are those of the round.
+        ``limits`` is the stated range of a return; a return outside is an error. ``kept_levels`` are the levels that
+        agents keep for the round.
         """
         m = self._agents
         chunk = max(1, STEPS_PER_CALL // (4 * self._agents * self._horizon))
         actions = flat_actions(policy)
         for begin in range(first, first + length, chunk):
             returns = np.empty((min(chunk, first + length - begin), m))
-            _fill_returns(*self._world, draws, actions, self._pays, self._first_paid, begin, returns)
+            _fill_returns(
+                self._sizes,
+                self._world,
+                kept_levels,
+                actions,
+                self._pays,
+                self._first_paid,
+                begin,
+                returns,
+            )
             record_returns(histogram, returns.reshape(-1), limits, self._units, self._horizon)
 
 
 @compiled
 def _fill_returns(
     sizes: Sizes,
-    world: World,
-    draws: LevelDraws,
+    world: PlainWorld,
+    kept_levels: CountArray,
     actions: FlatActions,
     pays: FloatArray,
     first_paid: int,
@@ -395,8 +493,9 @@ def _fill_returns(
             ui = np.uint64(i)
             key = np.uint64(first_agent + i)
             total = 0.0
-            kept = kept_level(draws, key)
-            level = level_of_episode(draws, key, episode, kept)
+            level = 0
+            if len(kept_levels) > 0:
+                level = level_of_episode(sizes.level_seed, sizes.level_share, key, episode, kept_levels[i])
             block = block_of(0, sizes.seed, key, episode)
             s = _pick(initial, ui * own_start, _ONE, sizes.states, unit_interval(block[0]))
             for h in range(sizes.horizon):

@@ -26,16 +26,15 @@ from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.indexing import shared
 from fed_ucbvi.core.sampling.distributions import cumulative
 from fed_ucbvi.core.sampling.levels import (
-    NO_DRAWS,
+    NO_LEVELS,
     ONE_LEVEL,
-    LevelDraws,
     LevelLaw,
-    kept_level,
+    kept_levels,
     level_of_episode,
 )
 from fed_ucbvi.core.sampling.philox import number_of_action
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
-from fed_ucbvi.engine.drivers.base import Driver, Played, number_of_levels
+from fed_ucbvi.engine.drivers.base import Driver, Played
 from fed_ucbvi.engine.drivers.played_actions import PossibleActions
 from fed_ucbvi.engine.drivers.rewards import ObservedRewards, RewardTables
 from fed_ucbvi.problem.units import Units
@@ -160,22 +159,17 @@ class LiveDriver(Driver):
         H = tables.horizon
         self._states, self._actions = (np.zeros((m, n), dtype=np.int32) for n in (H + 1, H))
         self._pays: FloatArray = np.zeros((m, H))
-        self._draws = NO_DRAWS
-        self._kept: CountArray = np.zeros(m, dtype=np.int64)
-        """Level of the policy that each agent keeps for the round."""
+        self._kept_levels = NO_LEVELS
+        """Level of the policy that each agent keeps for the round; empty where the policy has one level."""
         self._levels: CountArray = np.zeros(m, dtype=np.int64)
         """Level of the policy that each agent plays in this episode."""
 
     def begin(self, policy: PolicyArray, budgets: Budgets, first: int) -> None:
         self.clear()
-        self._draws = LevelDraws(
-            levels=number_of_levels(policy),
-            share=self.tables.levels.share,
-            seed=np.uint64(self._seed),
-            first=np.uint64(first),
-        )
-        for j in range(len(self._kept)):
-            self._kept[j] = kept_level(self._draws, np.uint64(self.first_agent + j))
+        self._kept_levels = NO_LEVELS
+        self._levels[:] = 0
+        if policy.ndim == 4:
+            self._kept_levels = kept_levels(np.uint64(self._seed), self.first_agent, len(self._levels), first)
 
     def clear(self) -> None:
         super().clear()
@@ -229,9 +223,14 @@ class LiveDriver(Driver):
         H = pays.shape[1]
         end = listed.numbers.shape[1] - 1
         who = (np.uint64(self._seed), self.first_agent, episode)
-        for j in range(len(self._levels)):
-            agent = np.uint64(self.first_agent + j)
-            self._levels[j] = level_of_episode(self._draws, agent, np.uint64(episode), self._kept[j])
+        for j in range(len(self._kept_levels)):
+            self._levels[j] = level_of_episode(
+                np.uint64(self._seed),
+                self.tables.levels.share,
+                np.uint64(self.first_agent + j),
+                np.uint64(episode),
+                self._kept_levels[j],
+            )
         first_rows = self._levels * H
         law = (listed.actions, listed.numbers, thresholds)
         if self._vector is None:

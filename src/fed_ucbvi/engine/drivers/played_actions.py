@@ -13,11 +13,14 @@ from fed_ucbvi.problem.agent_tables import may_play
 from fed_ucbvi.problem.policies import PROBABILITIES, form_of
 
 FlatActions = tuple[IndexArray, IndexArray, FloatArray]
-"""What a step reads, with steps and states in one axis.
+"""A policy as a step reads it, with steps and states in one axis.
 
-One action ``(H S,)``, or the actions that are possible ``(H S, A)`` and their numbers ``(H S,)``. The last part,
-``(H S A,)``, has the distribution functions of these actions; it is empty where they are equally likely, so that the
-k-th of n is drawn as k = floor(n u). A plain tuple, which Numba accepts faster than a named one."""
+The first part has one action ``(H S,)``, or the possible actions ``(H S, A)``; the second their numbers ``(H S,)``,
+empty where there is one action. The last part, ``(H S A,)``, has the distribution functions of the possible actions.
+It is empty where they are equally likely, so that the k-th of n is drawn as k = floor(n u). A plain tuple, which
+compiled functions accept faster than a named one.
+"""
+
 
 _NO_NUMBERS: IndexArray = np.zeros(0, dtype=np.int32)
 _NO_THRESHOLDS: FloatArray = np.zeros(0)
