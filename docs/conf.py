@@ -41,7 +41,6 @@ nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_execution_in_temp = True
 nb_merge_streams = True
-nb_mime_priority_overrides = [("html", "image/png", 1)]  # a picture, not the interactive page that notebooks show
 
 
 @atexit.register
