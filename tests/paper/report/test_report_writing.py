@@ -44,20 +44,42 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_report_is_the_page_verdicts_pictures_and_data(tmp_path: Path) -> None:
-    done: list[tuple[int, int]] = []
-    folder = tmp_path / "new" / "report"
-    written = write_report(small("a", "b", tables=("t",)), folder, lambda *count: done.append(count))
-    names = {"index.html", "verdicts.json", "tables/t.csv", "tables/t.parquet"}
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a report with two figures and a table."""
+    write_report(small("a", "b", tables=("t",)), tmp_path / "new" / "report")
+    return tmp_path / "new" / "report"
+
+
+def test_a_report_consists_of_a_page_with_verdicts_figures_tables(folder: Path) -> None:
+    names = {"index.html", "verdicts.json", "tables/t.csv", "tables/t.parquet", "manifest.json"}
     names |= {f"figures/{id_}.{kind}" for id_ in "ab" for kind in ("svg", "png", "pdf", "parquet")}
-    assert {str(path.relative_to(folder)) for path in written} == names
-    assert set(contents(folder)) == names | {"manifest.json"}
-    assert json.loads((folder / "manifest.json").read_text())["format"] == FORMAT
+    assert set(contents(folder)) == names
+
+
+def test_the_files_of_a_report_are_returned(tmp_path: Path) -> None:
+    written = write_report(small("a"), tmp_path)
+    assert {str(path.relative_to(tmp_path)) for path in written} == set(contents(tmp_path)) - {"manifest.json"}
+
+
+def test_progress_counts_the_figures(tmp_path: Path) -> None:
+    done: list[tuple[int, int]] = []
+    write_report(small("a", "b"), tmp_path, lambda *count: done.append(count))
     assert done == [(1, 2), (2, 2)]
+
+
+def test_the_manifest_names_the_format(folder: Path) -> None:
+    assert json.loads((folder / "manifest.json").read_text())["format"] == FORMAT
+
+
+def test_verdicts_are_written_as_json(folder: Path) -> None:
     (told,) = json.loads((folder / "verdicts.json").read_text())
     assert told == {"section": "all", **asdict(VERDICT), "open": []}
-    assert (folder / "figures/a.png").read_bytes().startswith(b"\x89PNG")
-    assert (folder / "figures/a.pdf").read_bytes().startswith(b"%PDF-")
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF-"), ("a.svg", b"<?xml")])
+def test_figures_are_files_of_their_format(folder: Path, name: str, start: bytes) -> None:
+    assert (folder / "figures" / name).read_bytes().startswith(start)
 
 
 def test_headings_count_verdicts_with_the_verb_in_the_plural(tmp_path: Path) -> None:
@@ -85,17 +107,30 @@ def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path)
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
 
 
-def test_an_earlier_report_is_replaced_and_other_files_are_let_alone(tmp_path: Path) -> None:
+@pytest.fixture
+def replaced(tmp_path: Path) -> Path:
+    """The folder of a report that replaced another one, beside files of somebody else."""
     write_report(small("old", "both", tables=("gone",)), tmp_path)
     (tmp_path / "figures" / "mine.png").write_bytes(b"mine")
     (tmp_path / "notes.txt").write_text("mine")
     write_report(small("both", "new"), tmp_path)
-    names = set(contents(tmp_path))
-    assert {"figures/mine.png", "notes.txt", "figures/both.png", "figures/new.pdf", "manifest.json"} <= names
+    return tmp_path
+
+
+def test_files_of_an_earlier_report_are_replaced(replaced: Path) -> None:
+    names = set(contents(replaced))
+    assert {"figures/both.png", "figures/new.pdf", "manifest.json"} <= names
     assert not any("old" in name or "gone" in name or "partial" in name for name in names)
-    assert (tmp_path / "figures" / "mine.png").read_bytes() == b"mine"
-    listed = set(json.loads((tmp_path / "manifest.json").read_text())["files"])
-    assert listed == names - {"figures/mine.png", "notes.txt", "manifest.json"}
+
+
+def test_files_of_somebody_else_are_not_touched(replaced: Path) -> None:
+    assert (replaced / "figures" / "mine.png").read_bytes() == b"mine"
+    assert (replaced / "notes.txt").read_text() == "mine"
+
+
+def test_the_manifest_lists_the_files_of_the_report_only(replaced: Path) -> None:
+    listed = set(json.loads((replaced / "manifest.json").read_text())["files"])
+    assert listed == set(contents(replaced)) - {"figures/mine.png", "notes.txt", "manifest.json"}
 
 
 @pytest.mark.parametrize(
