@@ -15,7 +15,7 @@ from scipy import stats
 from fed_ucbvi import Federation, FedKLUCBVI, InputError, garnet, gridworld, run, synthetic
 from fed_ucbvi.algorithms.base import FleetTables, Setting, exchange_messages
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
-from fed_ucbvi.algorithms.fed_kl_ucbvi import Server
+from fed_ucbvi.algorithms.fed_kl_server import Server
 from fed_ucbvi.algorithms.kl_bound import Estimates
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.simulation import Simulation

@@ -113,6 +113,8 @@ class CountingAgents:
 
     def absorb(self, policy: PolicyArray, transitions: CountArray, visits: CountArray) -> None:
         """Add the round's counts, and set the budgets of the local rule where the agents have been."""
+        if policy.ndim == 4:  # counts do not depend on levels
+            policy = policy[0]
         touched = self.tables.touched
         by_cell = visits.reshape((len(visits), -1))
         if len(self.own_visits) and touched is None:

@@ -23,40 +23,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Counting, RunExtension, Setting, TableRow
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.algorithms.counting_agents import CountingServer, SharedCounts
-from fed_ucbvi.algorithms.exact_sums import Grid
-from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct, optimism_events, pessimistic_values
+from fed_ucbvi.algorithms.counting_agents import SharedCounts
+from fed_ucbvi.algorithms.drawn_radius import DrawnServer, level_law
+from fed_ucbvi.algorithms.fed_kl_server import Server
+from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, optimism_events, pessimistic_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.colours import ROSE, TEAL, Marker
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.parameters import Help, NonNegative, Positive, Probability
-from fed_ucbvi.core.types import FloatArray, IndexArray, PolicyArray
+from fed_ucbvi.core.parameters import Bounds, Help, NonNegative, Positive, Probability
+from fed_ucbvi.core.sampling.levels import ONE_LEVEL, LevelLaw
+from fed_ucbvi.core.types import FloatArray, IndexArray
 
 MANY_CELLS = 100_000
 GROWTH_OF_MANY = 0.001
 """Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
-
-
-@dataclass
-class Server(CountingServer[Estimates, Rule]):
-    """The central server: it knows what all agents have counted together."""
-
-    grid: Grid
-
-    @property
-    def policy(self) -> PolicyArray:
-        """Sets of actions ``(H, S, A)``; of a planner the first of each, ``(H, S)``."""
-        best = self.estimates.best
-        return np.asarray(best.argmax(axis=2).astype(np.int32)) if self.rule.plain else best
-
-    def update(self) -> None:
-        induct(self.table, self.rule, self.estimates)
 
 
 @dataclass(frozen=True)
@@ -96,6 +82,21 @@ class FedKLUCBVI(SharedCounts[Server]):
             "there are. By default it is 0.001 where counts have MANY_CELLS cells or more, because a "
             "synchronisation then takes longer than many episodes, and otherwise 0. The bound on "
             "regret is proved for 0."
+        ),
+    ] = None
+
+    optimism: Annotated[
+        Literal["certain", "drawn"],
+        Help(
+            "certain: all agents play with the proved radius. drawn: each agent draws how optimistic it is, so that "
+            "most episodes are played with a smaller radius; less regret, and a guarantee of the same order."
+        ),
+    ] = "certain"
+    fresh_share: Annotated[
+        Annotated[float, Bounds(0, at_most=1)] | None,
+        Help(
+            "with optimism=drawn: probability with which an episode draws anew how optimistic it is. By default it "
+            "is 2/M for M agents, but at least 0.1 and at most 1."
         ),
     ] = None
 
@@ -140,7 +141,14 @@ class FedKLUCBVI(SharedCounts[Server]):
         A = setting.actions
         grid = self.grid(setting)
         table = CountTable.empty(self.counting.shape(H, S, A)[0], S, A, bits=grid.bits)
-        return Server(Estimates.start(H, S, A, plain=False), self.rule(setting), table, grid)
+        certain = Server(Estimates.start(H, S, A, plain=False), self.rule(setting), table, grid)
+        return certain if self.optimism == "certain" else DrawnServer.of(certain, setting)
+
+    def level_law(self, setting: Setting) -> LevelLaw:
+        """One level if optimism is certain, otherwise nine."""
+        if self.optimism == "certain":
+            return ONE_LEVEL
+        return level_law(setting.agents, self.fresh_share)
 
     def synchronisation_rule(self, setting: Setting) -> SynchronisationRule:
         growth = self.min_round_growth
@@ -152,7 +160,8 @@ class FedKLUCBVI(SharedCounts[Server]):
     def new_planner(self, setting: Setting, server: Server) -> Server:
         """Value iteration on all counts of the server."""
         estimates = Estimates.start(setting.horizon, setting.states, setting.actions, plain=True)
-        return server.planner(estimates, server.rule._replace(plain=True))
+        certain = server.certain() if isinstance(server, DrawnServer) else server
+        return certain.planner(estimates, certain.rule._replace(plain=True))
 
     def certifying(self, delta: float) -> FedKLUCBVI:
         """The same with at most ``delta`` for optimism, which is proved for a radius of 1."""
@@ -161,7 +170,7 @@ class FedKLUCBVI(SharedCounts[Server]):
                 f"{self.name} with radius {self.radius:g} is not proved to be optimistic, so it cannot certify how "
                 "near a policy is to the best (until_gap). Use fed-kl-ucbvi with radius=1."
             )
-        return replace(self, delta=min(self.delta, delta))
+        return replace(self, delta=min(self.delta, delta), optimism="certain")
 
     def pessimistic_values(self, setting: Setting, server: Server, policy: IndexArray, delta: float) -> FloatArray:
         return pessimistic_values(

@@ -187,7 +187,7 @@ class Rule(NamedTuple):
 
     ``beta(n) = radius (log_union + log(n + 1) / 2)``. If ``clock``, n are the visits to all pairs of the step. With
     ``plain`` there is no optimism, and a pair never visited is worth nothing. ``radii[n]`` is ``beta(n)/n`` as far as
-    it was worked out beforehand.
+    it was worked out beforehand. ``beta`` is at most ``limit``.
     """
 
     radius: float
@@ -197,6 +197,7 @@ class Rule(NamedTuple):
     bits: int
     radii: FloatArray
     plain: bool = False
+    limit: float = math.inf
 
     @classmethod
     def new(
@@ -217,6 +218,12 @@ class Rule(NamedTuple):
         events = optimism_events(states, horizon, random_rewards=random_rewards, first_states=first_states)
         log_union = log(2.0 * events / delta)
         rule = cls(radius, log_union, radius < 1.0, random_rewards, bits, np.zeros(READY_RADII))
+        _fill_radii(rule)
+        return rule
+
+    def with_limit(self, limit: float) -> Rule:
+        """The same rule with a ``beta`` of at most ``limit``."""
+        rule = self._replace(limit=limit, radii=np.zeros(READY_RADII))
         _fill_radii(rule)
         return rule
 
@@ -366,8 +373,6 @@ def induct(table: CountTable, rule: Rule, estimates: Estimates) -> None:
             V[h, s] = highest
         changed, changed_next, any_next = changed_next, changed, any_here
         changed[:] = 0
-    if not rule.plain:
-        fresh[:] = False
 
 
 @inner
@@ -420,7 +425,7 @@ def _evaluate(pairs: CountArray, step: Step, table: CountTable, rule: Rule, Q: F
 
 @inner
 def _beta(N: float, rule: Rule) -> float:
-    return rule.radius * (rule.log_union + 0.5 * log(N + 1.0))
+    return min(rule.limit, rule.radius * (rule.log_union + 0.5 * log(N + 1.0)))
 
 
 @compiled

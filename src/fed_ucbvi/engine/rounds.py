@@ -46,7 +46,7 @@ from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.regret import Scorer
 from fed_ucbvi.engine.state_arrays import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
-from fed_ucbvi.problem.policies import by_action
+from fed_ucbvi.problem.policies import by_action, highest_level
 from fed_ucbvi.problem.units import OWN_UNITS, PER_STEP, Units
 from fed_ucbvi.results.about import About
 from fed_ucbvi.results.recommendations import (
@@ -585,7 +585,7 @@ class Engine:
             records=self.records(),
             policy=policy.copy(),
             policy_kind=recommended.kind,
-            exploring_policy=self.server.policy.copy(),
+            exploring_policy=highest_level(self.server.policy).copy(),
             V=self.server.V.copy(),
             value=value,
             estimated_value=self.initial_value(recommended.V),

@@ -77,6 +77,11 @@ def shape_of(form: str, horizon: int, states: int, actions: int) -> tuple[int, .
     return (horizon, states, actions)
 
 
+def highest_level(policy: PolicyArray) -> PolicyArray:
+    """The policy of the highest level, of a policy with several levels ``(L, H, S, A)``; otherwise the policy."""
+    return policy[-1] if policy.ndim == 4 else policy
+
+
 def by_action(policy: PolicyArray, actions: int) -> PolicyArray:
     """A policy with an axis for actions, ``(H, S, A)``: one action becomes a set of one."""
     if policy.ndim == 3:

@@ -22,7 +22,10 @@ from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.problem.agent_tables import may_play, occupancies, tied, weight
 
 EPISODES_PER_STATE = 16
-"""Episodes that cost about as much as drawing one block of counts, per state (see docs/performance.md)."""
+"""Episodes that cost about as much as drawing one block of counts, per state and level of the policy.
+
+See docs/performance.md.
+"""
 
 
 class AutoDriver(FleetDriver):
@@ -40,7 +43,8 @@ class AutoDriver(FleetDriver):
         return CountsDriver(self.fleet)
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
-        trial = min(self._trial, most)
+        levels = len(policy) if policy.ndim == 4 else 1
+        trial = min(levels * self._trial, most)
         by_cell = limits.reshape((len(limits), -1))
         if most > trial and (
             not asking or _looks_longer(self._first_agent, lowest_level(policy), by_cell, len(self.visits), trial)
