@@ -146,7 +146,8 @@ def largest_mean(p: Floats, V: Floats, c: Floats) -> Floats:
         f(y) = sum_i p_i log(y + d_i) + log sum_i p_i / (y + d_i)
 
     falls from ``f(0)`` to 0. If even ``f(0) <= c``, it is 0: the best q has mass on a top that was never seen. Here y
-    is found by bisection of its logarithm, and what stands for 0 is so small that nothing is left of it.
+    is found by bisection of its logarithm, and what stands for 0 is so small that nothing is left of it. Where c is
+    0, U is the mean.
     """
     top = V.max(axis=-1, keepdims=True)
     d = top - V
@@ -159,7 +160,8 @@ def largest_mean(p: Floats, V: Floats, c: Floats) -> Floats:
         low, high = np.where(f > c, 0.5 * (low + high), low), np.where(f > c, high, 0.5 * (low + high))
     y = np.exp(high)
     logs = (p * np.log1p(d / y[..., None])).sum(axis=-1)
-    return np.asarray(top - np.maximum(0.0, y * np.expm1(logs - c)))
+    bound = top - np.maximum(0.0, y * np.expm1(logs - c))
+    return np.where(c > 0, bound, (p * V).sum(axis=-1))
 
 
 def fed_kl_ucbvi(
@@ -169,6 +171,7 @@ def fed_kl_ucbvi(
     *,
     delta: float = 0.05,
     radius: float = 1.0,
+    limit: float = math.inf,
     random_rewards: bool = False,
     starts_known: bool = True,
 ) -> Plan:
@@ -182,7 +185,8 @@ def fed_kl_ucbvi(
 
     E is the number of pairs of step and state from which something is unknown: ``S (H-1)``, or ``S H`` where rewards
     depend on the outcome. With radius 1 all ``V_h >= V*_h`` with probability ``1 - delta``, at all synchronisations
-    together. With a smaller one the logarithm is that of the visits to all laws of the step.
+    together. With a smaller one the logarithm is that of the visits to all laws of the step. With a drawn radius,
+    level j of optimism has ``min(j, beta(N))`` in place of beta(N), the ``limit``, and the highest level has none.
 
     Where rewards are to be learnt, ``X_w`` is without them, Q is ``min(H-h+1, r + U)`` with the mean reward r of the
     law, and H-h+1 where N = 0 (h from 1). If they are random, r is the largest mean with Bernoulli divergence
@@ -205,7 +209,8 @@ def fed_kl_ucbvi(
         g = known.law_of[h]
         N = visits[g]
         seen = N if radius >= 1 else visits[np.unique(g)].sum()
-        c = radius * (math.log(2 * events / delta) + np.log(seen + 1.0) / 2) / np.maximum(N, 1)
+        beta = radius * (math.log(2 * events / delta) + np.log(seen + 1.0) / 2)
+        c = np.minimum(limit, beta) / np.maximum(N, 1)
         follows = V[h + 1][known.next_state[h]]
         r = mean_paid[g] if learnt else np.zeros((S, A))
         if known.rewards is not None:
