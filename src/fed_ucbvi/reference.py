@@ -161,7 +161,7 @@ def largest_mean(p: Floats, V: Floats, c: Floats) -> Floats:
     y = np.exp(high)
     logs = (p * np.log1p(d / y[..., None])).sum(axis=-1)
     bound = top - np.maximum(0.0, y * np.expm1(logs - c))
-    return np.where(c > 0, bound, (p * V).sum(axis=-1))
+    return np.asarray(np.where(c > 0, bound, (p * V).sum(axis=-1)))
 
 
 def fed_kl_ucbvi(
