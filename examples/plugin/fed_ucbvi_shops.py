@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fed_ucbvi import MDP, Federation, FedUCBVI, Help, known_as
+from fed_ucbvi import MDP, Federation, FedUCBVI, Help, known_as, register_look
 
 
 @known_as("small shops")
@@ -51,6 +51,8 @@ class BoldFedUCBVI(FedUCBVI):
 
     name: ClassVar[str] = "bold-fed-ucbvi"
     label: ClassVar[str] = "Bold Fed-UCBVI"
-    colour: ClassVar[str] = "#117733"
 
     bonus_scale: float = 0.5
+
+
+register_look(BoldFedUCBVI.name, colour="#117733")

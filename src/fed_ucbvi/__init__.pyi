@@ -7,7 +7,6 @@ from fed_ucbvi.algorithms.base import Message as Message
 from fed_ucbvi.algorithms.base import MessageSizes as MessageSizes
 from fed_ucbvi.algorithms.base import RunExtension as RunExtension
 from fed_ucbvi.algorithms.base import Setting as Setting
-from fed_ucbvi.algorithms.base import TableRow as TableRow
 from fed_ucbvi.algorithms.base import TableServer as TableServer
 from fed_ucbvi.algorithms.count_table import CountTable as CountTable
 from fed_ucbvi.algorithms.counting_algorithm import CountingAlgorithm as CountingAlgorithm
@@ -90,6 +89,7 @@ from fed_ucbvi.paper.forecast import Forecast as Forecast
 from fed_ucbvi.paper.forecast import plan as plan
 from fed_ucbvi.paper.inspection import Inspection as Inspection
 from fed_ucbvi.paper.inspection import inspect_federation as inspect_federation
+from fed_ucbvi.paper.orders import TableRow as TableRow
 from fed_ucbvi.paper.sharing import best_common_policy as best_common_policy
 from fed_ucbvi.paper.sharing import federated_regret as federated_regret
 from fed_ucbvi.paper.sharing import federated_simple_regret as federated_simple_regret
@@ -102,6 +102,7 @@ from fed_ucbvi.problem.heterogeneity import estimate_eps_p as estimate_eps_p
 from fed_ucbvi.problem.kernel import Kernel as Kernel
 from fed_ucbvi.problem.mdp import MDP as MDP
 from fed_ucbvi.results.grid_picture import plot_policy as plot_policy
+from fed_ucbvi.results.looks import register_look as register_look
 from fed_ucbvi.results.plotting import plot_runs as plot_runs
 from fed_ucbvi.results.round_record import RoundRecord as RoundRecord
 from fed_ucbvi.results.run import Run as Run

@@ -102,8 +102,12 @@ def test_messages_have_the_shapes_of_the_paper_and_there_is_one_exchange_without
     report = algorithm.report(agents, (), 0)
     assert ([array.shape for array in broadcast], [array.shape for array in report]) == FORMS[kind]
     assert broadcast[0] is server.policy
-    values = algorithm.broadcast_values(broadcast)
-    assert values is (None if kind in (ConcurrentUCBVI, ConcurrentUCBAdvantage) else server.V)
+    place = algorithm.sent_values.broadcast
+    if kind in (ConcurrentUCBVI, ConcurrentUCBAdvantage):
+        assert place is None
+    else:
+        assert place is not None
+        assert broadcast[place] is server.V
 
 
 def test_counts_are_whole_numbers_and_everything_else_is_floats() -> None:

@@ -16,10 +16,12 @@ import fed_ucbvi
 from fed_ucbvi import InputError
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
 from fed_ucbvi.algorithms.base import FleetTables, Setting
-from fed_ucbvi.algorithms.fields import Meaning, meanings_of
+from fed_ucbvi.algorithms.fields import Meaning, has_trajectories, meanings_of
 from fed_ucbvi.command_line.lists import describe
 from fed_ucbvi.environments import ENVIRONMENTS, current_name, find_environment, make_environment
+from fed_ucbvi.paper.orders import ROWS
 from fed_ucbvi.results.about import label_of
+from fed_ucbvi.results.looks import look_of
 
 PACKAGE = Path(fed_ucbvi.__file__).parent
 REGISTRIES = {
@@ -35,6 +37,7 @@ EXCEPTIONS = {
     "analysis/advise.py": "it advises which algorithm to take, so it must name them",
     "analysis/play.py": "the other half of the adapter to Gymnasium: it steps what from_gymnasium reads tables of",
     "engine/live.py": "the other half of the adapter to Gymnasium",
+    "results/looks.py": "has the colours of the algorithms of the core",
     "environments/gymnasium_environments.py": "gives Gymnasium all environments but those that are its own",
 }
 
@@ -145,18 +148,17 @@ def test_an_algorithm_says_what_every_number_in_its_reports_means(name: str) -> 
 def test_an_algorithm_says_truly_what_it_keeps_and_sends(name: str) -> None:
     algorithm = make_algorithm(name, {})
     means = {meaning for report in reports_of(algorithm) for meaning in meanings_of(type(report)).values()}
-    assert algorithm.sends_trajectories == (Meaning.STATE in means)
+    assert has_trajectories(algorithm.report_type) == (Meaning.STATE in means)
     if algorithm.single_agent:
         with pytest.raises(InputError, match=f"{name} is for a single agent, and this federation has 2"):
             algorithm.new_server(dataclasses.replace(SETTING, agents=2))
-        assert not ALGORITHMS[algorithm.instead].single_agent
 
 
 def test_every_algorithm_has_a_label_and_a_colour_of_its_own_a_row_and_documented_parameters() -> None:
     kinds = ALGORITHMS.values()
-    assert len({kind.label for kind in kinds}) == len({kind.colour for kind in kinds}) == len(kinds)
+    assert len({kind.label for kind in kinds}) == len({look_of(kind.name).colour for kind in kinds}) == len(kinds)
     for name, kind in ALGORITHMS.items():
-        assert (kind.name, kind.table is not None) == (name, True)
+        assert (kind.name, name in ROWS) == (name, True)
         plain = kind.label.lower().replace(" ", "-")
         assert plain.replace("-", "") == name.replace("-", ""), "a label is the name as its authors write it"
         assert [one["name"] for one in describe(kind)["parameters"] if not one["description"]] == []

@@ -17,6 +17,7 @@ from scipy import stats
 from commands import call, refusal, told
 from fed_ucbvi import (
     MDP,
+    ByzanUCBVI,
     Federation,
     FedKLUCBVI,
     FedUCBVI,
@@ -46,7 +47,7 @@ def cliff() -> Run:
 @pytest.fixture(scope="module")
 def grid() -> Run:
     world = gridworld(agents=4, eps_p=0.3, seed=1).with_liars(0.25, "flip")
-    return run(FedUCBVI(), world, 300, progress=False)
+    return run(ByzanUCBVI(log_term=0.01), world, 300, progress=False)
 
 
 def test_an_exported_policy_loads_back_the_same(cliff: Run, tmp_path: Path) -> None:

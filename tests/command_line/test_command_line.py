@@ -156,7 +156,7 @@ def test_parameters_of_one_algorithm_are_refused_by_name_for_another(monkeypatch
         name: ClassVar[str] = "other"
         rate: int = 1
 
-    monkeypatch.setitem(ALGORITHMS, "other", Other)
+    monkeypatch.setattr(ALGORITHMS, "_own", {**ALGORITHMS, "other": Other})
     assert "parameter of other 'nu'" in refusal("run", "--algorithm", "other", "--option", "nu=3")
     assert "rate must be a whole number" in refusal("run", "--algorithm", "other", "--option", "rate=x")
 

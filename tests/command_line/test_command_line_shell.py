@@ -115,7 +115,7 @@ def flags_of_all_commands() -> set[str]:
 
 def test_no_command_has_a_flag_of_one_algorithm() -> None:
     flags = flags_of_all_commands()
-    own = {f"--{field.name}".replace("_", "-") for kind in ALGORITHMS.values() for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    own = {f"--{field.name}".replace("_", "-") for kind in ALGORITHMS.values() for field in dataclasses.fields(kind)}
     assert flags & own <= {"--delta", "--stationary"}, "plan's is the theory's, advise's a property of the problem"
 
 

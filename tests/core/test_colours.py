@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.colours import BLUE, PALETTE, distinct_colours, rgb
 from fed_ucbvi.results.about import different_colours
+from fed_ucbvi.results.looks import LOOKS
 
 
 def apart(one: str, other: str) -> int:
@@ -22,7 +22,7 @@ def test_any_number_of_algorithms_without_a_colour_get_different_ones(
 ) -> None:
     found = different_colours([""] * number)
     assert len(set(found)) == number
-    assert not {kind.colour for kind in ALGORITHMS.values()} & set(found)
+    assert not {look.colour for look in LOOKS.values()} & set(found)
     assert found[:2] == different_colours(["", ""]), "the first ones do not depend on how many follow"
 
 

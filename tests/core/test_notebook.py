@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fed_ucbvi import MDP, FedUCBVI, gridworld, run
+from fed_ucbvi import MDP, ByzanUCBVI, gridworld, run
+from runs import without_cautions
 
 CELLS = {
     "imports": """
@@ -71,13 +72,14 @@ def test_a_value_is_a_line_of_text_and_a_small_table(outputs: dict[str, list[Any
     assert "array(" not in text + table
 
 
+@without_cautions
 def test_what_is_unknown_is_called_so_and_no_repr_is_an_array() -> None:
     world = gridworld(agents=5).with_liars(0.2, "random")
     assert "1 of them lie" in repr(world)
     assert "<td>lying</td><td>1</td>" in world._repr_html_()
     unknown = dataclasses.replace(world, common=MDP.unknown(8, 4, 10), eps_p=math.nan)
     assert "eps_p = unknown" in repr(unknown)
-    result = run(FedUCBVI(nu=10), world, 30)
+    result = run(ByzanUCBVI(), world, 30)
     records = {
         **result.records,
         "regret": np.full_like(result.records["regret"], math.nan),

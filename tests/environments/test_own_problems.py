@@ -16,9 +16,20 @@ import numpy as np
 import pytest
 
 from commands import anew, call, executed, refusal
-from fed_ucbvi import MDP, Federation, FedUCBVI, InputError, Run, Sweep, from_gymnasium, load_runs, run, run_sweep
+from fed_ucbvi import (
+    MDP,
+    Federation,
+    FedQHoeffding,
+    FedUCBVI,
+    InputError,
+    Run,
+    Sweep,
+    from_gymnasium,
+    load_runs,
+    run,
+    run_sweep,
+)
 from fed_ucbvi.algorithms import algorithm_name, make_algorithm
-from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.core.plugins import Registry, registered
 from fed_ucbvi.engine.run import resume
 from fed_ucbvi.environments import ENVIRONMENTS, find_environment, make_environment, recorded_options
@@ -27,11 +38,13 @@ from fed_ucbvi.environments.random_problems import synthetic
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import plan_for
-from fed_ucbvi.results.about import label_of, marker_of, own_colour
+from fed_ucbvi.results.about import label_of
+from fed_ucbvi.results.looks import LOOKS, look_of, register_look
 from fed_ucbvi.specifications.problem import ProblemSpec, describe_environment
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store
 from repository import ROOT
+from runs import without_cautions
 from sweeps import made_sweep
 
 pytestmark = pytest.mark.slow
@@ -41,7 +54,7 @@ MODULE = '''
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fed_ucbvi import FedUCBVI, synthetic
+from fed_ucbvi import FedUCBVI, register_look, synthetic
 from fed_ucbvi.algorithms.base import Algorithm
 
 FIXED = synthetic(agents=3, eps_p=0.1, seed=5, states=3, actions=2, horizon=3)
@@ -90,8 +103,8 @@ class Brisk(FedUCBVI):
 
     name: ClassVar[str] = "brisk"
     label: ClassVar[str] = "Brisk!"
-    colour: ClassVar[str] = "#123456"
-    marker: ClassVar[str] = "square"
+
+register_look("shops_of_ours:Brisk", "#123456", "square")
 
 @dataclass(frozen=True)
 class Plain(FedUCBVI):
@@ -107,6 +120,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "shops_of_ours.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr("fed_ucbvi.results.looks.LOOKS", dict(LOOKS))
     yield tmp_path
     sys.modules.pop("shops_of_ours", None)
 
@@ -131,6 +145,7 @@ def grid(**changes: Any) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------------------- federations as files
+@without_cautions
 def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells_it_apart(
     tmp_path: Path,
 ) -> None:
@@ -149,7 +164,8 @@ def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells
             federation.liars,
         )
         assert not back.probabilities.flags.writeable
-        assert run(FedUCBVI(nu=9), back, 20).same_outcome(run(FedUCBVI(nu=9), federation, 20))
+        algorithm = FedQHoeffding()
+        assert run(algorithm, back, 20).same_outcome(run(algorithm, federation, 20))
         assert [path.name for path in (tmp_path / "deep").iterdir()] == ["f.npz"]
     assert synthetic(agents=2, eps_p=0.2).digest != synthetic(agents=2, eps_p=0.2, seed=1).digest
 
@@ -568,7 +584,8 @@ def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(
 
 
 def looks(name: str) -> tuple[str, str, str]:
-    return label_of(name), own_colour(name), marker_of(name)
+    look = look_of(name)
+    return label_of(name), look.colour, look.marker
 
 
 def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(
@@ -581,7 +598,7 @@ def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(
     make_algorithm("shops_of_ours:Bold", {})
     assert looks("shops_of_ours:Brisk") == ("Brisk!", "#123456", "square")
     assert looks("shops_of_ours:Plain") == ("plain", "", "none"), "looks are not inherited"
-    assert looks("shops_of_ours:Bold") == unknown["Bold"], "its name is another's, and so would the looks be"
+    assert looks("shops_of_ours:Bold") == unknown["Bold"], "it has no look of its own"
     assert looks("brisk") == ("brisk", "", "none"), "not registered"
 
 
@@ -624,15 +641,15 @@ def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code
 
 
 @pytest.mark.parametrize(
-    ("saying", "message"),
+    ("look", "message"),
     [
         ({"colour": "red"}, "the colour of wrong must be written #RRGGBB, got 'red'"),
         ({"marker": "star"}, "unknown marker of wrong 'star'"),
     ],
 )
-def test_an_algorithm_that_says_what_cannot_be_is_refused(saying: dict[str, Any], message: str) -> None:
+def test_a_look_that_cannot_be_drawn_is_refused(look: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        type("Wrong", (Algorithm,), {"name": "wrong", **saying})
+        register_look("wrong", **look)
 
 
 # -------------------------------------------------------------------------------------------- the identity of a run

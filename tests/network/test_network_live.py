@@ -177,7 +177,7 @@ def reports(node: Node, task: RunPlan, round_number: int = 1) -> list[tuple[Any,
     server = task.algorithm.new_server(task.setting)
     found = []
     for exchange in range(task.algorithm.exchanges(task.setting)):
-        most = task.algorithm.largest_value(task.setting, task.setting.horizon - exchange)
+        most = task.setting.horizon if exchange > 0 else 0
         query = tuple(np.minimum(V, most).astype(V.dtype) for V in task.algorithm.query(server, exchange))
         answer: Any = node.answer(Query(round_number, exchange, query))
         found.append(tuple(array.copy() for array in answer.arrays))

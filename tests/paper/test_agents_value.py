@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 import shops
 
-from fed_ucbvi import MDP, Federation, FedUCBVI, Run, best_common_policy, gridworld, reference, riverswim, run
+from fed_ucbvi import (
+    MDP,
+    ByzanUCBVI,
+    Federation,
+    FedUCBVI,
+    Run,
+    best_common_policy,
+    gridworld,
+    reference,
+    riverswim,
+    run,
+)
 from fed_ucbvi.command_line.outputs import summary_rows
 from fed_ucbvi.network.run_plan import plan_for
 from network import federate, make_nodes
@@ -119,7 +130,7 @@ def test_every_figure_agrees_with_all_policies_of_a_small_federation() -> None:
 
 def test_liars_do_not_count() -> None:
     federation = gridworld(agents=5, eps_p=0.3).with_liars(0.4, "flip", seed=1)
-    result = run(FedUCBVI(), federation, 100)
+    result = run(ByzanUCBVI(log_term=0.01), federation, 100)
     lying = list(federation.liars.agents) if federation.liars else []
     assert np.isnan(result.by_agent[lying]).all()
     own = {i: federation.agent(i) for i in federation.honest}

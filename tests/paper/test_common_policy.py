@@ -11,7 +11,7 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from fed_ucbvi import MDP, Federation, FedQAdvantage, FedUCBVI, InputError, Run, gridworld, run, synthetic
+from fed_ucbvi import MDP, ByzanUCBVI, Federation, FedQAdvantage, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.core.numbers import Bracket
 from fed_ucbvi.core.types import FloatArray, IndexArray
 from fed_ucbvi.engine.regret import Scorer
@@ -486,11 +486,12 @@ def test_where_agents_stop_apart_every_episode_counts_once() -> None:
 
 def test_only_honest_agents_values_are_recorded() -> None:
     lying = synthetic(agents=5, eps_p=0.6).with_liars(0.4, "flip", seed=1)
-    result = run(LOCAL, lying, 50, seed=2)
+    algorithm = ByzanUCBVI(log_term=0.01)
+    result = run(algorithm, lying, 50, seed=2)
     assert lying.liars is not None
     honest = [i for i in range(5) if i not in lying.liars.agents]
     last = values_of(lying, result.policy[None])[0, honest].mean()
-    simulation = Simulation(LOCAL, lying, 51, 2, "episodes")
+    simulation = Simulation(algorithm, lying, 51, 2, "episodes")
     driver = simulation.driver
     _, _, value = Scorer(lying).score(result.policy, driver.visits, driver.starts)
     assert value == pytest.approx(last)

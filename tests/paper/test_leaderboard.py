@@ -15,6 +15,7 @@ from fed_ucbvi.core.errors import missing_package
 from fed_ucbvi.environments import ENVIRONMENTS, sepsis
 from fed_ucbvi.paper import leaderboard
 from fed_ucbvi.paper.leaderboard import LeaderboardPlan, Row, documents, places, read_rows, standings
+from fed_ucbvi.paper.orders import row_of
 from fed_ucbvi.paper.report.content import check_report
 from fed_ucbvi.sweeps.job import Job
 from repository import ROOT
@@ -178,7 +179,7 @@ def test_an_environment_without_its_package_is_left_out(monkeypatch: pytest.Monk
     grids["icu_sepsis"] = {"episodes": [5], "options": {"fed-ucbvi": {}}}
     board = LeaderboardPlan(2, 0.1, 2, grids, {"others on icu_sepsis": "a test"})
     monkeypatch.setattr(LeaderboardPlan, "standing", lambda: board)
-    monkeypatch.setattr("fed_ucbvi.algorithms.ALGORITHMS", {"fed-ucbvi": ALGORITHMS["fed-ucbvi"]})
+    monkeypatch.setattr("fed_ucbvi.paper.orders.ROWS", {"fed-ucbvi": row_of("fed-ucbvi")})
     result = call(
         "leaderboard",
         "--again",

@@ -281,7 +281,7 @@ def test_a_process_that_is_killed_costs_its_run_alone(undisturbed: Path, small: 
 
 FRAGILE = """
 from fed_ucbvi import FedUCBVI
-from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.algorithms import OWN
 
 class Fragile(FedUCBVI):
     name = "fragile"
@@ -291,7 +291,7 @@ class Fragile(FedUCBVI):
             raise RuntimeError("the pump broke")
         return super().new_agents(setting, tables)
 
-ALGORITHMS["fragile"] = Fragile
+OWN["fragile"] = f"{__name__}:Fragile"
 """
 
 

@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm
-from fed_ucbvi.algorithms.fed_kl_ucbvi import FastFedKLUCBVI, FedKLUCBVI
-from fed_ucbvi.algorithms.fed_ucbvi import FedUCBVI
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.plugins import Registry, check_code, is_attribute, loaded_attribute, name_of_class, registered
-from fed_ucbvi.paper.algorithms.advantage import ConcurrentUCBAdvantage, FedQAdvantage, UCBAdvantage
-from fed_ucbvi.paper.algorithms.byzan_ucbvi import ByzanUCBVI
-from fed_ucbvi.paper.algorithms.fedq import FedQBernstein, FedQHoeffding
-from fed_ucbvi.paper.algorithms.ucbvi import UCBVI, ConcurrentUCBVI
 
 GROUP = "fed_ucbvi.algorithms"
-"""Entry points by which other packages register classes of parameters."""
+"""Entry points by which other packages, and the paper's part of this one, register classes of parameters."""
 
-ALGORITHMS: dict[str, type[Algorithm[Any, Any]]] = {
-    kind.name: kind
-    for kind in (
-        FedUCBVI,
-        FedKLUCBVI,
-        FastFedKLUCBVI,
-        UCBVI,
-        ConcurrentUCBVI,
-        ByzanUCBVI,
-        FedQHoeffding,
-        FedQBernstein,
-        FedQAdvantage,
-        UCBAdvantage,
-        ConcurrentUCBAdvantage,
-    )
+OWN: dict[str, str] = {
+    "fed-ucbvi": "fed_ucbvi.algorithms.fed_ucbvi:FedUCBVI",
+    "fed-kl-ucbvi": "fed_ucbvi.algorithms.fed_kl_ucbvi:FedKLUCBVI",
+    "fed-kl-ucbvi-fast": "fed_ucbvi.algorithms.fed_kl_ucbvi:FastFedKLUCBVI",
 }
-"""Classes of parameters, in the order in which they are listed; each says all there is to know of its algorithm."""
+"""Classes of the algorithms of the core, as ``module:class``; a module is imported when its algorithm is used."""
 
-REGISTRY = Registry(ALGORITHMS, GROUP)
-"""The classes of this package and those that other packages register."""
+
+class _OwnClasses(Mapping[str, Any]):
+    """The classes of :data:`OWN`."""
+
+    def __getitem__(self, name: str) -> Any:
+        module, _, attribute = OWN[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def __contains__(self, name: object) -> bool:
+        return name in OWN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(OWN)
+
+    def __len__(self) -> int:
+        return len(OWN)
+
+
+ALGORITHMS = Registry(_OwnClasses(), GROUP)
+"""Classes of parameters by name: those of the core and those that are registered by entry points."""
 
 AlgorithmLike = Algorithm[Any, Any] | type[Algorithm[Any, Any]] | str
 """What :func:`as_algorithm` takes."""
@@ -52,7 +54,7 @@ def find_algorithm(name: str) -> type[Any] | Algorithm[Any, Any]:
     >>> find_algorithm("fed-ucbvi") is find_algorithm("fed_ucbvi:FedUCBVI")
     True
     """
-    found: type[Any] | Algorithm[Any, Any] = REGISTRY.find("algorithm", name)
+    found: type[Any] | Algorithm[Any, Any] = ALGORITHMS.find("algorithm", name)
     _check_complete(name, found)
     return found
 
@@ -85,7 +87,7 @@ def known_class(name: str) -> type[Algorithm[Any, Any]] | None:
     >>> known_class("fed-ucbvi").label, known_class("nobody:Knows")
     ('Fed-UCBVI', None)
     """
-    found = REGISTRY.at_hand(name)
+    found = ALGORITHMS.at_hand(name)
     kind = found if isinstance(found, type) else type(found)
     return kind if issubclass(kind, Algorithm) and "name" in vars(kind) else None
 
@@ -128,6 +130,7 @@ def recorded_algorithm(name: str, parameters: Mapping[str, object]) -> Algorithm
 def as_algorithm(given: AlgorithmLike) -> Algorithm[Any, Any]:
     """What people pass as an algorithm: one with parameters, its class or its name, which stand for the defaults.
 
+    >>> from fed_ucbvi import FedUCBVI
     >>> as_algorithm("fed-ucbvi") == as_algorithm(FedUCBVI) == as_algorithm(FedUCBVI())
     True
     """
@@ -148,15 +151,16 @@ def as_algorithm(given: AlgorithmLike) -> Algorithm[Any, Any]:
 def algorithm_name(algorithm: Algorithm[Any, Any] | type[Any]) -> str:
     """The name by which :func:`make_algorithm` makes it, or an algorithm of this class, again.
 
+    >>> from fed_ucbvi import FedUCBVI
     >>> algorithm_name(FedUCBVI())
     'fed-ucbvi'
     """
     kind = algorithm if isinstance(algorithm, type) else type(algorithm)
-    if ALGORITHMS.get(kind.name) is kind:
-        return str(kind.name)
     path = name_of_class(kind)
+    if OWN.get(kind.name) == path:
+        return str(kind.name)
     for name, entry in registered(GROUP).items():
-        if name not in ALGORITHMS and (entry.value == path or (name == kind.name and REGISTRY[name] is kind)):
+        if name not in OWN and (entry.value == path or (name == kind.name and ALGORITHMS[name] is kind)):
             return name
     return path
 

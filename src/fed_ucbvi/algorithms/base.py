@@ -35,8 +35,7 @@ import numpy.typing as npt
 
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.exact_sums import Grid, make_grid
-from fed_ucbvi.core.colours import MARKERS, Marker, check_colour
-from fed_ucbvi.core.errors import InputError, check_choice
+from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import check_parameters
 from fed_ucbvi.core.sampling.levels import ONE_LEVEL, LevelLaw
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
@@ -219,23 +218,20 @@ class Budgets(NamedTuple):
         return math.ceil(self.growth * first)
 
 
-class TableRow(NamedTuple):
-    """The algorithm's row of the paper's Table 1; orders, without constants and logarithms in the regret.
+class SentValues(NamedTuple):
+    """Values in the messages of a server, which a node checks before it answers.
 
-    ``heterogeneity`` says whether agents may differ; None where nobody has said.
+    They lie between 0 and H, and are 0 after the last step.
+
+    Attributes:
+        broadcast: number of the broadcast's array that is ``V[H+1,S]``; None if there is none.
+        query: number of the array that is ``V_{H-e}[S]`` in the query of exchange e; None if there is none.
+        monotone: True if the V of a broadcast never rises from one round to the next.
     """
 
-    kind: str
-    heterogeneity: bool | None
-    communication: str
-    regret: str
-
-
-class Tuning(NamedTuple):
-    """How the bonus is scaled by a factor k when constants are tuned: in words, and as parameters."""
-
-    text: str
-    parameters: Callable[[float], dict[str, Any]]
+    broadcast: int | None = None
+    query: int | None = None
+    monotone: bool = False
 
 
 class MessageSizes(NamedTuple):
@@ -382,58 +378,42 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
     Attributes:
         name: by which it is registered and recorded, such as ``fed-ucbvi``.
-        label: how the name is written in tables and figures; by default as it is.
-        colour: of its curves, ``#RRGGBB``; by default each picture chooses one that no other curve has.
-        marker: of its points; by default none. A subclass with a name of its own inherits none of these three.
+        label: how the name is written in tables and figures; by default as it is. A subclass with a name of its own
+            does not inherit it.
         rules: names of the rules by which agents request a synchronisation; see :class:`Budgets`.
-        table: its row of the paper's Table 1, if there is one.
-        tuning: how its bonus is scaled where algorithms are compared with tuned constants; not inherited.
         single_agent: whether it runs with one agent only.
-        instead: what to use instead if there are several agents.
-        sends_trajectories: whether its reports tell the server the states that an agent went through, in order. A
-            node sends such reports only where its owner has agreed.
+        report_type: the NamedTuple of its reports, whose fields declare shapes and meanings
+            (:mod:`fed_ucbvi.algorithms.fields`). A node sends reports with :attr:`Meaning.STATE`, the states that an
+            agent went through, only where its owner has agreed.
         asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it has its plan as
             soon as it is made.
         server_counts: whether reports are increments: what is new since the last one. The server adds them to a
             table of all counts, so a planner needs an exchange only after a round without a synchronisation.
         plays_any_policy: whether its agents may be told to play another policy than the server's, and count it alike.
-        values_monotone: whether the V that it broadcasts never rises from one round to the next.
         checked: whether what it returns is checked in every round. This package's own algorithms are not: tests check
             them. It need not be given.
     """
 
     name: ClassVar[str]
     label: ClassVar[str]
-    colour: ClassVar[str]
-    marker: ClassVar[Marker]
     rules: ClassVar[tuple[str, ...]] = ("budget",)
-    table: ClassVar[TableRow | None] = None
-    tuning: ClassVar[Tuning | None] = None
     single_agent: ClassVar[bool] = False
-    instead: ClassVar[str] = "an algorithm for several"
-    sends_trajectories: ClassVar[bool] = False
+    report_type: ClassVar[type[Any]] = tuple
     asks_to_plan: ClassVar[bool] = False
     server_counts: ClassVar[bool] = False
     plays_any_policy: ClassVar[bool] = False
-    values_monotone: ClassVar[bool] = False
     checked: ClassVar[bool]
 
     def __post_init__(self) -> None:
         check_parameters(self)
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Complete how an algorithm with a name of its own looks, and check what it says of itself."""
+        """Label an algorithm with a name of its own by it, unless it has a label."""
         super().__init_subclass__(**options)
         own = vars(cls)
         cls.checked = not cls.__module__.startswith("fed_ucbvi.")
         if "name" in own:
             cls.label = own.get("label", cls.name)
-            cls.colour = own.get("colour", "")
-            cls.marker = own.get("marker", "none")
-            cls.tuning = own.get("tuning")
-            if cls.colour != "":
-                check_colour(f"the colour of {cls.name}", cls.colour)
-            check_choice(f"marker of {cls.name}", cls.marker, MARKERS)
 
     # ------------------------------------------------------------------------------------------ the steps of a round
 
@@ -565,21 +545,14 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def check_agents(self, agents: int) -> None:
         if self.single_agent and agents > 1:
             raise InputError(
-                f"{self.name} is for a single agent, and this federation has {agents}. Use {self.instead}, or "
-                "agents=1."
+                f"{self.name} is for a single agent, and this federation has {agents}. Use an algorithm for several "
+                "agents, or agents=1."
             )
 
-    def broadcast_values(self, broadcast: Message) -> FloatArray | None:
-        """The values ``V[H+1,S]`` that a broadcast holds, which nodes check; None, as by default, if it has none."""
-        return None
-
-    def query_values(self, query: Message) -> FloatArray | None:
-        """The values ``V_{H-e}[S]`` that agents are asked about in exchange e, which nodes check; by default none."""
-        return None
-
-    def largest_value(self, setting: Setting, step: int) -> float:
-        """The most that ``V_step`` can be that agents are asked about; by default H, and 0 after the last step."""
-        return float(setting.horizon) if step < setting.horizon else 0.0
+    @property
+    def sent_values(self) -> SentValues:
+        """Places of values in the server's messages, which nodes check; by default there are none."""
+        return SentValues()
 
     # ------------------------------------------------------------------ sums and counts that stand for several agents
 

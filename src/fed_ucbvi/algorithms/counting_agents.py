@@ -222,6 +222,7 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
 
     asks_to_plan: ClassVar[bool] = True
     server_counts: ClassVar[bool] = True
+    report_type: ClassVar[type[Any]] = Increments
     pools = True  # all visits count alike
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:

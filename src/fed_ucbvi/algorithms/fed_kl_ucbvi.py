@@ -27,14 +27,13 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Counting, RunExtension, Setting, TableRow
+from fed_ucbvi.algorithms.base import Counting, RunExtension, Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.counting_agents import SharedCounts
 from fed_ucbvi.algorithms.drawn_radius import DrawnServer, level_law
 from fed_ucbvi.algorithms.fed_kl_server import Server
 from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, optimism_events, pessimistic_values
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
-from fed_ucbvi.core.colours import ROSE, TEAL, Marker
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import Bounds, Help, NonNegative, Positive, Probability
 from fed_ucbvi.core.sampling.levels import ONE_LEVEL, LevelLaw
@@ -55,10 +54,7 @@ class FedKLUCBVI(SharedCounts[Server]):
 
     name: ClassVar[str] = "fed-kl-ucbvi"
     label: ClassVar[str] = "Fed-KL-UCBVI"
-    colour: ClassVar[str] = TEAL
-    marker: ClassVar[Marker] = "diamond"
     rules: ClassVar[tuple[str, ...]] = ("global",)
-    table: ClassVar[TableRow] = TableRow("model-based", True, "S A H log T", "sqrt(H^3 S A T / M)")
     extension = RunExtension(
         episodes=None, warm_start=None
     )  # everything may change: the union bound is over states and steps only
@@ -109,9 +105,6 @@ class FedKLUCBVI(SharedCounts[Server]):
     def counting(self) -> Counting:
         """By action, for agents draw among the maximisers; over all steps if stationary."""
         return Counting.STATIONARY if self.stationary else Counting.PAIRS
-
-    def largest_value(self, setting: Setting, step: int) -> float:
-        return float(setting.horizon - step)
 
     def rule(self, setting: Setting) -> Rule:
         return Rule.new(
@@ -201,8 +194,6 @@ class FastFedKLUCBVI(FedKLUCBVI):
 
     name: ClassVar[str] = "fed-kl-ucbvi-fast"
     label: ClassVar[str] = "Fed-KL-UCBVI fast"
-    colour: ClassVar[str] = ROSE
-    marker: ClassVar[Marker] = "triangle"
 
     radius: Annotated[
         Positive, Help("factor on the radius of the ball. 1 is what is proved; less is faster and has no proof.")

@@ -12,7 +12,7 @@ value only: the bonus does not cover the spread of rewards.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from fed_ucbvi.algorithms.base import (
     MessageSizes,
     RunExtension,
     Setting,
-    TableRow,
-    Tuning,
 )
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
@@ -35,7 +33,6 @@ from fed_ucbvi.algorithms.kernels import Choice, InitialPolicy, Ties, first_esti
 from fed_ucbvi.algorithms.step_by_step import StepByStep
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.algorithms.threshold import beta_common, beta_star, threshold_nu
-from fed_ucbvi.core.colours import BLUE, Marker
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import Help, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, IndexArray
@@ -57,14 +54,8 @@ class FedUCBVI(StepByStep[Server]):
 
     name: ClassVar[str] = "fed-ucbvi"
     label: ClassVar[str] = "Fed-UCBVI"
-    colour: ClassVar[str] = BLUE
-    marker: ClassVar[Marker] = "cross"
     rules: ClassVar[tuple[str, ...]] = ("local", "global")
-    table: ClassVar[TableRow] = TableRow(
-        "model-based", True, "S A H log T + M S A H log log T + M S A H log(1 + eps_p T)", "sqrt(H^3 S A T / M)"
-    )
-
-    tuning: ClassVar[Tuning] = Tuning("bonus_scale = k", lambda k: {"bonus_scale": k})
+    report_type: ClassVar[type[Any]] = Sums
 
     bonus: Annotated[
         Bonus,

@@ -89,6 +89,11 @@ def meanings_of(report: type) -> dict[str, Meaning]:
     return {name: note for name, hint in _hints(report).items() for note in _notes(hint, Meaning)}
 
 
+def has_trajectories(report: type) -> bool:
+    """True if reports tell the server the states that an agent went through, in order."""
+    return Meaning.STATE in meanings_of(report).values()
+
+
 class Declared(NamedTuple):
     """The shape and type of an array, as a field's annotation declares them."""
 

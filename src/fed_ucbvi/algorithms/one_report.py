@@ -24,6 +24,7 @@ from fed_ucbvi.algorithms.base import (
     Message,
     MessageSizes,
     RuleT,
+    SentValues,
     Setting,
     TableServer,
 )
@@ -129,7 +130,6 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
 
     rules: ClassVar[tuple[str, ...]] = ("doubling",)
     estimates_type: ClassVar[type[Any]]
-    report_type: ClassVar[type[Any]]
     broadcasts: ClassVar[tuple[str, ...]] = ("policy", "N")
     values: ClassVar[tuple[str, ...]] = ()
 
@@ -183,8 +183,10 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
             sent.append(at_policy(known.policy, table) if table.ndim == 3 else table)
         return tuple(sent)
 
-    def broadcast_values(self, broadcast: Message) -> FloatArray | None:
-        return broadcast[self.broadcasts.index(self.values[0])] if self.values else None
+    @property
+    def sent_values(self) -> SentValues:
+        """The first of the values that are broadcast are the optimistic ones."""
+        return SentValues(broadcast=self.broadcasts.index(self.values[0]) if self.values else None)
 
     def budgets(self, agents: RoundAgents[ReportT], broadcast: Message) -> Budgets:
         """Keep the values for the round, and compute after how many visits agents request a synchronisation."""
@@ -262,7 +264,6 @@ class EveryEpisode(OneReport[EstimatesT, RuleT, Trajectories], Generic[Estimates
     rules: ClassVar[tuple[str, ...]] = ("every episode",)
     broadcasts: ClassVar[tuple[str, ...]] = ("policy",)
     report_type: ClassVar[type[Any]] = Trajectories
-    sends_trajectories: ClassVar[bool] = True
 
     def budgets(self, agents: RoundAgents[Trajectories], broadcast: Message) -> Budgets:
         agents.budgets.limits.fill(1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic
 
-from fed_ucbvi.algorithms.base import Algorithm, Message, ServerT, Setting
-from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.algorithms.base import Algorithm, Message, SentValues, ServerT, Setting
 
 
 class StepByStep(Algorithm[ServerT, Any], Generic[ServerT]):
@@ -20,5 +19,6 @@ class StepByStep(Algorithm[ServerT, Any], Generic[ServerT]):
         """``V_{h+1}[S]`` for ``h = H-1-exchange``, multiples of ``2^-f`` where reports are sums."""
         return (server.V[len(server.policy) - exchange],)
 
-    def query_values(self, query: Message) -> FloatArray | None:
-        return query[0]
+    @property
+    def sent_values(self) -> SentValues:
+        return SentValues(query=0)

@@ -117,7 +117,7 @@ def environment_names() -> list[str]:
 
 
 def algorithm_names() -> list[str]:
-    from fed_ucbvi.algorithms import REGISTRY
+    from fed_ucbvi.algorithms import ALGORITHMS as REGISTRY
 
     return list(REGISTRY)
 

@@ -23,7 +23,7 @@ def environments(names: list[str] | None = argument("NAME", "Only these.", None)
 
 
 def algorithms(names: list[str] | None = argument("NAME", "Only these.", None), as_json: bool = JSON) -> None:
-    """List the algorithms, their rows of the paper's Table 1 and their parameters, which --option sets."""
+    """List the algorithms and their parameters, which --option sets."""
     from fed_ucbvi.algorithms import find_algorithm
 
     _list(names, algorithm_names, find_algorithm, as_json)
@@ -42,8 +42,6 @@ def _list(names: list[str] | None, known: Callable[[], list[str]], find: Callabl
         try:
             found = find(name)
             described[name] = describe(found)
-            if isinstance(found, type) and found.table is not None:  # type: ignore[attr-defined]
-                described[name]["table_1"] = found.table._asdict()  # type: ignore[attr-defined]
         except InputError as error:
             if names:
                 raise
@@ -56,6 +54,3 @@ def _list(names: list[str] | None, known: Callable[[], list[str]], find: Callabl
             typer.echo()
         rows = [(item["name"], str(item["default"]), item["description"]) for item in content["parameters"]]
         print_rows(f"{name}: {content['description']}", rows)
-        if row := content.get("table_1"):
-            agents = "for different agents" if row["heterogeneity"] else "for identical agents"
-            typer.echo(f"  Table 1: {row['kind']}, {agents}; rounds {row['communication']}; regret {row['regret']}")

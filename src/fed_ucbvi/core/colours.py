@@ -31,7 +31,8 @@ INDIGO = "#332288"
 BROWN = "#661100"
 TEAL = "#44AA99"
 ROSE = "#CC6677"
-"""From Paul Tol's palettes, for what is seldom drawn."""
+RESERVED = (OLIVE, INDIGO, BROWN, TEAL, ROSE)
+"""From Paul Tol's palettes, for algorithms that are seldom drawn."""
 
 WHITE = "#FFFFFF"
 LIGHT_GREY = "#D9D9D9"

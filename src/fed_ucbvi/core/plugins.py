@@ -156,7 +156,8 @@ class Registry(Mapping[str, Any]):
         return name in self._own or name in registered(self._group)
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._own, **registered(self._group)})
+        yield from self._own
+        yield from (name for name in registered(self._group) if name not in self._own)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -25,6 +25,7 @@ from msgspec.structs import asdict, replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Array, Message
+from fed_ucbvi.algorithms.fields import has_trajectories
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.extension import PLANNED
 from fed_ucbvi.engine.promises import stated_range
@@ -190,7 +191,7 @@ class Node:
         self._make_party(welcome, spec, algorithm)
         self._questions = QueryGuard(self._algorithm, self._plan.setting)
         self.limits = self._questions.limits
-        if self._algorithm.sends_trajectories and not self.terms.send_trajectories:
+        if has_trajectories(self._algorithm.report_type) and not self.terms.send_trajectories:
             raise InputError(
                 f"{algorithm.name} sends trajectories to the server. If this node may, pass --send-trajectories."
             )

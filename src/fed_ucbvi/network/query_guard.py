@@ -80,13 +80,14 @@ class QueryGuard:
         if len(start.judged) not in (0, 2) or (start.playing and judged_in(start) == 0):
             raise InputError(f"the server's start of round {number} does not say which policy is judged.")
         check_actions("the server's policy", start.arrays[0], setting.actions)
-        V = self._algorithm.broadcast_values(start.arrays)
-        if V is None:
+        sent = self._algorithm.sent_values
+        if sent.broadcast is None:
             return
+        V = start.arrays[sent.broadcast]
         for step, row in enumerate(V):
             self._check_values(row, step, -np.inf)
         before = self._values
-        if self._algorithm.values_monotone and before is not None and before[0] < number and (before[1] < V).any():
+        if sent.monotone and before is not None and before[0] < number and (before[1] < V).any():
             raise InputError(
                 f"the server's values of round {number} have risen, which {self._algorithm.name}'s never do."
             )
@@ -107,9 +108,9 @@ class QueryGuard:
         exchange = asked.exchange
         query = asked.arrays
         exchanges = len(self._queries)
-        V = self._algorithm.query_values(query) if query else None
-        if V is not None:
-            self._check_values(V, self._setting.horizon - exchange % exchanges, 0.0)
+        place = self._algorithm.sent_values.query
+        if query and place is not None:
+            self._check_values(query[place], self._setting.horizon - exchange % exchanges, 0.0)
         if number != self._round:
             if number < self._round:
                 raise InputError(f"the server asks about round {number} after round {self._round}.")
@@ -132,7 +133,7 @@ class QueryGuard:
             raise InputError(f"the server has asked {self._answers} times in round {number}.")
 
     def _check_values(self, V: Array, step: int, least: float) -> None:
-        most = self._algorithm.largest_value(self._setting, step)
+        most = float(self._setting.horizon) if step < self._setting.horizon else 0.0
         # NaN if there is one
         low = float(np.minimum.reduce(V))
         high = float(np.maximum.reduce(V))

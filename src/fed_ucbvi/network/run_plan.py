@@ -14,6 +14,7 @@ from fed_ucbvi.algorithms import algorithm_name, parameters_of
 from fed_ucbvi.algorithms.base import Algorithm, Counting, Message, Setting
 from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists
 from fed_ucbvi.algorithms.exact_sums import Grid
+from fed_ucbvi.algorithms.fields import has_trajectories
 from fed_ucbvi.algorithms.increments import Support, increments_of, listed_counts
 from fed_ucbvi.core.errors import (
     InputError,
@@ -116,7 +117,7 @@ class RunPlan:
                 )
 
     def _check_collection(self) -> None:
-        if self.rules.live and self.setting.agents > 1 and self.algorithm.sends_trajectories:
+        if self.rules.live and self.setting.agents > 1 and has_trajectories(self.algorithm.report_type):
             raise InputError(
                 f"{self.algorithm.name} needs one episode of every agent in every round; in a live collection nodes "
                 "stop where they are. Use lockstep, or an algorithm that reports counts."

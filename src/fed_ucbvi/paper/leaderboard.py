@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms import ALGORITHMS, class_of
+from fed_ucbvi.algorithms import class_of
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
 from fed_ucbvi.environments import ENVIRONMENTS, current_name, make_environment
+from fed_ucbvi.paper.orders import ROWS
 from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table
 from fed_ucbvi.paper.report.panels import Panel
 from fed_ucbvi.paper.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, bars
@@ -213,7 +214,7 @@ class LeaderboardPlan:
         some = environment in self.for_some and algorithm not in self.environments[environment]["options"]
         return self.excluded[f"others on {environment}"] if some else None
 
-    def sweep(self, algorithms: Sequence[str] = tuple(ALGORITHMS)) -> Sweep:
+    def sweep(self, algorithms: Sequence[str] = tuple(ROWS)) -> Sweep:
         """All runs of these algorithms; every environment is drawn from each run's seed."""
         grids = []
         for environment, own in self.environments.items():
@@ -231,7 +232,7 @@ class LeaderboardPlan:
 
     def in_order(self, rows: Rows) -> list[Row]:
         """The rows by environment, algorithm and seed; algorithms of this package come first."""
-        algorithms = [*dict.fromkeys((*ALGORITHMS, *(row.algorithm for row in rows)))]
+        algorithms = [*dict.fromkeys((*ROWS, *(row.algorithm for row in rows)))]
         places = {name: place for names in (self.environments, algorithms) for place, name in enumerate(names)}
         return sorted(
             rows,

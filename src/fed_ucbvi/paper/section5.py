@@ -15,11 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from fed_ucbvi.algorithms import ALGORITHMS as REGISTRY
 from fed_ucbvi.core.colours import DARK_GREY, DASHES
 from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import BASE_AGENTS, Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import ANY, Claim, Condition, Find, Finding, Pairs, range_text, ratios_at_most, signed
+from fed_ucbvi.paper.orders import ROWS
 from fed_ucbvi.paper.report import run_figures as draw
 from fed_ucbvi.paper.report.content import Figure, Section, Verdict
 from fed_ucbvi.paper.report.panels import Panel, Series
@@ -205,7 +205,7 @@ def _against_agents(table: Traces, shown: Sequence[float], measure: Measure, y_l
 
 def in_order(table: Iterable[Group]) -> list[Group]:
     """The groups in the order of the registry; algorithms that are not in it come last."""
-    names = list(REGISTRY)
+    names = list(ROWS)
     return sorted(
         table,
         key=lambda one: names.index(one["algorithm"]) if one["algorithm"] in names else len(names),

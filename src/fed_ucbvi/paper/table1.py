@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, class_of
-from fed_ucbvi.algorithms.base import TableRow
+from fed_ucbvi.algorithms import algorithm_name, class_of
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import NEVER, Claim, Finding, judge, ratios_at_most
+from fed_ucbvi.paper.orders import ROWS, TableRow, row_of
 from fed_ucbvi.paper.report.content import Section, Table, Verdict
 from fed_ucbvi.paper.report.run_figures import FAILING_TEXT, Column, band_text, table_of_groups
 from fed_ucbvi.paper.report.traces import Group, Measure, Trace, Traces, megabytes, regret, rounds
@@ -58,8 +58,6 @@ ORDERINGS = (
         ("fedq-bernstein", "concurrent-ucbvi"),
     ),
 )
-UNSTATED = TableRow("\u2013", None, "\u2013", "\u2013")
-"""The row of an algorithm that has none."""
 HETEROGENEITY = {True: "yes", False: "no", None: "\u2013"}
 FROM_MEMORY = (
     "Two algorithms are partly written from memory: the bonuses of UCB-Advantage and of its concurrent version, and "
@@ -71,7 +69,7 @@ FROM_MEMORY = (
 
 def grids(scale: RunScale, names: Sequence[str] | None = None) -> Grids:
     """Every algorithm with its defaults, identical agents; single-agent ones with one agent."""
-    chosen = list(ALGORITHMS) if names is None else names
+    chosen = list(ROWS) if names is None else names
     alone, together = ([name for name in chosen if class_of(name).single_agent is one] for one in (True, False))
     return [
         *([scale.grid(together)] if together else []),
@@ -115,7 +113,7 @@ def ordered(ordering: Ordering, table: Traces) -> Verdict | None:
 
 
 def _stated(group: Group) -> TableRow:
-    return class_of(group["algorithm"]).table or UNSTATED
+    return row_of(group["algorithm"])
 
 
 COLUMNS: tuple[Column, ...] = (

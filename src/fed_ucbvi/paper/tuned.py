@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import NEVER, OURS, Claim, Finding, against, carried, judge, range_text, ratios_at_most
@@ -28,7 +27,8 @@ from fed_ucbvi.paper.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.paper.report.panels import Panel, Series
 from fed_ucbvi.paper.report.traces import Group, Measure, Traces, regret, rounds
 from fed_ucbvi.paper.section5 import BELOW, OWN, below, ratios_to
-from fed_ucbvi.results.about import label_of, marker_of
+from fed_ucbvi.results.about import label_of
+from fed_ucbvi.results.looks import look_of
 from fed_ucbvi.results.statistics import Estimate
 
 EPS_P = (0.0, 0.1)
@@ -42,8 +42,26 @@ TUNING_SEEDS = tuple(range(1000, 1006))
 """Seeds of runs and instances for tuning alone."""
 TUNING_EPISODES = 3_000
 """T of tuning runs, or that of the experiment if it is shorter."""
-TUNED = {name: kind.tuning for name, kind in ALGORITHMS.items() if kind.tuning is not None}
-"""What is tuned: the parameters for a factor k, by algorithm."""
+
+
+class Tuning(NamedTuple):
+    """Parameters that scale the bonus of an algorithm by a factor k, and how the report writes them."""
+
+    text: str
+    parameters: Callable[[float], dict[str, Any]]
+
+
+TUNED = {
+    "fed-ucbvi": Tuning("bonus_scale = k", lambda k: {"bonus_scale": k}),
+    "concurrent-ucbvi": Tuning("scale = k", lambda k: {"scale": k}),
+    "fedq-hoeffding": Tuning("c = 2k", lambda k: {"c": 2 * k}),
+    "fedq-bernstein": Tuning(
+        "c = c_bernstein = 2k, bernstein_after = 10",
+        lambda k: {"c": 2 * k, "c_bernstein": 2 * k, "bernstein_after": 10},
+    ),
+    "fedq-advantage": Tuning("iota = k²", lambda k: {"iota": k * k}),
+}
+"""Tuned algorithms."""
 RIVAL = "fedq-bernstein"
 RECOMMENDED = "fed-kl-ucbvi"
 PAPER = "as in the paper"
@@ -269,7 +287,7 @@ def _tuning_figure(table: Traces) -> Figure:
         for name in TUNED:
             if tried := _trials(part, algorithm=name):
                 spreads = [_range(one, regret, np.median) for one in tried]
-                look = {"line": True, "marker": marker_of(name), "band": RANGE_NAME}
+                look = {"line": True, "marker": look_of(name).marker, "band": RANGE_NAME}
                 yield draw.bars(name, [*map(factor_of, tried)], spreads, **look)
 
     return Figure(

@@ -11,10 +11,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from fed_ucbvi.algorithms import ALGORITHMS, algorithm_name, known_class, parameters_of
-from fed_ucbvi.core.colours import Marker, distinct_colours
+from fed_ucbvi.algorithms import algorithm_name, known_class, parameters_of
+from fed_ucbvi.core.colours import RESERVED, distinct_colours
 from fed_ucbvi.core.version import PROGRAM, __version__
 from fed_ucbvi.environments import environment_label
+from fed_ucbvi.results.looks import look_of
 
 if TYPE_CHECKING:
     from fed_ucbvi.algorithms.base import Algorithm, Setting
@@ -107,7 +108,7 @@ class About:
             facts=facts,
             cautions=tuple(algorithm.cautions(setting)),
             label=label_of(name),
-            colour=own_colour(name),
+            colour=look_of(name).colour,
             environment_label=label_of(str(environment.get("name", "custom"))),
             **sizes,
         )
@@ -125,28 +126,12 @@ class About:
 
 def different_colours(wanted: Sequence[str]) -> list[str]:
     """A different colour for each entry; an empty one gets a colour that no algorithm of this package has."""
-    return distinct_colours(wanted, avoid=(kind.colour for kind in ALGORITHMS.values()))
+    return distinct_colours(wanted, avoid=RESERVED)
 
 
 def colour_of(algorithm: str) -> str:
     """The colour of an algorithm that is drawn beside none without a colour of its own."""
-    return different_colours([own_colour(algorithm)])[0]
-
-
-def own_colour(algorithm: str) -> str:
-    """The colour that an algorithm gives itself; empty if none, or if its class is not at hand.
-
-    >>> own_colour("fed-ucbvi"), own_colour("something new")
-    ('#0072B2', '')
-    """
-    kind = known_class(algorithm)
-    return "" if kind is None else kind.colour
-
-
-def marker_of(algorithm: str) -> Marker:
-    """The marker of an algorithm's points, by its recorded name."""
-    kind = known_class(algorithm)
-    return "none" if kind is None else kind.marker
+    return different_colours([look_of(algorithm).colour])[0]
 
 
 def label_of(name: str) -> str:

@@ -52,7 +52,7 @@ def test_values_stay_above_the_optimal_ones_and_below_the_first(
         known = simulation.server.estimates
         first = known.Q.copy()
         cap = known.V.copy()
-        falls = getattr(algorithm, "monotone", algorithm.values_monotone)
+        falls = getattr(algorithm, "monotone", algorithm.sent_values.monotone)
         while not simulation.done:
             Q = known.Q.copy()
             simulation.advance()

@@ -18,10 +18,10 @@ import pytest
 
 import sample_report
 from browser import OpenPage, open_browser
-from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.core.colours import DARK_GREY, PALETTE, distinct_colours, on_dark
 from fed_ucbvi.paper.report.content import PageContent
 from fed_ucbvi.paper.report.writing import render_page, write_report
+from fed_ucbvi.results.looks import LOOKS
 from sample_report import NASTY
 
 
@@ -100,7 +100,7 @@ def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds(repor
 
 
 @pytest.mark.parametrize(
-    "colour", [*PALETTE, *distinct_colours([""] * 9), *(kind.colour for kind in ALGORITHMS.values()), DARK_GREY]
+    "colour", [*PALETTE, *distinct_colours([""] * 9), *(look.colour for look in LOOKS.values()), DARK_GREY]
 )
 def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> None:
     def luminance(text: str) -> float:

@@ -56,10 +56,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms import fields
-from fed_ucbvi.algorithms.base import FleetTables, Message, RunExtension, Setting, TableRow, TableServer, Tuning
+from fed_ucbvi.algorithms.base import FleetTables, Message, RunExtension, SentValues, Setting, TableServer
 from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode, OneReport, ReportT, RoundCounts, Trajectories, fill_means
-from fed_ucbvi.core.colours import BROWN, PURPLE, SKY_BLUE, Marker
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import Bounds, Help, NonNegative, Positive, Probability
@@ -221,17 +220,12 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
 
     name: ClassVar[str] = "fedq-advantage"
     label: ClassVar[str] = "FedQ-Advantage"
-    colour: ClassVar[str] = PURPLE
-    marker: ClassVar[Marker] = "square"
     c1_squared: ClassVar[float] = 2.0
     c2: ClassVar[float] = 10.0
     rules: ClassVar[tuple[str, ...]] = ("first stage", "early in stage", "late in stage")
     report_type: ClassVar[type[Any]] = FedQAdvantageReport
     broadcasts: ClassVar[tuple[str, ...]] = ("policy", "V", "V_ref", "y", "y_previous")
-    values_monotone: ClassVar[bool] = True
     values: ClassVar[tuple[str, ...]] = ("V", "V_ref")
-    table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^2 log H log T", "sqrt(H^3 S A T / M)")
-    tuning: ClassVar[Tuning] = Tuning("iota = k²", lambda k: {"iota": k * k})
     extension = RunExtension(
         episodes=None,  # nothing in it depends on T
         warm_start="it learns from rounds as they come and keeps no counts of transitions",
@@ -256,6 +250,11 @@ class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
             "paper) or at H (horizon, the published algorithm), and only ever fall."
         ),
     ] = "remaining"
+
+    @property
+    def sent_values(self) -> SentValues:
+        """Values never rise."""
+        return super().sent_values._replace(monotone=True)
 
     @property
     def stops_jointly(self) -> bool:
@@ -344,12 +343,9 @@ class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rul
 
     name: ClassVar[str] = "ucb-advantage"
     label: ClassVar[str] = "UCB-Advantage"
-    colour: ClassVar[str] = BROWN
     c1_squared: ClassVar[float] = 4.0
     c2: ClassVar[float] = 5.0
     single_agent: ClassVar[bool] = True
-    instead: ClassVar[str] = "concurrent-ucb-advantage"
-    table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T)")
     extension = RunExtension(
         episodes=None,  # nothing in it depends on T
         warm_start="it learns from episodes as they come and keeps no counts of transitions",
@@ -395,9 +391,7 @@ class ConcurrentUCBAdvantage(UCBAdvantage):
 
     name: ClassVar[str] = "concurrent-ucb-advantage"
     label: ClassVar[str] = "Concurrent UCB-Advantage"
-    colour: ClassVar[str] = SKY_BLUE
     single_agent: ClassVar[bool] = False
-    table: ClassVar[TableRow] = TableRow("model-free", False, "T", "sqrt(H^3 S A T / M)")
 
     discard: Annotated[
         bool,

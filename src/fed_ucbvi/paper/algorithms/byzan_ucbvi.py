@@ -46,7 +46,6 @@ from fed_ucbvi.algorithms.base import (
     MessageSizes,
     RunExtension,
     Setting,
-    TableRow,
     TableServer,
 )
 from fed_ucbvi.algorithms.counters import Counters, counter_type
@@ -63,7 +62,6 @@ from fed_ucbvi.algorithms.fields import (
 )
 from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates
 from fed_ucbvi.algorithms.step_by_step import StepByStep
-from fed_ucbvi.core.colours import INDIGO
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.indexing import UNREACHABLE, reward_at, shared
 from fed_ucbvi.core.parameters import Bounds, Help, NonNegative, Probability
@@ -174,9 +172,8 @@ class ByzanUCBVI(StepByStep[Server]):
 
     name: ClassVar[str] = "byzan-ucbvi"
     label: ClassVar[str] = "Byzan-UCBVI"
-    colour: ClassVar[str] = INDIGO
     rules: ClassVar[tuple[str, ...]] = ("local",)
-    table: ClassVar[TableRow] = TableRow("model-based", False, "M S A H log T", "sqrt(H^4 S^2 A T / M)")
+    report_type: ClassVar[type[Any]] = ByzanReport
 
     extension = RunExtension(
         episodes=None,  # logarithms and the limit of requests grow with T

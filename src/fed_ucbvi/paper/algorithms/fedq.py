@@ -34,13 +34,10 @@ from fed_ucbvi.algorithms.base import (
     Message,
     RunExtension,
     Setting,
-    TableRow,
     TableServer,
-    Tuning,
 )
 from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, fill_means
-from fed_ucbvi.core.colours import ORANGE, VERMILLION, Marker
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.parameters import Count, Help, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray
@@ -107,8 +104,6 @@ class FedQHoeffding(OneReport[Estimates, UpdateRule, Any]):
 
     name: ClassVar[str] = "fedq-hoeffding"
     label: ClassVar[str] = "FedQ-Hoeffding"
-    colour: ClassVar[str] = ORANGE
-    marker: ClassVar[Marker] = "diamond"
     rules: ClassVar[tuple[str, ...]] = ("first-visit", "growth")
     """The two regimes of the one rule: a budget of 1 (``N < i_0``), and a share of N."""
     estimates_type: ClassVar[type[Any]] = Estimates
@@ -116,8 +111,6 @@ class FedQHoeffding(OneReport[Estimates, UpdateRule, Any]):
     broadcasts: ClassVar[tuple[str, ...]] = ("policy", "N", "V")
     values: ClassVar[tuple[str, ...]] = ("V",)
     bernstein: ClassVar[bool] = False
-    table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^5 S A T / M)")
-    tuning: ClassVar[Tuning] = Tuning("c = 2k", lambda k: {"c": 2 * k})
     extension = RunExtension(
         episodes=None,  # iota grows with T
         warm_start="it learns from rounds as they come and keeps no counts of transitions",
@@ -190,15 +183,8 @@ class FedQBernstein(FedQHoeffding):
 
     name: ClassVar[str] = "fedq-bernstein"
     label: ClassVar[str] = "FedQ-Bernstein"
-    colour: ClassVar[str] = VERMILLION
-    marker: ClassVar[Marker] = "circle"
     report_type: ClassVar[type[Any]] = BernsteinReport
     bernstein: ClassVar[bool] = True
-    table: ClassVar[TableRow] = TableRow("model-free", False, "M S A H^3 log T", "sqrt(H^4 S A T / M)")
-    tuning: ClassVar[Tuning] = Tuning(
-        "c = c_bernstein = 2k, bernstein_after = 10",
-        lambda k: {"c": 2 * k, "c_bernstein": 2 * k, "bernstein_after": 10},
-    )
 
     bonus: Annotated[
         Literal["practical", "published"],

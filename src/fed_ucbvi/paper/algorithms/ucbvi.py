@@ -24,11 +24,10 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
-from fed_ucbvi.algorithms.base import Message, RunExtension, Setting, TableRow, TableServer, Tuning, check_table_size
+from fed_ucbvi.algorithms.base import Message, RunExtension, Setting, TableServer, check_table_size
 from fed_ucbvi.algorithms.fields import Number, PairCounts, PairTable, Policy, Shape, Values, new_tables
 from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode
-from fed_ucbvi.core.colours import GREEN, OLIVE, Marker
 from fed_ucbvi.core.compiling import compiled
 from fed_ucbvi.core.parameters import Help, NonNegative, Probability
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
@@ -84,11 +83,7 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
 
     name: ClassVar[str] = "concurrent-ucbvi"
     label: ClassVar[str] = "Concurrent UCBVI"
-    colour: ClassVar[str] = GREEN
-    marker: ClassVar[Marker] = "triangle"
-    table: ClassVar[TableRow] = TableRow("model-based", False, "T", "sqrt(H^3 S A T / M)")
     estimates_type: ClassVar[type[Any]] = Estimates
-    tuning: ClassVar[Tuning] = Tuning("scale = k", lambda k: {"scale": k})
     extension = RunExtension(
         episodes=None,
         warm_start="its server takes trajectories, and counts are none",
@@ -172,10 +167,7 @@ class UCBVI(ConcurrentUCBVI):
 
     name: ClassVar[str] = "ucbvi"
     label: ClassVar[str] = "UCBVI"
-    colour: ClassVar[str] = OLIVE
     single_agent: ClassVar[bool] = True
-    instead: ClassVar[str] = ConcurrentUCBVI.name
-    table: ClassVar[TableRow] = TableRow("model-based", False, "T", "sqrt(H^3 S A T)")
 
 
 @compiled

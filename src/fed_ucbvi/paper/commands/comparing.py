@@ -118,9 +118,9 @@ def leaderboard(
 
     Without options nothing is run. See docs/leaderboard.md.
     """
-    from fed_ucbvi.algorithms import ALGORITHMS
     from fed_ucbvi.paper import leaderboard as comparison
     from fed_ucbvi.paper import table1
+    from fed_ucbvi.paper.orders import ROWS
 
     if algorithms:
         table1.check_names(algorithms)
@@ -129,7 +129,7 @@ def leaderboard(
     board = comparison.LeaderboardPlan.standing().without(dict.fromkeys(leave_out or (), "by request"))
     if quick:
         board = board.quick()
-    anew = [*ALGORITHMS] if again or quick else []
+    anew = [*ROWS] if again or quick else []
     wanted = list(dict.fromkeys([*anew, *(algorithms or [])]))
     if missing := board.missing(wanted):
         board = board.without(missing)

@@ -17,7 +17,8 @@ from fed_ucbvi.core.text import shortened
 from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table
 from fed_ucbvi.paper.report.panels import Panel, Series
 from fed_ucbvi.paper.report.traces import Group, Measure, Traces, megabytes, regret, rounds
-from fed_ucbvi.results.about import colour_of, different_colours, label_of, marker_of
+from fed_ucbvi.results.about import colour_of, different_colours, label_of
+from fed_ucbvi.results.looks import look_of
 from fed_ucbvi.results.run_table import ENVIRONMENT_SIZES, apart, key_of, label, settings_of
 from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate, mean_interval
 
@@ -78,7 +79,7 @@ def episodes_grid(group: Group) -> npt.NDArray[np.int64]:
 
 def banded(algorithm: str, x: Sequence[Any], samples: Any, **style: Any) -> Series:
     """Means of ``samples[run, x]`` with bands for a logarithmic axis, in an algorithm's colour and marker."""
-    look = {"name": label_of(algorithm), "colour": colour_of(algorithm), "marker": marker_of(algorithm)}
+    look = {"name": label_of(algorithm), "colour": colour_of(algorithm), "marker": look_of(algorithm).marker}
     return mean_series(x=x, samples=samples, **{**look, **style})
 
 
