@@ -45,7 +45,8 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.core.types import FloatArray, PolicyArray
 from fed_ucbvi.engine.promises import Promises
-from fed_ucbvi.engine.rounds import PlayedRound, Score
+from fed_ucbvi.engine.regret import Score
+from fed_ucbvi.engine.rounds import PlayedRound
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.policies import by_action
 from fed_ucbvi.problem.units import Units

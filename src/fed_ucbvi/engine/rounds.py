@@ -43,7 +43,7 @@ from fed_ucbvi.engine.drivers.base import RoundEnd
 from fed_ucbvi.engine.extension import warm_setting
 from fed_ucbvi.engine.judged_policies import policy_arrays, saved_policy
 from fed_ucbvi.engine.promises import Promises
-from fed_ucbvi.engine.regret import Scorer
+from fed_ucbvi.engine.regret import Score, Scorer
 from fed_ucbvi.engine.state_arrays import SavedState, put_back, restore
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.policies import by_action, highest_level
@@ -91,17 +91,6 @@ class Play:
     most: int
     playing: int
     policy: PolicyArray
-
-
-class Score(NamedTuple):
-    """Sums over the episodes of a round, averaged over the agents that took part, and the value of its policy.
-
-    Numbers are NaN where they are unknown.
-    """
-
-    regret: float
-    reward: float
-    value: float
 
 
 class Paid(NamedTuple):
@@ -406,7 +395,7 @@ class Engine:
             if played.visits is None or played.starts is None:
                 score = self._expected_score(policy, played, self._scorer, playing)
             else:
-                score = Score(*self._scorer.score(policy, played.visits, played.starts, playing=playing))
+                score = self._scorer.score(policy, played.visits, played.starts, playing=playing)
         if played.paid is not None and played.paid.episodes:
             score = score._replace(reward=played.paid.total * (episodes / played.paid.episodes) / agents)
         return score

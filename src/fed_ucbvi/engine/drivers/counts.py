@@ -38,7 +38,13 @@ from fed_ucbvi.engine.drivers.played_actions import PossibleActions
 
 
 class AgentModel(NamedTuple):
-    """One agent's MDP as conditional shares: ``kernel (steps, S, A, K)`` and ``initial (S,)``; and its successors."""
+    """The MDP of one agent, or of all agents, whose tables have an axis for agents in front.
+
+    Attributes:
+        successors: ``(steps, S, A, K)``, the possible next states; the same for all agents.
+        kernel: ``(steps, S, A, K)``, conditional shares of the next states.
+        initial: ``(S,)``, conditional shares of the first states.
+    """
 
     successors: IndexArray
     kernel: FloatArray
@@ -65,10 +71,47 @@ class Actions(NamedTuple):
     levels: FloatArray
 
 
+class Episodes(NamedTuple):
+    """The episodes of one call, and the numbers of which their random numbers are a function.
+
+    Attributes:
+        first: number of the first episode.
+        most: largest number of episodes.
+        first_agent: number of the fleet's first agent in the federation.
+        seed: seed of the run.
+    """
+
+    first: int
+    most: int
+    first_agent: int
+    seed: np.uint64
+
+
+class RoundCounts(NamedTuple):
+    """The counts of a round, with one axis for cells; see :class:`~fed_ucbvi.engine.drivers.base.Fleet`.
+
+    Attributes:
+        transitions: ``(m or 1, P, K)``.
+        visits: ``(m, P)``.
+        starts: ``(m, L, S)``; empty where they follow from the visits.
+        touched: the cells that were visited.
+        stationary: True if visits of all steps are counted together.
+    """
+
+    transitions: CountArray
+    visits: CountArray
+    starts: CountArray
+    touched: VisitedCells
+    stationary: bool
+
+
 class Block(NamedTuple):
     """The counts of some episodes of one agent, by level of the policy.
 
-    ``flows (L, H, S, W, K)``, where they matter, ``seen (L, H, S, W)`` by action, ``states (L, H, S)``.
+    Attributes:
+        flows: ``(L, H, S, W, K)``, by action and next state; meaningless where ``seen`` is 0.
+        seen: ``(L, H, S, W)``, visits by action.
+        states: ``(L, H, S)``, visits.
     """
 
     flows: CountArray
@@ -77,7 +120,13 @@ class Block(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """When an agent asks, if it may: its visits ``before (P,)`` the block, and ``limits (P,)``."""
+    """When an agent requests a synchronisation.
+
+    Attributes:
+        before: ``(P,)``, its visits before the block.
+        limits: ``(P,)``, the visits at which it makes a request.
+        may_ask: False if it makes no request, whatever its visits are.
+    """
 
     before: CountArray
     limits: CountArray
@@ -85,7 +134,7 @@ class Asking(NamedTuple):
 
 
 _SCRATCH = 3
-"""Blocks beside those of the agents: what a search has kept, the part it looks at, and one to cut with."""
+"""Blocks beside those of the agents: the part that a search has kept, the part it looks at, and one to cut with."""
 
 
 class CountsDriver(FleetDriver):
@@ -93,8 +142,6 @@ class CountsDriver(FleetDriver):
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
-        self._shares = conditional_shares(one_if_shared(fleet.probabilities))
-        self._initial_shares = conditional_shares(one_if_shared(fleet.initial))
         m, _, S, A, K = fleet.probabilities.shape
         H = fleet.horizon
         W = 1 if fleet.visits.ndim == 3 else A
@@ -104,28 +151,51 @@ class CountsDriver(FleetDriver):
             seen=np.empty((*by_state, W), dtype=np.int64),
             states=np.empty(by_state, dtype=np.int64),
         )
+        self._models = AgentModel(
+            successors=fleet.successors,
+            kernel=conditional_shares(one_if_shared(fleet.probabilities)),
+            initial=conditional_shares(one_if_shared(fleet.initial)),
+        )
         self._level_shares = conditional_shares(level_probabilities(fleet.levels))
-        equal = np.tril(np.ones((A + 1, A)), -1) / np.maximum(1, np.arange(A + 1))[:, None]
-        self._equal = conditional_shares(equal)
+        first_n = np.tril(np.ones((A + 1, A)), -1)
+        n = np.maximum(1, np.arange(A + 1))
+        self._equal_shares = conditional_shares(first_n / n[:, None])
 
     def extend(self, policy: PolicyArray, limits: CountArray, first: int, most: int, asking: bool = True) -> Played:
         fleet = self.fleet
         several = policy.ndim == 4
-        listed = PossibleActions.of(policy.reshape((-1, *policy.shape[-2:])) if several else policy)
-        shares = conditional_shares(listed.probabilities)
-        level_shares = self._level_shares if several else self._level_shares[:0]
+        rows = policy.reshape((-1, *policy.shape[-2:])) if several else policy
+        possible = PossibleActions.of(rows)
+        play = Actions(
+            actions=possible.actions,
+            ties=possible.numbers,
+            equal=self._equal_shares,
+            shares=conditional_shares(possible.probabilities),
+            levels=self._level_shares if several else self._level_shares[:0],
+        )
+        episodes = Episodes(
+            first=first,
+            most=most,
+            first_agent=fleet.first_agent,
+            seed=np.uint64(fleet.seed),
+        )
+        transitions, visits = fleet.flat
+        counts = RoundCounts(
+            transitions=transitions,
+            visits=visits,
+            starts=fleet.counted_starts,
+            touched=fleet.touched,
+            stationary=fleet.sizes.stationary,
+        )
+        limits_by_cell = limits.reshape((len(limits), -1))
         return _collect(
-            AgentModel(fleet.successors, self._shares, self._initial_shares),
-            Actions(listed.actions, listed.numbers, self._equal, shares, level_shares),
+            self._models,
+            play,
             fleet.kept_levels,
-            fleet.sizes.stationary,
-            limits.reshape((len(limits), -1)),
+            limits_by_cell,
             asking,
-            np.uint64(fleet.seed),
-            fleet.first_agent,
-            first,
-            most,
-            (*fleet.flat, fleet.counted_starts, fleet.touched),
+            episodes,
+            counts,
             self._blocks,
         )
 
@@ -135,77 +205,100 @@ def _collect(
     models: AgentModel,
     play: Actions,
     kept_levels: CountArray,
-    stationary: bool,
     limits: CountArray,
     may_ask: bool,
-    seed: np.uint64,
-    first_agent: int,
-    first: int,
-    most: int,
-    buffers: tuple[CountArray, CountArray, CountArray, VisitedCells],
+    episodes: Episodes,
+    counts: RoundCounts,
     blocks: Block,
 ) -> Played:
-    """Add the counts of the episodes from ``first`` on to the buffers; their number, and if there was a request."""
-    transitions, visits, starts, touched = buffers
-    m = len(visits)
-    L, H, S, W, K = blocks.flows.shape[1:]
-    pooled = transitions.shape[0] < m
-    length = most
-    drawn = np.empty(m, dtype=np.int64)
-    held = np.empty(m, dtype=np.int64)
+    """Draw episodes up to the earliest request and add their counts; their number, and True if there is a request."""
+    m = len(counts.visits)
+    length = episodes.most
+    drawn = np.empty(m, dtype=np.int64)  # episodes that an agent has drawn
+    held = np.empty(m, dtype=np.int64)  # episodes of which its block has the counts
     searched = np.zeros(m, dtype=np.bool_)
     asked = False
     nothing = np.zeros(limits.shape[1], dtype=np.int64)
     # not written out below, where code would be compiled for each
     drawing = np.bool_(False)
     given = np.bool_(True)
-    for turn in range(2 * m):  # all agents draw; then those that have searched draw again, as far as the first ask
+
+    # In the first m turns all agents draw. In the next m those that have searched their blocks, and hold more
+    # episodes than the earliest request allows, draw and search again up to there. One loop is compiled for both.
+    for turn in range(2 * m):
         again, i = divmod(turn, m)
-        if again and not (searched[i] and held[i] > length):
-            continue
-        size, cut = (drawn[i], length) if again else (length, 0)
+        size = length
+        cut = 0
+        if again:
+            if not searched[i] or held[i] <= length:
+                continue
+            size = drawn[i]
+            cut = length
         block = _block(blocks, i)
         model = _model(models, i)
         level = kept_levels[i] if len(kept_levels) > 0 else 0
-        asking = Asking(visits[i], limits[shared(i, len(limits))], may_ask)
-        key = np.uint64(first), seed, np.uint64(first_agent + i)
-        stream = new_stream(BLOCKS, *key)
-        drawn[i] = held[i] = size
+        asking = Asking(counts.visits[i], limits[shared(i, len(limits))], may_ask)
+        stream = _stream(BLOCKS, episodes, i)
+        drawn[i] = size
+        held[i] = size
         _forward(stream, model, play, level, size, block, drawing, block)
         if _asks(asking, nothing, _by_cell(block.seen, asking)):
-            searched[i] = asked = True
-            held[i] = _search(stream, new_stream(CUTS, *key), model, play, level, asking, size, cut, blocks, i)
+            searched[i] = True
+            asked = True
+            cuts = _stream(CUTS, episodes, i)
+            held[i] = _search(stream, cuts, model, play, level, asking, size, cut, blocks, i)
         length = min(length, held[i])
+
+    # Cut the blocks of agents that made no request, and add all blocks to the counts of the round.
     for i in range(m):
         block = _block(blocks, i)
         if held[i] > length:
             spare = _block(blocks, m)
-            cuts = new_stream(CUTS, np.uint64(first), seed, np.uint64(first_agent + i))
+            cuts = _stream(CUTS, episodes, i)
             level = kept_levels[i] if len(kept_levels) > 0 else 0
             _forward(cuts, _model(models, i), play, level, length, block, given, spare)
             _copy_counts(spare, block)
-        flows, seen, states = block
-        row = 0 if pooled else i
-        for level in range(L):
-            if len(starts) > 0:
-                for s in range(S):
-                    starts[i, level, s] += states[level, 0, s]
-            cell = 0
-            for h in range(H):
-                if stationary:
-                    cell = 0
-                for s in range(S):
-                    for w in range(W):
-                        n = seen[level, h, s, w]
-                        if n > 0:
-                            if visits[i, cell] == 0:
-                                touched.cells[i, touched.numbers[i]] = cell
-                                touched.numbers[i] += 1
-                            visits[i, cell] += n
-                            for k in range(K):
-                                transitions[row, cell, k] += flows[level, h, s, w, k]
-                        cell += 1
+        _add_block(block, i, counts)
     return length, asked
+
+
+@inner
+def _stream(purpose: np.uint64, episodes: Episodes, i: int) -> WordArray:
+    """The random numbers of the i-th agent of the fleet."""
+    return new_stream(
+        purpose,
+        np.uint64(episodes.first),
+        episodes.seed,
+        np.uint64(episodes.first_agent + i),
+    )
+
+
+@inner
+def _add_block(block: Block, i: int, counts: RoundCounts) -> None:
+    """Add the block of the i-th agent to the counts of the round."""
+    L, H, S, W, K = block.flows.shape
+    visits = counts.visits
+    touched = counts.touched
+    row = i if len(counts.transitions) == len(visits) else 0
+    for level in range(L):
+        if len(counts.starts) > 0:
+            for s in range(S):
+                counts.starts[i, level, s] += block.states[level, 0, s]
+        cell = 0
+        for h in range(H):
+            if counts.stationary:
+                cell = 0
+            for s in range(S):
+                for w in range(W):
+                    n = block.seen[level, h, s, w]
+                    if n > 0:
+                        if visits[i, cell] == 0:
+                            touched.cells[i, touched.numbers[i]] = cell
+                            touched.numbers[i] += 1
+                        visits[i, cell] += n
+                        for k in range(K):
+                            counts.transitions[row, cell, k] += block.flows[level, h, s, w, k]
+                    cell += 1
 
 
 @inner
@@ -339,10 +432,10 @@ def _by_cell(seen: CountArray, asking: Asking) -> CountArray:
 
 @inner
 def _asks(asking: Asking, kept: CountArray, part: CountArray) -> bool:
-    """Whether the agent reaches a budget, having seen ``kept`` and ``part`` (``(P,)``) beside what was before."""
+    """True if the agent reaches a limit with the visits ``kept`` and ``part``, ``(P,)``, beside those before."""
     before, limits, may_ask = asking
     asks = False
-    for cell in range(len(limits)):  # no way out of the loop: so it takes several cells at a time
+    for cell in range(len(limits)):  # without a break, so that several cells are compared at a time
         asks |= may_ask and part[cell] > 0 and before[cell] + kept[cell] + part[cell] >= limits[cell]
     return asks
 
@@ -366,6 +459,9 @@ def _search(
     split again. Where ``cut`` is positive (and smaller than the answer) the search is a replay that ends at the part
     in which the cut falls, and the block is cut there instead, by the random numbers ``cuts``. On return the block
     has the counts of the episodes kept, whose number is returned.
+
+    The request lies after ``start`` and at most at ``end``. ``kept`` has the counts of the episodes up to ``start``,
+    and ``block`` those from there to ``end``.
     """
     before, limits, _ = asking
     m = len(blocks.states) - _SCRATCH
@@ -386,6 +482,7 @@ def _search(
         size = end - start
         part = size // 2
         kept_at = _by_cell(kept.seen, asking)
+        # Every other time split where the visits are expected to reach a limit, instead of in the middle.
         if guess:
             expected = float(size)
             seen_at = _by_cell(block.seen, asking)
@@ -395,6 +492,7 @@ def _search(
                     expected = min(expected, size * need / (seen_at[cell] + 1.0))
             part = min(max(int(expected), 1), size - 1)
         guess = not guess
+        # Draw the counts of the first part, and go on with the part that contains the request.
         _forward(stream, model, play, level, part, block, given, first)
         if _asks(asking, kept_at, _by_cell(first.seen, asking)):
             end = start + part

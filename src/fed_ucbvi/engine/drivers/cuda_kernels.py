@@ -1,4 +1,4 @@
-"""What runs on the GPU: one thread for each agent, the agent axis last in all of the agents' tables.
+"""Kernels of the cuda driver: one thread for each agent, the agent axis last in all of the agents' tables.
 
 Needs numba-cuda. Steps are those of :mod:`~fed_ucbvi.engine.drivers.episodes`, compiled for the GPU.
 """
@@ -23,10 +23,11 @@ EARLIEST, REQUESTERS, FIRST = range(3)
 NOBODY = 2**63 - 1
 """The values of the first and the last signal before there is a request."""
 NOT_PLAYED = -1
+"""In place of a budget where the policy takes no such action."""
 OWN = 0
-"""In place of a budget: the policy does not come here; the budget follows from the agent's own visits so far."""
+"""In place of a budget that follows from the agent's own visits so far."""
 LOOK, FINISH_IF_ASKED, FINISH = range(3)
-"""What :func:`look` is for."""
+"""Purposes of :func:`look`."""
 
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a federation of few agents is no mistake
 
@@ -44,7 +45,7 @@ def _kernel(registers: int) -> Any:
 
 @cuda.jit(device=True)  # type: ignore[untyped-decorator]
 def _asks(seen: int, limits: int, pair: int, i: int, own_visits: Any, rule: Doubling) -> bool:
-    """Whether agent i makes a request after ``seen`` visits in the round."""
+    """True if agent i makes a request after ``seen`` visits in the round."""
     if limits == OWN:
         limits = _local_limit(own_visits[pair, i], rule)
     return bool(seen >= limits)
@@ -76,13 +77,14 @@ def play(
     reached: IndexArray,
     signals: CountArray,
 ) -> None:
-    """Every agent plays episodes ``first`` to ``last - 1``, until its request or the earliest one that is known.
+    """Play episodes ``first`` to ``last - 1`` with every agent, until its request or the earliest one that is known.
 
     With ``sign`` -1 it takes back what it has played beyond the earliest request. Strides are 1 where all agents have
     the same table, otherwise M. ``counts`` are transitions by cell and slot and, from ``first_start`` on if it is not
     negative, the initial states of episodes by level of the policy. A block adds them up in memory of its own if they
     fit, that is, ``shared``.
     """
+    # Empty the block's memory for counts.
     part = cuda.shared.array(0, types.int32)
     thread = cuda.threadIdx.x
     width = cuda.blockDim.x
@@ -91,6 +93,7 @@ def play(
         for j in range(thread, size, width):
             part[j] = 0
         cuda.syncthreads()
+    # Play, or take back, the episodes of agent i.
     i = cuda.grid(1)
     if i < len(reached):
         key = np.uint64(i)
@@ -109,6 +112,7 @@ def play(
         while episode < end and not asked:
             if sign > 0 and episode >= signals[EARLIEST]:
                 break
+            # Draw the first state and the level of the policy.
             t = np.uint64(episode)
             w0, w1, w2, w3 = block_of(0, sizes.seed, key, t)
             s = _pick(initial, own_initial, initial_stride, sizes.states, unit_interval(np.uint64(w0)))
@@ -121,6 +125,7 @@ def play(
                     cuda.atomic.add(part, start, sign)
                 else:
                     cuda.atomic.add(counts, start, sign)
+            # Take H steps, and count each of them.
             for h in range(sizes.horizon):
                 if (h + 1) & 3 == 0:
                     w0, w1, w2, w3 = block_of(h + 1, sizes.seed, key, t)
@@ -150,10 +155,12 @@ def play(
                 visits[cell, i] = seen
                 asked |= asking and sign > 0 and _asks(seen, limits[cell], pair, i, own_visits, rule)
             episode += 1
+        # Announce the request of agent i.
         if sign > 0:
             reached[i] = episode
             if asked and episode < signals[EARLIEST]:
                 cuda.atomic.min(signals, EARLIEST, episode)
+    # Add the block's counts to those of all agents.
     if shared:
         cuda.syncthreads()
         for j in range(thread, size, width):
@@ -188,6 +195,7 @@ def look(
             if budget != NOT_PLAYED:
                 seen = visits[cell, i]
                 if seen > 0:
+                    # Count the request of agent i once, and announce its least cell.
                     pair = cell
                     if policy.ndim == 1:
                         pair = cell * sizes.actions + policy[cell]
@@ -197,10 +205,12 @@ def look(
                         code = i * cells + cell
                         if code < signals[FIRST]:
                             cuda.atomic.min(signals, FIRST, code)
+                    # Add the visits to the agent's own, and empty them.
                     if what != LOOK:
                         visits[cell, i] = 0
                         if len(own_visits) > 0:
                             own_visits[pair, i] += seen
+    # Add the number of new requests in this block to that of all agents.
     number = cuda.syncthreads_count(np.int32(new))
     if cuda.threadIdx.x == 0 and number > 0:
         cuda.atomic.add(signals, REQUESTERS, number)
