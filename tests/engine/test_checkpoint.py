@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was interrupted and resumed is the run that never stopped, simulated or live."""
+"""Checkpoints: a resumed run is the uninterrupted one, simulated or live; what cannot be resumed is refused."""
 
 from __future__ import annotations
 
@@ -59,29 +59,42 @@ def federation_called(name: str) -> Federation:
 
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("name", FEDERATIONS)
-def test_a_resumed_run_equals_one_that_never_stopped(driver: str, name: str, tmp_path: Path) -> None:
-    """Both rules are at work, and random ties, which depend on the number of updates."""
+def test_a_resumed_run_equals_an_uninterrupted_one(driver: str, name: str, tmp_path: Path) -> None:
+    """Both rules apply, and random ties, which depend on the number of updates."""
     algorithm = FedUCBVI(nu=200.0, ties="random", bonus_scale=0.5 if driver == "auto" else 1.0)
     federation = federation_called(name)
     whole = run(algorithm, federation, EPISODES, seed=4, driver=driver)
     rng = np.random.default_rng([2, DRIVERS.index(driver)])
     for attempt, stop in enumerate(rng.integers(1, whole.rounds, size=3).tolist()):
         folder = tmp_path / str(attempt)
-        kept: dict[str, Any] = {"checkpoint": folder, "checkpoint_every": int(rng.integers(1, 30))}
+        halfway = stop + (whole.rounds - stop) // 2
         with pytest.raises(Interrupted) as caught:
-            run(algorithm, federation, EPISODES, seed=4, driver=driver, on_round=interrupt_after(rounds=stop), **kept)
+            run(
+                algorithm,
+                federation,
+                EPISODES,
+                seed=4,
+                driver=driver,
+                on_round=interrupt_after(rounds=stop),
+                checkpoint=folder,
+                checkpoint_every=int(rng.integers(1, 30)),
+            )
         assert not caught.value.partial.same_outcome(whole)
         with pytest.raises(Interrupted):
-            resume(folder, on_round=interrupt_after(rounds=stop + (whole.rounds - stop) // 2))
-        resumed = resume(folder)
-        assert resumed.same_outcome(whole)
-        assert resume(folder).same_outcome(whole), "a finished run is resumed to itself"
+            resume(folder, on_round=interrupt_after(rounds=halfway))
+        assert resume(folder).same_outcome(whole)
 
 
-def test_a_checkpoint_whose_writing_was_interrupted_is_the_one_before(
+def test_a_finished_run_is_resumed_to_itself(tmp_path: Path) -> None:
+    result = run(LOCAL, gridworld(agents=2), 200, seed=4, checkpoint=tmp_path / "checkpoint")
+    assert resume(tmp_path / "checkpoint").same_outcome(result)
+
+
+def test_an_interruption_during_writing_leaves_the_checkpoint_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = gridworld(agents=2)
+    folder = tmp_path / "checkpoint"
     whole = run(LOCAL, federation, 1000, seed=6)
     append_bytes = state_store.append_bytes
     written = 0
@@ -96,11 +109,11 @@ def test_a_checkpoint_whose_writing_was_interrupted_is_the_one_before(
 
     monkeypatch.setattr(state_store, "append_bytes", interrupted)
     with pytest.raises(Interrupted):
-        run(LOCAL, federation, 1000, seed=6, checkpoint=tmp_path / "c", checkpoint_every=10)
+        run(LOCAL, federation, 1000, seed=6, checkpoint=folder, checkpoint_every=10)
     expected = ["federation.npz", "lock", "log-000001", "log-000002", "manifest.json"]
-    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == expected
-    assert saved_in(tmp_path / "c").round == 30
-    assert resume(tmp_path / "c").same_outcome(whole)
+    assert sorted(path.name for path in folder.iterdir()) == expected
+    assert saved_in(folder).round == 30
+    assert resume(folder).same_outcome(whole)
 
 
 # --------------------------------------------------------------------------------------------- what is refused
@@ -120,11 +133,14 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_a_folder_that_exists_is_refused_and_left_alone(stopped: Path, tmp_path: Path) -> None:
-    kept = contents(stopped)
+def test_an_existing_folder_is_refused_without_a_change(stopped: Path) -> None:
+    before = contents(stopped)
     with pytest.raises(InputError, match="exists"):
         run(LOCAL, synthetic(agents=2), 100, checkpoint=stopped)
-    assert contents(stopped) == kept
+    assert contents(stopped) == before
+
+
+def test_an_existing_file_is_refused_without_a_change(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="not a folder"):
         run(LOCAL, synthetic(agents=2), 100, checkpoint=tmp_path / "file")
@@ -144,37 +160,49 @@ def refuses(folder: Path) -> None:
     gc.collect(1)  # a file left open is reported here, not in the next test
 
 
-def test_nothing_and_foreign_folders_are_refused(tmp_path: Path) -> None:
+def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
     refuses(tmp_path / "absent")
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     refuses(tmp_path)
+
+
+def test_a_folder_of_another_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format": "somebody else"}')
     refuses(tmp_path)
-    result = run(LOCAL, synthetic(agents=1), 10)
-    result.save(tmp_path / "run")
+
+
+def test_a_saved_run_is_refused_as_a_checkpoint(tmp_path: Path) -> None:
+    run(LOCAL, synthetic(agents=1), 10).save(tmp_path / "run")
     refuses(tmp_path / "run")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["federation.npz", "manifest.json"])
-def test_of_what_is_written_once_nothing_may_be_missing_or_flipped(name: str, stopped: Path) -> None:
+def test_damage_to_a_file_that_is_written_once_is_refused(name: str, stopped: Path) -> None:
     file = stopped / name
     rng = np.random.default_rng(3)
     whole = file.read_bytes()
-    damaged = [whole[:kept] for kept in (1, 10, len(whole) // 2, len(whole) - 30)]
+    damaged = [whole[:length] for length in (1, 10, len(whole) // 2, len(whole) - 30)]
     for position in rng.integers(len(whole), size=10).tolist():
-        flipped = whole[position] ^ 1 << int(rng.integers(8))
-        damaged.append(whole[:position] + bytes([flipped]) + whole[position + 1 :])
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << int(rng.integers(8))
+        damaged.append(bytes(flipped))
     for content in damaged:
         file.write_bytes(content)
         refuses(stopped)
-    file.unlink()
+
+
+@pytest.mark.parametrize("name", ["federation.npz", "manifest.json"])
+def test_a_missing_file_of_a_checkpoint_is_refused(name: str, stopped: Path) -> None:
+    (stopped / name).unlink()
     refuses(stopped)
 
 
 @pytest.mark.parametrize("length", [100, 0, None])
-def test_a_checkpoint_of_which_nothing_can_be_read_is_refused_and_its_files_are_closed(
-    length: int | None, stopped: Path
-) -> None:
+def test_a_checkpoint_without_a_readable_log_is_refused(length: int | None, stopped: Path) -> None:
+    """Files that are left open would be reported as warnings."""
     for file in log_files(stopped):
         content = file.read_bytes()
         file.unlink()
@@ -186,20 +214,28 @@ def test_a_checkpoint_of_which_nothing_can_be_read_is_refused_and_its_files_are_
     assert [str(warning.message) for warning in caught] == []
 
 
-@pytest.mark.parametrize(("key", "value"), [("format_version", 99), ("driver", "train"), ("parameters", None)])
-def test_a_manifest_that_was_changed_is_refused(key: str, value: object, stopped: Path) -> None:
+MANIFEST_KEYS = {"format_version": 99, "driver": "train", "parameters": None}
+
+
+@pytest.mark.parametrize("key", MANIFEST_KEYS)
+def test_a_manifest_that_was_changed_is_refused(key: str, stopped: Path) -> None:
     path = stopped / "manifest.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps({**manifest, key: value}))
+    manifest[key] = MANIFEST_KEYS[key]
+    path.write_text(json.dumps(manifest))
     refuses(stopped)
+
+
+@pytest.mark.parametrize("key", MANIFEST_KEYS)
+def test_a_manifest_without_a_key_is_refused(key: str, stopped: Path) -> None:
+    path = stopped / "manifest.json"
+    manifest = json.loads(path.read_text())
     del manifest[key]
     path.write_text(json.dumps(manifest))
     refuses(stopped)
 
 
-def test_a_failure_while_the_checkpoint_is_made_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_to_create_a_checkpoint_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object, **named: object) -> NoReturn:
         raise OSError("disk full")
 
@@ -232,7 +268,7 @@ def stop_in(episode: int) -> Callable[[int, int], None]:
 
 
 def clock(folder: Path) -> Any:
-    """How many episodes of each agent the checkpoint has."""
+    """The number of episodes of each agent in the checkpoint."""
     return saved_in(folder).arrays["clock"]
 
 
@@ -245,7 +281,7 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("every", [1, 4])
 @pytest.mark.parametrize("episode", [0, 9, 41])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_an_interrupted_and_resumed_live_run_equals_the_uninterrupted_one_to_the_bit(
+def test_a_resumed_live_run_equals_an_uninterrupted_one(
     variant: str, episode: int, every: int, tmp_path: Path
 ) -> None:
     """Supports begin with one slot, so that they have widened at some of the interruptions."""
@@ -265,7 +301,7 @@ def test_an_interrupted_and_resumed_live_run_equals_the_uninterrupted_one_to_the
     assert resumed.complete
 
 
-def test_a_killed_live_run_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+def test_a_killed_live_run_can_be_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     program = ROOT / "tests" / "support" / "live_world.py"
     done = subprocess.run([sys.executable, str(program), str(folder), "30"], check=False, timeout=300)
@@ -280,39 +316,57 @@ def finished_live(folder: Path) -> Run:
     return run(FedUCBVI(), World().live(), 20, seed=4, checkpoint=folder)
 
 
-def test_a_finished_live_run_is_given_again_without_a_step(tmp_path: Path) -> None:
+def test_a_finished_live_run_is_resumed_without_a_step(tmp_path: Path) -> None:
     result = finished_live(tmp_path / "checkpoint")
     again = resume(tmp_path / "checkpoint", World(before_step=stop_in(0)).live())
     assert again.same_outcome(result)
 
 
-def test_other_environments_than_those_of_the_checkpoint_are_refused(tmp_path: Path) -> None:
+def lake() -> LiveFederation:
+    return LiveFederation.from_gymnasium("FrozenLake-v1", 3, horizon=4, reward_range=(-2, 4))
+
+
+OTHER_ENVIRONMENTS: dict[str, Callable[[], LiveFederation]] = {
+    "horizon was 4, and is 5 now": lambda: World().live(horizon=5),
+    "reward_scale was 6.0, and is 7.0 now": lambda: World().live(reward_range=(-2.0, 5.0)),
+    "eps_p was None, and is 0.1 now": lambda: World().live(eps_p=0.1),
+    "name was custom, and is elsewhere now": lambda: World().live(description={"name": "elsewhere"}),
+    "agents was 3, and is 2 now": lambda: replace(World().live(), agents=2),
+    "states was 4, and is 17 now": lake,
+}
+
+
+@pytest.mark.parametrize("message", OTHER_ENVIRONMENTS)
+def test_other_environments_than_those_of_the_checkpoint_are_refused(message: str, tmp_path: Path) -> None:
     finished_live(tmp_path / "checkpoint")
-    lake = LiveFederation.from_gymnasium("FrozenLake-v1", 3, horizon=4, reward_range=(-2, 4))
-    others = {
-        "horizon was 4, and is 5 now": World().live(horizon=5),
-        "reward_scale was 6.0, and is 7.0 now": World().live(reward_range=(-2.0, 5.0)),
-        "eps_p was None, and is 0.1 now": World().live(eps_p=0.1),
-        "name was custom, and is elsewhere now": World().live(description={"name": "elsewhere"}),
-        "agents was 3, and is 2 now": replace(World().live(), agents=2),
-        "states was 4, and is 17 now": lake,
-    }
-    for message, other in others.items():
-        with pytest.raises(InputError, match=f"other environments: {message}"):
-            resume(tmp_path / "checkpoint", other)
-    scored = tmp_path / "scored"
+    other = OTHER_ENVIRONMENTS[message]()
+    with pytest.raises(InputError, match=f"other environments: {message}"):
+        resume(tmp_path / "checkpoint", other)
+
+
+def test_a_live_run_that_was_scored_is_resumed_with_its_table_only(tmp_path: Path) -> None:
+    folder = tmp_path / "scored"
     table = from_gymnasium("FrozenLake-v1", 3, horizon=4, reward_range=(-2, 4))
-    run(FedUCBVI(), lake, 5, checkpoint=scored, score_with=table)
+    run(FedUCBVI(), lake(), 5, checkpoint=folder, score_with=table)
     with pytest.raises(InputError, match="scored was True, and is False now"):
-        resume(scored, lake)
-    assert resume(scored, lake, score_with=table).value == pytest.approx(0.0, abs=1e-12)  # the goal is six steps away
+        resume(folder, lake())
+    assert resume(folder, lake(), score_with=table).value == pytest.approx(
+        0.0, abs=1e-12
+    )  # the goal is six steps away
 
 
-def test_live_and_simulated_checkpoints_are_told_apart(tmp_path: Path) -> None:
+def test_a_live_checkpoint_is_refused_without_environments(tmp_path: Path) -> None:
     finished_live(tmp_path / "live")
     with pytest.raises(InputError, match=r"live run, which needs its environments.*resume\("):
         resume(tmp_path / "live")
+
+
+def test_the_command_line_refuses_a_live_checkpoint(tmp_path: Path) -> None:
+    finished_live(tmp_path / "live")
     assert "checkpoint of a live run" in refusal("resume", str(tmp_path / "live"))
+
+
+def test_a_checkpoint_of_a_simulation_is_refused_with_environments(tmp_path: Path) -> None:
     run(FedUCBVI(), gridworld(agents=3), 20, checkpoint=tmp_path / "simulated")
     with pytest.raises(InputError, match=r"checkpoint of a simulation; continue it with resume\("):
         resume(tmp_path / "simulated", World().live())

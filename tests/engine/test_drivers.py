@@ -53,8 +53,14 @@ Counts = tuple[int, ...]
 class Situation(NamedTuple):
     """A round about to be played.
 
-    Dense kernels ``[M,steps,S,A,S]``, starts ``[M,S]``, a policy, budgets ``[M or 1,*cell]``, the most episodes, how
-    many of them are calm, and by what visits are counted.
+    Attributes:
+        kernels: ``[M,steps,S,A,S]``, dense.
+        initial: ``[M,S]``, laws of the first state.
+        policy: one action, a set of actions or probabilities of actions for each step and state.
+        budgets: ``[M or 1,*cell]``.
+        most: largest number of episodes.
+        calm: number of episodes before which agents make no request.
+        counting: how visits are counted.
     """
 
     kernels: FloatArray
@@ -78,7 +84,9 @@ class Situation(NamedTuple):
     def federation(self) -> Federation:
         H, S, A = self.sizes
         rewards = np.zeros((S, A))
-        mdps = [MDP(kernel, rewards, mu, horizon=H) for kernel, mu in zip(self.kernels, self.initial, strict=True)]
+        mdps = []
+        for kernel, mu in zip(self.kernels, self.initial, strict=True):
+            mdps.append(MDP(kernel, rewards, mu, horizon=H))
         return Federation.from_mdps(mdps, reference="mean")
 
     def fleet(self, seed: int) -> Fleet:
@@ -89,32 +97,39 @@ class Situation(NamedTuple):
         return budgets_of(self.budgets, max(0.0, self.calm - 0.5) / max(1, first))
 
     def asking(self, length: int) -> bool:
-        """Whether agents make requests once the round has so many episodes."""
+        """True if agents make requests once the round has so many episodes."""
         return length >= self.calm
 
     @property
     def small(self) -> bool:
-        """Whether transitions are compared; otherwise visits are."""
+        """True if transitions are compared; otherwise visits are."""
         H, S, _ = self.sizes
         return math.prod(self.cells) * S <= 8 and (H == 1 or self.counting is not Counting.STATIONARY)
 
     def paths(self, i: int) -> dict[Counts, float]:
         """The law of the counts of one episode of agent i: all its trajectories, one by one."""
         H, S, A = self.sizes
-        sets = by_action(self.policy, A)
-        chances = sets / sets.sum(axis=2, keepdims=True)
         law: dict[Counts, float] = {}
         for states in itertools.product(range(S), repeat=H + 1):
-            for actions in itertools.product(*(np.flatnonzero(sets[h, states[h]]).tolist() for h in range(H))):
-                steps = [
-                    self.row(i, h, states[h], actions[h])[states[h + 1]] * float(chances[h, states[h], actions[h]])
-                    for h in range(H)
-                ]
-                probability = float(self.initial[i, states[0]]) * math.prod(steps)
+            for actions in itertools.product(range(A), repeat=H):
+                probability = self.probability(i, states, actions)
                 if probability > 0:
                     counts = self.counts_on(states, actions)
                     law[counts] = law.get(counts, 0.0) + probability
         return law
+
+    def probability(self, i: int, states: tuple[int, ...], actions: tuple[int, ...]) -> float:
+        """The probability of a trajectory of agent i."""
+        probability = float(self.initial[i, states[0]])
+        for h, a in enumerate(actions):
+            s = states[h]
+            probability *= self.row(i, h, s, a)[states[h + 1]] * self.action_probability(h, s, a)
+        return probability
+
+    def action_probability(self, h: int, s: int, a: int) -> float:
+        """The probability of an action under the policy."""
+        weights = by_action(self.policy, self.sizes[2])[h, s]
+        return float(weights[a] / weights.sum())
 
     def row(self, i: int, h: int, s: int, a: int) -> list[float]:
         return [float(p) for p in self.kernels[i, h if self.kernels.shape[1] > 1 else 0, s, a]]
@@ -135,44 +150,63 @@ class Situation(NamedTuple):
         return transitions if self.counting is Counting.PAIRS else np.asarray(transitions.sum(axis=0, keepdims=True))
 
     def flat(self, transitions: CountArray, starts: CountArray) -> list[Counts]:
-        """Counts ``[n,*cell,S]`` and starts ``[n,S]`` as ``n`` keys; starts only where no visits tell them."""
-        table = (transitions if self.small else transitions.sum(axis=-1)).reshape((len(transitions), -1))
+        """Counts ``[n,*cell,S]`` and starts ``[n,S]`` as ``n`` keys; starts only if visits do not show them."""
+        counts = transitions if self.small else transitions.sum(axis=-1)
+        table = counts.reshape((len(transitions), -1))
         if self.counting is Counting.STATIONARY:
             table = np.concatenate([table, starts], axis=1)
         return [tuple(row) for row in table.tolist()]
 
     def visits_in(self, counts: Counts) -> Counts:
+        """Visits by cell."""
         P = math.prod(self.cells)
         S = self.sizes[1]
-        return tuple(sum(counts[j * S : (j + 1) * S]) for j in range(P)) if self.small else counts[:P]
+        if not self.small:
+            return counts[:P]
+        return tuple(sum(counts[j * S : (j + 1) * S]) for j in range(P))
 
     def reaches(self, i: int, counts: Counts, length: int) -> bool:
-        """Whether agent i asks, with these counts after so many episodes."""
-        limits = self.budgets[i if len(self.budgets) > 1 else 0].reshape(-1).tolist()
-        return self.asking(length) and any(
-            n >= budget for n, budget in zip(self.visits_in(counts), limits, strict=True)
-        )
+        """True if agent i makes a request, with these counts after so many episodes."""
+        if not self.asking(length):
+            return False
+        budgets = self.budgets[i if len(self.budgets) > 1 else 0].reshape(-1)
+        return bool((np.array(self.visits_in(counts)) >= budgets).any())
 
 
 def plus(one: Counts, other: Counts) -> Counts:
     return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
-Played = list[dict[Counts, tuple[bool, float]]]
-"""By length: counts after an episode before which nobody had asked, whether somebody does now, and how likely."""
+class Reached(NamedTuple):
+    """True if an agent makes a request, and the probability of getting here without an earlier one."""
+
+    asked: bool
+    probability: float
+
+
+Played = list[dict[Counts, Reached]]
+"""Counts after each number of episodes, if there was no request before the last of them."""
 
 
 def play_alone(paths: Mapping[Counts, float], asks: Callable[[Counts, int], bool], most: int) -> Played:
     """Episodes with the law ``paths``, until ``asks(counts, length)``."""
-    quiet: dict[Counts, float] = {(0,) * len(next(iter(paths))): 1.0}
+    nothing = (0,) * len(next(iter(paths)))
+    quiet: dict[Counts, float] = {nothing: 1.0}
     found: Played = []
     while quiet and len(found) < most:
-        played: dict[Counts, float] = defaultdict(float)
-        for counts, mass in quiet.items():
+        length = len(found) + 1
+        probabilities: dict[Counts, float] = defaultdict(float)
+        for counts, probability in quiet.items():
             for path, p in paths.items():
-                played[tuple(a + b for a, b in zip(counts, path, strict=True))] += mass * p
-        found.append({counts: (asks(counts, len(found) + 1), mass) for counts, mass in played.items()})
-        quiet = {counts: mass for counts, (asked, mass) in found[-1].items() if not asked}
+                probabilities[plus(counts, path)] += probability * p
+        reached = {}
+        quiet = {}
+        for counts, probability in probabilities.items():
+            asked = asks(counts, length)
+            reached[counts] = Reached(asked, probability)
+            if not asked:
+                quiet[counts] = probability
+        found.append(reached)
     return found
 
 
@@ -181,10 +215,10 @@ def brute_force_law(situation: Situation) -> dict[Outcome, float]:
     M = len(situation.kernels)
     laws = [situation.paths(i) for i in range(M)]
     size = len(next(iter(laws[0])))
-    joint = {
-        tuple(itertools.chain(*paths)): math.prod(law[path] for law, path in zip(laws, paths, strict=True))
-        for paths in itertools.product(*laws)
-    }
+    joint: dict[Counts, float] = {}
+    for paths in itertools.product(*laws):
+        counts = tuple(itertools.chain.from_iterable(paths))
+        joint[counts] = math.prod(law[path] for law, path in zip(laws, paths, strict=True))
 
     def apart(counts: Counts) -> tuple[Counts, ...]:
         return tuple(counts[i * size : (i + 1) * size] for i in range(M))
@@ -192,24 +226,29 @@ def brute_force_law(situation: Situation) -> dict[Outcome, float]:
     def asking(counts: Counts, length: int) -> tuple[bool, ...]:
         return tuple(situation.reaches(i, own, length) for i, own in enumerate(apart(counts)))
 
-    played = play_alone(joint, lambda counts, length: any(asking(counts, length)), situation.most)
-    return {
-        (length, asking(counts, length), apart(counts)): mass
-        for length, law in enumerate(played, 1)
-        for counts, (asked, mass) in law.items()
-        if asked or length == situation.most
-    }
+    def anyone_asks(counts: Counts, length: int) -> bool:
+        return any(asking(counts, length))
+
+    law: dict[Outcome, float] = {}
+    for length, played in enumerate(play_alone(joint, anyone_asks, situation.most), 1):
+        for counts, reached in played.items():
+            if reached.asked or length == situation.most:
+                law[length, asking(counts, length), apart(counts)] = reached.probability
+    return law
 
 
 def play_agents_alone(situation: Situation) -> list[Played]:
-    agents = range(len(situation.kernels))
-    most = situation.most
-    return [play_alone(situation.paths(i), partial(situation.reaches, i), most) for i in agents]
+    """Each agent of a situation, as if there were no others."""
+    alone = []
+    for i in range(len(situation.kernels)):
+        asks = partial(situation.reaches, i)
+        alone.append(play_alone(situation.paths(i), asks, situation.most))
+    return alone
 
 
 @cache
 def agents_alone(name: str) -> list[Played]:
-    """Of a situation by name, worked out once for all drivers and agents."""
+    """Each agent of a situation by name, computed once for all drivers and agents."""
     return play_agents_alone(ALL_SITUATIONS[name])
 
 
@@ -226,14 +265,27 @@ def exact_law(situation: Situation, seen: Container[int], alone: list[Played]) -
     """
     law: dict[Outcome, float] = {}
     for length, of_agents in enumerate(zip(*alone, strict=False), 1):
-        laws: list[dict[tuple[bool, Hashable], float]] = [defaultdict(float) for _ in of_agents]
-        for i, played in enumerate(of_agents):
-            for count, (asks, mass) in played.items():
-                laws[i][asks, count if i in seen else None] += mass
-        for joint in itertools.product(*(law_of_one.items() for law_of_one in laws)):
-            asks_of_all = tuple(key[0] for key, _ in joint)
-            if any(asks_of_all) or length == situation.most:
-                law[length, asks_of_all, tuple(key[1] for key, _ in joint)] = math.prod(mass for _, mass in joint)
+        laws = [law_of_one(played, is_seen=i in seen) for i, played in enumerate(of_agents)]
+        for joint in itertools.product(*(one.items() for one in laws)):
+            asks = tuple(own.asked for own, _ in joint)
+            counts = tuple(own.counts for own, _ in joint)
+            if any(asks) or length == situation.most:
+                law[length, asks, counts] = math.prod(probability for _, probability in joint)
+    return law
+
+
+class OwnOutcome(NamedTuple):
+    """True if an agent makes a request, and its counts if they are seen."""
+
+    asked: bool
+    counts: Counts | None
+
+
+def law_of_one(played: Mapping[Counts, Reached], *, is_seen: bool) -> dict[OwnOutcome, float]:
+    """The law of an agent's outcome after some number of episodes."""
+    law: dict[OwnOutcome, float] = defaultdict(float)
+    for counts, reached in played.items():
+        law[OwnOutcome(reached.asked, counts if is_seen else None)] += reached.probability
     return law
 
 
@@ -272,8 +324,9 @@ def play(driver: Driver, situation: Situation, rounds: int) -> Sample:
         visits[k] = driver.visits
         starts[k] = driver.starts[:, 0]
     lengths = stops[:, 0]
-    asking = (lengths >= situation.calm).reshape((-1, *[1] * (visits.ndim - 1)))
-    reached = asking & (visits >= situation.budgets)
+    asking = lengths >= situation.calm
+    reached = visits >= situation.budgets
+    reached[~asking] = False
     assert np.array_equal(stops, expected_stops(lengths, reached, situation))
     assert np.array_equal(transitions.sum(axis=-1), visits)
     assert (starts.sum(axis=-1) == lengths[:, None]).all()
@@ -285,22 +338,27 @@ def play(driver: Driver, situation: Situation, rounds: int) -> Sample:
 
 def expected_stops(lengths: CountArray, reached: npt.NDArray[np.bool_], situation: Situation) -> CountArray:
     """Who is on record: the lowest-numbered requester, at its earliest step, there at the lowest state and action."""
-    requesters = reached.reshape((*reached.shape[:2], -1)).any(axis=2).sum(axis=1)
+    by_agent = reached.reshape((*reached.shape[:2], -1)).any(axis=2)
+    requesters = by_agent.sum(axis=1)
     first = reached.reshape(len(reached), -1).argmax(axis=1)
     agent, step, state, *action = np.unravel_index(first, reached.shape[1:])
     played = action[0] if action else situation.policy[step, state]
     if situation.counting is Counting.STATIONARY:
         step = np.full_like(step, -1)
-    record = (np.where(requesters > 0, index, -1) for index in (agent, step, state, played, 0 * agent))
-    return np.stack([lengths, requesters, *record], axis=1)
+    rule = np.zeros_like(agent)
+    record = np.stack([agent, step, state, played, rule], axis=1)
+    record[requesters == 0] = -1
+    return np.column_stack([lengths, requesters, record])
 
 
 def outcomes(sample: Sample, seen: Container[int]) -> Counter[Outcome]:
-    """How often each outcome occurred."""
-    return Counter(
-        (length, tuple(asks), tuple(count if i in seen else None for i, count in enumerate(counts)))
-        for length, asks, counts in zip(sample.lengths.tolist(), sample.asked.tolist(), sample.counts, strict=True)
-    )
+    """The number of occurrences of each outcome."""
+    numbers: Counter[Outcome] = Counter()
+    rounds = zip(sample.lengths.tolist(), sample.asked.tolist(), sample.counts, strict=True)
+    for length, asks, counts in rounds:
+        seen_counts = tuple(count if i in seen else None for i, count in enumerate(counts))
+        numbers[length, tuple(asks), seen_counts] += 1
+    return numbers
 
 
 def chi_square(found: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> float:
@@ -309,17 +367,23 @@ def chi_square(found: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> fl
     impossible = {outcome for outcome in found if law.get(outcome, 0.0) <= 0.0}
     assert not impossible, f"outcomes of probability zero were seen: {sorted(map(str, impossible))[:3]}"
     rounds = sum(found.values())
-    cells = sorted((rounds * p, found.get(outcome, 0)) for outcome, p in law.items())
-    kept = [cell for cell in cells if cell[0] >= 10]
-    rare = (sum(cell[0] for cell in cells if cell[0] < 10), sum(cell[1] for cell in cells if cell[0] < 10))
-    if rare[0] >= 10:
-        kept.append(rare)
-    else:
-        kept[0] = (kept[0][0] + rare[0], kept[0][1] + rare[1])
-    if len(kept) == 1:
+    expected = rounds * np.array(list(law.values()))
+    seen = np.array([found.get(outcome, 0) for outcome in law])
+    order = np.lexsort((seen, expected))
+    expected = expected[order]
+    seen = seen[order]
+
+    # outcomes that are expected less than 10 times are one cell, which joins the next one if it is rare itself
+    rare = int((expected < 10).sum())
+    edges = [0, *range(rare, len(expected))]
+    if rare == 0 or math.fsum(expected[:rare]) < 10:
+        edges = [0, *range(rare + 1, len(expected))]
+    cells_expected = np.add.reduceat(expected, edges)
+    cells_seen = np.add.reduceat(seen, edges)
+    if len(edges) == 1:
         return 1.0
-    statistic = sum((seen - expected) ** 2 / expected for expected, seen in kept)
-    return float(stats.chi2.sf(statistic, len(kept) - 1))
+    statistic = ((cells_seen - cells_expected) ** 2 / cells_expected).sum()
+    return float(stats.chi2.sf(statistic, len(edges) - 1))
 
 
 # --------------------------------------------------------------------------------------------------- situations
@@ -348,7 +412,8 @@ def situation_of(
     kernels = np.stack([random_dense_kernel(rng, S, actions, steps=steps, zeros=zeros) for _ in range(M)])
     initial = random_rows(rng, (M, S))
     if chance is not None:
-        kernels[:], initial[:] = (1 - chance, chance), (1 - chance, chance)
+        kernels[:] = (1 - chance, chance)
+        initial[:] = (1 - chance, chance)
     policy = rng.integers(actions, size=(H, S), dtype=np.int32)
     return Situation(kernels, initial, policy, table, most, calm)
 
@@ -378,7 +443,7 @@ def with_sets(
 def with_probabilities(
     seed: int, counting: Counting, sizes: tuple[int, int, int, int], budgets: tuple[int, ...], most: int, **more: Any
 ) -> Situation:
-    """The same, with probabilities of actions in the place of sets; some are 0."""
+    """Probabilities of actions in the place of sets, some of them 0; see :func:`with_sets`."""
     _, H, S, A = sizes
     policy = random_probabilities(np.random.default_rng([102, seed]), H, S, A)
     return with_sets(seed, counting, sizes, budgets, most, **more)._replace(policy=policy)
@@ -395,21 +460,21 @@ SITUATIONS: dict[str, Situation] = {
         2, [[[3, 2, 4], [2, 5, 3]], [[4, 3, 2], [3, 3, 3]]], 20, states=3, steps=2, zeros=0.4
     ),
     "first visits to rare pairs": situation_of(3, [[[9, 9], [9, 1]], [[9, 9], [7, 1]]], 20, steps=2),
-    "a round that turns out longer than it looked": situation_of(
-        11, [[[9, 9], [5, 1]], [[9, 9], [4, 1]]], 20, chance=0.26
-    ),
-    "a round that looked short and is cut": situation_of(
+    "a round that is longer than expected": situation_of(11, [[[9, 9], [5, 1]], [[9, 9], [4, 1]]], 20, chance=0.26),
+    "a round that is cut although it was expected to be short": situation_of(
         12, [[[NEVER, NEVER], [NEVER, 1]], [[NEVER, NEVER], [NEVER, 1]]], 4, chance=0.26
     ),
     "budgets never reached": situation_of(4, flat(2, NEVER), 3),
-    "asks at the last episode or is cut short": situation_of(5, flat(2, 3), 3),
-    "an agent asks early in another's search": situation_of(6, [[[5, 6], [6, 5]], [[NEVER, 3], [NEVER, 3]]], 30),
+    "a request at the last episode, or none": situation_of(5, flat(2, 3), 3),
+    "a request of one agent within the search of another": situation_of(
+        6, [[[5, 6], [6, 5]], [[NEVER, 3], [NEVER, 3]]], 30
+    ),
     "three steps": situation_of(7, flat(2, 3, horizon=3), 20),
 }
 
 COMPETING: dict[str, Situation] = {
     "three agents alike": situation_of(8, flat(3, 2, horizon=1), 20, chance=0.5),
-    "three agents, the last one hasty": situation_of(
+    "three agents, the last one with small budgets": situation_of(
         9, [[[3, 3], [3, 3]], [[NEVER, NEVER], [2, 2]], [[NEVER, NEVER], [NEVER, 1]]], 30, chance=0.5
     ),
     "two agents, the first at the limit": situation_of(
@@ -424,35 +489,39 @@ TIED: dict[str, Situation] = {
     "sets of actions": with_sets(0, PAIRS, (2, 2, 2, 2), (2, 3), 6, steps=2),
     "sets of three actions": with_sets(1, PAIRS, (1, 1, 2, 3), (2, 3, 4), 10, ties=0.9),
     "sets of actions, the same budgets for all": with_sets(2, PAIRS, (3, 1, 2, 2), (2, 3), 8, rows=1),
-    "sets of actions, an agent asks early in another's search": with_sets(3, PAIRS, (2, 1, 2, 2), (3, 5, NEVER), 12),
-    "sets of actions, never asked for": with_sets(4, PAIRS, (2, 2, 2, 2), (NEVER,), 2),
+    "sets of actions, a request within the search of another agent": with_sets(
+        3, PAIRS, (2, 1, 2, 2), (3, 5, NEVER), 12
+    ),
+    "sets of actions, no request": with_sets(4, PAIRS, (2, 2, 2, 2), (NEVER,), 2),
     "all steps together": with_sets(5, STATIONARY, (2, 2, 2, 2), (3, 5), 6),
     "all steps together, the same budgets for all": with_sets(6, STATIONARY, (2, 3, 2, 2), (4, 6), 4, rows=1),
     "all steps together, one action each": with_sets(7, STATIONARY, (2, 3, 2, 2), (5, 7), 6, ties=0.0),
     "all steps together, one step": with_sets(8, STATIONARY, (2, 1, 2, 2), (3,), 8),
-    "all steps together, never asked for": with_sets(9, STATIONARY, (2, 2, 2, 2), (NEVER,), 2),
+    "all steps together, no request": with_sets(9, STATIONARY, (2, 2, 2, 2), (NEVER,), 2),
 }
 """Sets of actions, by step and over all steps together."""
 
 DRAWN: dict[str, Situation] = {
     "probabilities of actions": with_probabilities(40, PAIRS, (2, 2, 2, 2), (2, 3), 6, steps=2),
     "probabilities of three actions": with_probabilities(41, PAIRS, (1, 1, 2, 3), (2, 3, 4), 10),
-    "probabilities, an agent asks early in another's search": with_probabilities(
+    "probabilities, a request within the search of another agent": with_probabilities(
         42, PAIRS, (2, 1, 2, 3), (3, 5, NEVER), 8
     ),
-    "probabilities, never asked for": with_probabilities(43, PAIRS, (2, 2, 2, 2), (NEVER,), 2),
+    "probabilities, no request": with_probabilities(43, PAIRS, (2, 2, 2, 2), (NEVER,), 2),
     "probabilities, all steps together": with_probabilities(44, STATIONARY, (2, 2, 2, 2), (3, 5), 6),
 }
 """Probabilities of actions, by step and over all steps together."""
 
 RESTING: dict[str, Situation] = {
     "rest, one action each": situation_of(20, flat(2, 2), 8, calm=4),
-    "rest, and someone asks all the same": situation_of(21, flat(2, 1, horizon=1), 14, calm=12),
+    "rest, ended by a request": situation_of(21, flat(2, 1, horizon=1), 14, calm=12),
     "rest, cut short": situation_of(22, flat(2, 1), 3, calm=5),
     "rest, sets of actions": with_sets(23, PAIRS, (2, 1, 2, 2), (1, 2), 12, calm=4, rows=1),
-    "rest, sets of actions, someone asks": with_sets(24, PAIRS, (2, 1, 2, 2), (1, NEVER), 14, calm=12, ties=0.6),
+    "rest, sets of actions, ended by a request": with_sets(
+        24, PAIRS, (2, 1, 2, 2), (1, NEVER), 14, calm=12, ties=0.6
+    ),
     "rest, all steps together": with_sets(25, STATIONARY, (2, 2, 2, 2), (1, 2), 7, calm=6, rows=1),
-    "rest, all steps together, nobody past the budget": with_sets(26, STATIONARY, (1, 2, 2, 2), (5, 6), 6, calm=2),
+    "rest, all steps together, no request": with_sets(26, STATIONARY, (1, 2, 2, 2), (5, 6), 6, calm=2),
 }
 """Rounds that go on for some episodes unless someone reaches eight times its budget."""
 
@@ -469,22 +538,26 @@ def eager_auto(monkeypatch: pytest.MonkeyPatch) -> None:
     "name",
     [
         "two agents alike",
-        "asks at the last episode or is cut short",
-        "sets of actions, never asked for",
-        "probabilities, never asked for",
+        "a request at the last episode, or none",
+        "sets of actions, no request",
+        "probabilities, no request",
         "all steps together, one step",
         "rest, one action each",
     ],
 )
 def test_playing_agents_apart_gives_the_law_of_playing_them_together(name: str) -> None:
-    whole = ALL_SITUATIONS[name]
-    situation = whole._replace(most=min(whole.most, 5)) if not whole.calm else whole._replace(calm=2, most=3)
+    situation = ALL_SITUATIONS[name]
+    if situation.calm:
+        situation = situation._replace(calm=2, most=3)
+    else:
+        situation = situation._replace(most=min(situation.most, 5))
     everyone = range(len(situation.kernels))
-    alone = play_agents_alone(situation)
     together = brute_force_law(situation)
-    apart = exact_law(situation, everyone, alone)
-    assert together.keys() == {outcome for outcome, mass in apart.items() if mass > 0}
-    assert all(apart[outcome] == pytest.approx(mass, rel=1e-9) for outcome, mass in together.items())
+    apart = exact_law(situation, everyone, play_agents_alone(situation))
+    possible = {outcome for outcome, probability in apart.items() if probability > 0}
+    assert together.keys() == possible
+    for outcome, probability in together.items():
+        assert apart[outcome] == pytest.approx(probability, rel=1e-9)
 
 
 @pytest.mark.usefixtures("eager_auto")
@@ -492,32 +565,42 @@ def test_playing_agents_apart_gives_the_law_of_playing_them_together(name: str) 
 def test_a_round_has_the_law_of_the_enumerated_trajectories(driver: str, name: str) -> None:
     """H0: (length, who asks) has the exact law, alone and with the counts of each agent; 5 000 rounds."""
     situation = ALL_SITUATIONS[name]
+    agents = range(len(situation.kernels))
     sample = play(make_driver(driver, situation.fleet(seed=1)), situation, ROUNDS)
-    for seen in ((), *((i,) for i in range(len(situation.kernels)))):
+    nobody: tuple[int, ...] = ()
+    for seen in [nobody, *[(i,) for i in agents]]:
         p = chi_square(outcomes(sample, seen), exact_law_of(name, seen))
         assert p > ALARM, f"agents {seen}: p = {p:.2g}"
 
 
-def test_all_ends_of_a_rest_are_seen() -> None:
-    """By its exact law every kind of end has a share: at the least length, after it, none at all, never before."""
+def kind_of_end(length: int, calm: int, *, asked: bool) -> str:
+    """The end of a round relative to the length before which agents make no request."""
+    if not asked:
+        return "no request"
+    if length == calm:
+        return "at the least length"
+    return "later" if length > calm else "too early"
+
+
+def test_rounds_with_a_least_length_end_in_every_possible_way() -> None:
+    """Each kind of end has a probability above 0.05 in some situation, by the exact law."""
     ends: Counter[str] = Counter()
     for name, situation in RESTING.items():
-        for (length, asks, _), mass in exact_law_of(name, ()).items():
+        for (length, asks, _), probability in exact_law_of(name, ()).items():
             assert isinstance(length, int)
             assert isinstance(asks, tuple)
-            when = "in" if length < situation.calm else ("at" if length == situation.calm else "after")
-            ends[when if any(asks) else "none"] += mass > 0.05
-    assert min(ends[when] for when in ("at", "after", "none")) >= 1
-    assert not ends["in"]
+            if probability > 0.05:
+                ends[kind_of_end(length, situation.calm, asked=any(asks))] += 1
+    assert set(ends) == {"at the least length", "later", "no request"}
 
 
-def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_auto_driver_uses_both_drivers_in_these_situations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes only, counts only, episodes first and counts for the rest."""
     monkeypatch.setattr(auto, "EPISODES_PER_STATE", 1)
-    ways: Counter[tuple[type, ...]] = Counter()
+    rounds: Counter[tuple[type, ...]] = Counter()
     calls: list[type] = []
 
-    def noting(kind: type[EpisodesDriver] | type[CountsDriver]) -> None:
+    def record_calls(kind: type[EpisodesDriver] | type[CountsDriver]) -> None:
         plain = kind.extend
 
         def extend(self: Any, *arguments: Any) -> Any:
@@ -526,16 +609,16 @@ def test_the_auto_driver_takes_all_its_ways_in_these_situations(monkeypatch: pyt
 
         monkeypatch.setattr(kind, "extend", extend)
 
-    noting(EpisodesDriver)
-    noting(CountsDriver)
-    for situation in (*SITUATIONS.values(), *COMPETING.values(), *TIED.values()):
+    record_calls(EpisodesDriver)
+    record_calls(CountsDriver)
+    for situation in [*SITUATIONS.values(), *COMPETING.values(), *TIED.values()]:
         driver = make_driver("auto", situation.fleet(seed=1))
         for k in range(100):
             calls.clear()
             collect(driver, situation.policy, situation.budgets_at(0), k * situation.most, situation.most)
-            ways[tuple(calls)] += 1
-    assert set(ways) == {(EpisodesDriver,), (CountsDriver,), (EpisodesDriver, CountsDriver)}
-    assert min(ways.values()) >= 25
+            rounds[tuple(calls)] += 1
+    assert set(rounds) == {(EpisodesDriver,), (CountsDriver,), (EpisodesDriver, CountsDriver)}
+    assert min(rounds.values()) >= 25
 
 
 # ------------------------------------------------------------------------------- two drivers on the same problem
@@ -551,68 +634,98 @@ TWO_SAMPLES: dict[str, tuple[Federation, int, bool]] = {
 }
 
 
-@pytest.mark.usefixtures("eager_auto")
-@pytest.mark.parametrize(("name", "driver"), in_turn([(name,) for name in TWO_SAMPLES], ["counts", "auto"]))
-def test_competing_agents_stop_and_count_alike_under_two_drivers(driver: str, name: str) -> None:
-    """H0: over 4000 rounds each, (length, who asks) and all mean counts agree with those of the episodes driver.
+class TwoSamples(NamedTuple):
+    """Rounds under two drivers: their lengths ``[n]`` and visits ``[n,M,H,S]``, and the budgets."""
 
-    Chi-square on the former alarms at 10^-5. The means: the largest of some 100 to 250 normal deviates exceeds 5.5
-    with probability below 10^-5. Twelve cases: 3 x 10^-4 in all.
-    """
+    lengths: list[CountArray]
+    visits: list[CountArray]
+    budgets: CountArray
+
+
+@cache
+def two_samples(driver: str, name: str) -> TwoSamples:
+    """4000 rounds with a driver, and 4000 with the episodes driver."""
     federation, budget, start = TWO_SAMPLES[name]
-    rng = np.random.default_rng(200)
-    policy = rng.integers(federation.actions, size=(federation.horizon, federation.states), dtype=np.int32)
-    budgets = np.full((federation.agents, federation.horizon, federation.states), budget, dtype=np.int64)
+    M = federation.agents
+    H = federation.horizon
+    S = federation.states
+    policy = np.random.default_rng(200).integers(federation.actions, size=(H, S), dtype=np.int32)
+    budgets = np.full((M, H, S), budget, dtype=np.int64)
     if not start:  # where all agents come in every episode
         budgets[:, 0] = NEVER
-    samples = []
+    all_lengths = []
+    all_visits = []
     for kind, seed in ((driver, 1), ("episodes", 2)):
         party = make_driver(kind, Fleet.of(federation, seed))
-        visits = np.zeros((4000, *party.visits.shape))
-        lengths = np.zeros(4000)
+        lengths = np.zeros(4000, dtype=np.int64)
+        visits = np.zeros((4000, M, H, S), dtype=np.int64)
         for k in range(4000):
-            lengths[k] = collect(party, policy, budgets_of(budgets), 1000 * k, 1000).length
+            end = collect(party, policy, budgets_of(budgets), 1000 * k, 1000)
+            lengths[k] = end.length
             visits[k] = party.visits
-        samples.append((lengths, visits))
-    kinds = [
-        Counter(
-            (length, (counts >= budgets).any(axis=(1, 2)).tobytes()) for length, counts in zip(*sample, strict=True)
-        )
-        for sample in samples
-    ]
-    table = np.array([[kind[outcome] for kind in kinds] for outcome in sorted(kinds[0] | kinds[1])])
+        all_lengths.append(lengths)
+        all_visits.append(visits)
+    return TwoSamples(all_lengths, all_visits, budgets)
+
+
+two_sample_cases = pytest.mark.parametrize(
+    ("name", "driver"), in_turn([(name,) for name in TWO_SAMPLES], ["counts", "auto"])
+)
+
+
+@pytest.mark.usefixtures("eager_auto")
+@two_sample_cases
+def test_competing_agents_stop_alike_under_two_drivers(driver: str, name: str) -> None:
+    """H0: (length, who asks) has the law of the episodes driver. Chi-square alarms at 4 x 10^-6; six cases."""
+    sample = two_samples(driver, name)
+    numbers: list[Counter[tuple[int, bytes]]] = []
+    for lengths, visits in zip(sample.lengths, sample.visits, strict=True):
+        asked = np.asarray((visits >= sample.budgets).any(axis=(2, 3)))
+        who = [asked[k].tobytes() for k in range(len(asked))]
+        numbers.append(Counter(zip(lengths.tolist(), who, strict=True)))
+    ends = sorted(numbers[0] | numbers[1])
+    table = np.array([[number[end] for number in numbers] for end in ends])
     common = table[table.sum(axis=1) >= 20]
-    table = np.vstack([common, table.sum(axis=0) - common.sum(axis=0)])
+    rare = table.sum(axis=0) - common.sum(axis=0)
+    table = np.vstack([common, rare])
     table = table[table.sum(axis=1) > 0]
     if len(table) > 1:
         assert stats.chi2_contingency(table).pvalue > ALARM
-    (_, one), (_, other) = samples
+
+
+@pytest.mark.usefixtures("eager_auto")
+@two_sample_cases
+def test_competing_agents_have_the_same_mean_counts_under_two_drivers(driver: str, name: str) -> None:
+    """H0: all mean counts are those of the episodes driver.
+
+    The largest of some 100 to 250 normal deviates exceeds 5.5 with probability below 10^-5; six cases.
+    """
+    one, other = two_samples(driver, name).visits
+    difference = one.mean(axis=0) - other.mean(axis=0)
     error = np.sqrt((one.var(axis=0) + other.var(axis=0)) / 4000)
-    seen = (one.sum(axis=0) + other.sum(axis=0)) >= 100
+    seen = one.sum(axis=0) + other.sum(axis=0) >= 100
+    deviates = difference[seen & (error > 0)] / error[seen & (error > 0)]
     assert seen.sum() > 50
-    exact = seen & (error == 0)
-    assert np.array_equal(one.mean(axis=0)[exact], other.mean(axis=0)[exact])
-    random = seen & (error > 0)
-    deviates = (one.mean(axis=0) - other.mean(axis=0))[random] / error[random]
+    assert (difference[seen & (error == 0)] == 0).all()
     assert np.abs(deviates).max() < 5.5
 
 
 def transition_rows(
     federation: Federation, driver: Driver, policy: PolicyArray, counting: Counting
 ) -> list[tuple[FloatArray, CountArray]]:
-    """Laws and counts, row by row: every transition's, the starts', and by step how visits fall on a set of actions.
-
-    The latter only where visits are counted by step.
-    """
-    rows = [(federation.initial[i], driver.starts[i, 0]) for i in range(federation.agents)]
-    for i, *cell in np.ndindex(*driver.visits.shape):
-        h, s = cell[:2]
-        a = int(policy[h, s]) if counting is Counting.POLICY else cell[2]
+    """Laws and counts, row by row: of starts, of transitions and, if visits are counted by step, of drawn actions."""
+    rows = []
+    for i in range(federation.agents):
+        rows.append((federation.initial[i], driver.starts[i, 0]))
+    for place in np.ndindex(*driver.visits.shape):
+        i, h, s = place[:3]
+        a = int(policy[h, s]) if counting is Counting.POLICY else place[3]
         step = h if federation.probabilities.shape[1] > 1 else 0
-        rows.append((federation.probabilities[i, step, s, a], driver.transitions[(i, *cell)]))
+        rows.append((federation.probabilities[i, step, s, a], driver.transitions[place]))
     if counting is Counting.PAIRS:
         for i, h, s in np.ndindex(*driver.visits.shape[:3]):
-            rows.append((policy[h, s] / policy[h, s].sum(), driver.visits[i, h, s]))
+            law = policy[h, s] / policy[h, s].sum()
+            rows.append((law, driver.visits[i, h, s]))
     return rows
 
 
@@ -716,23 +829,45 @@ def test_counts_are_conserved(driver: str) -> None:
     assert min(ends.values()) > 10
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize(
+reproducible = pytest.mark.parametrize(
     "name", ["step-dependent kernels with gaps", "sets of actions", "probabilities of actions", "all steps together"]
 )
-def test_a_round_is_drawn_from_seed_and_first_episode_alone(driver: str, name: str) -> None:
+
+
+def counts_of_round(driver: str, name: str, seed: int, first: int, before: int = 0) -> bytes:
+    """The transitions of one round that begins with episode ``first``, after some other rounds."""
     situation = ALL_SITUATIONS[name]
+    party = make_driver(driver, situation.fleet(seed))
+    for k in range(before):
+        collect(party, situation.policy, situation.budgets_at(0), 100 * k, 20)
+    collect(party, situation.policy, situation.budgets_at(0), first, 20)
+    return party.transitions.tobytes()
 
-    def counts(seed: int, first: int, before: int = 0) -> bytes:
-        party = make_driver(driver, situation.fleet(seed))
-        for k in range(before):
-            collect(party, situation.policy, situation.budgets_at(0), 100 * k, 20)
-        collect(party, situation.policy, situation.budgets_at(0), first, 20)
-        return party.transitions.tobytes()
 
-    assert counts(1, 500) == counts(1, 500) == counts(1, 500, before=3)
-    assert len({counts(1, first) for first in range(0, 2000, 20)}) > 30
-    assert len({counts(seed, 0) for seed in range(100)}) > 30
+@pytest.mark.parametrize("driver", DRIVERS)
+@reproducible
+def test_a_round_with_the_same_seed_from_the_same_episode_is_the_same(driver: str, name: str) -> None:
+    assert counts_of_round(driver, name, 1, 500) == counts_of_round(driver, name, 1, 500)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@reproducible
+def test_a_round_does_not_depend_on_earlier_rounds(driver: str, name: str) -> None:
+    assert counts_of_round(driver, name, 1, 500, before=3) == counts_of_round(driver, name, 1, 500)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@reproducible
+def test_rounds_from_different_episodes_differ(driver: str, name: str) -> None:
+    rounds = {counts_of_round(driver, name, 1, first) for first in range(0, 2000, 20)}
+    assert len(rounds) > 30
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@reproducible
+def test_rounds_with_different_seeds_differ(driver: str, name: str) -> None:
+    rounds = {counts_of_round(driver, name, seed, 0) for seed in range(100)}
+    assert len(rounds) > 30
 
 
 def test_an_unknown_driver_is_refused_with_the_nearest_name() -> None:
@@ -740,7 +875,7 @@ def test_an_unknown_driver_is_refused_with_the_nearest_name() -> None:
         make_driver("episode", Fleet.of(gridworld(agents=1), seed=0))
 
 
-# --------------------------------------------------------------------------------- episodes, exactly as promised
+# ------------------------------------------------------------------------------------------------- exact episodes
 
 
 class Setup(NamedTuple):
@@ -758,9 +893,16 @@ class Setup(NamedTuple):
         return budgets_of(self.limits, self.rest)
 
     def fleet(self, begin: int = 0, end: int | None = None, *, pooled: bool = False) -> Fleet:
-        f = self.federation
-        own = f.probabilities[begin:end], f.initial[begin:end]
-        return Fleet(f.successors, *own, f.horizon, 77, begin, pooled, self.counting)
+        return Fleet(
+            successors=self.federation.successors,
+            probabilities=self.federation.probabilities[begin:end],
+            initial=self.federation.initial[begin:end],
+            horizon=self.federation.horizon,
+            seed=77,
+            first_agent=begin,
+            pooled=pooled,
+            counting=self.counting,
+        )
 
     def collect(self, driver: EpisodesDriver, begin: int = 0, end: int | None = None) -> RoundEnd:
         limits = self.limits[begin:end] if len(self.limits) > 1 else self.limits
@@ -784,19 +926,21 @@ def setups() -> list[Setup]:
 
 
 def same_round(one: EpisodesDriver, other: EpisodesDriver) -> bool:
-    return all(
-        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("visits", "transitions", "starts")
+    """True if two drivers have counted the same."""
+    return (
+        np.array_equal(one.visits, other.visits)
+        and np.array_equal(one.transitions, other.transitions)
+        and np.array_equal(one.starts, other.starts)
     )
 
 
-def test_setups_end_at_the_least_length_after_it_and_not_at_all_and_never_before() -> None:
-    ends: Counter[tuple[Counting, str]] = Counter()
+def test_setups_end_in_every_possible_way() -> None:
+    ends = set()
     for setup in setups():
         stop = setup.collect(EpisodesDriver(setup.fleet()))
         calm = setup.budgets.min_length(5000)
-        when = "in" if stop.length < calm else ("at" if stop.length == calm else "after")
-        ends[setup.counting, when if stop.requests else "none"] += 1
-    assert set(ends) == {(counting, when) for counting in Counting for when in ("at", "after", "none")}
+        ends.add((setup.counting, kind_of_end(stop.length, calm, asked=stop.requests > 0)))
+    assert ends == set(itertools.product(Counting, ["at the least length", "later", "no request"]))
 
 
 @pytest.mark.full
@@ -804,15 +948,15 @@ def test_setups_end_at_the_least_length_after_it_and_not_at_all_and_never_before
 @pytest.mark.parametrize("cores", [3, 2, 16])
 def test_threads_do_not_change_the_episodes(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "STEPS_BEFORE_THREADS", 0)
-    for setup in setups():
-        for pooled in (False, True):
-            alone, threaded = (EpisodesDriver(setup.fleet(pooled=pooled), cores=n) for n in (1, cores))
-            assert setup.collect(alone) == setup.collect(threaded)
-            assert same_round(alone, threaded)
+    for setup, pooled in itertools.product(setups(), (False, True)):
+        alone = EpisodesDriver(setup.fleet(pooled=pooled), cores=1)
+        threaded = EpisodesDriver(setup.fleet(pooled=pooled), cores=cores)
+        assert setup.collect(alone) == setup.collect(threaded)
+        assert same_round(alone, threaded)
 
 
 @pytest.mark.parametrize("steps", [1, 42, 100, 1000])
-def test_how_the_collection_is_cut_up_does_not_change_the_episodes(
+def test_the_number_of_steps_per_call_does_not_change_the_episodes(
     steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for setup in setups():
@@ -825,65 +969,140 @@ def test_how_the_collection_is_cut_up_does_not_change_the_episodes(
         assert same_round(whole, pieces)
 
 
-@pytest.mark.parametrize("cuts", [(0, 1, 7), (0, 3, 5, 7), (0, 1, 2, 3, 4, 5, 6, 7)])
+splits = pytest.mark.parametrize("cuts", [(0, 1, 7), (0, 3, 5, 7), (0, 1, 2, 3, 4, 5, 6, 7)])
+
+
+@splits
 def test_splitting_a_federation_into_fleets_does_not_change_the_episodes(cuts: tuple[int, ...]) -> None:
     for setup in setups():
         whole = EpisodesDriver(setup.fleet())
         stop = setup.collect(whole)
-        alone = []
-        together = []
         for begin, end in itertools.pairwise(cuts):
             part = EpisodesDriver(setup.fleet(begin, end))
-            alone.append(setup.collect(part, begin, end).length)
             cut = setup._replace(most=stop.length).collect(part, begin, end)
             assert cut.length == stop.length
             assert np.array_equal(part.starts, whole.starts[begin:end])
             assert np.array_equal(part.visits, whole.visits[begin:end])
             assert np.array_equal(part.transitions, whole.transitions[begin:end])
-            together.append(cut)
-        assert min(alone) == stop.length
-        assert sum(cut.requests for cut in together) == stop.requests
-        first = next((cut for cut in together if cut.requests), None)
-        assert stop[2:] == (RoundEnd(0) if first is None else first)[2:]
 
 
-def test_counting_together_is_the_sum_of_counting_apart_and_no_episode_before_the_last_one_asks() -> None:
+@splits
+def test_the_shortest_round_of_the_fleets_is_that_of_the_federation(cuts: tuple[int, ...]) -> None:
     for setup in setups():
-        apart, together = (EpisodesDriver(setup.fleet(pooled=pooled)) for pooled in (False, True))
-        stop = setup.collect(apart)
-        assert stop == setup.collect(together)
+        stop = setup.collect(EpisodesDriver(setup.fleet()))
+        lengths = []
+        for begin, end in itertools.pairwise(cuts):
+            part = EpisodesDriver(setup.fleet(begin, end))
+            lengths.append(setup.collect(part, begin, end).length)
+        assert min(lengths) == stop.length
+
+
+@splits
+def test_requests_of_fleets_are_those_of_the_federation(cuts: tuple[int, ...]) -> None:
+    """The number of requests, and the first of them by agent."""
+    for setup in setups():
+        stop = setup.collect(EpisodesDriver(setup.fleet()))
+        ends = []
+        for begin, end in itertools.pairwise(cuts):
+            part = EpisodesDriver(setup.fleet(begin, end))
+            ends.append(setup._replace(most=stop.length).collect(part, begin, end))
+        with_request = [end for end in ends if end.requests]
+        first = with_request[0] if with_request else RoundEnd(stop.length)
+        assert sum(end.requests for end in ends) == stop.requests
+        assert first._replace(requests=stop.requests) == stop
+
+
+def test_counting_together_is_the_sum_of_counting_apart() -> None:
+    for setup in setups():
+        apart = EpisodesDriver(setup.fleet(pooled=False))
+        together = EpisodesDriver(setup.fleet(pooled=True))
+        assert setup.collect(apart) == setup.collect(together)
         assert np.array_equal(apart.visits, together.visits)
         assert np.array_equal(apart.transitions.sum(axis=0), together.transitions[0])
         assert np.array_equal(apart.starts, together.starts)
-        if stop.length > 1:
-            assert setup._replace(most=stop.length - 1).collect(apart) == RoundEnd(stop.length - 1)
 
 
-def test_what_is_taken_back_was_never_played() -> None:
+def test_there_is_no_request_before_the_last_episode_of_a_round() -> None:
     for setup in setups():
-        if setup.rest == 0.0:
-            for pooled in (False, True):
-                ahead, straight = (EpisodesDriver(setup.fleet(pooled=pooled)) for _ in range(2))
-                never = np.full_like(setup.limits, NEVER)
-                collect(ahead, setup.policy, budgets_of(never), 5000, 50)
-                ahead.rewind(setup.policy, never, 5020, 30)
-                collect(straight, setup.policy, budgets_of(never), 5000, 20)
-                assert same_round(ahead, straight)
-                for i in range(7):
-                    listed = [f.touched.cells[i, : f.touched.numbers[i]] for f in (ahead.fleet, straight.fleet)]
-                    assert sorted(listed[0].tolist()) == sorted(listed[1].tolist())
+        driver = EpisodesDriver(setup.fleet())
+        length = setup.collect(driver).length
+        if length > 1:
+            assert setup._replace(most=length - 1).collect(driver) == RoundEnd(length - 1)
+
+
+def visited_cells(driver: EpisodesDriver, agent: int) -> list[int]:
+    touched = driver.fleet.touched
+    cells: list[int] = touched.cells[agent, : touched.numbers[agent]].tolist()
+    return sorted(cells)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_episodes_that_are_taken_back_leave_no_trace(pooled: bool) -> None:
+    for setup in setups():
+        if setup.rest > 0.0:
+            continue
+        never = np.full_like(setup.limits, NEVER)
+        ahead = EpisodesDriver(setup.fleet(pooled=pooled))
+        straight = EpisodesDriver(setup.fleet(pooled=pooled))
+        collect(ahead, setup.policy, budgets_of(never), 5000, 50)
+        ahead.rewind(setup.policy, never, 5020, 30)
+        collect(straight, setup.policy, budgets_of(never), 5000, 20)
+        assert same_round(ahead, straight)
+        for i in range(7):
+            assert visited_cells(ahead, i) == visited_cells(straight, i)
+
+
+class Replay(NamedTuple):
+    """Trajectories of a fleet, replayed with NumPy's own generator."""
+
+    federation: Federation
+    policy: PolicyArray
+    counting: Counting
+    seed: int
+
+    def action(self, h: int, state: int, u: float) -> int:
+        """The action that a number in [0, 1) draws: of a set the k-th of n, of probabilities by inversion."""
+        if self.counting is Counting.POLICY:
+            return int(self.policy[h, state])
+        if self.policy.dtype == np.bool_:
+            possible = np.flatnonzero(self.policy[h, state])
+            return int(possible[int(u * len(possible))])
+        return inverted(self.policy[h, state], u)
+
+    def add(self, i: int, t: int, transitions: CountArray, starts: CountArray) -> None:
+        """Add episode t of agent i to the counts."""
+        f = self.federation
+        blocks = range((f.horizon + 4) // 4)
+        uniforms = [u for block in blocks for u in unit_numbers(self.seed, i, t, block, purpose=1)]
+        ties = [u for block in blocks for u in unit_numbers(self.seed, i, t, block, purpose=5)]
+        state = inverted(f.initial[i], uniforms[0])
+        starts[i, state] += 1
+        for h in range(f.horizon):
+            step = h if f.probabilities.shape[1] > 1 else 0
+            action = self.action(h, state, ties[h])
+            slot = inverted(f.probabilities[i, step, state, action], uniforms[h + 1])
+            if self.counting is Counting.POLICY:
+                transitions[i, h, state, slot] += 1
+            else:
+                row = h if self.counting is Counting.PAIRS else 0
+                transitions[i, row, state, action, slot] += 1
+            state = int(f.successors[step, state, action, slot])
+
+
+def inverted(probabilities: FloatArray, u: float) -> int:
+    """The outcome that a number in [0, 1) draws by inversion."""
+    return int(np.searchsorted(np.cumsum(probabilities), u, side="right"))
 
 
 @pytest.mark.parametrize("states", [4, 12])
 @pytest.mark.parametrize("counting", Counting)
 @pytest.mark.parametrize("form", ["sets", "probabilities"])
-def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(
+def test_a_trajectory_is_a_function_of_seed_agent_episode_with_step(
     counting: Counting, states: int, form: str
 ) -> None:
     """By NumPy's own Philox: word (h+1) mod 4 of block (h+1) // 4; key (seed, agent), counter (episode, block).
 
-    Which action is drawn: word h mod 4 of block h // 4, for the purpose 5; of sets the k-th of n, of probabilities by
-    inversion.
+    An action is drawn by word h mod 4 of block h // 4, for the purpose 5.
     """
     rng = np.random.default_rng([600, states])
     H = 9
@@ -892,48 +1111,31 @@ def test_every_trajectory_can_be_replayed_from_seed_agent_episode_and_step(
     seed = 2**63 + 5
     first = 2**40
     most = 50
-    stationary = counting is Counting.STATIONARY
-    federation = random_federation(rng, M, states, A, H, own_starts=True, zeros=0.1, stationary=stationary)
+    federation = random_federation(
+        rng, M, states, A, H, own_starts=True, zeros=0.1, stationary=counting is Counting.STATIONARY
+    )
     policy = random_play(rng, counting, H, states, A)
     if form == "probabilities" and counting is not Counting.POLICY:
         policy = random_probabilities(rng, H, states, A)
     shape = counting.shape(H, states, A)
-    expected = np.zeros((M, *shape, federation.successors.shape[3]), dtype=np.int64)
+    replay = Replay(federation, policy, counting, seed)
+    transitions = np.zeros((M, *shape, federation.successors.shape[3]), dtype=np.int64)
     starts = np.zeros((M, states), dtype=np.int64)
     for i, t in itertools.product(range(M), range(first, first + most)):
-        uniforms, ties = (
-            [u for block in range((H + 4) // 4) for u in unit_numbers(seed, i, t, block, purpose)]
-            for purpose in (1, 5)
-        )
-        state = int(np.searchsorted(np.cumsum(federation.initial[i]), uniforms[0], side="right"))
-        starts[i, state] += 1
-        for h in range(H):
-            step = 0 if stationary else h
-            cell: tuple[int, ...]
-            if counting is Counting.POLICY:
-                action = int(policy[h, state])
-                cell = (h, state)
-            else:
-                greedy = np.flatnonzero(policy[h, state]).tolist()
-                action = greedy[int(ties[h] * len(greedy))]
-                if form == "probabilities":
-                    action = int(np.searchsorted(np.cumsum(policy[h, state]), ties[h], side="right"))
-                cell = (step, state, action)
-            row = federation.probabilities[i, step, state, action]
-            slot = int(np.searchsorted(np.cumsum(row), uniforms[h + 1], side="right"))
-            expected[(i, *cell, slot)] += 1
-            state = int(federation.successors[step, state, action, slot])
+        replay.add(i, t, transitions, starts)
+    never = np.full((M, *shape), NEVER, dtype=np.int64)
     driver = EpisodesDriver(Fleet.of(federation, seed, counting=counting))
-    collect(driver, policy, budgets_of(np.full((M, *shape), NEVER, dtype=np.int64)), first, most)
-    assert np.array_equal(driver.transitions, expected)
+    collect(driver, policy, budgets_of(never), first, most)
+    assert np.array_equal(driver.transitions, transitions)
     assert np.array_equal(driver.starts[:, 0], starts)
 
 
-def unit_numbers(seed: int, agent: int, episode: int, block: int, purpose: int = 1) -> list[float]:
+def unit_numbers(seed: int, agent: int, episode: int, block: int, purpose: int) -> list[float]:
     """Four numbers in [0, 1); NumPy steps its counter before the first block, so it starts one below."""
     counter = (episode | block << 64 | purpose << 128) - 1
     words = [counter >> 64 * j & (2**64 - 1) for j in range(4)]
     generator = np.random.Philox(
-        key=np.array([seed, agent], dtype=np.uint64), counter=np.array(words, dtype=np.uint64)
+        key=np.array([seed, agent], dtype=np.uint64),
+        counter=np.array(words, dtype=np.uint64),
     )
     return [int(word >> np.uint64(11)) / 2**53 for word in generator.random_raw(4)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ from fed_ucbvi.engine.ray_fleets import Fleets
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import any_federation, budgets_of, random_play
-from runs import counted_apart, federation_of, same_bits, without_cautions
+from runs import counted_apart, same_bits, without_cautions
 
 pytestmark = without_cautions
 
@@ -34,7 +34,10 @@ SAME = ("start", "length", "requests", "agent", "step", "state", "action", "rule
 
 def random_world(seed: int) -> tuple[Federation, np.random.Generator]:
     rng = np.random.default_rng([77, seed])
-    M, S, A, H = (int(rng.integers(1, high)) for high in (8, 6, 4, 6))
+    M = int(rng.integers(1, 8))
+    S = int(rng.integers(1, 6))
+    A = int(rng.integers(1, 4))
+    H = int(rng.integers(1, 6))
     return any_federation(rng, M, S, A, H), rng
 
 
@@ -80,9 +83,9 @@ class Shuffled:
 
     def ask_all(self, message: PartyMessage) -> list[Any]:
         answers = [party.answer(message) for party in self._parties]
-        return (
-            [answers[k] for k in self._order.permutation(len(answers))] if isinstance(message, AskReport) else answers
-        )
+        if isinstance(message, AskReport):
+            return [answers[k] for k in self._order.permutation(len(answers))]
+        return answers
 
 
 class InFleets(SimulatedProblem):
@@ -110,75 +113,111 @@ def in_fleets(
     return Simulation(algorithm, InFleets(federation, parts, order), episodes, seed)
 
 
+def random_cuts(rng: np.random.Generator, agents: int) -> list[int]:
+    """Where a federation is split into fleets, from 0 to the number of agents."""
+    inner: list[int] = []
+    if agents > 1:
+        inner = rng.choice(np.arange(1, agents), size=rng.integers(0, agents), replace=False).tolist()
+    return [0, *sorted(inner), agents]
+
+
+def assert_same_servers(one: Simulation, other: Simulation) -> None:
+    """Play both to the end, and compare the servers after each round."""
+    while not one.done:
+        one.advance()
+        other.advance()
+        assert same_bits(one.server, other.server)
+
+
 @given(st.integers(0, 10**6))
-def test_pooled_by_agent_and_in_fleets_of_any_split_give_the_same_bits(seed: int) -> None:
+def test_a_run_in_fleets_of_any_split_is_that_of_one_table_bit_for_bit(seed: int) -> None:
     federation, rng = random_world(seed)
-    M = federation.agents
+    T = int(rng.integers(1, 80))
+    algorithm = random_algorithm(rng, federation)
+    cuts = random_cuts(rng, federation.agents)
+    pooled = Simulation(algorithm, federation, T, seed, "episodes")
+    split = in_fleets(algorithm, federation, T, seed, cuts, rng)
+    assert_same_servers(pooled, split)
+    assert split.result().same_outcome(pooled.result())
+
+
+@given(st.integers(0, 10**6))
+def test_a_run_counted_agent_by_agent_is_that_of_one_table_bit_for_bit(seed: int) -> None:
+    """Regret and reward are added up in another order."""
+    federation, rng = random_world(seed)
     T = int(rng.integers(1, 80))
     algorithm = random_algorithm(rng, federation)
     pooled = Simulation(algorithm, federation, T, seed, "episodes")
     by_agent = Simulation(algorithm, counted_apart(federation), T, seed)
-    inner = rng.choice(np.arange(1, M), size=rng.integers(0, M), replace=False).tolist() if M > 1 else []
-    split = in_fleets(algorithm, federation, T, seed, [0, *sorted(inner), M], rng)
-    while not pooled.done:
-        for one in (pooled, by_agent, split):
-            one.advance()
-        assert same_bits(pooled.server, by_agent.server)
-        assert same_bits(pooled.server, split.server)
-    mine = pooled.records()
-    theirs = by_agent.records()
-    assert all(np.array_equal(mine[name], theirs[name]) for name in SAME)
-    assert split.result().same_outcome(pooled.result())
-    assert np.allclose(mine["regret"], theirs["regret"], rtol=1e-12, atol=1e-12)
-    assert np.allclose(mine["reward"], theirs["reward"], rtol=1e-12, atol=1e-12)
-    assert np.array_equal(mine["value"], theirs["value"])
+    assert_same_servers(pooled, by_agent)
+    together = pooled.records()
+    apart = by_agent.records()
+    for name in (*SAME, "value"):
+        assert np.array_equal(together[name], apart[name])
+    for name in ("regret", "reward"):
+        assert np.allclose(together[name], apart[name], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("driver", ["counts", "auto"])
-def test_pooled_and_by_agent_agree_whatever_the_driver(driver: str) -> None:
-    for seed in range(24):
-        federation, rng = random_world(1000 + seed)
-        algorithm = random_algorithm(rng, federation)
-        pooled = Simulation(algorithm, federation, 3000, seed, driver)
-        by_agent = Simulation(algorithm, counted_apart(federation, driver), 3000, seed)
-        while not pooled.done:
-            pooled.advance()
-            by_agent.advance()
-        assert same_bits(pooled.server, by_agent.server)
-        assert all(np.array_equal(pooled.records()[name], by_agent.records()[name]) for name in SAME)
+def test_counting_agent_by_agent_gives_the_same_run_with_other_drivers(driver: str, seed: int) -> None:
+    federation, rng = random_world(1000 + seed)
+    algorithm = random_algorithm(rng, federation)
+    pooled = Simulation(algorithm, federation, 3000, seed, driver)
+    by_agent = Simulation(algorithm, counted_apart(federation, driver), 3000, seed)
+    assert_same_servers(pooled, by_agent)
+    for name in SAME:
+        assert np.array_equal(pooled.records()[name], by_agent.records()[name])
 
 
-@pytest.mark.parametrize("counting", first_of(list(Counting)))
-def test_what_a_round_touched_is_listed_once_and_completely(counting: Counting) -> None:
-    """Also after threads have taken episodes back; the sums over agents are those of the agents."""
+def rounds_with_threads(counting: Counting) -> Iterator[Fleet]:
+    """Fleets after random rounds, in which threads may have taken episodes back."""
     rng = np.random.default_rng(5)
     for trial in range(20):
         federation, _ = random_world(trial)
-        M = federation.agents
+        if counting is Counting.STATIONARY and federation.successors.shape[0] > 1:
+            continue
         H = federation.horizon
         S = federation.states
         A = federation.actions
-        if counting is Counting.STATIONARY and federation.successors.shape[0] > 1:
-            continue
         fleet = Fleet.of(federation, trial, pooled=True, counting=counting)
         driver = EpisodesDriver(fleet, cores=int(rng.integers(1, 4)))
         driver._alone = 1
         policy = random_play(rng, counting, H, S, A)
-        budgets: CountArray = rng.integers(2, 60, size=(M, *counting.shape(H, S, A)))
+        budgets: CountArray = rng.integers(2, 60, size=(federation.agents, *counting.shape(H, S, A)))
         for first in (0, 1000):
-            collect(driver, policy, budgets_of(budgets, float(rng.choice([0.0, 0.01]))), first, 100)
-            touched = fleet.touched
-            for i in range(M):
-                listed = touched.cells[i, : touched.numbers[i]]
-                assert sorted(listed.tolist()) == np.flatnonzero(fleet.visits[i]).tolist()
-            assert np.array_equal(touched.all_visits[0], fleet.visits.sum(axis=0))
-            assert np.array_equal(fleet.transitions[0].sum(axis=-1), touched.all_visits[0])
-            everywhere = touched.all_cells[: touched.number[0]]
-            assert sorted(everywhere.tolist()) == np.flatnonzero(touched.all_visits).tolist()
+            growth = float(rng.choice([0.0, 0.01]))
+            collect(driver, policy, budgets_of(budgets, growth), first, 100)
+            yield fleet
         driver.clear()
         assert not fleet.visits.any()
         assert not fleet.transitions.any()
-        assert not touched.all_visits.any()
+        assert not fleet.touched.all_visits.any()
+
+
+@pytest.mark.parametrize("counting", first_of(list(Counting)))
+def test_every_cell_that_an_agent_visited_is_listed_once(counting: Counting) -> None:
+    for fleet in rounds_with_threads(counting):
+        touched = fleet.touched
+        for i, visits in enumerate(fleet.visits):
+            listed = touched.cells[i, : touched.numbers[i]]
+            assert sorted(listed.tolist()) == np.flatnonzero(visits).tolist()
+
+
+@pytest.mark.parametrize("counting", first_of(list(Counting)))
+def test_every_cell_that_any_agent_visited_is_listed_once(counting: Counting) -> None:
+    for fleet in rounds_with_threads(counting):
+        touched = fleet.touched
+        listed = touched.all_cells[: touched.number[0]]
+        assert sorted(listed.tolist()) == np.flatnonzero(touched.all_visits).tolist()
+
+
+@pytest.mark.parametrize("counting", first_of(list(Counting)))
+def test_counts_of_a_pooled_fleet_are_sums_over_agents(counting: Counting) -> None:
+    for fleet in rounds_with_threads(counting):
+        all_visits = fleet.touched.all_visits[0]
+        assert np.array_equal(all_visits, fleet.visits.sum(axis=0))
+        assert np.array_equal(all_visits, fleet.transitions[0].sum(axis=-1))
 
 
 @pytest.mark.parametrize(
@@ -211,13 +250,16 @@ def test_counters_have_room_for_the_budgets_that_a_warm_start_brings() -> None:
         assert counters.counter_type(replace(setting, earlier_visits=earlier), rows=1 << 30) == kind
 
 
-def test_agents_alike_are_evaluated_once_and_the_value_is_the_same_to_the_last_bit() -> None:
-    alike = gridworld(agents=6, eps_p=0.0)
-    simulation = Simulation(FedUCBVI(), alike, 50, 1, "episodes")
-    assert federation_of(simulation).kind_tables.initial.shape[1] == 1
+def test_agents_with_the_same_mdp_are_evaluated_once() -> None:
+    assert gridworld(agents=6, eps_p=0.0).kind_tables.initial.shape[1] == 1
+    assert gridworld(agents=3, eps_p=0.2).kind_tables.initial.shape[1] == 3
+
+
+def test_the_value_of_agents_that_are_evaluated_once_is_their_mean() -> None:
+    federation = gridworld(agents=6, eps_p=0.0)
+    simulation = Simulation(FedUCBVI(), federation, 50, 1, "episodes")
     while not simulation.done:
         policy = simulation.server.policy.copy()
         simulation.advance()
-        value = sum(float(alike.initial[i] @ alike.agent(i).evaluate(policy)[0]) for i in range(6)) / 6
-        assert simulation.records()["value"][-1] == pytest.approx(value, rel=1e-14)
-    assert gridworld(agents=3, eps_p=0.2).kind_tables.initial.shape[1] == 3
+        values = [federation.initial[i] @ federation.agent(i).evaluate(policy)[0] for i in range(6)]
+        assert simulation.records()["value"][-1] == pytest.approx(np.mean(values), rel=1e-14)

@@ -1,12 +1,13 @@
-"""The recommended policy: planned without bonus from all counts, and the gap to what the server still hopes for."""
+"""The recommended policy: planned without bonus from all counts, and its gap to the optimistic value."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -30,7 +31,9 @@ from fed_ucbvi import (
     synthetic,
 )
 from fed_ucbvi.algorithms import ALGORITHMS, make_algorithm
+from fed_ucbvi.algorithms.base import Array, State
 from fed_ucbvi.command_line.outputs import summary_rows
+from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.simulation import Interrupted, Simulation
 from fed_ucbvi.network.messages import End, Query, Start, Stop
@@ -61,50 +64,78 @@ def played(algorithm: Any, federation: Federation, episodes: int, *, apart: bool
 # ---------------------------------------------------------------------------------------------------------- the plan
 
 
-@pytest.mark.parametrize("episodes", [1, 5, 60])
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        FedUCBVI(),
-        FedUCBVI(bonus="theory", ties="random"),
-        FedKLUCBVI(),
-    ],
-    ids=["practical", "theory", "sets of actions"],
-)
+planned_runs = [
+    pytest.mark.parametrize("episodes", [1, 5, 60]),
+    pytest.mark.parametrize(
+        "algorithm",
+        [FedUCBVI(), FedUCBVI(bonus="theory", ties="random"), FedKLUCBVI()],
+        ids=["practical", "theory", "sets of actions"],
+    ),
+]
+
+
+def for_planned_runs(test: Callable[..., None]) -> Callable[..., None]:
+    """Repeat a test for short and long runs of algorithms that plan from counts."""
+    for mark in planned_runs:
+        test = mark(test)
+    return test
+
+
+@for_planned_runs
 def test_the_plan_is_value_iteration_on_the_counts(algorithm: FedUCBVI | FedKLUCBVI, episodes: int) -> None:
-    federation = small()
-    simulation = played(algorithm, federation, episodes)
+    simulation = played(algorithm, small(), episodes)
     counts = simulation.algorithm.counts_of(simulation.server, simulation.agents)
     Q, V = solve(model_of(counts))
     recommended = simulation.plan()
+    actions = recommended.policy[..., None].astype(np.int64)
+    chosen = np.take_along_axis(Q, actions, axis=2)[..., 0]
     assert recommended.kind == PLANNED
     np.testing.assert_allclose(recommended.V, V, atol=GRID, rtol=0)
-    chosen = np.take_along_axis(Q, recommended.policy[..., None].astype(np.int64), axis=2)[..., 0]
     assert (chosen >= Q.max(axis=2) - GRID).all()
-    nowhere = counts.visits.sum(axis=2) == 0
-    assert (recommended.policy[nowhere] == 0).all(), "the first among equals"
-    assert (recommended.V[:-1][nowhere] == 0).all(), "where nobody has been nothing is to be had"
-    pooled = played(algorithm, federation, episodes, apart=False).plan()
-    assert np.array_equal(pooled.policy, recommended.policy)
-    assert np.array_equal(pooled.V, recommended.V)
+
+
+@for_planned_runs
+def test_the_plan_in_states_without_a_visit_is_the_first_action_with_value_0(
+    algorithm: FedUCBVI | FedKLUCBVI, episodes: int
+) -> None:
+    simulation = played(algorithm, small(), episodes)
+    counts = simulation.algorithm.counts_of(simulation.server, simulation.agents)
+    recommended = simulation.plan()
+    not_visited = counts.visits.sum(axis=2) == 0
+    assert (recommended.policy[not_visited] == 0).all()
+    assert (recommended.V[:-1][not_visited] == 0).all()
+
+
+@for_planned_runs
+def test_the_plan_of_agents_counted_together_is_that_of_agents_counted_apart(
+    algorithm: FedUCBVI | FedKLUCBVI, episodes: int
+) -> None:
+    apart = played(algorithm, small(), episodes, apart=True).plan()
+    together = played(algorithm, small(), episodes, apart=False).plan()
+    assert np.array_equal(together.policy, apart.policy)
+    assert np.array_equal(together.V, apart.V)
 
 
 @pytest.mark.parametrize("clip", ["horizon", "values"])
 def test_concurrent_ucbvi_plans_from_its_own_counts(clip: Clip) -> None:
-    federation = small()
-    simulation = played(ConcurrentUCBVI(clip=clip), federation, 20)
+    simulation = played(ConcurrentUCBVI(clip=clip), small(), 20)
     known = simulation.server.estimates
     N = np.maximum(known.N, 1)
-    Q, V = solve(Model(known.transitions / N[..., None], known.reward_sums / N))
+    model = Model(known.transitions / N[..., None], known.reward_sums / N)
+    Q, V = solve(model)
     recommended = simulation.plan()
     np.testing.assert_allclose(recommended.V, V, atol=1e-12)
     assert np.array_equal(recommended.policy, Q.argmax(axis=2))
-    result = simulation.result()
-    assert (result.recommendations["messages_up"] == 0).all(), "the server has all trajectories"
+
+
+def test_a_recommendation_of_concurrent_ucbvi_takes_no_reports() -> None:
+    """The server has all trajectories."""
+    result = played(ConcurrentUCBVI(), small(), 20).result()
+    assert (result.recommendations["messages_up"] == 0).all()
 
 
 def test_byzan_ucbvi_without_liars_plans_with_means_by_visits() -> None:
-    """With alpha = 0 nothing is trimmed, and a large logarithm makes all intervals overlap: everybody is believed."""
+    """With alpha = 0 nothing is trimmed, and a large logarithm makes all intervals overlap; so all agents count."""
     federation = small()
     simulation = played(ByzanUCBVI(alpha=0.0, log_term=1e6), federation, 40)
     Q, V = solve(average(*agents_models(simulation.agents.experience, federation.states)))
@@ -124,43 +155,69 @@ def test_no_policy_is_better_on_the_estimated_mdp() -> None:
     np.testing.assert_allclose(evaluate(model, recommended.policy)[0], best, atol=GRID, rtol=0)
 
 
-def test_it_is_optimal_where_every_pair_was_seen_and_nothing_is_random() -> None:
+def test_the_plan_is_optimal_in_a_known_deterministic_environment() -> None:
     """Two states, action a leads to state a; staying in 1 pays. Everything is known after a few episodes."""
     kernel = np.zeros((2, 2, 2))
-    kernel[:, 0, 0] = kernel[:, 1, 1] = 1.0
+    kernel[:, 0, 0] = 1.0
+    kernel[:, 1, 1] = 1.0
     mdp = MDP(kernel, [[0.2, 0.0], [0.0, 1.0]], initial=0, horizon=4)
     result = run(FedUCBVI(), Federation.from_mdps([mdp, mdp]), 200)
-    assert result.value == result.about.optimal_value == pytest.approx(3.0)
+    assert result.value == pytest.approx(3.0)
+    assert result.about.optimal_value == result.value
     assert result.simple_regret == 0.0
     assert result.estimated_value == pytest.approx(3.0, abs=GRID)
 
 
+def copies(state: State) -> dict[str, Array]:
+    return {name: array.copy() for name, array in state.arrays().items()}
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_recommending_changes_nothing(name: str) -> None:
+def test_a_recommendation_does_not_change_the_run(name: str) -> None:
     algorithm = make_algorithm(name, {})
     federation = small(agents=1 if algorithm.single_agent else 3)
     simulation = played(algorithm, federation, 15, apart=False)
-    before = [{k: v.copy() for k, v in side.arrays().items()} for side in (simulation.server, simulation.agents)]
+    server = copies(simulation.server)
+    agents = copies(simulation.agents)
     first = simulation.result()
-    for side, arrays in zip((simulation.server, simulation.agents), before, strict=True):
-        for key, array in side.arrays().items():
-            assert np.array_equal(array, arrays[key]), key
+    for key, array in copies(simulation.server).items():
+        assert np.array_equal(array, server[key]), key
+    for key, array in copies(simulation.agents).items():
+        assert np.array_equal(array, agents[key]), key
     assert simulation.result().same_outcome(first)
-    assert first.policy.shape == (federation.horizon, federation.states)
-    assert first.policy.dtype == np.int32
 
 
-def test_model_free_algorithms_recommend_their_greedy_policy() -> None:
-    result = run(FedQBernstein(), small(), 40)
-    assert result.policy_kind == GREEDY
-    assert np.array_equal(result.policy, result.exploring_policy)
-    assert np.isnan([result.gap, result.estimated_value]).all()
-    assert np.isnan(result.recommendations["estimated"]).all()
-    traffic = result.recommendation_traffic
-    assert traffic == (0, 0, 0, 3 * result.policy.nbytes), "the policy that goes with the end signal"
-    summary = json.loads(json.dumps(result.summary(), allow_nan=False))
-    assert (summary["policy_kind"], summary["gap"]) == (GREEDY, None)
-    assert "gap" not in dict(summary_rows(result)[1])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_recommended_policy_is_one_action_for_each_step_with_each_state(name: str) -> None:
+    algorithm = make_algorithm(name, {})
+    federation = small(agents=1 if algorithm.single_agent else 3)
+    policy = played(algorithm, federation, 15, apart=False).result().policy
+    assert policy.shape == (federation.horizon, federation.states)
+    assert policy.dtype == np.int32
+
+
+@pytest.fixture(scope="module")
+def model_free_run() -> Run:
+    return run(FedQBernstein(), small(), 40)
+
+
+def test_model_free_algorithms_recommend_their_greedy_policy(model_free_run: Run) -> None:
+    assert model_free_run.policy_kind == GREEDY
+    assert np.array_equal(model_free_run.policy, model_free_run.exploring_policy)
+
+
+def test_a_recommendation_of_a_model_free_algorithm_has_no_gap(model_free_run: Run) -> None:
+    summary = json.loads(json.dumps(model_free_run.summary(), allow_nan=False))
+    assert np.isnan([model_free_run.gap, model_free_run.estimated_value]).all()
+    assert np.isnan(model_free_run.recommendations["estimated"]).all()
+    assert summary["policy_kind"] == GREEDY
+    assert summary["gap"] is None
+    assert "gap" not in dict(summary_rows(model_free_run)[1])
+
+
+def test_a_recommendation_of_a_model_free_algorithm_is_sent_once(model_free_run: Run) -> None:
+    """It is sent to each of three agents, with the signal that the run ends."""
+    assert model_free_run.recommendation_traffic == (0, 0, 0, 3 * model_free_run.policy.nbytes)
 
 
 def test_robust_means_withstand_lies_about_the_recommended_policy() -> None:
@@ -176,65 +233,102 @@ def test_robust_means_withstand_lies_about_the_recommended_policy() -> None:
 # --------------------------------------------------------------------------------------------------- what it is worth
 
 
+def earned_by_shops(policy: PolicyArray) -> float:
+    """Mean over the shops of what a policy earns."""
+    values = [worth(*shops.shop(mean), policy, shops.FIRST) for mean in shops.DEMANDS]
+    return float(np.mean(values))
+
+
 @pytest.mark.slow
 @pytest.mark.full
-def test_five_shops_are_recommended_far_more_than_exploring_earns() -> None:
+def test_the_recommended_policy_of_five_shops_earns_more_than_the_exploring_policy() -> None:
     """Euro a month and shop. The best shared policy earns 120.2; with defaults the optimistic one earns about 2."""
     result = run(FedUCBVI(), shops.shops(), 1000)
     best = 120.2
-    recommended, exploring = (
-        float(np.mean([worth(*shops.shop(mean), policy, shops.FIRST) for mean in shops.DEMANDS]))
-        for policy in (result.policy, result.exploring_policy)
-    )
+    recommended = earned_by_shops(result.policy)
     assert result.agents_value.mean == pytest.approx(recommended, abs=1e-9)
     assert recommended > 0.5 * best
-    assert exploring < 0.2 * best
+    assert earned_by_shops(result.exploring_policy) < 0.2 * best
     assert result.estimated_value == pytest.approx(recommended, rel=0.5)
 
 
-def test_exporting_and_playing_speak_of_it(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def grid_run() -> Run:
     result = run(FedUCBVI(), gridworld(agents=3, eps_p=0.2), 100)
     assert not np.array_equal(result.policy, result.exploring_policy)
-    result.save(tmp_path / "run")
-    result.export_policy(tmp_path / "policy.json")
+    return result
+
+
+def test_the_exported_policy_is_the_recommended_one(grid_run: Run, tmp_path: Path) -> None:
+    grid_run.export_policy(tmp_path / "policy.json")
     policy = load_policy(tmp_path / "policy.json")
-    assert np.array_equal(policy.table, result.policy)
-    assert policy.value == result.value
+    assert np.array_equal(policy.table, grid_run.policy)
+    assert policy.value == grid_run.value
+
+
+def test_the_command_play_plays_the_recommended_policy(grid_run: Run, tmp_path: Path) -> None:
+    grid_run.save(tmp_path / "run")
     figures = json.loads(call("play", str(tmp_path / "run"), "--json").stdout)
-    assert figures["value_of_the_run"] == pytest.approx(result.value)
+    assert figures["value_of_the_run"] == pytest.approx(grid_run.value)
+
+
+def test_the_summary_has_the_figures_of_the_recommended_policy(grid_run: Run, tmp_path: Path) -> None:
+    grid_run.save(tmp_path / "run")
     summary = json.loads(call("show", str(tmp_path / "run"), "--json").stdout)
+    episodes = [row["episodes"] for row in summary["recommendations"]]
     assert summary["policy_kind"] == PLANNED
-    assert summary["value"] == result.value
-    assert summary["gap"] == result.optimistic_value - result.estimated_value
-    assert summary["simple_regret"] == result.about.optimal_value - result.value
-    assert [row["episodes"] for row in summary["recommendations"]] == result.recommendations["episodes"].tolist()
+    assert summary["value"] == grid_run.value
+    assert summary["gap"] == grid_run.optimistic_value - grid_run.estimated_value
+    assert summary["simple_regret"] == grid_run.about.optimal_value - grid_run.value
+    assert episodes == grid_run.recommendations["episodes"].tolist()
+
+
+def test_the_command_show_prints_the_gap(grid_run: Run, tmp_path: Path) -> None:
+    grid_run.save(tmp_path / "run")
     printed = call("show", str(tmp_path / "run")).stdout
-    assert re.search(rf"\bgap +{result.gap:.4f}", printed)
+    assert re.search(rf"\bgap +{grid_run.gap:.4f}", printed)
     assert "recommendations" in printed
 
 
 # ------------------------------------------------------------------------------------------------------------ the gap
 
 
-def test_one_is_planned_whenever_the_episodes_have_doubled_and_at_the_end() -> None:
-    result = run(FedUCBVI(), gridworld(agents=4), 1000, driver="episodes")
-    ends = np.cumsum(result.records["length"])
-    expected = []
+@pytest.fixture(scope="module")
+def long_run() -> Run:
+    return run(FedUCBVI(), gridworld(agents=4), 1000, driver="episodes")
+
+
+def test_a_policy_is_recommended_each_time_the_episodes_have_doubled(long_run: Run) -> None:
+    ends = np.cumsum(long_run.records["length"]).tolist()
+    rounds = []
     last = 0
-    for number, end in enumerate(ends[:-1].tolist(), 1):
+    for number, end in enumerate(ends[:-1], 1):
         if end >= 2 * last:
-            expected.append((number, end))
+            rounds.append(number)
             last = end
-    expected.append((len(ends), 1000))
-    table = result.recommendations
-    assert list(zip(table["round"].tolist(), table["episodes"].tolist(), strict=True)) == expected
-    assert len(expected) <= 12
-    assert table["value"][-1] == result.agents_value.mean
-    assert table["optimistic"][-1] == result.optimistic_value
-    assert table["estimated"][-1] == result.estimated_value
-    gaps = table["optimistic"] - table["estimated"]
-    assert gaps[-1] == result.gap
-    assert (gaps >= -1e-6).all(), "a bonus of at least nothing"
+    rounds.append(len(ends))
+    table = long_run.recommendations
+    assert table["round"].tolist() == rounds
+    assert table["episodes"].tolist() == [ends[number - 1] for number in rounds]
+    assert len(rounds) <= 12
+
+
+def test_the_last_recommendation_is_that_of_the_run(long_run: Run) -> None:
+    table = long_run.recommendations
+    assert table["episodes"][-1] == 1000
+    assert table["value"][-1] == long_run.agents_value.mean
+    assert table["optimistic"][-1] == long_run.optimistic_value
+    assert table["estimated"][-1] == long_run.estimated_value
+    assert table["optimistic"][-1] - table["estimated"][-1] == long_run.gap
+
+
+def test_the_gap_is_never_negative(long_run: Run) -> None:
+    gaps = long_run.recommendations["optimistic"] - long_run.recommendations["estimated"]
+    assert (gaps >= -1e-6).all()
+
+
+def test_the_gap_is_smaller_at_the_end_than_after_the_first_round(long_run: Run) -> None:
+    gaps = long_run.recommendations["optimistic"] - long_run.recommendations["estimated"]
     assert gaps[-1] < gaps[0]
 
 
@@ -253,47 +347,84 @@ def test_the_gap_bounds_the_loss_where_the_bonus_is_optimistic() -> None:
         assert (best - table["value"] <= table["optimistic"] - table["estimated"] + error + 1e-9).all()
 
 
-def test_its_messages_are_one_synchronisations_and_counted_apart() -> None:
-    federation = small()
-    algorithm = FedUCBVI()
-    result = run(algorithm, federation, 200)
+class Bytes(NamedTuple):
+    up: int
+    down: int
+
+
+def bytes_of_one_recommendation(algorithm: FedUCBVI, federation: Federation) -> Bytes:
+    """Bytes of the paper's messages n, PV, PV2 and Q of three agents, from the messages themselves."""
     simulation = played(algorithm, federation, 1)
-    up = down = 0
-    pairs = 3 * federation.states * federation.actions
     planner = algorithm.new_planner(simulation.setting, simulation.server)
+    pairs = federation.states * federation.actions
+    up = 0
+    down = 0
     for exchange in range(algorithm.exchanges(simulation.setting)):
         query = algorithm.query(planner, exchange)
         report = algorithm.report(simulation.agents, query, exchange)
-        # the paper's n, PV, PV2 and Q
-        down = down + 3 * sum(array.nbytes for array in query)
-        up = up + pairs * 4 * 8
+        down += 3 * sum(array.nbytes for array in query)
+        up += 3 * pairs * 4 * 8
         algorithm.aggregate(planner, report, exchange)
-    table = result.recommendations
-    H = federation.horizon
-    assert (table["bytes_up"] == up).all()
-    assert (table["messages_up"] == 3 * H).all()
-    assert (table["messages_down"] == 3 * H).all()
-    assert table["bytes_down"].tolist() == [down] * (len(table["round"]) - 1) + [down + 3 * result.policy.nbytes]
-    assert result.summary()["recommendation_traffic"]["bytes_up"] == result.recommendation_traffic.bytes_up
-    asked = int((result.records["requests"] > 0).sum())
-    assert result.bytes_up == asked * up + 48 * int(result.records["requests"].sum()), "rounds cost what they did"
+    return Bytes(up, down)
 
 
-def test_an_interrupted_run_recommends_what_is_known_and_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    algorithm = FedUCBVI()
+def test_a_recommendation_takes_the_messages_of_one_synchronisation() -> None:
     federation = small()
-    kept: dict[str, Any] = {"checkpoint": tmp_path / "kept", "checkpoint_every": 1}
+    algorithm = FedUCBVI()
+    result = run(algorithm, federation, 200)
+    one = bytes_of_one_recommendation(algorithm, federation)
+    table = result.recommendations
+    expected_down = [one.down] * len(table["round"])
+    expected_down[-1] += 3 * result.policy.nbytes
+    assert (table["bytes_up"] == one.up).all()
+    assert (table["messages_up"] == 3 * federation.horizon).all()
+    assert (table["messages_down"] == 3 * federation.horizon).all()
+    assert table["bytes_down"].tolist() == expected_down
+
+
+def test_messages_of_recommendations_are_counted_apart_from_those_of_rounds() -> None:
+    federation = small()
+    algorithm = FedUCBVI()
+    result = run(algorithm, federation, 200)
+    one = bytes_of_one_recommendation(algorithm, federation)
+    requests = result.records["requests"]
+    synchronisations = int((requests > 0).sum())
+    assert result.bytes_up == synchronisations * one.up + 48 * int(requests.sum())
+    assert result.summary()["recommendation_traffic"]["bytes_up"] == result.recommendation_traffic.bytes_up
+
+
+def interrupted_partial(folder: Path) -> Run:
+    """A run with a checkpoint, interrupted after 40 of 300 episodes."""
     with pytest.raises(Interrupted) as stop:
-        run(algorithm, federation, 300, on_round=interrupt_after(episodes=40), **kept)
-    partial = stop.value.partial
+        run(
+            FedUCBVI(),
+            small(),
+            300,
+            on_round=interrupt_after(episodes=40),
+            checkpoint=folder,
+            checkpoint_every=1,
+        )
+    return stop.value.partial
+
+
+def test_an_interrupted_run_recommends_a_policy_from_all_its_episodes(tmp_path: Path) -> None:
+    partial = interrupted_partial(tmp_path / "kept")
     assert partial.recommendations["episodes"][-1] == partial.episodes_played
     assert (np.diff(partial.recommendations["round"]) > 0).all()
+
+
+def test_an_interrupted_run_can_be_saved_with_its_recommendations(tmp_path: Path) -> None:
+    partial = interrupted_partial(tmp_path / "kept")
     partial.save(tmp_path / "partial")
     assert Run.load(tmp_path / "partial") == partial
-    assert resume(tmp_path / "kept").same_outcome(run(algorithm, federation, 300))
 
 
-def test_runs_that_recommend_otherwise_are_not_the_same() -> None:
+def test_the_recommendation_at_an_interruption_does_not_change_the_resumed_run(tmp_path: Path) -> None:
+    interrupted_partial(tmp_path / "kept")
+    assert resume(tmp_path / "kept").same_outcome(run(FedUCBVI(), small(), 300))
+
+
+def test_runs_with_different_recommendations_have_different_outcomes() -> None:
     result = run(FedUCBVI(), small(), 50)
     table = {name: column.copy() for name, column in result.recommendations.items()}
     table["estimated"][0] += 1e-9
@@ -306,7 +437,7 @@ def test_runs_that_recommend_otherwise_are_not_the_same() -> None:
         assert not replace(result, **change).same_outcome(result)
 
 
-def test_a_run_whose_policy_is_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+def test_a_saved_run_with_an_unknown_kind_of_policy_is_refused(tmp_path: Path) -> None:
     replace(run(FedUCBVI(), small(), 50), policy_kind="guessed").save(tmp_path / "run")
     with pytest.raises(InputError, match="recommended policy"):
         Run.load(tmp_path / "run")
@@ -315,58 +446,100 @@ def test_a_run_whose_policy_is_of_no_known_kind_is_refused(tmp_path: Path) -> No
 # --------------------------------------------------------------------------------------------------- over the network
 
 
-def test_a_server_that_knows_only_sizes_weighs_by_the_starts_that_occurred() -> None:
+class WithoutStarts(NamedTuple):
+    """A networked run whose server knows sizes only, the simulation of it, and the starts that occurred."""
+
+    result: Run
+    simulated: Simulation
+    starts: CountArray
+
+
+@pytest.fixture(scope="module")
+def without_starts() -> WithoutStarts:
     federation = small(agents=4)
     algorithm = FedUCBVI()
     known = plan_for(algorithm, federation, 80, seed=1)
     result = federate(RunPlan(algorithm, known.setting), make_nodes(federation, [1, 3])).run
     simulated = finished(Simulation(algorithm, counted_apart(federation), 80, 1))
-    recommended = simulated.plan()
     starts = simulated.agents.table.visits[0].sum(axis=1)
     assert starts.sum() == 4 * 80
-    assert np.array_equal(result.policy, recommended.policy)
-    assert result.estimated_value == pytest.approx(starts @ recommended.V[0] / starts.sum(), abs=1e-12)
-    seen = starts @ simulated.server.V[0] / starts.sum()
-    assert seen < result.optimistic_value < federation.horizon, "the law of the first state is unknown"
-    assert result.recommendations["episodes"].tolist() == simulated.result().recommendations["episodes"].tolist()
+    return WithoutStarts(result, simulated, starts)
+
+
+def test_a_server_that_knows_sizes_only_recommends_the_policy_of_the_simulation(
+    without_starts: WithoutStarts,
+) -> None:
+    simulated = without_starts.simulated
+    episodes = simulated.result().recommendations["episodes"]
+    assert np.array_equal(without_starts.result.policy, simulated.plan().policy)
+    assert without_starts.result.recommendations["episodes"].tolist() == episodes.tolist()
+
+
+def test_the_estimated_value_is_the_mean_over_the_starts_that_occurred(without_starts: WithoutStarts) -> None:
+    result = without_starts.result
+    starts = without_starts.starts
+    V = without_starts.simulated.plan().V
+    assert result.estimated_value == pytest.approx(starts @ V[0] / starts.sum(), abs=1e-12)
     assert "estimated" in dict(summary_rows(result)[1])["recommended policy"]
 
 
-def test_a_node_takes_no_policy_that_is_none() -> None:
-    federation = small(agents=1)
-    plan = plan_for(FedUCBVI(), federation, 10)
-    good = LearntPolicy(np.zeros((4, 3), dtype=np.int32), 2, {}, np.nan, plan.run)
-    for policy in (
-        replace(good, table=good.table[:, :2]),
-        replace(good, table=good.table + 2),
-        replace(good, run="another"),
-        replace(good, final=False),
-        good,
-    ):
-        (node,) = make_nodes(federation, [1])
-        node.enter(plan.welcome())
-        end = End(1, 10, policy.to_bytes())
-        if policy is good:
-            node.answer(end)
-            assert node.policy is not None
-            continue
-        with pytest.raises(InputError, match="recommended policy"):
-            node.answer(end)
-        assert not node.finished
+def test_the_optimistic_value_allows_for_other_starts_than_those_that_occurred(
+    without_starts: WithoutStarts,
+) -> None:
+    starts = without_starts.starts
+    V = without_starts.simulated.server.V
+    mean = starts @ V[0] / starts.sum()
+    assert mean < without_starts.result.optimistic_value < without_starts.simulated.setting.horizon
 
 
-def test_a_node_answers_the_second_synchronisation_only_where_there_is_one() -> None:
-    federation = small(agents=1)
-    cases: tuple[tuple[Any, int], ...] = ((FedUCBVI(), 8), (FedQBernstein(), 1))
-    for algorithm, most in cases:
-        plan = plan_for(algorithm, federation, 10)
-        (node,) = make_nodes(federation, [1])
-        node.enter(plan.welcome())
-        server = algorithm.new_server(plan.setting)
-        node.answer(Start(1, 0, 0, 10, 1, tuple(algorithm.broadcast(server))))
-        node.answer(Stop(1, 1))
-        for exchange in range(most):
-            arrays = tuple(algorithm.query(server, exchange % algorithm.exchanges(plan.setting)))
-            assert node.answer(Query(1, exchange, arrays)) is not None
-        with pytest.raises(InputError, match="does not fit"):
-            node.answer(Query(1, most, arrays))
+def policy_file(**changes: Any) -> tuple[RunPlan, LearntPolicy]:
+    """A plan for one agent, and a policy for it, with changes."""
+    plan = plan_for(FedUCBVI(), small(agents=1), 10)
+    policy = LearntPolicy(np.zeros((4, 3), dtype=np.int32), 2, {}, np.nan, plan.run)
+    return plan, replace(policy, **changes)
+
+
+def test_a_node_accepts_the_recommended_policy_of_its_run() -> None:
+    plan, policy = policy_file()
+    (node,) = make_nodes(small(agents=1), [1])
+    node.enter(plan.welcome())
+    node.answer(End(1, 10, policy.to_bytes()))
+    assert node.policy is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"table": np.zeros((4, 2), dtype=np.int32)},
+        {"table": np.full((4, 3), 2, dtype=np.int32)},
+        {"run": "another"},
+        {"final": False},
+    ],
+    ids=["shape", "actions", "run", "not final"],
+)
+def test_a_node_refuses_a_policy_that_does_not_fit_its_run(changes: dict[str, Any]) -> None:
+    plan, policy = policy_file(**changes)
+    (node,) = make_nodes(small(agents=1), [1])
+    node.enter(plan.welcome())
+    with pytest.raises(InputError, match="recommended policy"):
+        node.answer(End(1, 10, policy.to_bytes()))
+    assert not node.finished
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "exchanges"),
+    [(FedUCBVI(), 8), (FedQBernstein(), 1)],
+    ids=["plans", "greedy"],
+)
+def test_a_node_answers_a_planner_only_if_the_algorithm_plans(algorithm: Any, exchanges: int) -> None:
+    plan = plan_for(algorithm, small(agents=1), 10)
+    server = algorithm.new_server(plan.setting)
+    (node,) = make_nodes(small(agents=1), [1])
+    node.enter(plan.welcome())
+    node.answer(Start(1, 0, 0, 10, 1, tuple(algorithm.broadcast(server))))
+    node.answer(Stop(1, 1))
+    for exchange in range(exchanges):
+        arrays = tuple(algorithm.query(server, exchange % algorithm.exchanges(plan.setting)))
+        assert node.answer(Query(1, exchange, arrays)) is not None
+    with pytest.raises(InputError, match="does not fit"):
+        node.answer(Query(1, exchanges, arrays))
